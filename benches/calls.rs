@@ -56,7 +56,7 @@ pub(crate) fn main() {
 }
 
 fn settings(data_dir: &Path, url: &str) -> ModelSettings {
-    let mut settings = ModelSettings::real(data_dir, None, None);
+    let mut settings = ModelSettings::with_real_models(data_dir, None, None);
     settings.anthropic.base_url = url.parse().expect("a URL");
     settings.claude.base_url = Some(url.parse().expect("a URL"));
     settings
@@ -71,11 +71,11 @@ fn call() -> ModelCall {
         tools: None,
         model: MODEL.into(),
         deadline: Duration::from_secs(60),
-        longest: u64::MAX,
-        counted: None,
+        max_output_tokens: u64::MAX,
+        counted_prompt_tokens: None,
         budget: None,
         private: false,
-        not_families: Vec::new(),
+        excluded_families: Vec::new(),
         successors: Vec::new(),
         workers: Default::default(),
         facts: Default::default(),

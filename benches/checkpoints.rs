@@ -113,7 +113,7 @@ impl Workflow<Tools> for Row {
         Ok(Transition::Done(RunCompletion { summary: "written".to_owned(), url: None }))
     }
 
-    async fn halted<'a>(
+    async fn report_halt<'a>(
         &'a self,
         _at: Node,
         _state: &'a State,

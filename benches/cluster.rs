@@ -35,7 +35,7 @@ const BODY: usize = 12_000;
 
 fn join(address: &str, directory: &Path) -> Arc<Store> {
     let server = PostgresServer { address: address.to_owned().into(), lease: Duration::from_secs(45) };
-    Store::join(&server, directory, Arc::new(SystemClock)).expect("the database")
+    Store::join_postgres(&server, directory, Arc::new(SystemClock)).expect("the database")
 }
 
 pub(crate) fn main() {
@@ -152,7 +152,7 @@ async fn deliveries(store: Arc<Store>) -> f64 {
                     swept: false,
                     body: vec![b'x'; BODY],
                 };
-                let accepted = store.inbox().accept(delivery).await.expect("the inbox");
+                let accepted = store.inbox().accept_delivery(delivery).await.expect("the inbox");
                 assert!(accepted == DeliveryReceipt::New);
             }
         })

@@ -152,7 +152,7 @@ pub(crate) fn index_alone(order: &str) {
     let commits: Vec<String> = serde_json::from_value(order["commits"].clone()).expect("commits");
     let told = block_on(async {
         let store = Store::open(Path::new(&text("data")), Arc::new(SystemClock)).expect("a data directory");
-        store.repo(RepoId(1)).await.expect("a database");
+        store.repository_database(RepoId(1)).await.expect("a database");
         let mut times = Vec::new();
         let mut told = Value::Null;
         for commit in commits {
@@ -163,7 +163,7 @@ pub(crate) fn index_alone(order: &str) {
             times.push(ms(begun.elapsed()));
             told = json!({
                 "files": index.files().len(),
-                "left_out": index.left_out().len(),
+                "left_out": index.excluded().len(),
                 "items": index.files().iter().map(|file| count(file.digest.summary())).sum::<usize>(),
             });
         }

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use countersign::codebase::{Index, RankingRequest, rank};
+use countersign::codebase::{Index, RankingRequest, rank_files};
 
 use crate::measure::{Ms, head, ms, row};
 
 pub(crate) fn main() {
     head(&["hostile input", "half of it", "all of it", "ratio"]);
     let shop =
-        Index::of_texts([("src/store.rs", "pub struct Row;\npub fn find_row(id: u64) -> Row { Row }\n")]);
+        Index::from_texts([("src/store.rs", "pub struct Row;\npub fn find_row(id: u64) -> Row { Row }\n")]);
     for (name, unit, times) in [
         ("a million words", "w1 ", 1_000_000),
         ("folders", "a/", 500_000),
@@ -25,14 +25,14 @@ pub(crate) fn main() {
         let paths: Vec<String> =
             (0..files).map(|at| format!("d{at}/{}index.ts", &deep[..6 * (at % 30)])).collect();
         let asked: String = (0..200).map(|at| format!("x{at}/{}index\n", &deep[..180])).collect();
-        ask(&Index::of_texts(paths.iter().map(|path| (path.as_str(), ""))), &asked)
+        ask(&Index::from_texts(paths.iter().map(|path| (path.as_str(), ""))), &asked)
     });
 }
 
 /// Milliseconds that ranking takes.
 fn ask(index: &Index, text: &str) -> f64 {
     let begun = Instant::now();
-    std::hint::black_box(rank(index, &RankingRequest { text, files: &[] }));
+    std::hint::black_box(rank_files(index, &RankingRequest { text, files: &[] }));
     ms(begun.elapsed())
 }
 

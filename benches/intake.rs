@@ -164,7 +164,7 @@ async fn killed(site: &Site, serving: crate::site::Serving, shot: &Shot) {
                 swept: false,
                 body: b"{}".to_vec(),
             };
-            if store.inbox().accept(again).await.expect("the inbox") == DeliveryReceipt::New {
+            if store.inbox().accept_delivery(again).await.expect("the inbox") == DeliveryReceipt::New {
                 missing += 1;
             }
         }

@@ -24,7 +24,7 @@ const BETWEEN: Duration = Duration::from_secs(sized(4, 1) as u64);
 pub(crate) fn main() {
     block_on(async {
         let site = Site::new(ANY_NUMBER).await;
-        let settings = workflows::settings(&site.config()).expect("the settings");
+        let settings = workflows::load_settings(&site.config()).expect("the settings");
         let app = Application::build_with(settings, Arc::new(SystemClock), Pacing::GitHub, workflows::ALL)
             .await
             .expect("the bot");

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use countersign::web::control::{ControlReply, PageLinkRequest, PageLinks, ask};
+use countersign::web::control::{ControlReply, PageLinkRequest, PageLinks, call_server};
 use reqwest::{Client, redirect::Policy};
 use rusqlite::Connection;
 
@@ -88,7 +88,7 @@ impl Visitor {
     async fn enter(site: &Site) -> Self {
         let asked = serde_json::to_value(PageLinkRequest { act: false, hours: 1 }).expect("JSON");
         let ControlReply::Done(PageLinks { links }) =
-            ask(&site.data(), "/open", Some(asked)).await.expect("the socket")
+            call_server(&site.data(), "/open", Some(asked)).await.expect("the socket")
         else {
             panic!("no link")
         };

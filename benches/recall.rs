@@ -14,7 +14,7 @@ use std::{
 
 use countersign::{
     clock::SystemClock,
-    codebase::{ContextRequest, ContextSections, Index, RankingRequest, gather, rank},
+    codebase::{ContextRequest, ContextSections, Index, RankingRequest, gather_context, rank_files},
     limits::CONTEXT_TOKENS,
     store::Store,
     types::RepoId,
@@ -163,7 +163,7 @@ fn compare(repository: &Repository, cases: &[Case], has_ripgrep: bool, aider: &m
         // Like the others', with reading the tree.
         let begun = Instant::now();
         let index = Arc::new(block_on(ours.index(repository, &case.parent)));
-        let offers = rank(&index, &RankingRequest { text: &case.message, files: &[] });
+        let offers = rank_files(&index, &RankingRequest { text: &case.message, files: &[] });
         let paths: Vec<String> = offers.into_iter().map(|offer| offer.path).collect();
         scores[0].add(case, begun, &paths);
         let shown = block_on(shown(repository, case, index));
@@ -194,7 +194,7 @@ impl Ours {
     async fn start() -> Self {
         let data = scratch();
         let store = Store::open(data.path(), Arc::new(SystemClock)).expect("a data directory");
-        store.repo(RepoId(1)).await.expect("a database");
+        store.repository_database(RepoId(1)).await.expect("a database");
         Self { store, _data: data }
     }
 
@@ -209,7 +209,7 @@ impl Ours {
 async fn shown(repository: &Repository, case: &Case, index: Arc<Index>) -> ContextSections {
     let snapshot = repository.snapshot(&case.parent).await;
     let asked = ContextRequest { text: case.message.clone(), files: Vec::new(), budget: CONTEXT_TOKENS };
-    gather(index, &snapshot, asked).await.expect("a context").shown
+    gather_context(index, &snapshot, asked).await.expect("a context").shown
 }
 
 /// The commits that this repository has of those in the list, and what the list calls it.

@@ -59,7 +59,7 @@ impl Repository {
     }
 
     pub(crate) async fn snapshot(&self, revision: &str) -> Snapshot {
-        git::open(&self.dir, revision).await.expect("a commit")
+        git::open_local(&self.dir, revision).await.expect("a commit")
     }
 
     /// Files of a commit; links and submodules are none.
@@ -107,7 +107,7 @@ impl<'r> Tree<'r> {
 
 /// Code; documents and settings are none.
 pub(crate) fn is_source(path: &str) -> bool {
-    Language::of(path).is_code()
+    Language::from_path(path).is_code()
 }
 
 /// What a program says of its version, in one line.

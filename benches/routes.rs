@@ -10,7 +10,7 @@ use std::{
 };
 
 use axum::{Json, Router, routing::post};
-use countersign::{localhub::sample, store};
+use countersign::{localhub::embedded_sample, store};
 use serde_json::{Value, json};
 
 use crate::{
@@ -32,7 +32,7 @@ pub(crate) fn main() {
              max_output = 2000\nprice = {{ input = 1, output = 5 }}\n"
         );
         let mut files: Vec<_> =
-            sample().files.iter().map(|(path, text)| ((*path).to_owned(), text.to_vec())).collect();
+            embedded_sample().files.iter().map(|(path, text)| ((*path).to_owned(), text.to_vec())).collect();
         files.extend((0..9).map(|n| {
             let about = "Use when people ask for this kind of work in words of their own. ".repeat(4);
             let text = format!("---\nname: kind-{n}-brief\ndescription: {about}\nworkflow: lld\n---\n");
@@ -42,7 +42,7 @@ pub(crate) fn main() {
         let serving = site.serve().await;
         let times = ask(&site, REQUESTS).await;
         serving.stop();
-        let routes = store::routes(&site.data().as_path().into(), site.repo).expect("the decisions");
+        let routes = store::read_routes(&site.data().as_path().into(), site.repo).expect("the decisions");
         let model: u64 = routes.iter().map(|line| line.route.elapsed_ms).sum();
         let costs: Vec<u64> = routes.iter().map(|line| line.route.cost_microusd).collect();
         let mean = times.iter().sum::<f64>() / times.len() as f64;
@@ -84,7 +84,7 @@ async fn sleeping(name: &str, script: &str) {
     let serving = site.serve().await;
     ask(&site, SLEEPING).await;
     serving.stop();
-    let routes = store::routes(&site.data().as_path().into(), site.repo).expect("the decisions");
+    let routes = store::read_routes(&site.data().as_path().into(), site.repo).expect("the decisions");
     let over = routes.iter().map(|line| line.route.elapsed_ms as f64 - 1000.0).collect::<Samples>().sorted();
     say(format_args!(
         "{name} is given up p50 {}, at most {} after its second",

@@ -28,12 +28,12 @@ pub(crate) fn main() {
 
 async fn measured() {
     let own = Path::new(env!("CARGO_BIN_EXE_countersign"));
-    let sandbox = match Sandbox::of_this_machine(own, None).await {
+    let sandbox = match Sandbox::detect(own, None).await {
         Ok(sandbox) => sandbox,
         Err(error) => return say(format_args!("not measured: {error}")),
     };
     let mut kinds = vec![Kind::Bare, Kind::Ours(sandbox)];
-    if kinds.iter().any(|kind| matches!(kind, Kind::Ours(sandbox) if sandbox.lacks().is_empty())) {
+    if kinds.iter().any(|kind| matches!(kind, Kind::Ours(sandbox) if sandbox.missing_features().is_empty())) {
         kinds.insert(1, Kind::Bubblewrap);
     }
     let places: Vec<_> = (0..AT_ONCE).map(|_| tempfile::tempdir().expect("a directory")).collect();

@@ -58,7 +58,7 @@ async fn compare(
     all: &mut BTreeMap<Language, Figures>,
 ) {
     let snapshot = repository.snapshot(commit).await;
-    let index = Index::without_cache(&snapshot, &CancellationToken::new()).await.expect("an index");
+    let index = Index::read_uncached(&snapshot, &CancellationToken::new()).await.expect("an index");
     for file in index.files().iter().filter(|file| is_source(&file.path)) {
         let bytes = snapshot.read_path(&file.path).await.expect("its bytes").unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);

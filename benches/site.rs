@@ -11,7 +11,7 @@ use std::{
 use countersign::{
     clock::{Clock, SystemClock},
     github::AppManifest,
-    localhub::{AppSpec, Hub, HubOptions, RepoSource, sample},
+    localhub::{AppSpec, Hub, HubOptions, RepoSource, embedded_sample},
     types::{InstallationId, RepoId, Role, UserId},
     web::token_file,
 };
@@ -35,7 +35,11 @@ pub(crate) struct Site {
 impl Site {
     /// A repository of maya's with the App installed on it. `toml` is added to the settings.
     pub(crate) async fn new(toml: &str) -> Self {
-        let files = sample().files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
+        let files = embedded_sample()
+            .files
+            .iter()
+            .map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec()))
+            .collect();
         Self::of(files, toml).await
     }
 

@@ -33,7 +33,7 @@ use crate::{
 use reload::SecretReloader;
 
 /// Once the work has ended, a client in the middle of a request is waited for this long.
-const DOOR_GRACE: Duration = Duration::from_secs(1);
+const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 
 /// What a server that stops waits beyond the longest call of a model, for its answer to be written down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
@@ -90,23 +90,23 @@ pub enum AppError {
 }
 
 /// Where the databases of these settings are to be read; none: nobody has started on them yet.
-pub fn place(settings: &Settings) -> Result<Option<DatabaseSource>, StoreError> {
+pub fn find_source(settings: &Settings) -> Result<Option<DatabaseSource>, StoreError> {
     let source = match &settings.postgres {
-        Some(postgres) => DatabaseSource::server(&database(postgres))?,
+        Some(postgres) => DatabaseSource::from_postgres(&postgres_server(postgres))?,
         None => settings.data_dir.as_path().into(),
     };
-    Ok(source.begun()?.then_some(source))
+    Ok(source.is_initialized()?.then_some(source))
 }
 
 /// The database that the settings name.
-pub fn database(postgres: &PostgresSettings) -> store::PostgresServer {
+pub fn postgres_server(postgres: &PostgresSettings) -> store::PostgresServer {
     store::PostgresServer { address: postgres.address.clone(), lease: postgres.lease }
 }
 
 impl Application {
     /// Opens the data directory and wires the rooms. Talks to nobody yet.
     pub async fn build(settings: Settings, clock: SharedClock) -> Result<Self, AppError> {
-        let pacing = Pacing::of(&settings.github.api_url);
+        let pacing = Pacing::for_api(&settings.github.api_url);
         Self::build_with(settings, clock, pacing, workflows::ALL).await
     }
 
@@ -121,15 +121,16 @@ impl Application {
         let key = private_key(&settings)?;
         let github = github(&settings, key.clone(), pacing, clock.clone())?;
         let store = match &settings.postgres {
-            Some(postgres) => Store::join(&database(postgres), &settings.data_dir, clock.clone())?,
+            Some(postgres) => {
+                Store::join_postgres(&postgres_server(postgres), &settings.data_dir, clock.clone())?
+            }
             None => Store::open(&settings.data_dir, clock.clone())?,
         };
-        store.tell_settings(&settings.fingerprints(), &settings.allowed_installations).await?;
-        github.share(store.clone());
+        store.publish_settings(&settings.fingerprints(), &settings.allowed_installations).await?;
+        github.share_pace(store.clone());
         let token = ServerToken::renew(&settings.data_dir)
             .map_err(|error| AppError::Token { path: web::token_file(&settings.data_dir), error })?;
-        let providers =
-            Arc::new(ModelProviders::remembering(&settings.models, store.clone(), clock.clone())?);
+        let providers = Arc::new(ModelProviders::with_store(&settings.models, store.clone(), clock.clone())?);
         // By the names asked for; what really serves is checked on every answer.
         providers.check_models(&settings.models)?;
         if let Some(routing) = settings.routing() {
@@ -146,15 +147,15 @@ impl Application {
             settings: settings.clone(),
             reviewer: reviewer.clone(),
             commits: CommitCache::default(),
-            failing: Default::default(),
-            wanted: Default::default(),
+            fetch_failure_time: Default::default(),
+            switch_checked_at: Default::default(),
             sandbox: Default::default(),
             sandbox_time: sandbox_time.clone(),
         };
         let engine = Engine::new(store.clone(), workflows, Arc::new(desk), clock.clone())?;
         let traced = traces::TraceMetrics::default();
         let trace = |collector: &Url| {
-            let visits = engine.watched().visits();
+            let visits = engine.telemetry().subscribe_visits();
             TraceExporter::new(collector, visits, store.clone(), clock.clone(), traced.clone())
         };
         let traces = settings.collector.as_ref().map(trace).transpose().map_err(AppError::Collector)?;
@@ -203,10 +204,10 @@ impl Application {
 
     /// The routes the world may reach.
     pub fn public(&self) -> Router {
-        web::public(WebhookContext {
+        web::webhook_router(WebhookContext {
             store: self.store.clone(),
             secrets: self.secrets.clone(),
-            bell: self.intake.bell(),
+            bell: self.intake.delivery_notifier(),
             clock: self.clock.clone(),
             refusals: self.refusals.clone(),
             deliveries: self.deliveries.clone(),
@@ -215,36 +216,36 @@ impl Application {
 
     /// The routes for whoever sits at the machine. What goes on there ends with `stop`.
     pub fn private(&self, at: SocketAddr, stop: CancellationToken) -> Router {
-        web::private(web::OperatorContext {
-            control: self.hand(at),
+        web::operator_router(web::OperatorContext {
+            control: self.control_handle(at),
             providers: self.providers.clone(),
             settings: self.settings.clone(),
             reviewer: self.reloading.reviewer.clone(),
             refusals: self.refusals.clone(),
             observed: web::MetricSources {
                 deliveries: self.deliveries.clone(),
-                github: self.github.left().clone(),
-                run_time: self.engine.watched().time().clone(),
-                run_ends: self.engine.watched().ends().clone(),
+                github: self.github.remaining_rate_limits().clone(),
+                run_time: self.engine.telemetry().run_seconds().clone(),
+                run_ends: self.engine.telemetry().run_ends().clone(),
                 sandbox_time: self.sandbox_time.clone(),
                 traces: self.traced.clone(),
                 clock: self.clock.clone(),
             },
             workflows: self.workflows,
-            bell: self.intake.bell(),
+            bell: self.intake.delivery_notifier(),
             stop,
         })
     }
 
     /// The routes of the control socket, for a server whose private door is there.
     pub fn control(&self, private: SocketAddr) -> Router {
-        web::control::routes(self.hand(private))
+        web::control::routes(self.control_handle(private))
     }
 
-    fn hand(&self, at: SocketAddr) -> ControlContext {
+    fn control_handle(&self, at: SocketAddr) -> ControlContext {
         let (store, engine, clock) = (self.store.clone(), self.engine.clone(), self.clock.clone());
         let token = self.token.clone();
-        let (pause_bell, web_url) = (self.intake.pause_bell(), self.settings.github.web_url.clone());
+        let (pause_bell, web_url) = (self.intake.pause_notifier(), self.settings.github.web_url.clone());
         let public_url = self.settings.server.public_url.clone();
         let reloading = self.reloading.clone();
         let reload: web::control::ReloadCallback = Arc::new(move || {
@@ -266,7 +267,7 @@ impl Application {
         at: SocketAddr,
         ended: CancellationToken,
     ) {
-        let bounds = ConnectionLimits::of(limits::OPERATOR_CONNECTIONS);
+        let bounds = ConnectionLimits::new(limits::OPERATOR_CONNECTIONS);
         let served = web::serve(listener, self.control(at), bounds, self.clock.clone(), ended.clone());
         ended.run_until_cancelled(served).await;
         drop(std::fs::remove_file(web::control::control_socket(&self.settings.data_dir)));
@@ -297,14 +298,14 @@ impl Application {
         let door = |listener: TcpListener, router, connections| {
             // An answer is one small packet; nothing follows that it could wait for.
             let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-            web::serve(listener, router, ConnectionLimits::of(connections), self.clock.clone(), stop.clone())
+            web::serve(listener, router, ConnectionLimits::new(connections), self.clock.clone(), stop.clone())
         };
-        let public = door(public, self.public(), limits::DOOR_CONNECTIONS);
+        let public = door(public, self.public(), limits::PUBLIC_CONNECTIONS);
         let private = door(private, self.private(at, stop.clone()), limits::OPERATOR_CONNECTIONS);
         let doors = async {
             let patience = async {
                 ended.cancelled().await;
-                self.clock.sleep(DOOR_GRACE).await;
+                self.clock.sleep(CONNECTION_GRACE).await;
             };
             tokio::select! {
                 _ = futures_util::future::join(public, private) => {}
@@ -312,8 +313,9 @@ impl Application {
             }
         };
         let work = async {
-            let intake =
-                async { tokio::join!(self.intake.run(stop.clone()), self.intake.patrol(stop.clone())) };
+            let intake = async {
+                tokio::join!(self.intake.run(stop.clone()), self.intake.poll_missed_events(stop.clone()))
+            };
             let (_, ()) = tokio::join!(intake, self.engine.run(stop.clone()));
             ended.cancel();
         };
@@ -339,7 +341,7 @@ impl Application {
             }
         };
         // Nothing waits for it: a service that does not answer stops no start.
-        let lists = self.providers.watch_lists(|| self.reloading.current(), &*self.clock);
+        let lists = self.providers.watch_lists(|| self.reloading.current_settings(), &*self.clock);
         let lists = Box::pin(stop.run_until_cancelled(lists));
         tokio::join!(doors, work, closing, parking, control, traces, lists);
         Ok(())

@@ -70,7 +70,7 @@ pub const STEP_BACKOFF: Duration = Duration::from_secs(5);
 pub const NODE_LEASE: Duration = Duration::from_secs(45);
 
 /// The longest the live loop sleeps: a machine that was suspended must notice the time it lost.
-pub const LONGEST_NAP: Duration = Duration::from_secs(60);
+pub const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 /// The first wait before a delivery is tried again, and the longest. In between it waits a quarter of its age,
 /// which grows by a quarter each time: a short fault costs people seconds, a long one costs GitHub few calls.
@@ -82,9 +82,9 @@ pub const DELIVERY_CRASHES: u32 = 20;
 
 /// Connections that the public door holds at a time, and each of the operator's: a proxy in front has some dozens. None
 /// takes more than this share of the files that the process may have open: the rest is for the databases.
-pub const DOOR_CONNECTIONS: usize = 256;
+pub const PUBLIC_CONNECTIONS: usize = 256;
 pub const OPERATOR_CONNECTIONS: usize = 32;
-pub const DOOR_SHARE_OF_FILES: usize = 4;
+pub const CONNECTION_SHARE_OF_FILES: usize = 4;
 
 /// Steps of one repository, and of all repositories of one installation, that run at the same time: however
 /// busy either is, it leaves workers for the others, and programs of models leave some of these for other steps.
@@ -105,32 +105,32 @@ pub const SWEEP_PARTS: usize = 100;
 
 /// A delivery that was put off keeps later ones about the same issue waiting this long after it came. A fault of
 /// GitHub's is mostly over by then; what is still not done is most likely never done.
-pub const DELIVERY_HOLDS: Duration = Duration::from_secs(600);
+pub const DELIVERY_HOLD_TIME: Duration = Duration::from_secs(600);
 
 /// Bodies of deliveries in memory, arriving or not yet committed. Beyond it a sender is told to come again: GitHub
 /// keeps what it sent, and the sweep fetches it.
-pub const DOOR_BYTES: usize = 64 * 1024 * 1024;
+pub const PENDING_DELIVERY_BYTES: usize = 64 * 1024 * 1024;
 
 /// What a request is counted for at least, whatever its body: its buffers and its place in the queue.
-pub const DOOR_REQUEST_BYTES: usize = 4096;
+pub const LEAST_REQUEST_BYTES: usize = 4096;
 
 /// How often what is too old is looked for, and how much is dropped in one go: never enough to be felt.
 pub const TIDY_EVERY: Duration = Duration::from_secs(3600);
 pub const TIDY_ROWS: u64 = 500;
 
 /// Between two looks for a write whose answer was lost. GitHub's own copies are seldom seconds apart.
-pub const LOOK_GAP: Duration = Duration::from_secs(5);
+pub const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// GitHub's reads lag its webhooks and its writes. What is not found is looked for this long before it counts
 /// as not there.
-pub const LAG: Duration = Duration::from_secs(120);
+pub const GITHUB_LAG: Duration = Duration::from_secs(120);
 
 /// A step looks so often whether its job is over: in files a look reads and writes nothing, and between a job's end and the
 /// next look a run stands still.
-pub const JOB_LOOK: Duration = Duration::from_millis(500);
+pub const JOB_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long a lock that somebody else holds on a database file is waited for.
-pub const FILE_LOCK: Duration = Duration::from_secs(10);
+pub const SQLITE_BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Deliveries that were put off and are woken in one go: never enough to be felt, should all of them be due at once.
 pub const WAKE_ROWS: u64 = 500;
@@ -140,7 +140,7 @@ pub const WAKE_ROWS: u64 = 500;
 pub const FEWEST_BYTES_A_TOKEN: u64 = 2;
 
 /// So long whatever failed again and again is left alone.
-pub const BREAKER_HOLDS: Duration = Duration::from_secs(60);
+pub const BREAKER_COOLDOWN: Duration = Duration::from_secs(60);
 
 /// Most tokens of an answer, by what is asked for, its thoughts included; a model whose longest answer is shorter has
 /// that. What a call may cost is reserved before it, and most of that is the longest answer.
@@ -151,7 +151,7 @@ pub const VERDICT_TOKENS: u64 = 24_000;
 pub const WORD_TOKENS: u64 = 8_000;
 
 /// Least time that a model service which is busy, broken or slow is asked again before its run gives up.
-pub const PATIENCE: Duration = Duration::from_secs(15 * 60);
+pub const MODEL_RETRY_WINDOW: Duration = Duration::from_secs(15 * 60);
 
 /// A key whose provider asks for a pause and does not say for how long: its limits are a minute's.
 pub const RATE_COOLDOWN: Duration = Duration::from_secs(60);
@@ -161,8 +161,8 @@ pub const QUOTA_COOLDOWN: Duration = Duration::from_secs(3600);
 
 /// However short a wait the provider names, the same key is not asked again in the same breath; and however long, no
 /// allowance is for more than a day, which may have 25 hours.
-pub const COOLDOWN_LEAST: Duration = Duration::from_secs(1);
-pub const COOLDOWN_MOST: Duration = Duration::from_secs(25 * 3600);
+pub const SHORTEST_COOLDOWN: Duration = Duration::from_secs(1);
+pub const LONGEST_COOLDOWN: Duration = Duration::from_secs(25 * 3600);
 
 /// Prose and source text have more bytes a token than this in the vocabularies of open models. What is too long by it is
 /// not sent to a model that would cut it without a word.

@@ -13,18 +13,18 @@ fn message(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Runs `work`, which shares nothing but what is on disk or behind locks. `Err` with the message if it panics.
-pub(crate) fn catch<T>(work: impl Future<Output = T>) -> impl Future<Output = Result<T, String>> {
+pub(crate) fn catch_panic<T>(work: impl Future<Output = T>) -> impl Future<Output = Result<T, String>> {
     let caught = AssertUnwindSafe(Box::pin(work)).catch_unwind();
     caught.map(|done| done.map_err(|panic| message(panic.as_ref())))
 }
 
-/// As [`catch`], for a loop that tries again later: logs the panic. `None` if there was one.
-pub(crate) fn survive<T>(
+/// As [`catch_panic`], for a loop that tries again later: logs the panic. `None` if there was one.
+pub(crate) fn catch_and_log_panic<T>(
     what: &'static str,
     work: impl Future<Output = T>,
 ) -> impl Future<Output = Option<T>> {
     let log = move |why: &String| tracing::error!(what, %why, "our own fault; trying again later");
-    catch(work).map(move |done| done.inspect_err(log).ok())
+    catch_panic(work).map(move |done| done.inspect_err(log).ok())
 }
 
 #[cfg(test)]
@@ -33,9 +33,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_becomes_an_error_that_names_its_message() {
-        assert_eq!(catch(async { 1 }).await, Ok(1));
-        let why = catch(async { Vec::<u8>::new()[3] }).await.unwrap_err();
+        assert_eq!(catch_panic(async { 1 }).await, Ok(1));
+        let why = catch_panic(async { Vec::<u8>::new()[3] }).await.unwrap_err();
         assert!(why.starts_with("panicked: index out of bounds"), "{why}");
-        assert_eq!(survive("a test", async { panic!("on purpose") }).await, None::<()>);
+        assert_eq!(catch_and_log_panic("a test", async { panic!("on purpose") }).await, None::<()>);
     }
 }

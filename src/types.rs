@@ -75,7 +75,7 @@ impl IssueNo {
     }
 
     /// The issue that a branch of ours is for.
-    pub fn of_branch(branch: &str) -> Option<Self> {
+    pub fn from_branch(branch: &str) -> Option<Self> {
         let named = branch.strip_prefix(BRANCH)?;
         let (issue, nth) = named.split_once('-').unwrap_or((named, "1"));
         let (issue, nth): (Self, u32) = (issue.parse().ok()?, nth.parse().ok()?);
@@ -105,17 +105,17 @@ pub struct Cause(pub String);
 
 impl Cause {
     /// The `index`-th command of a delivery.
-    pub fn of(delivery: &DeliveryId, index: usize) -> Self {
+    pub fn of_delivery(delivery: &DeliveryId, index: usize) -> Self {
         Self(format!("{delivery}.{index}"))
     }
 
     /// What the run of this cause itself begins.
-    pub fn onward(&self) -> Self {
-        Self(format!("{self}{}", Self::ONWARD))
+    pub fn follow_up(&self) -> Self {
+        Self(format!("{self}{}", Self::FOLLOW_UP_SUFFIX))
     }
 
     /// How such a cause ends.
-    pub const ONWARD: &str = ".onward";
+    pub const FOLLOW_UP_SUFFIX: &str = ".onward";
 }
 
 impl fmt::Display for Cause {
@@ -202,12 +202,12 @@ impl FromStr for RepoName {
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn digest(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
     /// Hash of several parts; each is preceded by its length, so that no two lists collide.
-    pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+    pub fn digest_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = Sha256::new();
         for part in parts {
             hasher.update((part.len() as u64).to_be_bytes());
@@ -469,7 +469,7 @@ pub struct MicroUsd(pub u64);
 
 impl MicroUsd {
     /// The most anybody may write: nobody means more, and sums of it stay far from the end of the numbers.
-    const MOST: u64 = 1_000_000_000_000;
+    const MOST_MICRO_DOLLARS: u64 = 1_000_000_000_000;
 
     /// Reads dollars as people write them: `$2`, `2.50`, `$0.05`.
     pub fn parse(text: &str) -> Result<Self, MalformedValue> {
@@ -482,7 +482,7 @@ impl MicroUsd {
         let fraction = number(cents).flatten().filter(|_| cents.len() <= 6).ok_or_else(wrong)?;
         let scale = 10_u64.pow(6 - u32::try_from(cents.len()).unwrap_or(6));
         let micro = whole.checked_mul(1_000_000).and_then(|whole| whole.checked_add(fraction * scale));
-        micro.filter(|micro| *micro <= Self::MOST).map(Self).ok_or_else(wrong)
+        micro.filter(|micro| *micro <= Self::MOST_MICRO_DOLLARS).map(Self).ok_or_else(wrong)
     }
 
     pub fn plus(self, more: Self) -> Self {
@@ -499,7 +499,7 @@ impl MicroUsd {
     }
 
     /// As [`parse`](Self::parse) reads it, and not one micro-dollar off: `3`, `0.5`.
-    pub fn exact(self) -> String {
+    pub fn to_exact_dollars(self) -> String {
         let (whole, rest) = (self.0 / 1_000_000, self.0 % 1_000_000);
         let text = format!("{whole}.{rest:06}");
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -580,10 +580,10 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 pub const IN_PLACE: &str = "in-place";
 
 /// It becomes an issue of its own.
-pub const NEW: &str = "new";
+pub const NEW_ISSUE: &str = "new";
 
 /// The ways of accepting that an approval may name where a gate has several; no stage is called like one.
-pub const WAYS: &[&str] = &[IN_PLACE, NEW];
+pub const APPROVAL_OPTIONS: &[&str] = &[IN_PLACE, NEW_ISSUE];
 
 #[cfg(test)]
 mod tests {
@@ -628,13 +628,13 @@ mod tests {
     fn only_our_branches_name_an_issue() {
         assert_eq!(IssueNo(42).branch(1), "countersign/issue-42");
         for nth in [1, 3] {
-            assert_eq!(IssueNo::of_branch(&IssueNo(42).branch(nth)), Some(IssueNo(42)));
+            assert_eq!(IssueNo::from_branch(&IssueNo(42).branch(nth)), Some(IssueNo(42)));
         }
         for other in ["", "4x", "4-x", "4-", "4-0", "4-1", "4-02", "4-+2", "4-2-3", "+4", "04", "-4"] {
-            assert_eq!(IssueNo::of_branch(&format!("countersign/issue-{other}")), None, "{other}");
+            assert_eq!(IssueNo::from_branch(&format!("countersign/issue-{other}")), None, "{other}");
         }
         for other in ["x/countersign/issue-4", "issue-4"] {
-            assert_eq!(IssueNo::of_branch(other), None, "{other}");
+            assert_eq!(IssueNo::from_branch(other), None, "{other}");
         }
     }
 
@@ -648,6 +648,6 @@ mod tests {
 
     #[test]
     fn parts_do_not_run_together() {
-        assert_ne!(Hash::of_parts([&b"ab"[..], b"c"]), Hash::of_parts([&b"a"[..], b"bc"]));
+        assert_ne!(Hash::digest_parts([&b"ab"[..], b"c"]), Hash::digest_parts([&b"a"[..], b"bc"]));
     }
 }

@@ -42,12 +42,12 @@ impl AgentTool {
     }
 
     /// Is it ours, over the commit?
-    pub fn reads(self) -> bool {
+    pub fn reads_repository(self) -> bool {
         matches!(self, Read | List | Search | Count | Diff)
     }
 
     /// Is it a command of the repository's own kind? What is left changes files or asks the network.
-    pub fn runs(self) -> bool {
+    pub fn is_command(self) -> bool {
         matches!(self, Typecheck | Lint | Format | Test)
     }
 }
@@ -63,7 +63,7 @@ pub enum ToolchainProfile {
 
 impl ToolchainProfile {
     /// By the manifests at the root; of several, the one that says most of how it is checked.
-    pub fn of<'p>(paths: impl Iterator<Item = &'p str>) -> Self {
+    pub fn detect<'p>(paths: impl Iterator<Item = &'p str>) -> Self {
         let mut found = Self::Generic;
         for path in paths {
             found = match path {
@@ -78,7 +78,7 @@ impl ToolchainProfile {
     }
 
     /// Other names that such a tool goes by.
-    fn words(self, tool: AgentTool) -> &'static [&'static str] {
+    fn aliases(self, tool: AgentTool) -> &'static [&'static str] {
         match (tool, self) {
             (Read, _) => &["cat"],
             (List, _) => &["ls"],
@@ -104,7 +104,7 @@ impl ToolchainProfile {
 
     /// What such a command is at the root of the repository: a line of ours, to which nobody adds an argument. It changes
     /// nothing that is kept.
-    pub fn line(self, tool: AgentTool) -> Option<&'static str> {
+    pub fn command_line(self, tool: AgentTool) -> Option<&'static str> {
         Some(match (self, tool) {
             (Self::Typescript, Typecheck) => "npx --no-install tsc --noEmit",
             (Self::Typescript, Lint) => "npx --no-install eslint .",
@@ -123,13 +123,13 @@ impl ToolchainProfile {
     }
 
     /// Every name of a tool, ours first.
-    pub fn names(self, tool: AgentTool) -> impl Iterator<Item = &'static str> {
-        std::iter::once(tool.name()).chain(self.words(tool).iter().copied())
+    pub fn tool_names(self, tool: AgentTool) -> impl Iterator<Item = &'static str> {
+        std::iter::once(tool.name()).chain(self.aliases(tool).iter().copied())
     }
 
     /// The tool of this name, to the letter: a path to a program, another case or a letter that looks alike is none.
-    pub fn tool(self, name: &str) -> Option<AgentTool> {
-        AgentTool::ALL.into_iter().find(|tool| self.names(*tool).any(|known| known == name))
+    pub fn find_tool(self, name: &str) -> Option<AgentTool> {
+        AgentTool::ALL.into_iter().find(|tool| self.tool_names(*tool).any(|known| known == name))
     }
 }
 
@@ -165,32 +165,33 @@ pub const ROLES: [AgentRole; 10] = [
 ];
 
 /// The role of this name.
-pub fn role(name: &str) -> Option<&'static AgentRole> {
+pub fn find_role(name: &str) -> Option<&'static AgentRole> {
     ROLES.iter().find(|role| role.name == name)
 }
 
 impl AgentRole {
     /// What is done for it when it asks, out of what it has.
-    pub fn offers(&self, done: ToolAvailability) -> impl Iterator<Item = AgentTool> {
-        let runs = move |tool: AgentTool| done.commands.is_some_and(|profile| profile.line(tool).is_some());
+    pub fn offered_tools(&self, done: ToolAvailability) -> impl Iterator<Item = AgentTool> {
+        let runs =
+            move |tool: AgentTool| done.commands.is_some_and(|profile| profile.command_line(tool).is_some());
         let writes = move |tool: AgentTool| done.writes && tool == Write;
-        self.tools.iter().copied().filter(move |tool| tool.reads() || runs(*tool) || writes(*tool))
+        self.tools.iter().copied().filter(move |tool| tool.reads_repository() || runs(*tool) || writes(*tool))
     }
 
     /// The tool that it may have done under this name, or our sentence on why not, for the model.
-    pub(super) fn may(
+    pub(super) fn authorize(
         &self,
         profile: ToolchainProfile,
         done: ToolAvailability,
         name: &str,
     ) -> Result<AgentTool, String> {
-        let offers: Vec<_> = self.offers(done).collect();
+        let offers: Vec<_> = self.offered_tools(done).collect();
         let has = || match offers.iter().map(|tool| tool.name()).collect::<Vec<_>>().join(", ") {
             none if none.is_empty() => "it has none".to_owned(),
             names => format!("it has {names}"),
         };
-        let shown = super::tool_requests::line(name, 40);
-        match profile.tool(name) {
+        let shown = super::tool_requests::truncate_line(name, 40);
+        match profile.find_tool(name) {
             None => {
                 Err(format!("refused: there is no tool called {shown:?} for the {}; {}", self.name, has()))
             }
@@ -205,24 +206,25 @@ impl AgentRole {
     }
 
     /// What is done for it, as services are told that have a form of their own for tools.
-    pub fn schemas(&self, done: ToolAvailability) -> Value {
+    pub fn tool_schemas(&self, done: ToolAvailability) -> Value {
         let schema = |tool: AgentTool| {
             let kind = |name: &str| json!({ "type": if name == "from" { "integer" } else { "string" } });
-            let all = arguments(tool).iter();
+            let all = tool_arguments(tool).iter();
             let properties: Map<String, Value> =
                 all.clone().map(|(name, _)| ((*name).to_owned(), kind(name))).collect();
             let required: Vec<&str> = all.filter(|(_, needed)| *needed).map(|(name, _)| *name).collect();
             let parameters = json!({
                 "type": "object", "properties": properties, "required": required, "additionalProperties": false,
             });
-            json!({ "name": tool.name(), "description": usage(tool), "parameters": parameters })
+            json!({ "name": tool.name(), "description": tool_usage(tool), "parameters": parameters })
         };
-        self.offers(done).map(schema).collect()
+        self.offered_tools(done).map(schema).collect()
     }
 
     /// What the model is told of its tools, and how it asks.
-    pub fn rules(&self, done: ToolAvailability, turns: u32) -> String {
-        let tools: String = self.offers(done).map(|tool| format!("- {}\n", usage(tool))).collect();
+    pub fn tool_rules(&self, done: ToolAvailability, turns: u32) -> String {
+        let tools: String =
+            self.offered_tools(done).map(|tool| format!("- {}\n", tool_usage(tool))).collect();
         format!(
             "Before you answer you may look at the repository yourself, at most {turns} times. To look, answer with one JSON \
              object and nothing else, instead of what is asked for above:\n\n\
@@ -238,7 +240,7 @@ impl AgentRole {
 }
 
 /// The arguments of a tool: each with whether it must be there.
-fn arguments(tool: AgentTool) -> &'static [(&'static str, bool)] {
+fn tool_arguments(tool: AgentTool) -> &'static [(&'static str, bool)] {
     match tool {
         Read => &[("path", true), ("from", false)],
         List => &[("path", false)],
@@ -250,7 +252,7 @@ fn arguments(tool: AgentTool) -> &'static [(&'static str, bool)] {
     }
 }
 
-fn usage(tool: AgentTool) -> &'static str {
+fn tool_usage(tool: AgentTool) -> &'static str {
     match tool {
         Read => "`read` {\"path\": …, \"from\": 1}: a file, from that line on",
         List => "`list` {\"path\": …}: what is in a folder; without a path, in the root",

@@ -15,10 +15,10 @@ use similar::TextDiff;
 use super::{
     MOST_CALLS, RESULT_CHARS,
     roles::{AgentRole, AgentTool, ToolAvailability, ToolchainProfile},
-    tool_requests::{ToolRequest, line},
+    tool_requests::{ToolRequest, truncate_line},
 };
 use crate::{
-    codebase::{Index, TreeIndex, as_shown, fenced, off_thread},
+    codebase::{Index, TreeIndex, fence_text, redact_text, run_blocking},
     documents::change::Workspace,
     git::{CommitEntry, EntryMode, GitError, Snapshot},
 };
@@ -45,12 +45,12 @@ pub struct ToolExecutor {
     profile: ToolchainProfile,
     /// Commands are run, too; and what came of those that were.
     commands: bool,
-    ran: Vec<(AgentTool, String)>,
+    command_outputs: Vec<(AgentTool, String)>,
     /// What a change makes of files of the commit; none where it removes one.
     changed: Vec<(String, Option<String>)>,
     /// The copy that is written in, which is read as well; with what came of the calls that write, by their place.
-    copy: Option<(Workspace, TreeIndex)>,
-    wrote: HashMap<usize, ToolResult>,
+    workspace: Option<(Workspace, TreeIndex)>,
+    write_results: HashMap<usize, ToolResult>,
 }
 
 /// What the calls of one answer found.
@@ -130,50 +130,61 @@ struct DiffArguments {
 impl ToolExecutor {
     /// `commands`: a role has its commands here as well, which whoever asks runs before they are looked up.
     pub fn new(index: Arc<Index>, snapshot: Snapshot, commands: bool) -> Self {
-        let profile = ToolchainProfile::of(snapshot.entries().iter().map(|entry| entry.path.as_str()));
+        let profile = ToolchainProfile::detect(snapshot.entries().iter().map(|entry| entry.path.as_str()));
         let (ran, changed, wrote) = (Vec::new(), Vec::new(), HashMap::new());
-        Self { index, snapshot, profile, commands, ran, changed, copy: None, wrote }
+        Self {
+            index,
+            snapshot,
+            profile,
+            commands,
+            command_outputs: ran,
+            changed,
+            workspace: None,
+            write_results: wrote,
+        }
     }
 
     /// With a copy of its files to write in.
     #[must_use]
-    pub fn writing(self, copy: Workspace, tree: TreeIndex) -> Self {
-        Self { copy: Some((copy, tree)), ..self }
+    pub fn with_workspace(self, copy: Workspace, tree: TreeIndex) -> Self {
+        Self { workspace: Some((copy, tree)), ..self }
     }
 
     /// The copy, if there is one.
-    pub fn copy(&self) -> Option<&Workspace> {
-        self.copy.as_ref().map(|(copy, _)| copy)
+    pub fn workspace(&self) -> Option<&Workspace> {
+        self.workspace.as_ref().map(|(copy, _)| copy)
     }
 
-    fn may(&self, role: &AgentRole, name: &str) -> Result<AgentTool, String> {
-        let done =
-            ToolAvailability { commands: self.commands.then_some(self.profile), writes: self.copy.is_some() };
-        role.may(self.profile, done, name)
+    fn authorize(&self, role: &AgentRole, name: &str) -> Result<AgentTool, String> {
+        let done = ToolAvailability {
+            commands: self.commands.then_some(self.profile),
+            writes: self.workspace.is_some(),
+        };
+        role.authorize(self.profile, done, name)
     }
 
     /// Writes for a role what it asks for, as far as it may; the same in every attempt.
     ///
     /// # Errors
     /// Where git fails.
-    pub async fn write(&mut self, role: &AgentRole, asked: &[ToolRequest]) -> Result<(), GitError> {
+    pub async fn run_write_calls(&mut self, role: &AgentRole, asked: &[ToolRequest]) -> Result<(), GitError> {
         for (at, call) in asked.iter().enumerate().take(MOST_CALLS) {
-            if self.may(role, &call.name) == Ok(AgentTool::Write) {
-                let found = match taken::<WriteArguments>(&call.arguments) {
-                    Ok(arguments) => self.put(arguments).await?,
+            if self.authorize(role, &call.name) == Ok(AgentTool::Write) {
+                let found = match parse_arguments::<WriteArguments>(&call.arguments) {
+                    Ok(arguments) => self.write_file(arguments).await?,
                     Err(why) => Err(why),
                 };
-                self.wrote.insert(at, found);
+                self.write_results.insert(at, found);
             }
         }
         Ok(())
     }
 
-    async fn put(&mut self, asked: WriteArguments) -> Result<ToolResult, GitError> {
+    async fn write_file(&mut self, asked: WriteArguments) -> Result<ToolResult, GitError> {
         let text = match (asked.text, asked.from) {
             (Some(text), None) => text,
-            (None, Some(from)) => match self.raw(&from).await?.map(|text| text.replace("\r\n", "\n")) {
-                Ok(text) if as_shown(&text) != text => {
+            (None, Some(from)) => match self.raw_text(&from).await?.map(|text| text.replace("\r\n", "\n")) {
+                Ok(text) if redact_text(&text) != text => {
                     return Ok(Err(
                         "refused: models are shown this file otherwise than it is; write a text".to_owned()
                     ));
@@ -184,36 +195,41 @@ impl ToolExecutor {
                 Ok(text) => text,
                 Err(why) => return Ok(Err(why)),
             },
-            (None, None) => return Ok(Ok(ours("[a folder is there as soon as a file is written in it]"))),
+            (None, None) => {
+                return Ok(Ok(note_only("[a folder is there as soon as a file is written in it]")));
+            }
             (Some(_), Some(_)) => return Ok(Err("refused: say a `text` or a `from`, not both".to_owned())),
         };
-        if is_long(&asked.path) {
+        if is_too_long(&asked.path) {
             return Ok(Err(format!("refused: `path` is longer than {ARGUMENT_CHARS} characters")));
         }
-        let Some((copy, tree)) = &mut self.copy else {
+        let Some((copy, tree)) = &mut self.workspace else {
             return Ok(Err("refused: there is no copy".to_owned()));
         };
-        Ok(match copy.write(&asked.path, &text, tree) {
+        Ok(match copy.write_file(&asked.path, &text, tree) {
             Ok(()) => {
-                let lines = copy.text(&asked.path).flatten().map_or(0, |text| text.lines().count());
-                Ok(ours(format!("written; it has {lines} lines")))
+                let lines = copy.file_text(&asked.path).flatten().map_or(0, |text| text.lines().count());
+                Ok(note_only(format!("written; it has {lines} lines")))
             }
-            Err(why) => Err(format!("refused: {}", line(&why, 2_000))),
+            Err(why) => Err(format!("refused: {}", truncate_line(&why, 2_000))),
         })
     }
 
     /// With a change of the commit that is looked at.
     #[must_use]
-    pub fn over(self, changed: &[(String, Option<String>)]) -> Self {
+    pub fn with_changes(self, changed: &[(String, Option<String>)]) -> Self {
         Self { changed: changed.to_vec(), ..self }
     }
 
     /// The commands among what a role asks for, as far as it may: each once, with the line that is to be run for it.
-    pub fn to_run(&self, role: &AgentRole, asked: &[ToolRequest]) -> Vec<(AgentTool, &'static str)> {
+    pub fn commands_to_run(&self, role: &AgentRole, asked: &[ToolRequest]) -> Vec<(AgentTool, &'static str)> {
         let mut lines: Vec<(AgentTool, &'static str)> = Vec::new();
         for call in asked.iter().take(MOST_CALLS) {
-            let Ok(tool) = self.may(role, &call.name) else { continue };
-            let line = self.profile.line(tool).filter(|_| taken::<NoArguments>(&call.arguments).is_ok());
+            let Ok(tool) = self.authorize(role, &call.name) else { continue };
+            let line = self
+                .profile
+                .command_line(tool)
+                .filter(|_| parse_arguments::<NoArguments>(&call.arguments).is_ok());
             if !lines.iter().any(|(known, _)| *known == tool) {
                 lines.extend(line.map(|line| (tool, line)));
             }
@@ -222,8 +238,8 @@ impl ToolExecutor {
     }
 
     /// With what came of a command.
-    pub fn ran(mut self, tool: AgentTool, said: &str) -> Self {
-        self.ran.push((tool, said.to_owned()));
+    pub fn with_command_output(mut self, tool: AgentTool, said: &str) -> Self {
+        self.command_outputs.push((tool, said.to_owned()));
         self
     }
 
@@ -231,24 +247,30 @@ impl ToolExecutor {
     ///
     /// # Errors
     /// Where git fails; whatever a model asks wrongly is a result.
-    pub async fn act(&self, role: &AgentRole, asked: &[ToolRequest]) -> Result<ToolCallReport, GitError> {
+    pub async fn run_calls(
+        &self,
+        role: &AgentRole,
+        asked: &[ToolRequest],
+    ) -> Result<ToolCallReport, GitError> {
         let mut seen = ToolCallReport { calls: asked.len(), ..ToolCallReport::default() };
         for (at, call) in asked.iter().enumerate().take(MOST_CALLS) {
-            let found = match self.may(role, &call.name) {
-                Ok(AgentTool::Write) => {
-                    self.wrote.get(&at).cloned().unwrap_or(Err("refused: it was not written".to_owned()))
-                }
-                Ok(tool) => self.find(tool, &call.arguments).await?,
+            let found = match self.authorize(role, &call.name) {
+                Ok(AgentTool::Write) => self
+                    .write_results
+                    .get(&at)
+                    .cloned()
+                    .unwrap_or(Err("refused: it was not written".to_owned())),
+                Ok(tool) => self.run_tool(tool, &call.arguments).await?,
                 Err(refusal) => Err(refusal),
             };
             seen.refused += usize::from(found.is_err());
-            let ToolOutput { note, text } = found.unwrap_or_else(ours);
-            seen.text += &format!("call {}: {}\n", at + 1, call.shown());
+            let ToolOutput { note, text } = found.unwrap_or_else(note_only);
+            seen.text += &format!("call {}: {}\n", at + 1, call.one_line());
             if !note.is_empty() {
                 seen.text += &format!("{note}\n");
             }
             if !text.is_empty() {
-                seen.text += &fenced(&text);
+                seen.text += &fence_text(&text);
             }
             seen.text.push('\n');
         }
@@ -261,36 +283,39 @@ impl ToolExecutor {
         Ok(seen)
     }
 
-    async fn find(&self, tool: AgentTool, arguments: &Value) -> Result<ToolResult, GitError> {
+    async fn run_tool(&self, tool: AgentTool, arguments: &Value) -> Result<ToolResult, GitError> {
         Ok(match tool {
-            AgentTool::Read => match taken(arguments) {
-                Ok(arguments) => self.read(&arguments).await?,
+            AgentTool::Read => match parse_arguments(arguments) {
+                Ok(arguments) => self.read_file(&arguments).await?,
                 Err(why) => Err(why),
             },
-            AgentTool::List => taken(arguments).and_then(|arguments| self.list(&arguments)),
-            AgentTool::Search => match taken(arguments) {
-                Ok(arguments) => self.search(&arguments).await?,
+            AgentTool::List => parse_arguments(arguments).and_then(|arguments| self.list_folder(&arguments)),
+            AgentTool::Search => match parse_arguments(arguments) {
+                Ok(arguments) => self.search_files(&arguments).await?,
                 Err(why) => Err(why),
             },
-            AgentTool::Count => match taken::<CountArguments>(arguments) {
-                Ok(CountArguments { path }) => self.text(&path).await?.map(|text| {
+            AgentTool::Count => match parse_arguments::<CountArguments>(arguments) {
+                Ok(CountArguments { path }) => self.shown_text(&path).await?.map(|text| {
                     let (lines, words) = (text.lines().count(), text.split_whitespace().count());
-                    ours(format!("{lines} lines, {words} words, {} bytes", text.len()))
+                    note_only(format!("{lines} lines, {words} words, {} bytes", text.len()))
                 }),
                 Err(why) => Err(why),
             },
-            AgentTool::Diff => match taken(arguments) {
-                Ok(arguments) => self.diff(&arguments).await?,
+            AgentTool::Diff => match parse_arguments(arguments) {
+                Ok(arguments) => self.diff_files(&arguments).await?,
                 Err(why) => Err(why),
             },
             AgentTool::Typecheck | AgentTool::Lint | AgentTool::Format | AgentTool::Test => {
-                taken::<NoArguments>(arguments).and_then(|NoArguments {}| {
-                    let (_, said) =
-                        self.ran.iter().find(|(ran, _)| *ran == tool).ok_or("refused: it was not run")?;
+                parse_arguments::<NoArguments>(arguments).and_then(|NoArguments {}| {
+                    let (_, said) = self
+                        .command_outputs
+                        .iter()
+                        .find(|(ran, _)| *ran == tool)
+                        .ok_or("refused: it was not run")?;
                     let (ended, said) = said.split_once('\n').unwrap_or((said, ""));
-                    let ToolOutput { note, text } = cut(&as_shown(said));
+                    let ToolOutput { note, text } = truncate_output(&redact_text(said));
                     Ok(ToolOutput {
-                        note: format!("{}\n{note}", line(ended, LINE_CHARS)).trim_end().to_owned(),
+                        note: format!("{}\n{note}", truncate_line(ended, LINE_CHARS)).trim_end().to_owned(),
                         text,
                     })
                 })
@@ -299,8 +324,8 @@ impl ToolExecutor {
         })
     }
 
-    async fn read(&self, asked: &ReadArguments) -> Result<ToolResult, GitError> {
-        let text = match self.text(&asked.path).await? {
+    async fn read_file(&self, asked: &ReadArguments) -> Result<ToolResult, GitError> {
+        let text = match self.shown_text(&asked.path).await? {
             Ok(text) => text,
             Err(why) => return Ok(Err(why)),
         };
@@ -314,7 +339,7 @@ impl ToolExecutor {
             chars += text.chars().count();
             if chars > RESULT_CHARS {
                 if shown.is_empty() {
-                    return Ok(Ok(cut(text)));
+                    return Ok(Ok(truncate_output(text)));
                 }
                 let note = format!(
                     "[cut at {RESULT_CHARS} characters: lines {from} to {at} of {all}; go on with from = {}]",
@@ -325,19 +350,19 @@ impl ToolExecutor {
             shown += text;
         }
         Ok(Ok(match shown.is_empty() {
-            true => ours("[it is empty]"),
+            true => note_only("[it is empty]"),
             false => ToolOutput { text: shown, ..ToolOutput::default() },
         }))
     }
 
-    fn list(&self, asked: &ListArguments) -> ToolResult {
-        let folder = below_the_root(&asked.path)?;
+    fn list_folder(&self, asked: &ListArguments) -> ToolResult {
+        let folder = repository_path(&asked.path)?;
         let start = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let mut lines: Vec<String> = Vec::new();
         let entries = self.snapshot.entries().iter();
         let mut entries: BTreeMap<&str, (EntryMode, u64)> =
             entries.map(|entry| (entry.path.as_str(), (entry.mode, entry.size))).collect();
-        let copied = self.copy().map(Workspace::files).unwrap_or_default();
+        let copied = self.workspace().map(Workspace::changed_files).unwrap_or_default();
         for (path, text) in &copied {
             match text {
                 Some(text) => drop(entries.insert(path, (EntryMode::File, text.len() as u64))),
@@ -347,32 +372,34 @@ impl ToolExecutor {
         for (path, (mode, size)) in entries {
             let Some(rest) = path.strip_prefix(&start) else { continue };
             let text = match (rest.split_once('/'), mode) {
-                (Some((inner, _)), _) => format!("{}/", line(inner, 200)),
+                (Some((inner, _)), _) => format!("{}/", truncate_line(inner, 200)),
                 (None, EntryMode::Symlink) => {
-                    format!("{} (a symbolic link, which is not followed)", line(rest, 200))
+                    format!("{} (a symbolic link, which is not followed)", truncate_line(rest, 200))
                 }
-                (None, EntryMode::Submodule) => format!("{} (a submodule)", line(rest, 200)),
-                (None, _) => format!("{} ({size} bytes)", line(rest, 200)),
+                (None, EntryMode::Submodule) => format!("{} (a submodule)", truncate_line(rest, 200)),
+                (None, _) => format!("{} ({size} bytes)", truncate_line(rest, 200)),
             };
             if lines.last() != Some(&text) {
                 lines.push(text);
             }
         }
         match lines.is_empty() {
-            true => Err(format!("refused: there is no folder {:?} at this commit", line(folder, 120))),
-            false => Ok(cut(&lines.join("\n"))),
+            true => {
+                Err(format!("refused: there is no folder {:?} at this commit", truncate_line(folder, 120)))
+            }
+            false => Ok(truncate_output(&lines.join("\n"))),
         }
     }
 
-    async fn search(&self, asked: &SearchArguments) -> Result<ToolResult, GitError> {
-        let folder = match below_the_root(&asked.path) {
+    async fn search_files(&self, asked: &SearchArguments) -> Result<ToolResult, GitError> {
+        let folder = match repository_path(&asked.path) {
             Ok(folder) => folder,
             Err(why) => return Ok(Err(why)),
         };
         let text = asked.text.as_deref().filter(|text| !text.is_empty());
         let name = asked.name.as_deref().filter(|name| !name.is_empty());
         for (key, given) in [("text", text), ("name", name)] {
-            if given.is_some_and(is_long) {
+            if given.is_some_and(is_too_long) {
                 return Ok(Err(format!("refused: `{key}` is longer than {ARGUMENT_CHARS} characters")));
             }
         }
@@ -381,9 +408,10 @@ impl ToolExecutor {
         }
         let start = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let meant = |path: &str| {
-            (path == folder || path.starts_with(&start)) && name.is_none_or(|name| matches(path, name))
+            (path == folder || path.starts_with(&start))
+                && name.is_none_or(|name| matches_wildcard(path, name))
         };
-        let mut copied = self.copy().map(Workspace::files).unwrap_or_default();
+        let mut copied = self.workspace().map(Workspace::changed_files).unwrap_or_default();
         let other = |path: &str| copied.iter().any(|(known, _)| known == path);
         let files = self.index.files().iter().filter(|file| meant(&file.path) && !other(&file.path));
         let entries: Vec<&CommitEntry> = files.filter_map(|file| self.snapshot.entry(&file.path)).collect();
@@ -394,13 +422,13 @@ impl ToolExecutor {
             paths.sort_unstable();
             let all = self.index.files().len();
             return Ok(Ok(match paths.is_empty() {
-                true => ours(format!("[no such file among the {all} files that are searched]")),
-                false => cut(&paths.join("\n")),
+                true => note_only(format!("[no such file among the {all} files that are searched]")),
+                false => truncate_output(&paths.join("\n")),
             }));
         };
         let all = entries.len() + copied.len();
         let copied: Vec<_> = copied.into_iter().filter_map(|(path, text)| Some((path, text?))).collect();
-        let (mut rows, mut full) = add_rows(String::new(), &copied, text);
+        let (mut rows, mut full) = add_matching_lines(String::new(), &copied, text);
         let (mut read, mut at) = (0, 0);
         while at < entries.len() && !full && read < SEARCH_BYTES {
             let mut batch = 0;
@@ -410,8 +438,8 @@ impl ToolExecutor {
                 at += 1;
             }
             read += batch;
-            let (texts, sought) = (self.snapshot.texts(&entries[from..at]).await?, text.to_owned());
-            (rows, full) = off_thread(move || add_rows(rows, &texts, &sought)).await?;
+            let (texts, sought) = (self.snapshot.read_texts(&entries[from..at]).await?, text.to_owned());
+            (rows, full) = run_blocking(move || add_matching_lines(rows, &texts, &sought)).await?;
         }
         let left = entries.len() - at;
         let mut note = Vec::new();
@@ -428,15 +456,15 @@ impl ToolExecutor {
         Ok(Ok(ToolOutput { note: note.join("\n"), text: rows }))
     }
 
-    async fn diff(&self, asked: &DiffArguments) -> Result<ToolResult, GitError> {
-        let one = self.text(&asked.path).await?;
+    async fn diff_files(&self, asked: &DiffArguments) -> Result<ToolResult, GitError> {
+        let one = self.shown_text(&asked.path).await?;
         let (one, other) = match &asked.other {
-            Some(other) => (one, self.text(other).await?),
+            Some(other) => (one, self.shown_text(other).await?),
             None => match self.changed.iter().find(|(path, _)| *path == asked.path) {
                 // A new file has nothing before.
                 Some((path, text)) => {
                     let one = if self.snapshot.entry(path).is_none() { Ok(String::new()) } else { one };
-                    (one, Ok(as_shown(text.as_deref().unwrap_or_default())))
+                    (one, Ok(redact_text(text.as_deref().unwrap_or_default())))
                 }
                 None => (one, Err("refused: nothing here changes it; say an `other` file".to_owned())),
             },
@@ -449,23 +477,23 @@ impl ToolExecutor {
             return Ok(Err(format!("refused: files of more than {DIFF_LINES} lines are not compared")));
         }
         let diff = move || TextDiff::from_lines(&one, &other).unified_diff().context_radius(3).to_string();
-        let diff = off_thread(diff).await?;
-        Ok(Ok(if diff.is_empty() { ours("[they are alike]") } else { cut(&diff) }))
+        let diff = run_blocking(diff).await?;
+        Ok(Ok(if diff.is_empty() { note_only("[they are alike]") } else { truncate_output(&diff) }))
     }
 
     /// A file as models are shown it.
-    async fn text(&self, path: &str) -> Result<Result<String, String>, GitError> {
-        Ok(self.raw(path).await?.map(|text| as_shown(&text)))
+    async fn shown_text(&self, path: &str) -> Result<Result<String, String>, GitError> {
+        Ok(self.raw_text(path).await?.map(|text| redact_text(&text)))
     }
 
     /// A file of those that models are shown, as it is.
-    async fn raw(&self, path: &str) -> Result<Result<String, String>, GitError> {
-        let path = match below_the_root(path) {
+    async fn raw_text(&self, path: &str) -> Result<Result<String, String>, GitError> {
+        let path = match repository_path(path) {
             Ok(path) => path,
             Err(why) => return Ok(Err(why)),
         };
-        let shown = line(path, 120);
-        if let Some(text) = self.copy().and_then(|copy| copy.text(path)) {
+        let shown = truncate_line(path, 120);
+        if let Some(text) = self.workspace().and_then(|copy| copy.file_text(path)) {
             return Ok(text.map(str::to_owned).ok_or_else(|| format!("refused: {shown:?} is removed here")));
         }
         if self.index.file(path).is_some() {
@@ -474,7 +502,7 @@ impl ToolExecutor {
                 None => Err(format!("refused: {shown:?} is no file")),
             });
         }
-        let why = self.index.left_out().iter().find(|left| left.path == path).map(|left| left.why);
+        let why = self.index.excluded().iter().find(|left| left.path == path).map(|left| left.why);
         let folder = format!("{path}/");
         Ok(Err(match why {
             Some(why) => format!("refused: no model is shown {shown:?}: {why}"),
@@ -487,18 +515,19 @@ impl ToolExecutor {
 }
 
 /// The arguments, where they are what the tool takes and nothing else. Some models write them as a text.
-fn taken<T: DeserializeOwned>(arguments: &Value) -> Result<T, String> {
+fn parse_arguments<T: DeserializeOwned>(arguments: &Value) -> Result<T, String> {
     let arguments = match arguments {
         Value::Null => Value::Object(serde_json::Map::new()),
         Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
         other => other.clone(),
     };
-    serde_json::from_value(arguments).map_err(|error| format!("refused: {}", line(&error.to_string(), 160)))
+    serde_json::from_value(arguments)
+        .map_err(|error| format!("refused: {}", truncate_line(&error.to_string(), 160)))
 }
 
 /// A path of the repository as its commit has it; the root is empty.
-fn below_the_root(path: &str) -> Result<&str, String> {
-    if is_long(path) {
+fn repository_path(path: &str) -> Result<&str, String> {
+    if is_too_long(path) {
         return Err(format!("refused: `path` is longer than {ARGUMENT_CHARS} characters"));
     }
     let bare = path.strip_suffix('/').unwrap_or(path);
@@ -512,11 +541,11 @@ fn below_the_root(path: &str) -> Result<&str, String> {
         }
         () => return Ok(bare),
     };
-    Err(format!("refused: the path {:?} {why}", line(path, 120)))
+    Err(format!("refused: the path {:?} {why}", truncate_line(path, 120)))
 }
 
 /// Does the path hold this name, in which `*` stands for anything?
-fn matches(path: &str, name: &str) -> bool {
+fn matches_wildcard(path: &str, name: &str) -> bool {
     let mut rest = path;
     name.split('*').all(|part| match rest.find(part) {
         Some(at) => {
@@ -527,18 +556,18 @@ fn matches(path: &str, name: &str) -> bool {
     })
 }
 
-fn is_long(argument: &str) -> bool {
+fn is_too_long(argument: &str) -> bool {
     argument.chars().nth(ARGUMENT_CHARS).is_some()
 }
 
 /// With a row for each line of these files that has the text, as long as there is room; true: there was none for all.
-fn add_rows(mut rows: String, files: &[(String, String)], text: &str) -> (String, bool) {
+fn add_matching_lines(mut rows: String, files: &[(String, String)], text: &str) -> (String, bool) {
     let mut room = RESULT_CHARS.saturating_sub(rows.chars().count());
     for (path, content) in files.iter().filter(|(_, content)| content.contains(text)) {
         // What is blacked out is not found either.
-        let content = as_shown(content);
+        let content = redact_text(content);
         for (number, content) in content.lines().enumerate().filter(|(_, content)| content.contains(text)) {
-            let row = format!("{path}:{}: {}\n", number + 1, line(content, LINE_CHARS));
+            let row = format!("{path}:{}: {}\n", number + 1, truncate_line(content, LINE_CHARS));
             match room.checked_sub(row.chars().count()) {
                 Some(left) => room = left,
                 None => return (rows, true),
@@ -549,11 +578,11 @@ fn add_rows(mut rows: String, files: &[(String, String)], text: &str) -> (String
     (rows, false)
 }
 
-fn ours(note: impl Into<String>) -> ToolOutput {
+fn note_only(note: impl Into<String>) -> ToolOutput {
     ToolOutput { note: note.into(), text: String::new() }
 }
 
-fn cut(text: &str) -> ToolOutput {
+fn truncate_output(text: &str) -> ToolOutput {
     match text.char_indices().nth(RESULT_CHARS) {
         None => ToolOutput { note: String::new(), text: text.to_owned() },
         Some((at, _)) => {

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::codebase::as_shown;
+use crate::codebase::redact_text;
 
 /// A tool that a model asks for, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -34,7 +34,7 @@ struct ToolRequestEnvelope {
 }
 
 impl AgentAnswer {
-    pub fn read(answer: &str) -> Self {
+    pub fn parse(answer: &str) -> Self {
         let text = answer.trim();
         let named = |text: &str| ["\"toolCalls\"", "\"tool_calls\""].iter().any(|name| text.contains(name));
         // A document that speaks of such calls is a document.
@@ -66,14 +66,14 @@ impl AgentAnswer {
 
 impl ToolRequest {
     /// As it may be shown to a model again, in one line.
-    pub(super) fn shown(&self) -> String {
-        line(&format!("{} {}", self.name, self.arguments), 200)
+    pub(super) fn one_line(&self) -> String {
+        truncate_line(&format!("{} {}", self.name, self.arguments), 200)
     }
 }
 
 /// A model's words in one line, and not many of them.
-pub(super) fn line(text: &str, most: usize) -> String {
-    let line = as_shown(text).split_whitespace().collect::<Vec<_>>().join(" ");
+pub(super) fn truncate_line(text: &str, most: usize) -> String {
+    let line = redact_text(text).split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(most) {
         Some((at, _)) => format!("{}…", &line[..at]),
         None => line,

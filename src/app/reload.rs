@@ -37,7 +37,7 @@ pub(super) struct SecretReloader {
 
 impl SecretReloader {
     /// The settings in use: those of the start, with the reviewer of the last reload.
-    pub(super) fn current(&self) -> Settings {
+    pub(super) fn current_settings(&self) -> Settings {
         let mut settings = Settings::clone(&self.settings);
         settings.models.reviewer.clone_from(&self.reviewer.get());
         settings
@@ -48,10 +48,10 @@ impl SecretReloader {
         let mut key = self.key.lock().await;
         let kept =
             |why: String| format!("nothing was changed, and the server goes on with what it had: {why}");
-        let (new, new_key) = self.checked(&key).await.map_err(kept)?;
+        let (new, new_key) = self.read_checked_settings(&key).await.map_err(kept)?;
         let mut taken: Vec<String> = Vec::new();
         if !same_secrets([&*key], [&new_key]) {
-            self.github.take_key(&new_key).map_err(|error| kept(error.to_string()))?;
+            self.github.replace_key(&new_key).map_err(|error| kept(error.to_string()))?;
             *key = new_key;
             taken.push("the private key".to_owned());
         }
@@ -63,9 +63,9 @@ impl SecretReloader {
             self.webhook.set(new.webhook_secrets.clone());
         }
         if new.models.cassettes.is_none() {
-            taken.extend(self.providers.take_keys(&new.models).into_iter().map(str::to_owned));
+            taken.extend(self.providers.reload_keys(&new.models).into_iter().map(str::to_owned));
         }
-        let mut waiting = self.settings.needs_restart(&new);
+        let mut waiting = self.settings.settings_needing_restart(&new);
         let reviewer = &new.models.reviewer;
         if *self.reviewer.get() != *reviewer {
             let models = ModelSettings { reviewer: reviewer.clone(), ..self.settings.models.clone() };
@@ -83,17 +83,17 @@ impl SecretReloader {
         if !waiting.is_empty() {
             said += &format!(". {waiting} also changed; restart the server to apply it");
         }
-        let current = self.current();
-        let told = self.store.tell_settings(&current.fingerprints(), &current.allowed_installations).await;
+        let current = self.current_settings();
+        let told = self.store.publish_settings(&current.fingerprints(), &current.allowed_installations).await;
         if let Err(error) = told {
             tracing::error!(%error, "could not tell the other nodes these settings");
         }
-        let unlike = self.store.unlike_nodes().join("; ");
+        let unlike = self.store.differing_nodes().join("; ");
         if !unlike.is_empty() {
             tracing::warn!(nodes = unlike, "other nodes have different settings");
             said += &format!(". Other nodes have different settings: {unlike}");
         }
-        for warning in self.providers.warn_of_models(&current, self.clock.now()).await {
+        for warning in self.providers.warn_about_models(&current, self.clock.now()).await {
             said += &format!(". {warning}");
         }
         Ok(said)
@@ -140,8 +140,11 @@ impl SecretReloader {
     }
 
     /// The settings as they are on disk, and the key, each found good.
-    async fn checked(&self, old_key: &SecretString) -> Result<(Settings, SecretString), String> {
-        let new = workflows::settings(&self.settings.file).map_err(|error| error.to_string())?;
+    async fn read_checked_settings(
+        &self,
+        old_key: &SecretString,
+    ) -> Result<(Settings, SecretString), String> {
+        let new = workflows::load_settings(&self.settings.file).map_err(|error| error.to_string())?;
         if let Some(exposed) = new.exposed_secrets().into_iter().next() {
             return Err(exposed);
         }

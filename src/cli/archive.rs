@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::anyhow;
 
-use super::{ConfigFlag, absolute_path, control, must_hold_data, say};
+use super::{ConfigFlag, absolute_path, control, print_line, require_data};
 use crate::{
     clock::SystemClock,
     store::Store,
@@ -41,19 +41,19 @@ fn days(text: &str) -> Result<Duration, String> {
 
 impl ArchiveCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let data = workflows::settings(&self.config.config)?.data_dir;
-        let to = self.to.unwrap_or_else(|| Store::archives(&data));
+        let data = workflows::load_settings(&self.config.config)?.data_dir;
+        let to = self.to.unwrap_or_else(|| Store::archive_directory(&data));
         let asked = ArchiveRunsRequest { older_than: self.older_than, to };
-        let shelved: ArchiveReport = match control::post(&data, "/archive", &asked).await? {
+        let shelved: ArchiveReport = match control::post_to_server(&data, "/archive", &asked).await? {
             ControlReply::Done(shelved) => shelved,
             ControlReply::Refused(why) => return Err(anyhow!(why)),
-            ControlReply::Nobody => {
-                must_hold_data(&data)?;
+            ControlReply::NotRunning => {
+                require_data(&data)?;
                 let clock = Arc::new(SystemClock);
-                socket::archived(&*Store::open(&data, clock.clone())?, &*clock, &asked).await?
+                socket::archive_runs(&*Store::open(&data, clock.clone())?, &*clock, &asked).await?
             }
         };
-        shelved.lines.iter().for_each(say);
+        shelved.lines.iter().for_each(print_line);
         Ok(if shelved.whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

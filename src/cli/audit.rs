@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{ConfigFlag, absolute_path, columns, say, setup::write_secret};
+use super::{ConfigFlag, absolute_path, align_columns, print_line, setup::write_secret};
 use crate::{
     git, messages,
     store::{self, AuditRow, IssueAuditLink, TextKind, TextRow},
@@ -33,8 +33,8 @@ struct AuditSource {
 }
 
 impl AuditSource {
-    fn find(&self) -> anyhow::Result<(store::DatabaseSource, RepoId)> {
-        let place = self.config.place(self.data.clone())?;
+    fn locate(&self) -> anyhow::Result<(store::DatabaseSource, RepoId)> {
+        let place = self.config.open_source(self.data.clone())?;
         let Some(repo) = store::repository_named(&place, &self.repo)? else {
             bail!(
                 "no repository {} is known here; check the name, as GitHub writes it now: OWNER/REPO",
@@ -88,9 +88,9 @@ impl AuditCommand {
 
 impl AuditVerifyCommand {
     async fn run(self) -> anyhow::Result<ExitCode> {
-        let (place, repo) = self.source.find()?;
+        let (place, repo) = self.source.locate()?;
         let mut links: Vec<(usize, AuditRow)> = Vec::new();
-        let walked = store::audit(&place, repo, |ordinal, link| links.push((ordinal, link)))?;
+        let walked = store::walk_audit_chain(&place, repo, |ordinal, link| links.push((ordinal, link)))?;
         let head = ["LINK", "AT", "RUN", "WHAT", "KEY", "HASH"].map(str::to_owned);
         let row = |(ordinal, link): &(usize, AuditRow)| {
             let AuditRow { run, what, key, at, hash, .. } = link;
@@ -104,46 +104,54 @@ impl AuditVerifyCommand {
             ]
         };
         let rows: Vec<_> = std::iter::once(head).chain(links.iter().map(row)).collect();
-        columns(&rows).iter().for_each(say);
-        say(format_args!("{}, head {}", count(walked.links, "link", "links"), walked.head));
-        for (file, documents) in archived(links.iter().map(|(_, link)| link)) {
-            say(format_args!("{} archived in {file}", count(documents, "document", "documents")));
+        align_columns(&rows).iter().for_each(print_line);
+        print_line(format_args!("{}, head {}", count(walked.links, "link", "links"), walked.head));
+        for (file, documents) in archived_text_counts(links.iter().map(|(_, link)| link)) {
+            print_line(format_args!("{} archived in {file}", count(documents, "document", "documents")));
         }
         if walked.uncovered > 0 {
             let rows = count(walked.uncovered, "row", "rows");
-            say(format_args!("not covered: {rows} of runs that began before rows had links"));
+            print_line(format_args!("not covered: {rows} of runs that began before rows had links"));
         }
-        walked.broken.iter().chain(&walked.altered).for_each(|wrong| say(format_args!("WRONG: {wrong}")));
-        let mut sound = walked.sound();
+        walked
+            .broken
+            .iter()
+            .chain(&walked.altered)
+            .for_each(|wrong| print_line(format_args!("WRONG: {wrong}")));
+        let mut sound = walked.is_sound();
         if let Some(commit) = &self.against {
             let place = match self.clone {
                 Some(clone) => clone,
                 None => {
                     let data = match self.source.data {
                         Some(data) => data,
-                        None => crate::workflows::settings(&self.source.config.config)?.data_dir,
+                        None => crate::workflows::load_settings(&self.source.config.config)?.data_dir,
                     };
                     data.join("repos").join(repo.to_string()).join("mirror.git")
                 }
             };
-            let link = trailer(&place, commit).await?;
+            let link = read_audit_trailer(&place, commit).await?;
             match links.iter().find(|(_, row)| row.hash == link) {
-                Some((ordinal, _)) => say(format_args!("commit {commit} names link {ordinal} of this chain")),
+                Some((ordinal, _)) => {
+                    print_line(format_args!("commit {commit} names link {ordinal} of this chain"))
+                }
                 None => {
                     sound = false;
-                    say(format_args!("WRONG: commit {commit} names {link}, which is no link of this chain"));
+                    print_line(format_args!(
+                        "WRONG: commit {commit} names {link}, which is no link of this chain"
+                    ));
                 }
             }
         }
-        say(if sound { "The chain holds." } else { "The chain does NOT hold." });
+        print_line(if sound { "The chain holds." } else { "The chain does NOT hold." });
         Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 /// The files that `countersign archive` made, with how many texts are there alone.
-fn archived<'a>(links: impl Iterator<Item = &'a AuditRow>) -> BTreeMap<&'a str, usize> {
+fn archived_text_counts<'a>(links: impl Iterator<Item = &'a AuditRow>) -> BTreeMap<&'a str, usize> {
     let mut files = BTreeMap::new();
-    for link in links.filter(|link| link.what == store::ARCHIVED) {
+    for link in links.filter(|link| link.what == store::ARCHIVED_LINK_TEXT) {
         let documents = link.detail["documents"].as_u64().and_then(|n| usize::try_from(n).ok());
         let file = link.detail["file"].as_str().unwrap_or_default();
         *files.entry(file).or_default() += documents.unwrap_or_default();
@@ -152,11 +160,11 @@ fn archived<'a>(links: impl Iterator<Item = &'a AuditRow>) -> BTreeMap<&'a str, 
 }
 
 /// The link that a commit names.
-async fn trailer(place: &Path, commit: &str) -> anyhow::Result<Hash> {
-    let found = git::open(place, commit).await.context(
+async fn read_audit_trailer(place: &Path, commit: &str) -> anyhow::Result<Hash> {
+    let found = git::open_local(place, commit).await.context(
         "name a clone that has the commit with --clone; the mirror has it once its branch was merged and fetched",
     )?;
-    let message = found.message().await?;
+    let message = found.commit_message().await?;
     let link = message.lines().rev().find_map(|line| line.strip_prefix(messages::AUDIT_TRAILER));
     let Some(link) = link else {
         bail!("commit {commit} has no line {}", messages::AUDIT_TRAILER.trim());
@@ -190,32 +198,32 @@ pub(super) struct ExportCommand {
 
 impl ExportCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let (place, repo) = self.source.find()?;
-        let (walked, told) = store::lineage(&place, repo, IssueNo(self.issue))?;
+        let (place, repo) = self.source.locate()?;
+        let (walked, told) = store::issue_audit_links(&place, repo, IssueNo(self.issue))?;
         if told.is_empty() {
             bail!("the chain of {} tells of no run of issue {}", self.source.repo, self.issue);
         }
         if self.jsonl {
             for told in &told {
-                let mut line = link(told);
+                let mut line = link_json(told);
                 line["row"] = json!(told.row);
                 line["text"] = json!(told.text);
-                say(line);
+                print_line(line);
             }
         } else {
             let out = match self.out {
                 Some(out) => out,
                 None => std::path::absolute(format!("issue-{}", self.issue))?,
             };
-            let files = files(&told)?;
-            write(&out, &files, self.force)?;
-            say(format_args!("{} holds {}", out.display(), count(files.len(), "file", "files")));
+            let files = issue_files(&told)?;
+            write_files(&out, &files, self.force)?;
+            print_line(format_args!("{} holds {}", out.display(), count(files.len(), "file", "files")));
         }
-        for file in archived(told.iter().map(|told| &told.link)).keys() {
+        for file in archived_text_counts(told.iter().map(|told| &told.link)).keys() {
             let note = "texts that are not here were archived in";
             let _ = writeln!(std::io::stderr(), "countersign: {note} {file}");
         }
-        if walked.sound() {
+        if walked.is_sound() {
             return Ok(ExitCode::SUCCESS);
         }
         let note = "the audit chain does not hold; `countersign audit verify` says where";
@@ -225,7 +233,7 @@ impl ExportCommand {
 }
 
 /// One link as JSON.
-fn link(told: &IssueAuditLink) -> Value {
+fn link_json(told: &IssueAuditLink) -> Value {
     let AuditRow { run, visit, key, what, detail, at, previous, hash } = &told.link;
     json!({
         "link": told.ordinal, "run": run, "visit": visit, "key": key, "what": what, "detail": detail,
@@ -234,11 +242,11 @@ fn link(told: &IssueAuditLink) -> Value {
 }
 
 /// The files of the folder, by names of ours.
-fn files(told: &[IssueAuditLink]) -> anyhow::Result<Vec<(String, String)>> {
+fn issue_files(told: &[IssueAuditLink]) -> anyhow::Result<Vec<(String, String)>> {
     let (mut files, mut lines) = (Vec::new(), String::new());
     let (mut costs, mut findings) = (Vec::new(), BTreeMap::new());
     for told in told {
-        let link = link(told);
+        let link = link_json(told);
         lines += &format!("{link}\n");
         let mut add = |name: &str, text: String| files.push((format!("{:03}-{name}", files.len() + 1), text));
         let table = told.link.key.split(['/', ' ']).next().unwrap_or_default();
@@ -260,11 +268,11 @@ fn files(told: &[IssueAuditLink]) -> anyhow::Result<Vec<(String, String)>> {
                 }
             }
             ("verdict" | "answer" | "approval" | "raise", Some(row)) => {
-                add(&format!("{table}.json"), pretty(row)?);
+                add(&format!("{table}.json"), pretty_json(row)?);
             }
-            ("own_commit", Some(row)) => add("commit.json", pretty(row)?),
+            ("own_commit", Some(row)) => add("commit.json", pretty_json(row)?),
             ("halt" | "end" | "stop" | "retry", _) => {
-                add(&format!("{table}.json"), pretty(&told.link.detail)?);
+                add(&format!("{table}.json"), pretty_json(&told.link.detail)?);
             }
             ("call", Some(row)) => {
                 costs.push(
@@ -282,17 +290,18 @@ fn files(told: &[IssueAuditLink]) -> anyhow::Result<Vec<(String, String)>> {
             _ => {}
         }
     }
-    files.push(("costs.json".to_owned(), pretty(&json!(costs))?));
-    files.push(("findings.json".to_owned(), pretty(&json!(findings.into_values().collect::<Vec<_>>()))?));
+    files.push(("costs.json".to_owned(), pretty_json(&json!(costs))?));
+    files
+        .push(("findings.json".to_owned(), pretty_json(&json!(findings.into_values().collect::<Vec<_>>()))?));
     files.push(("audit.jsonl".to_owned(), lines));
     Ok(files)
 }
 
-fn pretty(value: &Value) -> anyhow::Result<String> {
+fn pretty_json(value: &Value) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
-fn write(out: &Path, files: &[(String, String)], force: bool) -> anyhow::Result<()> {
+fn write_files(out: &Path, files: &[(String, String)], force: bool) -> anyhow::Result<()> {
     let shown = out.display();
     let cannot = || format!("{shown} cannot be written");
     // Without a slash at the end, which would follow the link.

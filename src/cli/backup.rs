@@ -9,7 +9,7 @@ use std::{
 use anyhow::bail;
 use tokio_util::sync::CancellationToken;
 
-use super::{ConfigFlag, INTERRUPTED, absolute_path, say, serve::on_signals};
+use super::{ConfigFlag, INTERRUPTED, absolute_path, print_line, serve::on_signals};
 use crate::{
     config::Settings,
     store::{self, DatabaseSource, StoreError},
@@ -45,22 +45,22 @@ pub(super) struct CheckCommand {
 
 impl BackupCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = workflows::settings(&self.config.config)?;
+        let settings = workflows::load_settings(&self.config.config)?;
         let directory = self.directory;
-        let from = self.config.place(None)?;
-        must_be_apart(&settings, &directory)?;
+        let from = self.config.open_source(None)?;
+        require_separate_directory(&settings, &directory)?;
         let begun = Instant::now(); // for the person who waited for it; decides nothing
         let to = directory.clone();
         let stop = CancellationToken::new();
         tokio::spawn(on_signals(stop.clone(), CancellationToken::new()));
-        let made = match tokio::task::spawn_blocking(move || store::backup(&from, &to, &stop)).await? {
+        let made = match tokio::task::spawn_blocking(move || store::create_backup(&from, &to, &stop)).await? {
             Err(StoreError::Closing) => {
-                say("Stopped; nothing is left of the copy.");
+                print_line("Stopped; nothing is left of the copy.");
                 return Ok(ExitCode::from(INTERRUPTED));
             }
             made => made?,
         };
-        say(format_args!(
+        print_line(format_args!(
             "{} holds main.db and the databases of {}: {} KiB in {} ms",
             directory.display(),
             count(made.repositories, "repository", "repositories"),
@@ -68,14 +68,14 @@ impl BackupCommand {
             begun.elapsed().as_millis()
         ));
         for missing in &made.missing {
-            say(format_args!("NOT in it: {missing}"));
+            print_line(format_args!("NOT in it: {missing}"));
         }
         Ok(if made.missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 /// Not where models' programs keep their own: what lies there they may read.
-fn must_be_apart(settings: &Settings, directory: &Path) -> anyhow::Result<()> {
+fn require_separate_directory(settings: &Settings, directory: &Path) -> anyhow::Result<()> {
     let models = &settings.models;
     let real = directory.ancestors().find_map(|place| place.canonicalize().ok()).unwrap_or_default();
     for place in [&settings.data_dir, &models.claude.config_dir, &models.opencode.config_dir] {
@@ -91,7 +91,7 @@ fn must_be_apart(settings: &Settings, directory: &Path) -> anyhow::Result<()> {
 
 impl CheckCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let source = self.config.place(None)?;
+        let source = self.config.open_source(None)?;
         let mend = match &source {
             DatabaseSource::Files(data) => format!(
                 "Stop the server, keep {} as it is for whoever looks into it, and go on from a backup. A repository's file \
@@ -104,18 +104,18 @@ impl CheckCommand {
             }
         };
         let mut sound = true;
-        for database in tokio::task::spawn_blocking(move || store::check(&source)).await?? {
+        for database in tokio::task::spawn_blocking(move || store::check_databases(&source)).await?? {
             let place = &database.place;
-            if database.wrong.is_empty() {
-                say(format_args!("{place}: sound; {}", database.holds));
+            if database.problems.is_empty() {
+                print_line(format_args!("{place}: sound; {}", database.contents));
             }
-            for wrong in &database.wrong {
-                say(format_args!("{place}: WRONG: {wrong}"));
+            for wrong in &database.problems {
+                print_line(format_args!("{place}: WRONG: {wrong}"));
                 sound = false;
             }
         }
         if !sound {
-            say(mend);
+            print_line(mend);
         }
         Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use tokio_util::sync::CancellationToken;
 
-use super::columns;
+use super::align_columns;
 use crate::{
     codebase::{self, ContextReport, ContextRequest, ExclusionGroup, Index, TreeIndex},
     documents::FileTree as _,
@@ -52,29 +52,29 @@ pub(super) struct ContextCommand {
 impl ContextCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let text = match &self.issue {
-            Some(file) => issue(file)?,
+            Some(file) => read_issue(file)?,
             None => String::new(),
         };
-        let snapshot = git::open(&self.repo, &self.rev).await?;
+        let snapshot = git::open_local(&self.repo, &self.rev).await?;
         if snapshot.entries().is_empty() {
             bail!("commit {} has no files; name another with --rev", snapshot.commit);
         }
         let files: Vec<String> = self.files.into_iter().filter(|path| !path.is_empty()).collect();
-        must_be_there(&snapshot, &files)?;
-        let index = Arc::new(Index::without_cache(&snapshot, &CancellationToken::new()).await?);
+        require_files(&snapshot, &files)?;
+        let index = Arc::new(Index::read_uncached(&snapshot, &CancellationToken::new()).await?);
         let asked = ContextRequest { text, files, budget: self.budget };
-        let context = codebase::gather(index, &snapshot, asked).await?;
-        print(format!("{}{}", context.shown.paths, context.shown.files.concat()).trim_end())?;
+        let context = codebase::gather_context(index, &snapshot, asked).await?;
+        print_context(format!("{}{}", context.shown.paths, context.shown.files.concat()).trim_end())?;
         if std::io::stdout().is_terminal() {
-            tell("");
+            print_report_line("");
         }
-        tell_report(&snapshot, &context.report);
+        print_report(&snapshot, &context.report);
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Who closes a pipe has seen enough; whatever else fails would leave half a context behind.
-fn print(context: &str) -> anyhow::Result<()> {
+fn print_context(context: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     match writeln!(out, "{context}").and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -84,7 +84,7 @@ fn print(context: &str) -> anyhow::Result<()> {
     }
 }
 
-fn issue(file: &Path) -> anyhow::Result<String> {
+fn read_issue(file: &Path) -> anyhow::Result<String> {
     let most = limits::SIMILAR_TEXT;
     let mut bytes = Vec::new();
     let opened = std::fs::File::open(file);
@@ -97,49 +97,59 @@ fn issue(file: &Path) -> anyhow::Result<String> {
     String::from_utf8(bytes).map_err(|_| anyhow!("{} is not UTF-8 text", file.display()))
 }
 
-fn must_be_there(snapshot: &Snapshot, files: &[String]) -> anyhow::Result<()> {
+fn require_files(snapshot: &Snapshot, files: &[String]) -> anyhow::Result<()> {
     let Some(absent) = files.iter().find(|path| snapshot.entry(path).is_none()) else { return Ok(()) };
-    let near = TreeIndex::new(snapshot.entries().iter().map(|entry| entry.path.as_str())).nearest(absent);
+    let near =
+        TreeIndex::new(snapshot.entries().iter().map(|entry| entry.path.as_str())).nearest_paths(absent);
     let hint = if near.is_empty() { String::new() } else { format!("; there is {}", near.join(", ")) };
     bail!("{absent} is not in commit {}{hint}", snapshot.commit)
 }
 
-fn tell_report(snapshot: &Snapshot, report: &ContextReport) {
-    tell(format_args!("commit {}: {} of {} tokens", snapshot.commit, report.tokens, report.budget));
+fn print_report(snapshot: &Snapshot, report: &ContextReport) {
+    print_report_line(format_args!(
+        "commit {}: {} of {} tokens",
+        snapshot.commit, report.tokens, report.budget
+    ));
     let head = ["tokens", "what", "of", "why"].map(str::to_owned);
     let listing = [report.listing.to_string(), "paths".to_owned(), String::new(), String::new()];
     let rows = report
         .included
         .iter()
         .map(|file| [file.tokens.to_string(), file.form.to_owned(), file.path.clone(), file.why.clone()]);
-    for line in columns(&[head, listing].into_iter().chain(rows).collect::<Vec<_>>()) {
-        tell(line);
+    for line in align_columns(&[head, listing].into_iter().chain(rows).collect::<Vec<_>>()) {
+        print_report_line(line);
     }
     if report.included.is_empty() {
-        tell(
+        print_report_line(
             "no file is shown: name some with --files or in an issue with --issue, or give more with --budget",
         );
     }
     if !report.no_room.is_empty() {
-        tell(format_args!("no room for {}: {}", report.no_room.len(), report.no_room.join(", ")));
+        print_report_line(format_args!(
+            "no room for {}: {}",
+            report.no_room.len(),
+            report.no_room.join(", ")
+        ));
     }
     for (path, why) in &report.refused {
-        tell(format_args!("{path} is never shown: {why}"));
+        print_report_line(format_args!("{path} is never shown: {why}"));
     }
     for ExclusionGroup { why, count, some } in &report.left_out {
         let more = if *count > some.len() { ", …" } else { "" };
-        tell(format_args!("never shown, {why}: {count} ({}{more})", some.join(", ")));
+        print_report_line(format_args!("never shown, {why}: {count} ({}{more})", some.join(", ")));
     }
     if !report.timed_out.is_empty() {
         let paths = report.timed_out.join(", ");
-        tell(format_args!("known in part, since the parser had not the time for them here: {paths}"));
+        print_report_line(format_args!(
+            "known in part, since the parser had not the time for them here: {paths}"
+        ));
     }
     if report.secrets > 0 {
-        tell(format_args!("credentials blacked out: {}", report.secrets));
+        print_report_line(format_args!("credentials blacked out: {}", report.secrets));
     }
 }
 
 /// A line beside what is printed.
-fn tell(line: impl std::fmt::Display) {
+fn print_report_line(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

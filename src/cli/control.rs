@@ -11,15 +11,15 @@ use crate::{
 };
 
 /// Asks the server that must be there for it.
-pub(super) async fn ask<T: DeserializeOwned>(
+pub(super) async fn call_server<T: DeserializeOwned>(
     settings: &Settings,
     path: &str,
     body: &impl Serialize,
 ) -> anyhow::Result<T> {
-    match post(&settings.data_dir, path, body).await? {
+    match post_to_server(&settings.data_dir, path, body).await? {
         ControlReply::Done(answer) => Ok(answer),
         ControlReply::Refused(why) => Err(anyhow!(why)),
-        ControlReply::Nobody => Err(anyhow!(
+        ControlReply::NotRunning => Err(anyhow!(
             "no server runs on {}, and only a running one can do this: start it with `countersign serve --config {}`",
             settings.data_dir.display(),
             settings.file.display()
@@ -28,22 +28,26 @@ pub(super) async fn ask<T: DeserializeOwned>(
 }
 
 /// The same for commands whose answer is a sentence.
-pub(super) async fn tell(settings: &Settings, path: &str, body: &impl Serialize) -> anyhow::Result<()> {
-    let said: ControlMessage = ask(settings, path, body).await?;
-    super::say(said.message);
+pub(super) async fn call_and_print(
+    settings: &Settings,
+    path: &str,
+    body: &impl Serialize,
+) -> anyhow::Result<()> {
+    let said: ControlMessage = call_server(settings, path, body).await?;
+    super::print_line(said.message);
     Ok(())
 }
 
-pub(super) async fn post<T: DeserializeOwned>(
+pub(super) async fn post_to_server<T: DeserializeOwned>(
     data: &Path,
     path: &str,
     body: &impl Serialize,
 ) -> anyhow::Result<ControlReply<T>> {
     let body = serde_json::to_value(body).context("the question could not be written")?;
-    control::ask(data, path, Some(body)).await.context("the server did not answer")
+    control::call_server(data, path, Some(body)).await.context("the server did not answer")
 }
 
 /// Who the log says it was.
-pub(super) fn me() -> String {
+pub(super) fn operator_name() -> String {
     std::env::var("USER").unwrap_or_else(|_| "someone at the machine".to_owned())
 }

@@ -5,9 +5,9 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 use anyhow::{Context, anyhow};
 
 use super::{
-    ConfigFlag, columns,
-    control::{me, post},
-    must_hold_data, say,
+    ConfigFlag, align_columns,
+    control::{operator_name, post_to_server},
+    print_line, require_data,
 };
 use crate::{
     clock::SystemClock,
@@ -15,7 +15,7 @@ use crate::{
     types::{MicroUsd, RepoName, RunId},
     web::{
         control::{self, ControlMessage, ControlReply, CostGrouping, CostLine, CostReportRequest},
-        held_calls::{SettleCallsRequest, settle},
+        held_calls::{SettleCallsRequest, settle_calls},
     },
     workflows,
 };
@@ -51,7 +51,7 @@ pub(super) struct CostCommand {
 
 impl CostCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = workflows::settings(&self.config.config)?;
+        let settings = workflows::load_settings(&self.config.config)?;
         if self.settle {
             return self.settle(&settings.data_dir).await;
         }
@@ -66,18 +66,18 @@ impl CostCommand {
         query.extend_pairs(asked.repository.iter().map(|name| ("repository", name)));
         query.extend_pairs(asked.run.iter().map(|run| ("run", run.to_string())));
         let path = format!("/cost?{}", query.finish());
-        let heard = control::ask(&settings.data_dir, &path, None).await;
+        let heard = control::call_server(&settings.data_dir, &path, None).await;
         let lines: Vec<CostLine> = match heard.context("the server did not answer")? {
             ControlReply::Done(lines) => lines,
             ControlReply::Refused(why) => return Err(anyhow!(why)),
-            ControlReply::Nobody => read(&settings.data_dir, &asked).await?,
+            ControlReply::NotRunning => read_costs(&settings.data_dir, &asked).await?,
         };
         if self.json {
-            say(serde_json::to_string_pretty(&lines)?);
+            print_line(serde_json::to_string_pretty(&lines)?);
         } else if lines.is_empty() {
-            say("No model was asked yet.");
+            print_line("No model was asked yet.");
         } else {
-            table(&lines, asked.by).iter().for_each(say);
+            table(&lines, asked.by).iter().for_each(print_line);
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -86,14 +86,14 @@ impl CostCommand {
 impl CostCommand {
     async fn settle(self, data: &Path) -> anyhow::Result<ExitCode> {
         let billed = self.billed.unwrap_or_default();
-        let asked = SettleCallsRequest { repository: self.repo, run: self.run, billed, by: me() };
-        match post::<ControlMessage>(data, "/settle", &asked).await? {
-            ControlReply::Done(said) => say(said.message),
+        let asked = SettleCallsRequest { repository: self.repo, run: self.run, billed, by: operator_name() };
+        match post_to_server::<ControlMessage>(data, "/settle", &asked).await? {
+            ControlReply::Done(said) => print_line(said.message),
             ControlReply::Refused(why) => return Err(anyhow!(why)),
-            ControlReply::Nobody => {
-                must_hold_data(data)?;
+            ControlReply::NotRunning => {
+                require_data(data)?;
                 let store = Store::open(data, Arc::new(SystemClock))?;
-                say(settle(&store, &asked).await?);
+                print_line(settle_calls(&store, &asked).await?);
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -101,10 +101,10 @@ impl CostCommand {
 }
 
 /// Reads the directory itself, which nobody serves.
-async fn read(data: &Path, asked: &CostReportRequest) -> anyhow::Result<Vec<CostLine>> {
-    must_hold_data(data)?;
+async fn read_costs(data: &Path, asked: &CostReportRequest) -> anyhow::Result<Vec<CostLine>> {
+    require_data(data)?;
     let store = Store::open(data, Arc::new(SystemClock))?;
-    Ok(control::costs(&store, asked).await?)
+    Ok(control::sum_costs(&store, asked).await?)
 }
 
 fn table(lines: &[CostLine], by: CostGrouping) -> Vec<String> {
@@ -124,5 +124,5 @@ fn table(lines: &[CostLine], by: CostGrouping) -> Vec<String> {
     let mut rows = vec![head];
     rows.extend(lines.iter().map(|line| row(&line.what, &line.repository, &line.spent)));
     rows.push(row("all", "", &all));
-    columns(&rows)
+    align_columns(&rows)
 }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::bail;
 
 use super::{ConfigFlag, absolute_path};
-use crate::{documents::harmless, store, types::RunId};
+use crate::{documents::escape_control_characters, store, types::RunId};
 
 /// Print how a run would change the code, whole, as a unified diff.
 ///
@@ -29,12 +29,12 @@ pub(super) struct DiffCommand {
 
 impl DiffCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let place = self.config.place(self.data)?;
+        let place = self.config.open_source(self.data)?;
         let Some(diff) = store::last_diff(&place, self.run)? else {
             bail!("run {} has asked nobody about code yet; `countersign runs --all` lists runs", self.run)
         };
         let mut out = std::io::stdout();
-        let text = if out.is_terminal() { harmless(&diff) } else { diff };
+        let text = if out.is_terminal() { escape_control_characters(&diff) } else { diff };
         let _ = out.write_all(text.as_bytes());
         Ok(ExitCode::SUCCESS)
     }
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn nothing_steers_a_terminal() {
-        assert_eq!(harmless("+a\u{1b}[2J\tb\r\n"), "+a\\u{1b}[2J\tb\\r\n");
-        assert_eq!(harmless("if a\u{202e}b\u{200b}"), "if a\\u{202e}b\\u{200b}");
+        assert_eq!(escape_control_characters("+a\u{1b}[2J\tb\r\n"), "+a\\u{1b}[2J\tb\\r\n");
+        assert_eq!(escape_control_characters("if a\u{202e}b\u{200b}"), "if a\\u{202e}b\\u{200b}");
     }
 }

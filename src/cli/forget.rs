@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::anyhow;
 
-use super::{ConfigFlag, control, say, wrong_usage};
+use super::{ConfigFlag, control, print_line, report_usage_error};
 use crate::{
     clock::SystemClock,
     store::Store,
@@ -36,31 +36,31 @@ pub(super) struct ForgetCommand {
 
 impl ForgetCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = workflows::settings(&self.config.config)?;
+        let settings = workflows::load_settings(&self.config.config)?;
         let name = &self.repository;
         if !self.yes {
             if !std::io::stdin().is_terminal() {
-                return Ok(wrong_usage("nobody is there to be asked; add --yes"));
+                return Ok(report_usage_error("nobody is there to be asked; add --yes"));
             }
-            if !confirmed(name)? {
-                say("Nothing was removed.");
+            if !confirm(name)? {
+                print_line("Nothing was removed.");
                 return Ok(ExitCode::FAILURE);
             }
         }
         let asked = ForgetRepositoryRequest { repository: name.clone() };
-        match control::post::<ControlMessage>(&settings.data_dir, "/forget", &asked).await? {
-            ControlReply::Done(said) => say(said.message),
+        match control::post_to_server::<ControlMessage>(&settings.data_dir, "/forget", &asked).await? {
+            ControlReply::Done(said) => print_line(said.message),
             ControlReply::Refused(why) => return Err(anyhow!(why)),
-            ControlReply::Nobody => {
-                forget(&settings.data_dir, name).await?;
-                say(socket::forgotten(name));
+            ControlReply::NotRunning => {
+                forget_repository(&settings.data_dir, name).await?;
+                print_line(socket::forgotten_message(name));
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn confirmed(name: &RepoName) -> std::io::Result<bool> {
+fn confirm(name: &RepoName) -> std::io::Result<bool> {
     let mut out = std::io::stderr();
     write!(out, "Remove everything kept of {name}? There is no way back. Type its name to go on: ")?;
     out.flush()?;
@@ -69,9 +69,9 @@ fn confirmed(name: &RepoName) -> std::io::Result<bool> {
     Ok(line.trim().eq_ignore_ascii_case(&name.to_string()))
 }
 
-async fn forget(data: &Path, name: &RepoName) -> anyhow::Result<()> {
-    super::must_hold_data(data)?;
+async fn forget_repository(data: &Path, name: &RepoName) -> anyhow::Result<()> {
+    super::require_data(data)?;
     let store = Store::open(data, Arc::new(SystemClock))?;
-    let repo = socket::named(&store, name).await?;
+    let repo = socket::find_repository(&store, name).await?;
     Ok(store.forget_repo(repo).await?)
 }

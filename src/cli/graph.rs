@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::{say, wrong_usage};
+use super::{print_line, report_usage_error};
 use crate::workflows;
 
 /// Print a workflow's steps and edges as a mermaid diagram.
@@ -19,12 +19,12 @@ impl GraphCommand {
         let Some(workflow) = workflows::ALL.iter().find(|w| w.name() == self.workflow) else {
             let known: Vec<_> = workflows::ALL.iter().map(|w| w.name()).collect();
             let known = known.join(", ");
-            return Ok(wrong_usage(format_args!(
+            return Ok(report_usage_error(format_args!(
                 "there is no workflow `{}`; there is {known}",
                 self.workflow
             )));
         };
-        say(workflow.mermaid().trim_end());
+        print_line(workflow.mermaid().trim_end());
         Ok(ExitCode::SUCCESS)
     }
 }

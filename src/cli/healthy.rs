@@ -12,7 +12,7 @@ use super::ConfigFlag;
 use crate::workflows;
 
 /// A server that needs longer for two words does not serve.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Does the server of these settings answer on its public address?
 ///
@@ -26,7 +26,7 @@ pub(super) struct HealthyCommand {
 
 impl HealthyCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let mut address = workflows::settings(&self.config.config)?.server.listen;
+        let mut address = workflows::load_settings(&self.config.config)?.server.listen;
         if address.ip().is_unspecified() {
             address.set_ip(match address.ip() {
                 IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -35,7 +35,7 @@ impl HealthyCommand {
         }
         // One provider a process; nothing here is encrypted, and the client asks for one anyway.
         drop(rustls::crypto::ring::default_provider().install_default());
-        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build()?;
+        let client = reqwest::Client::builder().no_proxy().timeout(HEALTH_TIMEOUT).build()?;
         let url = format!("http://{address}/healthz");
         let answer = client.get(&url).send().await;
         let status =

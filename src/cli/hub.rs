@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{absolute_path, own_directory, say, serve::on_signals, wrong_usage};
+use super::{absolute_path, claim_directory, print_line, report_usage_error, serve::on_signals};
 use crate::{
     clock::{Clock, SystemClock},
     localhub::{self, Hub, HubOptions, RepoSource},
@@ -28,12 +28,12 @@ pub(super) struct LocalhubCommand {
 impl LocalhubCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         if !self.listen.ip().is_loopback() {
-            return Ok(wrong_usage(format_args!(
+            return Ok(report_usage_error(format_args!(
                 "--listen {} is not loopback; localhub serves this machine only, write 127.0.0.1:PORT",
                 self.listen
             )));
         }
-        let _lock = own_directory(&self.data, localhub::STATE_FILE)?;
+        let _lock = claim_directory(&self.data, localhub::STATE_FILE)?;
         let hub = Hub::start(HubOptions {
             listen: self.listen,
             data: self.data,
@@ -43,19 +43,19 @@ impl LocalhubCommand {
         .await?;
         let repo = match hub.repository_id("maya", "tally") {
             Some(repo) => repo,
-            None => furnish(&hub)?,
+            None => create_sample_repository(&hub)?,
         };
         // Before the addresses are told: whoever has read them may end it.
         let stop = CancellationToken::new();
         tokio::spawn(on_signals(stop.clone(), stop.clone()));
-        say(format_args!("pages     {}", hub.page_url()));
-        say(format_args!("API       {}", hub.api_url()));
-        say(format_args!("git       {}", hub.base_url()));
-        if let Some(page) = hub.page_of(repo, "issues") {
-            say(format_args!("issues    {page}"));
+        print_line(format_args!("pages     {}", hub.page_url()));
+        print_line(format_args!("API       {}", hub.api_url()));
+        print_line(format_args!("git       {}", hub.base_url()));
+        if let Some(page) = hub.repo_page_url(repo, "issues") {
+            print_line(format_args!("issues    {page}"));
         }
-        say("To set the App up:");
-        say(format_args!("          countersign init --github {}", hub.base_url()));
+        print_line("To set the App up:");
+        print_line(format_args!("          countersign init --github {}", hub.base_url()));
         stop.cancelled().await;
         hub.stop().await;
         Ok(ExitCode::SUCCESS)
@@ -63,8 +63,8 @@ impl LocalhubCommand {
 }
 
 /// The sample repository, its people and its issues.
-fn furnish(hub: &Hub) -> anyhow::Result<crate::types::RepoId> {
-    let sample = localhub::sample();
+fn create_sample_repository(hub: &Hub) -> anyhow::Result<crate::types::RepoId> {
+    let sample = localhub::embedded_sample();
     let maya = hub.create_user("maya")?;
     let files = sample.files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
     let repo = hub.create_repo(maya, "tally", RepoSource::Files(files), false)?;

@@ -21,18 +21,18 @@ use super::{
     ConfigFlag, INTERRUPTED,
     doctor::{self, DoctorScope},
     login::LoginCommand,
-    say,
-    setup::{self, LOCAL_WEBHOOK, SetupCommand, add_secret, unreachable},
+    print_line,
+    setup::{self, LOCAL_WEBHOOK, SetupCommand, add_secret, webhook_problem},
 };
 use crate::{
     clock::SystemClock,
     config::{GitHubSettings, ModelSettings, Settings, is_loopback},
-    providers::{ApiService, KeyCheck, ModelProviders, try_key},
+    providers::{ApiService, KeyCheck, ModelProviders, check_key},
     workflows,
 };
 
 /// An address that somebody waits for to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Set everything up by questions: the App, the keys, the login; then check it.
 ///
@@ -110,7 +110,7 @@ impl InitCommand {
                 done => return done,
             },
         };
-        say("\nStopped. What was written is kept; run `countersign init` again to go on.");
+        print_line("\nStopped. What was written is kept; run `countersign init` again to go on.");
         Ok(ExitCode::from(code))
     }
 
@@ -126,13 +126,13 @@ impl InitCommand {
             bail!("{env} belongs to user {owner}, as whom the server runs; run this as that user");
         }
         if config.exists() {
-            say(format_args!("{} is there and kept.", config.display()));
+            print_line(format_args!("{} is there and kept.", config.display()));
             let installed = |settings: &Settings| !settings.allowed_installations.is_empty();
-            if workflows::settings(&config).is_ok_and(|settings| !installed(&settings))
-                && let Err(error) = setup::admit(&config, None).await
+            if workflows::load_settings(&config).is_ok_and(|settings| !installed(&settings))
+                && let Err(error) = setup::allow_installation(&config, None).await
             {
                 // The checks tell of it, too.
-                say(format_args!("Not installed: {error:#}"));
+                print_line(format_args!("Not installed: {error:#}"));
             }
         } else {
             let setup = self.app(desk, &mut relay).await?;
@@ -141,14 +141,14 @@ impl InitCommand {
                 return Ok(code);
             }
         }
-        let settings = workflows::settings(&config)?;
+        let settings = workflows::load_settings(&config)?;
         // A localhub's bot answers by the script.
         let scripted =
             settings.models.drafter.starts_with("stub:") && settings.models.reviewer.starts_with("stub:");
         if !scripted {
             self.models(desk, &settings.models).await?;
         }
-        say(format_args!(
+        print_line(format_args!(
             "\nChecking ({} asked):",
             crate::types::count(desk.asked, "question was", "questions were")
         ));
@@ -158,30 +158,32 @@ impl InitCommand {
             Ok(code) if *code == ExitCode::SUCCESS => "Next",
             _ => "Once that is mended",
         };
-        say(format_args!("{first}: countersign serve --config {}{relay}", config.display()));
+        print_line(format_args!("{first}: countersign serve --config {}{relay}", config.display()));
         checked
     }
 
     /// What registering the App takes.
     async fn app(&self, desk: &mut Prompter, relay: &mut Option<Url>) -> PromptResult<SetupCommand> {
         let given = self.github.as_ref().map(Url::as_str);
-        let github = desk.told(given, "GitHub's address", "https://github.com", reached).await?;
+        let github =
+            desk.given_or_ask(given, "GitHub's address", "https://github.com", check_reachable).await?;
         let webhook_url = match (&self.webhook_url, &relay) {
             (Some(url), _) | (None, Some(url)) => url.clone(),
             (None, None) if is_loopback(&github) => LOCAL_WEBHOOK.parse().expect("a constant that parses"),
             (None, None) => {
-                say(
+                print_line(
                     "GitHub must reach this server: at a public https address that ends at this server's /webhook, or",
                 );
-                say("through a relay that speaks as smee does, whose operator can read what passes.");
-                let by_relay =
-                    desk.ask("By a relay? (yes or no)", "no", |text| async move { yes(&text) }).await?;
+                print_line("through a relay that speaks as smee does, whose operator can read what passes.");
+                let by_relay = desk
+                    .ask("By a relay? (yes or no)", "no", |text| async move { parse_yes_no(&text) })
+                    .await?;
                 let what = if by_relay { "The relay's channel" } else { "The webhook's public address" };
                 let usable = |text: String| {
                     let github = github.clone();
                     async move {
-                        let url = address(&text)?;
-                        unreachable(&url, &github).map_or(Ok(url), |why| Err(why.to_owned()))
+                        let url = parse_address(&text)?;
+                        webhook_problem(&url, &github).map_or(Ok(url), |why| Err(why.to_owned()))
                     }
                 };
                 let url = desk.ask(what, "", usable).await?;
@@ -192,7 +194,7 @@ impl InitCommand {
             }
         };
         let whose = "Organisation to register the App for (empty: your own account)";
-        let organization = desk.told(self.organization.as_deref(), whose, "", account).await?;
+        let organization = desk.given_or_ask(self.organization.as_deref(), whose, "", check_account).await?;
         Ok(SetupCommand {
             config: ConfigFlag { config: self.config.config.clone() },
             github,
@@ -208,22 +210,23 @@ impl InitCommand {
     async fn models(&self, desk: &mut Prompter, models: &ModelSettings) -> anyhow::Result<()> {
         let env = self.config.config.with_file_name(".env");
         if models.anthropic.api_key.is_some() {
-            say(format_args!("ANTHROPIC_API_KEY is in {} and kept.", env.display()));
+            print_line(format_args!("ANTHROPIC_API_KEY is in {} and kept.", env.display()));
         } else {
             let logged_in = async {
                 let providers = ModelProviders::new(models, Arc::new(SystemClock)).ok()?;
-                let ways = providers.program("claude")?.look().await;
+                let ways = providers.login_program("claude")?.inspect().await;
                 ways.into_iter().next()?.state.ok()
             };
             let way = match self.claude {
                 Some(way) => way,
                 None => match logged_in.await {
                     Some(said) => {
-                        say(format_args!("Claude is logged in ({said}), and that is kept."));
+                        print_line(format_args!("Claude is logged in ({said}), and that is kept."));
                         ClaudePayment::Later
                     }
                     None => {
-                        desk.ask("Claude by login (your subscription), key or later", "login", choice).await?
+                        desk.ask("Claude by login (your subscription), key or later", "login", parse_choice)
+                            .await?
                     }
                 },
             };
@@ -231,31 +234,31 @@ impl InitCommand {
                 ClaudePayment::Later => {}
                 ClaudePayment::Key => {
                     let key = desk.key("ANTHROPIC_API_KEY", ApiService::Anthropic, models).await;
-                    keep(&env, "ANTHROPIC_API_KEY", key)?;
+                    save_key(&env, "ANTHROPIC_API_KEY", key)?;
                 }
                 ClaudePayment::Login => {
                     let config = ConfigFlag { config: self.config.config.clone() };
                     // The rest is worth having without it, and doctor tells of it, too.
                     if let Err(error) = (LoginCommand { config, program: "claude".to_owned() }).run().await {
-                        say(format_args!("Not logged in: {error:#}"));
+                        print_line(format_args!("Not logged in: {error:#}"));
                     }
                 }
             }
         }
         if !models.gemini.keys.is_empty() {
-            say(format_args!("A key of Gemini's is in {} and kept.", env.display()));
+            print_line(format_args!("A key of Gemini's is in {} and kept.", env.display()));
             return Ok(());
         }
         let Some(key) = desk.key("GEMINI_API_KEY", ApiService::Gemini, models).await else { return Ok(()) };
         let tier = match self.gemini_tier {
             Some(tier) => tier,
-            None => desk.ask("Does that key's project pay? (free or paid)", "free", choice).await?,
+            None => desk.ask("Does that key's project pay? (free or paid)", "free", parse_choice).await?,
         };
-        keep(&env, "GEMINI_API_KEY", Some(key))?;
-        self.keep_tier(tier)
+        save_key(&env, "GEMINI_API_KEY", Some(key))?;
+        self.save_tier(tier)
     }
 
-    fn keep_tier(&self, tier: GeminiTierChoice) -> anyhow::Result<()> {
+    fn save_tier(&self, tier: GeminiTierChoice) -> anyhow::Result<()> {
         let (path, tier) =
             (&self.config.config, if tier == GeminiTierChoice::Paid { "paid" } else { "free" });
         let cannot = || format!("{} cannot be written", path.display());
@@ -272,7 +275,7 @@ impl Prompter {
     }
 
     /// As [`ask`](Self::ask), where the command line does not have the answer; what it has is held to the same.
-    async fn told<T, F: Future<Output = Result<T, String>>>(
+    async fn given_or_ask<T, F: Future<Output = Result<T, String>>>(
         &mut self,
         given: Option<&str>,
         what: &str,
@@ -281,7 +284,7 @@ impl Prompter {
     ) -> PromptResult<T> {
         let Some(given) = given else { return self.ask(what, default, check).await };
         check(given.to_owned()).await.map_err(|why| {
-            say(format_args!("{what}: {why}"));
+            print_line(format_args!("{what}: {why}"));
             InitAbort
         })
     }
@@ -300,7 +303,7 @@ impl Prompter {
             let answer = answer.filter(|text| !text.is_empty()).unwrap_or_else(|| default.to_owned());
             match check(answer).await {
                 Ok(good) => return Ok(good),
-                Err(why) => say(format_args!("  {why}")),
+                Err(why) => print_line(format_args!("  {why}")),
             }
             if over {
                 return Err(InitAbort);
@@ -314,20 +317,20 @@ impl Prompter {
             let unseen = HiddenInput::begin();
             let typed = self.line(&format!("{name} (empty: later): ")).await;
             if unseen.is_some() {
-                say("");
+                print_line("");
             }
             drop(unseen);
             let key = typed.filter(|text| !text.is_empty()).map(SecretString::from)?;
             // As it is to stand in .env.
             if !key.expose_secret().bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\'') {
-                say("  a key has no spaces, quotation marks or other signs; paste it alone");
+                print_line("  a key has no spaces, quotation marks or other signs; paste it alone");
                 continue;
             }
-            match try_key(service, models, &key).await {
-                KeyCheck::Opens => return Some(key),
-                KeyCheck::Refused(why) => say(format_args!("  {why}")),
+            match check_key(service, models, &key).await {
+                KeyCheck::Accepted => return Some(key),
+                KeyCheck::Refused(why) => print_line(format_args!("  {why}")),
                 KeyCheck::Unknown(why) => {
-                    say(format_args!("  It is kept and was not tried: {why}"));
+                    print_line(format_args!("  It is kept and was not tried: {why}"));
                     return Some(key);
                 }
             }
@@ -371,7 +374,7 @@ impl Drop for HiddenInput {
     }
 }
 
-fn address(text: &str) -> Result<Url, String> {
+fn parse_address(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).ok().filter(|url| ["http", "https"].contains(&url.scheme()));
     let missing =
         "an address is wanted: https://HOST; --webhook-url or --relay gives it where nobody is asked";
@@ -382,14 +385,14 @@ fn address(text: &str) -> Result<Url, String> {
 }
 
 /// GitHub's address, where something answers under it.
-async fn reached(text: String) -> Result<Url, String> {
-    let url = address(&text)?;
+async fn check_reachable(text: String) -> Result<Url, String> {
+    let url = parse_address(&text)?;
     if url.scheme() == "http" && !is_loopback(&url) {
         return Err(format!("{url} would send secrets in clear text; write https://"));
     }
-    let api = GitHubSettings::of(&url).api_url;
+    let api = GitHubSettings::from_web_url(&url).api_url;
     drop(rustls::crypto::ring::default_provider().install_default());
-    let client = reqwest::Client::builder().timeout(PATIENCE);
+    let client = reqwest::Client::builder().timeout(ADDRESS_TIMEOUT);
     let client = if is_loopback(&url) { client.no_proxy() } else { client };
     let asked = async { client.build()?.get(api.clone()).send().await };
     match asked.await {
@@ -399,7 +402,7 @@ async fn reached(text: String) -> Result<Url, String> {
 }
 
 /// The name of an account, or nothing.
-async fn account(text: String) -> Result<String, String> {
+async fn check_account(text: String) -> Result<String, String> {
     match text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
         true => Ok(text),
         false => {
@@ -408,7 +411,7 @@ async fn account(text: String) -> Result<String, String> {
     }
 }
 
-fn yes(text: &str) -> Result<bool, String> {
+fn parse_yes_no(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(true),
         "n" | "no" => Ok(false),
@@ -416,7 +419,7 @@ fn yes(text: &str) -> Result<bool, String> {
     }
 }
 
-async fn choice<T: ValueEnum>(text: String) -> Result<T, String> {
+async fn parse_choice<T: ValueEnum>(text: String) -> Result<T, String> {
     T::from_str(&text, true).map_err(|_| {
         let names = T::value_variants()
             .iter()
@@ -426,9 +429,9 @@ async fn choice<T: ValueEnum>(text: String) -> Result<T, String> {
 }
 
 /// Puts a key into `.env`, if there is one.
-fn keep(env: &Path, name: &str, key: Option<SecretString>) -> anyhow::Result<()> {
+fn save_key(env: &Path, name: &str, key: Option<SecretString>) -> anyhow::Result<()> {
     let Some(key) = key else { return Ok(()) };
     add_secret(env, name, &key)?;
-    say(format_args!("{name} is in {}.", env.display()));
+    print_line(format_args!("{name} is in {}.", env.display()));
     Ok(())
 }

@@ -31,7 +31,7 @@ mod setup;
 mod simulate;
 mod test;
 
-pub use simulate::{SimulationRequest, foresee};
+pub use simulate::{SimulationRequest, simulate_event};
 
 use std::{
     fmt::Display,
@@ -135,31 +135,31 @@ struct ConfigFlag {
 
 impl ConfigFlag {
     /// The data directory that is named, or that of the settings. Commands that look into one make none.
-    fn data(&self, named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    fn data_directory(&self, named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         let data = match named {
             Some(data) => data,
-            None => workflows::settings(&self.config)?.data_dir,
+            None => workflows::load_settings(&self.config)?.data_dir,
         };
-        must_hold_data(&data)?;
+        require_data(&data)?;
         Ok(data)
     }
 
     /// The databases of a directory that is named, or those of the settings.
-    fn place(&self, named: Option<PathBuf>) -> anyhow::Result<DatabaseSource> {
+    fn open_source(&self, named: Option<PathBuf>) -> anyhow::Result<DatabaseSource> {
         if named.is_none()
-            && let Some(place) = app::place(&workflows::settings(&self.config)?)?
+            && let Some(place) = app::find_source(&workflows::load_settings(&self.config)?)?
         {
             return Ok(place);
         }
-        Ok(DatabaseSource::Files(self.data(named)?))
+        Ok(DatabaseSource::Files(self.data_directory(named)?))
     }
 }
 
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
     // What a sandbox starts inside. Before there are threads: what binds one is to bind all.
-    if std::env::args_os().nth(1).is_some_and(|command| command == crate::sandbox::WITHIN) {
-        return crate::sandbox::within();
+    if std::env::args_os().nth(1).is_some_and(|command| command == crate::sandbox::INNER_STAGE_COMMAND) {
+        return crate::sandbox::run_inner_stage();
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -169,12 +169,12 @@ pub fn main() -> ExitCode {
         }
     };
     log_to_stderr(&cli);
-    if let Err(error) = proc::dump_no_core() {
+    if let Err(error) = proc::disable_core_dumps() {
         tracing::warn!(%error, "a crash may write this process's memory to disk");
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return fail(format_args!("cannot start: {error}")),
+        Err(error) => return print_failure(format_args!("cannot start: {error}")),
     };
     let result = runtime.block_on(async {
         match cli.command {
@@ -217,7 +217,7 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     match result {
         Ok(code) => code,
-        Err(error) => fail(with_causes(&*error)),
+        Err(error) => print_failure(with_causes(&*error)),
     }
 }
 
@@ -226,7 +226,7 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-fn fail(message: impl Display) -> ExitCode {
+fn print_failure(message: impl Display) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "countersign: {message}");
     ExitCode::FAILURE
 }
@@ -252,7 +252,7 @@ fn log_to_stderr(cli: &Cli) {
 }
 
 /// Why GitHub does not take us for the App of the settings, with the fix.
-fn not_the_app(settings: &Settings, fault: &GitHubApiError) -> String {
+fn wrong_app_message(settings: &Settings, fault: &GitHubApiError) -> String {
     let id = settings.app.id;
     let api = &settings.github.api_url;
     match fault {
@@ -272,7 +272,7 @@ fn not_the_app(settings: &Settings, fault: &GitHubApiError) -> String {
 }
 
 /// What the flags' own rules cannot say; printed and counted as they are.
-fn wrong_usage(message: impl Display) -> ExitCode {
+fn report_usage_error(message: impl Display) -> ExitCode {
     let _ = Cli::command().error(ErrorKind::ValueValidation, message).print();
     ExitCode::from(2)
 }
@@ -294,7 +294,7 @@ fn sandbox_level<const MANY: usize>(levels: [Level; MANY]) -> impl TypedValuePar
 
 /// Makes a directory that a command may fill: a new one, an empty one, or one it filled before, which the file `mark`
 /// tells. Nobody else may have it while the answer is kept.
-fn own_directory(directory: &Path, mark: &str) -> anyhow::Result<File> {
+fn claim_directory(directory: &Path, mark: &str) -> anyhow::Result<File> {
     let shown = directory.display();
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.with_context(|| format!("{shown} cannot be made"))?;
@@ -321,7 +321,7 @@ fn own_directory(directory: &Path, mark: &str) -> anyhow::Result<File> {
 }
 
 /// Commands that look into a data directory make none.
-fn must_hold_data(data: &Path) -> anyhow::Result<()> {
+fn require_data(data: &Path) -> anyhow::Result<()> {
     if data.join("main.db").exists() {
         return Ok(());
     }
@@ -340,12 +340,13 @@ fn must_hold_data(data: &Path) -> anyhow::Result<()> {
 }
 
 /// From here on a column is not padded: one long cell would push all others out of sight.
-const WIDEST: usize = 60;
+const WIDEST_COLUMN: usize = 60;
 
 /// Lines of a table, each column as wide as it must be.
-fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    let width =
-        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).min(WIDEST);
+fn align_columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let width = |column: usize| {
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).min(WIDEST_COLUMN)
+    };
     let widths: Vec<usize> = (0..N).map(width).collect();
     let line = |row: &[String; N]| {
         let cells: Vec<String> =
@@ -356,6 +357,6 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
 }
 
 /// One line for the person at the terminal. A closed pipe is not our trouble.
-fn say(line: impl Display) {
+fn print_line(line: impl Display) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 
-use super::{ConfigFlag, columns, say};
+use super::{ConfigFlag, align_columns, print_line};
 use crate::{
     clock::{Clock, SystemClock},
     config::{DEFAULT_FILE, ModelSettings, Names},
@@ -42,28 +42,28 @@ impl ModelsCommand {
         // Useful before there are any settings.
         let built_in = self.config.config.as_os_str() == DEFAULT_FILE && !self.config.config.exists();
         let models = match built_in {
-            true => ModelSettings::real(Path::new(""), None, None),
-            false => workflows::settings(&self.config.config)?.models,
+            true => ModelSettings::with_real_models(Path::new(""), None, None),
+            false => workflows::load_settings(&self.config.config)?.models,
         };
-        let table = ModelCatalog::of(&models);
+        let table = ModelCatalog::from_settings(&models);
         let now = SystemClock.now();
         let head =
             ["PROVIDERS", "NAMES", "FAMILY", "CONTEXT", "OUTPUT", "IN", "OUT", "CACHED", "CACHING", ""];
         let rows: Vec<_> = std::iter::once(head.map(str::to_owned))
-            .chain(table.models().iter().map(|model| row(model, now)))
+            .chain(table.models().iter().map(|model| model_row(model, now)))
             .collect();
-        columns(&rows).iter().for_each(say);
+        align_columns(&rows).iter().for_each(print_line);
         let providers = ModelProviders::new(&models, Arc::new(SystemClock))?;
-        say("");
+        print_line("");
         let mut lacking = BTreeMap::new();
-        columns(&names(&models.names, &providers, &mut lacking)).iter().for_each(say);
+        align_columns(&name_rows(&models.names, &providers, &mut lacking)).iter().for_each(print_line);
         for (provider, why) in lacking {
-            say(format_args!("\n{provider}: {why}"));
+            print_line(format_args!("\n{provider}: {why}"));
         }
-        say("\nWhere the figures stand:");
+        print_line("\nWhere the figures stand:");
         for model in table.models() {
             if let Some(source) = &model.source {
-                say(format_args!("{}: {source}", model.id));
+                print_line(format_args!("{}: {source}", model.id));
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -72,13 +72,13 @@ impl ModelsCommand {
 
 /// What the names that are no models stand for: the name, a model, and what is the matter with it. What a provider
 /// lacks is said once.
-fn names(
+fn name_rows(
     names: &Names,
     providers: &ModelProviders,
     lacking: &mut BTreeMap<String, String>,
 ) -> Vec<[String; 3]> {
     let mut model = |spec: &str, found: Result<(Arc<dyn Provider>, ModelId), ResolveError>| match found {
-        Ok((back_end, id)) => match back_end.lacks() {
+        Ok((back_end, id)) => match back_end.missing_requirement() {
             None => [id.to_string(), String::new()],
             Some(why) => {
                 let row = [id.to_string(), format!("{} lacks something, see below", id.provider)];
@@ -101,7 +101,7 @@ fn names(
         rows.push([format!("pool:{name}"), pool.strategy.to_string(), String::new()]);
         for (list, members) in [("", &pool.primary), ("fallback: ", &pool.fallback)] {
             for member in members {
-                let [id, why] = model(member, providers.member(member));
+                let [id, why] = model(member, providers.resolve_member(member));
                 rows.push([String::new(), format!("{list}{id}"), why]);
             }
         }
@@ -126,7 +126,7 @@ fn remarks(model: &Model, now: Timestamp) -> String {
     remarks.join(", ")
 }
 
-fn row(model: &Model, now: Timestamp) -> [String; 10] {
+fn model_row(model: &Model, now: Timestamp) -> [String; 10] {
     let size = |tokens: u64| if tokens == u64::MAX { "any".to_owned() } else { tokens.to_string() };
     let dollars = |of: fn(&Price) -> u64| {
         let price = model.price(0, now).as_ref().map(of);

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 
-use super::{ConfigFlag, absolute_path, must_hold_data, say};
+use super::{ConfigFlag, absolute_path, print_line, require_data};
 use crate::{
     app,
     clock::SystemClock,
@@ -30,32 +30,32 @@ pub(super) struct MoveCommand {
 
 impl MoveCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = workflows::settings(&self.config.config)?;
+        let settings = workflows::load_settings(&self.config.config)?;
         let postgres = settings.postgres.with_context(|| {
             format!("{} names no postgres_file under [data]; that is where to", self.config.config.display())
         })?;
-        must_hold_data(&self.from)?;
+        require_data(&self.from)?;
         let from = Store::open(&self.from, Arc::new(SystemClock))?;
         // What an older version wrote is brought to what this one knows.
-        for repo in from.repos().await? {
-            from.repo(repo).await?;
+        for repo in from.repositories().await? {
+            from.repository_database(repo).await?;
         }
-        let server = app::database(&postgres);
+        let server = app::postgres_server(&postgres);
         let moved = tokio::task::spawn_blocking(move || {
-            store::move_into(&from, &server, |repo, rows| {
-                say(format_args!("repository {repo}: {rows} rows"));
+            store::move_to_postgres(&from, &server, |repo, rows| {
+                print_line(format_args!("repository {repo}: {rows} rows"));
             })
         });
         let moved = moved.await??;
-        say(format_args!(
+        print_line(format_args!(
             "{}: {}, {} and {}, compared row by row",
-            if moved.before { "it was there already" } else { "moved" },
+            if moved.was_already_there { "it was there already" } else { "moved" },
             count(moved.repositories, "repository", "repositories"),
             count(usize::try_from(moved.rows).unwrap_or(usize::MAX), "row", "rows"),
             count(moved.links, "audit link", "audit links"),
         ));
         if settings.data_dir == self.from {
-            say(format_args!("Before you start the server, name another directory under [data] dir."));
+            print_line(format_args!("Before you start the server, name another directory under [data] dir."));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::{ConfigFlag, control, say};
+use super::{ConfigFlag, control, print_line};
 use crate::{
     web::control::{PageLinkRequest, PageLinks},
     workflows,
@@ -30,12 +30,13 @@ pub(super) struct OpenCommand {
 impl OpenCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let Self { act, hours, revoke, config } = self;
-        let settings = workflows::settings(&config.config)?;
+        let settings = workflows::load_settings(&config.config)?;
         if revoke {
-            control::tell(&settings, "/close", &()).await?;
+            control::call_and_print(&settings, "/close", &()).await?;
         } else {
-            let opened: PageLinks = control::ask(&settings, "/open", &PageLinkRequest { act, hours }).await?;
-            opened.links.iter().for_each(say);
+            let opened: PageLinks =
+                control::call_server(&settings, "/open", &PageLinkRequest { act, hours }).await?;
+            opened.links.iter().for_each(print_line);
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -50,26 +50,36 @@ pub(super) struct RetryCommand {
 
 impl PauseCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        ask("/pause", self.repository, &self.config).await
+        send_request("/pause", self.repository, &self.config).await
     }
 }
 
 impl ResumeCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        ask("/resume", self.repository, &self.config).await
+        send_request("/resume", self.repository, &self.config).await
     }
 }
 
-async fn ask(path: &str, repository: Option<RepoName>, config: &ConfigFlag) -> anyhow::Result<ExitCode> {
-    let settings = workflows::settings(&config.config)?;
-    control::tell(&settings, path, &PauseRequest { repository, by: control::me() }).await?;
+async fn send_request(
+    path: &str,
+    repository: Option<RepoName>,
+    config: &ConfigFlag,
+) -> anyhow::Result<ExitCode> {
+    let settings = workflows::load_settings(&config.config)?;
+    control::call_and_print(&settings, path, &PauseRequest { repository, by: control::operator_name() })
+        .await?;
     Ok(ExitCode::SUCCESS)
 }
 
 impl RetryCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = workflows::settings(&self.config.config)?;
-        control::tell(&settings, "/retry", &RetryCommandRequest { run: self.run, by: control::me() }).await?;
+        let settings = workflows::load_settings(&self.config.config)?;
+        control::call_and_print(
+            &settings,
+            "/retry",
+            &RetryCommandRequest { run: self.run, by: control::operator_name() },
+        )
+        .await?;
         Ok(ExitCode::SUCCESS)
     }
 }

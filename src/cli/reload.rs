@@ -20,10 +20,10 @@ pub(super) struct ReloadCommand {
 
 impl ReloadCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = workflows::settings(&self.config.config).map_err(|error| {
+        let settings = workflows::load_settings(&self.config.config).map_err(|error| {
             anyhow!("{error}; nothing was changed, and a running server goes on with what it had")
         })?;
-        control::tell(&settings, "/reload", &()).await?;
+        control::call_and_print(&settings, "/reload", &()).await?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,8 +4,8 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 
-use super::{columns, say};
-use crate::providers::{Cassette, CassetteEntry, CassetteOutcome, Usage, cassettes};
+use super::{align_columns, print_line};
+use crate::providers::{Cassette, CassetteEntry, CassetteOutcome, Usage, read_cassettes};
 
 /// List the answers kept in a folder, and check that each can be given again
 ///
@@ -24,7 +24,7 @@ pub(super) struct ReplayCommand {
 impl ReplayCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let cassettes =
-            cassettes(&self.dir).with_context(|| format!("{} can't be read", self.dir.display()))?;
+            read_cassettes(&self.dir).with_context(|| format!("{} can't be read", self.dir.display()))?;
         let mut broken = 0;
         let mut rows = vec![["CASSETTE", "ROLE", "ASKED", "SERVED", "OUTCOME"].map(str::to_owned)];
         let served = |usage: &Usage| usage.served.clone().unwrap_or_else(|| "-".to_owned());
@@ -56,7 +56,7 @@ impl ReplayCommand {
                 );
             }
         }
-        columns(&rows).iter().for_each(say);
+        align_columns(&rows).iter().for_each(print_line);
         Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{ConfigFlag, columns, say};
+use super::{ConfigFlag, align_columns, print_line};
 use crate::{
     documents::routing::{RoutingDecision, RoutingMethod},
     store::{self, DatabaseSource, PastRoute},
     types::{MicroUsd, RepoName},
-    workflows::route::{DEAR_CALL, DEAR_MEAN, MEAN_OF, mean},
+    workflows::route::{CALL_ALERT_MICROUSD, MEAN_ALERT_MICROUSD, MEAN_SAMPLE, mean},
 };
 
 /// List how requests in free words were read, with what that cost and how often people changed it.
@@ -31,24 +31,24 @@ pub(super) struct RoutesCommand {
 
 impl RoutesCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let lines = read(&self.config.place(None)?, self.repo.as_ref())?;
-        let sums = RouteTotals::of(&lines);
+        let lines = read_routes(&self.config.open_source(None)?, self.repo.as_ref())?;
+        let sums = RouteTotals::from_lines(&lines);
         if self.json {
             let rows: Vec<_> =
                 lines.iter().map(|(name, line, decision)| row_json(name, line, decision)).collect();
-            say(serde_json::to_string_pretty(&json!({ "routes": rows, "sums": sums.json() }))?);
+            print_line(serde_json::to_string_pretty(&json!({ "routes": rows, "sums": sums.json() }))?);
         } else if lines.is_empty() {
-            say("Nothing was asked in free words yet.");
+            print_line("Nothing was asked in free words yet.");
         } else {
-            table(&lines).iter().for_each(say);
-            sums.sentences().iter().for_each(say);
+            table(&lines).iter().for_each(print_line);
+            sums.sentences().iter().for_each(print_line);
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Those of one repository or of all, the oldest first.
-fn read(
+fn read_routes(
     place: &DatabaseSource,
     only: Option<&RepoName>,
 ) -> anyhow::Result<Vec<(String, PastRoute, RoutingDecision)>> {
@@ -57,7 +57,7 @@ fn read(
         if only.is_some_and(|wanted| !wanted.to_string().eq_ignore_ascii_case(&name.to_string())) {
             continue;
         }
-        for line in store::routes(place, repo)? {
+        for line in store::read_routes(place, repo)? {
             let decision = serde_json::from_value(line.route.decision.clone())?;
             lines.push((name.to_string(), line, decision));
         }
@@ -68,10 +68,10 @@ fn read(
 
 /// What of all that was asked cost more than it should.
 pub(super) fn cost_alerts(place: &DatabaseSource) -> anyhow::Result<Vec<String>> {
-    Ok(RouteTotals::of(&read(place, None)?).alerts().into_iter().map(alert).collect())
+    Ok(RouteTotals::from_lines(&read_routes(place, None)?).alerts().into_iter().map(alert_sentence).collect())
 }
 
-fn alert(why: &str) -> String {
+fn alert_sentence(why: &str) -> String {
     format!("Cost alert: {why}; choose a smaller model under [route].")
 }
 
@@ -89,15 +89,16 @@ struct RouteTotals {
 }
 
 impl RouteTotals {
-    fn of(lines: &[(String, PastRoute, RoutingDecision)]) -> Self {
+    fn from_lines(lines: &[(String, PastRoute, RoutingDecision)]) -> Self {
         let asked: Vec<_> =
             lines.iter().map(|(_, line, _)| &line.route).filter(|route| route.calls > 0).collect();
-        let last = || asked.iter().rev().take(MEAN_OF as usize);
+        let last = || asked.iter().rev().take(MEAN_SAMPLE as usize);
         let costs: Vec<u64> = last().map(|route| route.cost_microusd).collect();
         let mut times: Vec<u64> = asked.iter().map(|route| route.elapsed_ms).collect();
         times.sort_unstable();
-        let begun =
-            || lines.iter().filter(|(_, line, d)| line.begun.is_some() && d.method != RoutingMethod::Named);
+        let begun = || {
+            lines.iter().filter(|(_, line, d)| line.started_run.is_some() && d.method != RoutingMethod::Named)
+        };
         Self {
             requests: lines.len(),
             by_words: lines
@@ -113,8 +114,10 @@ impl RouteTotals {
     }
 
     fn alerts(&self) -> Vec<&'static str> {
-        let dear = (self.dearest > DEAR_CALL).then_some("a call of the last requests cost more than $0.01");
-        let mean = (self.mean > DEAR_MEAN).then_some("the last requests cost more than $0.005 in the mean");
+        let dear = (self.dearest > CALL_ALERT_MICROUSD)
+            .then_some("a call of the last requests cost more than $0.01");
+        let mean = (self.mean > MEAN_ALERT_MICROUSD)
+            .then_some("the last requests cost more than $0.005 in the mean");
         dear.into_iter().chain(mean).collect()
     }
 
@@ -132,7 +135,7 @@ impl RouteTotals {
              {share} % fell back to words; mean cost of a request ${:.4}, 95 % answered within {p95_ms} ms.",
             *mean as f64 / 1e6
         )];
-        lines.extend(self.alerts().into_iter().map(alert));
+        lines.extend(self.alerts().into_iter().map(alert_sentence));
         lines
     }
 
@@ -158,7 +161,7 @@ fn row_json(name: &str, line: &PastRoute, decision: &RoutingDecision) -> serde_j
     json!({
         "repository": name, "issue": line.issue, "run": line.run, "at": line.at.to_string(), "request": line.route.snippet,
         "skill": decision.skill, "confidence": f64::from(decision.confidence) / 1000.0, "method": method(decision.method),
-        "led_to": line.route.lead, "workflow": line.route.workflow, "begun": line.begun, "changed": line.changed,
+        "led_to": line.route.lead, "workflow": line.route.workflow, "begun": line.started_run, "changed": line.changed,
         "calls": line.route.calls, "cost_microusd": line.route.cost_microusd, "elapsed_ms": line.route.elapsed_ms,
         "model": line.route.model, "reasoning": decision.reasoning, "fell_back": line.route.fell_back,
     })
@@ -176,7 +179,7 @@ fn table(lines: &[(String, PastRoute, RoutingDecision)]) -> Vec<String> {
             decision.skill.clone().unwrap_or_else(|| "none".to_owned()),
             format!("{:.2}", f64::from(decision.confidence) / 1000.0),
             method(decision.method).to_owned(),
-            line.begun.map_or_else(|| route.lead.clone(), |run| format!("{} {run}", route.lead)),
+            line.started_run.map_or_else(|| route.lead.clone(), |run| format!("{} {run}", route.lead)),
             if line.changed { "yes" } else { "" }.to_owned(),
             format!("${:.4}", MicroUsd(route.cost_microusd).0 as f64 / 1e6),
             route.elapsed_ms.to_string(),
@@ -184,5 +187,5 @@ fn table(lines: &[(String, PastRoute, RoutingDecision)]) -> Vec<String> {
         ]
     };
     let rows: Vec<_> = std::iter::once(head.map(str::to_owned)).chain(lines.iter().map(row)).collect();
-    columns(&rows)
+    align_columns(&rows)
 }

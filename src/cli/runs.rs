@@ -4,7 +4,7 @@ use std::{process::ExitCode, sync::Arc};
 
 use anyhow::{Context, anyhow};
 
-use super::{ConfigFlag, columns, must_hold_data, say};
+use super::{ConfigFlag, align_columns, print_line, require_data};
 use crate::{
     clock::SystemClock,
     config::Settings,
@@ -36,41 +36,49 @@ pub(super) struct RunsCommand {
 
 impl RunsCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = workflows::settings(&self.config.config)?;
+        let settings = workflows::load_settings(&self.config.config)?;
         let asked = RunListRequest { repository: self.repo.as_ref().map(RepoName::to_string), all: self.all };
         let repository = asked.repository.iter().map(|name| ("repository", name.as_str()));
         let all = [("all", if asked.all { "true" } else { "false" })];
         let query: String =
             url::form_urlencoded::Serializer::new(String::new()).extend_pairs(repository.chain(all)).finish();
-        let heard = control::ask(&settings.data_dir, &format!("/runs?{query}"), None).await;
+        let heard = control::call_server(&settings.data_dir, &format!("/runs?{query}"), None).await;
         let lines: Vec<RunListItem> = match heard.context("the server did not answer")? {
             ControlReply::Done(lines) => lines,
             ControlReply::Refused(why) => return Err(anyhow!(why)),
-            ControlReply::Nobody => read(&settings, self.repo.as_ref(), self.all).await?,
+            ControlReply::NotRunning => read_runs(&settings, self.repo.as_ref(), self.all).await?,
         };
         if self.json {
-            say(serde_json::to_string_pretty(&lines)?);
+            print_line(serde_json::to_string_pretty(&lines)?);
         } else if lines.is_empty() {
-            say(if self.all { "There are no runs." } else { "Nothing runs now; --all shows what ended." });
+            print_line(if self.all {
+                "There are no runs."
+            } else {
+                "Nothing runs now; --all shows what ended."
+            });
         } else {
-            table(&lines).iter().for_each(say);
+            table(&lines).iter().for_each(print_line);
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Reads the directory itself, which nobody serves.
-async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow::Result<Vec<RunListItem>> {
+async fn read_runs(
+    settings: &Settings,
+    name: Option<&RepoName>,
+    all: bool,
+) -> anyhow::Result<Vec<RunListItem>> {
     let data = &settings.data_dir;
-    must_hold_data(data)?;
+    require_data(data)?;
     let store = Store::open(data, Arc::new(SystemClock))?;
     let repos = match name {
-        None => store.repos().await?,
-        Some(name) => vec![control::named(&store, name).await?],
+        None => store.repositories().await?,
+        Some(name) => vec![control::find_repository(&store, name).await?],
     };
     let mut views = Vec::new();
     for repo in repos {
-        let Some(db) = store.repo_if_any(repo).await? else { continue };
+        let Some(db) = store.existing_repository_database(repo).await? else { continue };
         let rows = db.runs(RunFilter { repo: Some(repo), issue: None, live_only: !all }).await?;
         let view = |row: &RunRow| {
             let workflow = workflows::ALL.iter().find(|workflow| workflow.name() == row.workflow);
@@ -78,7 +86,7 @@ async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow
         };
         views.extend(rows.iter().map(view));
     }
-    Ok(control::lines(&store, &views, &settings.github.web_url).await?)
+    Ok(control::summarize_runs(&store, &views, &settings.github.web_url).await?)
 }
 
 /// The reason is last and as long as it is.
@@ -100,5 +108,5 @@ fn table(lines: &[RunListItem]) -> Vec<String> {
             ]
         }))
         .collect();
-    columns(&rows)
+    align_columns(&rows)
 }

@@ -63,7 +63,7 @@ pub(super) struct SandboxRunCommand {
 }
 
 /// The path as it is. A link could be made by somebody else, and lead to what was not meant.
-fn without_links(path: &Path) -> anyhow::Result<PathBuf> {
+fn resolve_without_links(path: &Path) -> anyhow::Result<PathBuf> {
     let real = path.canonicalize().with_context(|| path.display().to_string())?;
     let named: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
     ensure!(
@@ -77,7 +77,7 @@ fn without_links(path: &Path) -> anyhow::Result<PathBuf> {
 
 impl SandboxRunCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        match self.inside().await {
+        match self.run_in_sandbox().await {
             Ok(SandboxOutcome { end, stdout, stderr, .. }) => {
                 // Whoever closes a pipe has seen enough.
                 let _ = std::io::stdout().write_all(stdout.text().as_bytes());
@@ -86,24 +86,25 @@ impl SandboxRunCommand {
                     CommandExit::Exit(code) => u8::try_from(code).unwrap_or(1),
                     CommandExit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(255),
                     limit => {
-                        super::fail(format_args!("the command was ended: {limit}"));
+                        super::print_failure(format_args!("the command was ended: {limit}"));
                         124
                     }
                 }))
             }
             Err(error) => {
-                super::fail(format_args!("{error:#}"));
+                super::print_failure(format_args!("{error:#}"));
                 Ok(ExitCode::from(125))
             }
         }
     }
 
-    async fn inside(self) -> anyhow::Result<SandboxOutcome> {
+    async fn run_in_sandbox(self) -> anyhow::Result<SandboxOutcome> {
         let own = std::env::current_exe().context("our own program can't be found")?;
         proc::adopt_orphans()?;
-        let sandbox = Sandbox::of_this_machine(&own, self.level).await?;
+        let sandbox = Sandbox::detect(&own, self.level).await?;
         let real = |path: &PathBuf| path.canonicalize().with_context(|| path.display().to_string());
-        let mut write = self.rw.iter().map(|path| without_links(path)).collect::<Result<Vec<_>, _>>()?;
+        let mut write =
+            self.rw.iter().map(|path| resolve_without_links(path)).collect::<Result<Vec<_>, _>>()?;
         let scratch = ScratchDirectory::new()?;
         let tree = if write.is_empty() { scratch.path().to_owned() } else { write.remove(0) };
         let mut words = self.command.into_iter();
@@ -131,8 +132,8 @@ impl SandboxRunCommand {
         let asked = tokio::spawn(super::serve::on_signals(cancel.clone(), CancellationToken::new()));
         let ended = sandbox.run(run, &cancel).await;
         asked.abort();
-        for refusal in proxy.iter().flat_map(SandboxProxy::refused) {
-            super::fail(format_args!("{refusal}"));
+        for refusal in proxy.iter().flat_map(SandboxProxy::refusals) {
+            super::print_failure(format_args!("{refusal}"));
         }
         Ok(ended?)
     }

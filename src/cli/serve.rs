@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{ConfigFlag, not_the_app, wrong_usage};
+use super::{ConfigFlag, report_usage_error, wrong_app_message};
 use crate::{
     app::{self, Application},
     clock::SystemClock,
@@ -36,9 +36,9 @@ pub(super) struct ServeCommand {
 impl ServeCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(relay) = self.relay.as_ref().filter(|url| url.scheme() != "https" && !is_loopback(url)) {
-            return Ok(wrong_usage(format_args!("--relay {relay} is not encrypted; write https://")));
+            return Ok(report_usage_error(format_args!("--relay {relay} is not encrypted; write https://")));
         }
-        let settings = workflows::settings(&self.config.config)?;
+        let settings = workflows::load_settings(&self.config.config)?;
         for name in &settings.ignored_environment {
             tracing::warn!(
                 "{name} is set in the environment and ignored: secrets come from the .env file only"
@@ -52,7 +52,7 @@ impl ServeCommand {
         }
         proc::adopt_orphans()?;
         let app = Application::build(settings, Arc::new(SystemClock)).await?;
-        identify(&app).await?;
+        check_identity(&app).await?;
         for ModelReadiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
             if let Some(lacks) = lacks {
                 tracing::warn!("the {role} {spec} cannot be asked, so runs wait for it: {lacks}");
@@ -79,7 +79,7 @@ impl ServeCommand {
                 stop.run_until_cancelled(relay.run()).await;
             }
         };
-        let reloading = stop.run_until_cancelled(reload_on(hangups, &app));
+        let reloading = stop.run_until_cancelled(reload_on_hangup(hangups, &app));
         let (served, _, ()) = tokio::join!(serving, reloading, relayed);
         served?;
         tracing::info!("stopped");
@@ -88,19 +88,22 @@ impl ServeCommand {
 }
 
 /// A wrong id, key or clock would fail every delivery later; a GitHub that is away will be back.
-async fn identify(app: &Application) -> anyhow::Result<()> {
+async fn check_identity(app: &Application) -> anyhow::Result<()> {
     match app.github.app().await {
         Ok(_) => Ok(()),
-        Err(fault) if fault.passes() => {
-            tracing::warn!("{}; going on, work waits until it answers", not_the_app(&app.settings, &fault));
+        Err(fault) if fault.is_temporary() => {
+            tracing::warn!(
+                "{}; going on, work waits until it answers",
+                wrong_app_message(&app.settings, &fault)
+            );
             Ok(())
         }
-        Err(fault) => Err(anyhow!(not_the_app(&app.settings, &fault))),
+        Err(fault) => Err(anyhow!(wrong_app_message(&app.settings, &fault))),
     }
 }
 
 /// What `countersign reload` does, for service managers.
-async fn reload_on(mut hangups: Signal, app: &Application) {
+async fn reload_on_hangup(mut hangups: Signal, app: &Application) {
     while hangups.recv().await.is_some() {
         match app.reload().await {
             Ok(said) => tracing::info!("{said}"),
@@ -121,15 +124,15 @@ pub(super) fn on_signals(
             tracing::error!("signals cannot be listened for");
             return;
         };
-        either(&mut term, &mut int).await;
+        wait_for_either(&mut term, &mut int).await;
         tracing::info!("stopping; a second signal parks what is in flight");
         stop.cancel();
-        either(&mut term, &mut int).await;
+        wait_for_either(&mut term, &mut int).await;
         park.cancel();
     }
 }
 
-async fn either(a: &mut Signal, b: &mut Signal) {
+async fn wait_for_either(a: &mut Signal, b: &mut Signal) {
     tokio::select! {
         _ = a.recv() => {}
         _ = b.recv() => {}

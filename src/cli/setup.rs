@@ -26,19 +26,19 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{ConfigFlag, INTERRUPTED, not_the_app, say, serve::on_signals, wrong_usage};
+use super::{ConfigFlag, INTERRUPTED, print_line, report_usage_error, serve::on_signals, wrong_app_message};
 use crate::{
     clock::{Clock, SystemClock},
     config::{GitHubSettings, is_loopback},
     github::{self, AppManifest, GitHub, NewApp, manifest},
-    messages::html,
+    messages::escape_html,
     providers::SAMPLE,
     types::with_causes,
     workflows,
 };
 
 /// How often setup asks GitHub whether the new App is installed: somebody is at it in the browser.
-const INSTALL_LOOK: Duration = Duration::from_secs(2);
+const INSTALL_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Register the App on GitHub and write its settings.
 ///
@@ -83,12 +83,12 @@ impl SetupCommand {
         let config = self.config.config.display();
         if !is_loopback(&self.github) {
             let env = self.config.config.with_file_name(".env");
-            say(format_args!(
+            print_line(format_args!(
                 "Put GEMINI_API_KEY into {} and log Claude in for the server: countersign login --config {config}",
                 env.display()
             ));
         }
-        say(format_args!(
+        print_line(format_args!(
             "Next: countersign doctor --config {config}, then countersign serve --config {config}"
         ));
         Ok(code)
@@ -100,26 +100,26 @@ impl SetupCommand {
             Some(url) => url.clone(),
             None if is_loopback(&self.github) => LOCAL_WEBHOOK.parse()?,
             None => {
-                return Ok(wrong_usage(format_args!(
+                return Ok(report_usage_error(format_args!(
                     "--webhook-url is missing: {} must know where to reach this server, for example \
                      https://bot.example.org/webhook",
                     self.github
                 )));
             }
         };
-        if let Some(why) = unreachable(&webhook, &self.github) {
-            return Ok(wrong_usage(format_args!("--webhook-url {webhook} {why}")));
+        if let Some(why) = webhook_problem(&webhook, &self.github) {
+            return Ok(report_usage_error(format_args!("--webhook-url {webhook} {why}")));
         }
-        let listen = if self.relayed { LOCAL_LISTEN.to_owned() } else { listening(&webhook) };
+        let listen = if self.relayed { LOCAL_LISTEN.to_owned() } else { listen_address(&webhook) };
         let files = SetupFiles::beside(&self.config.config, listen)?;
         let listener = TcpListener::bind(("127.0.0.1", self.port))
             .await
             .with_context(|| format!("cannot listen on port {}; name another with --port", self.port))?;
         let port = listener.local_addr()?.port();
         let here: Url = format!("http://127.0.0.1:{port}/").parse()?;
-        let github = GitHubSettings::of(&with_slash(&self.github));
+        let github = GitHubSettings::from_web_url(&with_slash(&self.github));
         let state = random_hex()?;
-        let manifest = AppManifest::embedded().form(
+        let manifest = AppManifest::embedded().registration_form(
             &self.name,
             &manifest::AppManifestUrls {
                 homepage: origin(&webhook),
@@ -129,31 +129,36 @@ impl SetupCommand {
         );
         let (tell, codes) = mpsc::channel(4);
         let desk = Arc::new(SetupPage {
-            register: self.register_at(&state)?,
+            register: self.registration_url(&state)?,
             manifest: manifest.to_string(),
             state,
             tell,
         });
-        let router = Router::new().route("/", get(start)).route("/created", get(created)).with_state(desk);
+        let router = Router::new()
+            .route("/", get(show_start_page))
+            .route("/created", get(handle_callback))
+            .with_state(desk);
         let stop = CancellationToken::new();
         tokio::spawn(on_signals(stop.clone(), stop.clone()));
         let closing = stop.clone();
         let server = tokio::spawn(async move {
             axum::serve(listener, router).with_graceful_shutdown(closing.cancelled_owned()).await
         });
-        say(format_args!("Open {here} and press the button."));
+        print_line(format_args!("Open {here} and press the button."));
         if !is_loopback(&self.github) {
-            say("If this machine has no browser, run this on one that has, and open the address there:");
-            say(format_args!("  ssh -L {port}:127.0.0.1:{port} USER@THIS-MACHINE"));
+            print_line(
+                "If this machine has no browser, run this on one that has, and open the address there:",
+            );
+            print_line(format_args!("  ssh -L {port}:127.0.0.1:{port} USER@THIS-MACHINE"));
         }
         let done = tokio::select! {
             // First: a server that is told to stop closes the page, too.
             biased;
             () = stop.cancelled() => {
-                say("Stopped before the App was installed. What was written is kept; `countersign init` goes on from there.");
+                print_line("Stopped before the App was installed. What was written is kept; `countersign init` goes on from there.");
                 return Ok(ExitCode::from(INTERRUPTED));
             }
-            result = guide(&files, &github, codes) => result,
+            result = finish_registration(&files, &github, codes) => result,
         };
         // The last page is still on its way to the browser.
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -163,7 +168,7 @@ impl SetupCommand {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn register_at(&self, state: &str) -> anyhow::Result<Url> {
+    fn registration_url(&self, state: &str) -> anyhow::Result<Url> {
         let path = match &self.organization {
             Some(organization) => format!("organizations/{organization}/settings/apps/new"),
             None => "settings/apps/new".to_owned(),
@@ -175,13 +180,13 @@ impl SetupCommand {
 }
 
 /// The steps after the button: exchange the code, write the files, wait for the installation.
-async fn guide(
+async fn finish_registration(
     files: &SetupFiles,
     github: &GitHubSettings,
     mut codes: mpsc::Receiver<ManifestCode>,
 ) -> anyhow::Result<()> {
     let Some(ManifestCode { code, reply }) = codes.recv().await else { bail!("the page was closed") };
-    let app = match register(files, github, &code).await {
+    let app = match exchange_code(files, github, &code).await {
         Ok(app) => app,
         Err(error) => {
             // The browser may be gone; the terminal says it too.
@@ -190,22 +195,22 @@ async fn guide(
         }
     };
     let install = format!("{}/installations/new", app.url);
-    say(format_args!("Registered {} (App {}).", app.name, app.id));
-    say(format_args!(
+    print_line(format_args!("Registered {} (App {}).", app.name, app.id));
+    print_line(format_args!(
         "Wrote {}, {} and {}.",
         files.config.display(),
         files.key.display(),
         files.env.display()
     ));
     let _ = reply.send(Ok(install.clone()));
-    admit(&files.config, Some(install)).await?;
+    allow_installation(&files.config, Some(install)).await?;
     if is_loopback(&github.web_url) {
-        say("This is a localhub, so [models] names the scripted stub: no model, no key, no login.");
+        print_line("This is a localhub, so [models] names the scripted stub: no model, no key, no login.");
     }
     Ok(())
 }
 
-async fn register(files: &SetupFiles, github: &GitHubSettings, code: &str) -> anyhow::Result<NewApp> {
+async fn exchange_code(files: &SetupFiles, github: &GitHubSettings, code: &str) -> anyhow::Result<NewApp> {
     let app = github::convert_manifest(&github.api_url, code, Arc::new(SystemClock)).await?;
     let secret = match &app.webhook_secret {
         Some(secret) => secret,
@@ -221,24 +226,24 @@ async fn register(files: &SetupFiles, github: &GitHubSettings, code: &str) -> an
 }
 
 /// What the settings say of who is served, until the App is installed.
-const NOBODY: &str = "allow = []";
+const EMPTY_ALLOW_LIST: &str = "allow = []";
 
 /// Waits until the App is installed, and puts that installation on the allow-list. GitHub is asked, and not told where to send
 /// the browser then: that would stay among the App's settings and lead nowhere once setup has ended.
-pub(super) async fn admit(config: &Path, from: Option<String>) -> anyhow::Result<()> {
-    let settings = workflows::settings(config)?;
+pub(super) async fn allow_installation(config: &Path, from: Option<String>) -> anyhow::Result<()> {
+    let settings = workflows::load_settings(config)?;
     let path = &settings.app.private_key_file;
     let key = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
     let key = SecretString::from(key);
-    let client = GitHub::asking(&settings.github, settings.app.id, key, Arc::new(SystemClock))?;
+    let client = GitHub::without_pacing(&settings.github, settings.app.id, key, Arc::new(SystemClock))?;
     let from = match from {
         Some(from) => from,
         None => {
-            let app = client.app().await.map_err(|fault| anyhow!(not_the_app(&settings, &fault)))?;
+            let app = client.app().await.map_err(|fault| anyhow!(wrong_app_message(&settings, &fault)))?;
             format!("{}/installations/new", app.url)
         }
     };
-    say(format_args!("Now install it: {from}"));
+    print_line(format_args!("Now install it: {from}"));
     let mut trouble = String::new();
     let installation = loop {
         match client.installations().await.as_deref() {
@@ -251,19 +256,19 @@ pub(super) async fn admit(config: &Path, from: Option<String>) -> anyhow::Result
             Err(fault) if fault.to_string() == trouble => {}
             Err(fault) => {
                 trouble = fault.to_string();
-                say(format_args!("Cannot see yet whether it is installed: {trouble}"));
+                print_line(format_args!("Cannot see yet whether it is installed: {trouble}"));
             }
         }
-        SystemClock.sleep(INSTALL_LOOK).await;
+        SystemClock.sleep(INSTALL_POLL_INTERVAL).await;
     };
     let text = fs::read_to_string(config)?;
-    let line = format!("\n{NOBODY}");
+    let line = format!("\n{EMPTY_ALLOW_LIST}");
     if !text.contains(&line) {
         bail!("put {installation} into allow under [installations] in {}", config.display());
     }
     fs::write(config, text.replacen(&line, &format!("\nallow = [{installation}]"), 1))
         .with_context(|| format!("{} cannot be written", config.display()))?;
-    say(format_args!("Installation {installation} is on the allow-list."));
+    print_line(format_args!("Installation {installation} is on the allow-list."));
     Ok(())
 }
 
@@ -281,13 +286,13 @@ struct ManifestCode {
     reply: oneshot::Sender<Result<String, String>>,
 }
 
-async fn start(State(desk): State<Arc<SetupPage>>) -> Response {
+async fn show_start_page(State(desk): State<Arc<SetupPage>>) -> Response {
     let body = format!(
         "<h1>Register Countersign</h1><p>GitHub will show what the App asks for and make it on your account. You come \
          back here afterwards.</p><form method=\"post\" action=\"{}\"><input type=\"hidden\" name=\"manifest\" \
          value=\"{}\"><button>Continue on GitHub</button></form>",
-        html(desk.register.as_str()),
-        html(&desk.manifest)
+        escape_html(desk.register.as_str()),
+        escape_html(&desk.manifest)
     );
     page(StatusCode::OK, &body)
 }
@@ -298,7 +303,10 @@ struct ManifestCallback {
     state: Option<String>,
 }
 
-async fn created(State(desk): State<Arc<SetupPage>>, Query(query): Query<ManifestCallback>) -> Response {
+async fn handle_callback(
+    State(desk): State<Arc<SetupPage>>,
+    Query(query): Query<ManifestCallback>,
+) -> Response {
     if query.state.as_deref() != Some(desk.state.as_str()) {
         return page(
             StatusCode::FORBIDDEN,
@@ -321,11 +329,11 @@ async fn created(State(desk): State<Arc<SetupPage>>, Query(query): Query<Manifes
             &format!(
                 "<h1>Registered</h1><p>The key and the secret are written. Last step: <a href=\"{}\">install the App</a> on \
                  the repositories it shall work in. Then the terminal says what is next.</p>",
-                html(&install)
+                escape_html(&install)
             ),
         ),
         Ok(Err(why)) => {
-            page(StatusCode::BAD_GATEWAY, &format!("<h1>Not registered</h1><p>{}</p>", html(&why)))
+            page(StatusCode::BAD_GATEWAY, &format!("<h1>Not registered</h1><p>{}</p>", escape_html(&why)))
         }
         Err(_) => page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>"),
     }
@@ -341,7 +349,7 @@ fn page(status: StatusCode, body: &str) -> Response {
 }
 
 /// Why GitHub would not reach, or should not use, a webhook there, with what to write instead.
-pub(super) fn unreachable(webhook: &Url, github: &Url) -> Option<&'static str> {
+pub(super) fn webhook_problem(webhook: &Url, github: &Url) -> Option<&'static str> {
     match (is_loopback(webhook), is_loopback(github)) {
         (true, false) => {
             Some("is for this machine alone; write the address by which GitHub reaches this server")
@@ -360,7 +368,7 @@ pub(super) fn unreachable(webhook: &Url, github: &Url) -> Option<&'static str> {
 }
 
 /// Where `serve` shall listen: a webhook address on this machine says so itself.
-fn listening(webhook: &Url) -> String {
+fn listen_address(webhook: &Url) -> String {
     match webhook.port_or_known_default() {
         Some(port) if is_loopback(webhook) => format!("127.0.0.1:{port}"),
         _ => LOCAL_LISTEN.to_owned(),
@@ -399,7 +407,8 @@ impl SetupFiles {
             listen,
         };
         // Keys that somebody put there first are no earlier setup.
-        let prepared = !read_secrets(&files.env)?.lines().any(|line| named(line).starts_with(WEBHOOK_SECRET));
+        let prepared =
+            !read_secrets(&files.env)?.lines().any(|line| variable_name(line).starts_with(WEBHOOK_SECRET));
         for file in [&files.config, &files.key, &files.env] {
             if file.exists() && !(prepared && file == &files.env) {
                 bail!(
@@ -429,7 +438,7 @@ impl SetupFiles {
              [server]\n# The webhook's door; put TLS in front of it.\nlisten = \"{}\"\n\
              # The operator's page and /readyz, for this machine only.\nprivate_listen = \"127.0.0.1:8009\"\n\n\
              [data]\ndir = \"data\"\n\n\
-             [installations]\n# Only these are served; everyone else is answered and ignored.\n{NOBODY}\n\n\
+             [installations]\n# Only these are served; everyone else is answered and ignored.\n{EMPTY_ALLOW_LIST}\n\n\
              [models]\ndrafter = \"{drafter}\"\nreviewer = \"{reviewer}\"\n\n\
              # Google may train on what a key of the free tier is sent, so a key is used for private repositories only\n\
              # if it is said here that its project pays:\n\
@@ -450,7 +459,7 @@ const WEBHOOK_SECRET: &str = "COUNTERSIGN_WEBHOOK_SECRET";
 /// Puts a secret into `.env`, in place of a line that names it; everything else there stays as it is.
 pub(super) fn add_secret(env: &Path, name: &str, secret: &SecretString) -> anyhow::Result<()> {
     let text = read_secrets(env)?;
-    let others = text.lines().filter(|line| named(line) != name);
+    let others = text.lines().filter(|line| variable_name(line) != name);
     let mut text: String = others.map(|line| format!("{line}\n")).collect();
     text.push_str(&format!("{name}='{}'\n", secret.expose_secret()));
     write_secret(env, &text)
@@ -469,7 +478,7 @@ fn read_secrets(env: &Path) -> anyhow::Result<String> {
 }
 
 /// The name before a line's `=`.
-fn named(line: &str) -> &str {
+fn variable_name(line: &str) -> &str {
     line.trim().trim_start_matches("export ").split('=').next().unwrap_or_default().trim()
 }
 

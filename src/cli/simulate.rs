@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::{ConfigFlag, say};
+use super::{ConfigFlag, print_line};
 use crate::{
     app::{self, Application},
     clock::{SharedClock, SystemClock},
@@ -67,10 +67,10 @@ fn event(text: &str) -> Result<SimulatedAction, String> {
 
 impl SimulateCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = workflows::settings(&self.config.config)?;
+        let settings = workflows::load_settings(&self.config.config)?;
         let [mut ended, mut asked_to] = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
         tokio::select! {
-            lines = foresee(settings, Arc::new(SystemClock), &self.asked) => lines?.iter().for_each(say),
+            lines = simulate_event(settings, Arc::new(SystemClock), &self.asked) => lines?.iter().for_each(print_line),
             Some(()) = async { ended.as_mut().ok()?.recv().await } => bail!("ended on the way; the copy is gone"),
             Some(()) = async { asked_to.as_mut().ok()?.recv().await } => bail!("ended on the way; the copy is gone"),
         }
@@ -82,43 +82,43 @@ impl SimulateCommand {
 ///
 /// # Errors
 /// The data cannot be read, GitHub cannot be asked, or there is no such repository, issue or person.
-pub async fn foresee(
+pub async fn simulate_event(
     mut settings: Settings,
     clock: SharedClock,
     asked: &SimulationRequest,
 ) -> anyhow::Result<Vec<String>> {
-    let Some(data) = app::place(&settings)? else { bail!("no server ever started on these settings") };
+    let Some(data) = app::find_source(&settings)? else { bail!("no server ever started on these settings") };
     let known = store::repository_named(&data, &asked.repo)?;
     // Gone with this call, however it ends.
     let copy = proc::private_dir("countersign-", &std::env::temp_dir())?;
-    store::copy_of(&data, known, copy.path())?;
+    store::copy_databases(&data, known, copy.path())?;
     drop(data);
     (settings.data_dir, settings.postgres) = (copy.path().to_owned(), None);
     let app = Application::build(settings, clock).await?;
-    app.github.only_read();
-    let (installation, here) = find(&app, &asked.repo).await?;
+    app.github.set_read_only();
+    let (installation, here) = find_repository(&app, &asked.repo).await?;
     let at = IssueRef { repo: &here, installation, issue: IssueNo(asked.issue) };
     let repo = app.github.repo(installation, here.id, here.name.clone());
     let issue = repo.issue(at.issue).await?;
     let by = match &asked.by {
         None => issue.author.clone(),
-        Some(login) => match repo.person(login).await? {
+        Some(login) => match repo.find_user(login).await? {
             Some(account) => account,
             None => bail!("GitHub knows nobody called {login}; correct --as"),
         },
     };
     let state = if issue.state_open { "open" } else { "closed, so a run would end at once" };
     let mut lines = vec![format!("{}#{}, {state}: {}", here.name, issue.number, issue.title)];
-    let imagined = app.intake.imagine(&at, &by, &asked.event).await?;
-    lines.extend(imagined.said);
-    if let Some(run) = imagined.begun {
-        lines.extend(begun(&app, &run, &repo, &issue).await?);
+    let imagined = app.intake.simulate(&at, &by, &asked.event).await?;
+    lines.extend(imagined.sentences);
+    if let Some(run) = imagined.started_run {
+        lines.extend(describe_started_run(&app, &run, &repo, &issue).await?);
     }
     Ok(lines)
 }
 
 /// Where the App has this repository, as GitHub says now.
-async fn find(app: &Application, name: &RepoName) -> anyhow::Result<(InstallationId, RepoRef)> {
+async fn find_repository(app: &Application, name: &RepoName) -> anyhow::Result<(InstallationId, RepoRef)> {
     for installation in app.github.installations().await?.into_iter().filter(|found| !found.suspended) {
         let mut repositories = app.github.repositories(installation.id).await?.into_iter();
         if let Some(found) = repositories.find(|found| found.name == *name) {
@@ -129,14 +129,14 @@ async fn find(app: &Application, name: &RepoName) -> anyhow::Result<(Installatio
 }
 
 /// What a run that begins would be made of.
-async fn begun(
+async fn describe_started_run(
     app: &Application,
     run: &RunView,
     repo: &GitHubRepo,
     issue: &Issue,
 ) -> anyhow::Result<Vec<String>> {
     let info = repo.info().await?;
-    let policy = Policy::of(&app.settings, &run.workflow, repo, &info).await?;
+    let policy = Policy::for_workflow(&app.settings, &run.workflow, repo, &info).await?;
     let mut lines = Vec::new();
     if let Some(complaint) = &policy.complaint {
         lines.push(format!("the repository's own settings would not be used: {complaint}"));
@@ -152,19 +152,19 @@ async fn begun(
         policy.reviewer,
         crate::types::count(policy.max_rounds as usize, "draft", "drafts")
     ));
-    let context = context(app, run, &info, issue).await?;
+    let context = run_context(app, run, &info, issue).await?;
     lines.push(format!(
         "of the repository the drafter is shown about {} tokens: {}",
         context.report.tokens,
         crate::types::count(context.report.included.len(), "file", "files")
     ));
     let prompt = format!("{}{}{}", issue.body, context.shown.paths, context.shown.files.concat());
-    let (line, estimated) = first_call(app, drafter, (prompt, info.private), &policy)?;
-    lines.extend([line, room(app, run, &policy, estimated).await?]);
+    let (line, estimated) = estimate_first_call(app, drafter, (prompt, info.private), &policy)?;
+    lines.extend([line, describe_cap_room(app, run, &policy, estimated).await?]);
     Ok(lines)
 }
 
-async fn context(
+async fn run_context(
     app: &Application,
     run: &RunView,
     info: &RepoInfo,
@@ -177,15 +177,15 @@ async fn context(
     let branch = std::slice::from_ref(&info.default_branch);
     mirrors.fetch(info.id, &info.name, branch, &token, &cancel).await?;
     let snapshot = mirrors.snapshot(info.id, &info.default_branch).await?;
-    let index = Arc::new(Index::without_cache(&snapshot, &cancel).await?);
+    let index = Arc::new(Index::read_uncached(&snapshot, &cancel).await?);
     let text = format!("{}\n{}", issue.title, issue.body);
     let asked = codebase::ContextRequest { text, files: Vec::new(), budget: limits::CONTEXT_TOKENS };
-    Ok(codebase::gather(index, &snapshot, asked).await?)
+    Ok(codebase::gather_context(index, &snapshot, asked).await?)
 }
 
 /// What the first draft would cost. No bound: what we say to the model around this is not in it, and services count tokens
 /// each in their own way.
-fn first_call(
+fn estimate_first_call(
     app: &Application,
     drafter: &str,
     (prompt, private): (String, bool),
@@ -200,11 +200,11 @@ fn first_call(
         tools: None,
         deadline: app.providers.deadline(&model),
         model: model.model,
-        longest: limits::DOCUMENT_TOKENS,
-        counted: None,
+        max_output_tokens: limits::DOCUMENT_TOKENS,
+        counted_prompt_tokens: None,
         budget: None,
         private,
-        not_families: Vec::new(),
+        excluded_families: Vec::new(),
         successors: Vec::new(),
         workers: Default::default(),
         facts: Default::default(),
@@ -216,7 +216,7 @@ fn first_call(
         "issue and repository alone are about {tokens} tokens of the first prompt; with the longest answer that is an \
          estimated {most}"
     );
-    if estimate.free_way {
+    if estimate.may_be_free {
         line += ", and nothing where its way that is not billed answers";
     }
     if estimate.unpriced {
@@ -234,7 +234,7 @@ fn first_call(
 }
 
 /// What the shared caps leave, with what all other runs spent or hold.
-async fn room(
+async fn describe_cap_room(
     app: &Application,
     run: &RunView,
     policy: &Policy,

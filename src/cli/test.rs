@@ -6,16 +6,16 @@ use anyhow::{Context as _, bail};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{columns, say};
+use super::{align_columns, print_line};
 use crate::{
     config::{Hosts, REPOSITORY_FILE, TestSettings},
     git, proc,
-    runners::{self, DependencyFetcher, TestOutcome, TestRequest, TestResult, TestRun, one_line},
+    runners::{self, DependencyFetcher, TestOutcome, TestRequest, TestResult, TestRun, sanitize_line},
     sandbox::{Level, Sandbox, SandboxError},
 };
 
 /// Lines that are shown of what a test says; --json has more.
-const LINES: usize = 6;
+const SHOWN_LINES: usize = 6;
 
 /// Run a repository's own tests in the sandbox.
 ///
@@ -68,14 +68,14 @@ impl TestCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let cancel = CancellationToken::new();
         tokio::spawn(super::serve::on_signals(cancel.clone(), CancellationToken::new()));
-        let snapshot = git::open(&self.repo, &self.rev).await?;
+        let snapshot = git::open_local(&self.repo, &self.rev).await?;
         let settings = match snapshot.read_path(REPOSITORY_FILE).await? {
             Some(text) => TestSettings::parse(&String::from_utf8_lossy(&text))?,
             None => TestSettings::default(),
         };
         let own = std::env::current_exe().context("our own program can't be found")?;
         proc::adopt_orphans()?;
-        let sandbox = match Sandbox::of_this_machine(&own, self.level).await {
+        let sandbox = match Sandbox::detect(&own, self.level).await {
             // No settings of a server are read here, so what it says of them would not help.
             Err(SandboxError::Unavailable { why }) => bail!(
                 "nothing can be run apart from the rest of this machine ({}); `--level none` runs it all the same",
@@ -86,17 +86,20 @@ impl TestCommand {
         let time = Some(Duration::from_secs(self.time));
         let dependencies = Some(DependencyFetcher {
             repository: self.repo.canonicalize()?.display().to_string(),
-            cache: self.cache.or_else(usual_cache).context("name a directory for dependencies by --cache")?,
+            cache: self
+                .cache
+                .or_else(default_cache)
+                .context("name a directory for dependencies by --cache")?,
             hosts: Hosts::try_from(self.host).map_err(anyhow::Error::msg)?,
             home: self.home,
         });
         let asked = TestRequest { settings, only: self.only, time, dependencies, ..TestRequest::default() };
-        let first = runners::run(&sandbox, &snapshot, asked.clone(), &cancel).await?;
+        let first = runners::run_tests(&sandbox, &snapshot, asked.clone(), &cancel).await?;
         let second = match self.twice {
-            true => Some(runners::run(&sandbox, &snapshot, asked, &cancel).await?),
+            true => Some(runners::run_tests(&sandbox, &snapshot, asked, &cancel).await?),
             false => None,
         };
-        let flaky = second.as_ref().map(|second| differing(&first, second)).unwrap_or_default();
+        let flaky = second.as_ref().map(|second| differing_tests(&first, second)).unwrap_or_default();
         if self.json {
             let mut told = serde_json::to_value(&first)?;
             told["commit"] = json!(snapshot.commit);
@@ -105,24 +108,24 @@ impl TestCommand {
             if second.is_some() {
                 told["flaky"] = json!(flaky);
             }
-            say(serde_json::to_string_pretty(&told)?);
+            print_line(serde_json::to_string_pretty(&told)?);
         } else {
-            table(&first).iter().for_each(say);
-            flaky.iter().for_each(|id| say(format_args!("ended otherwise the second time: {id}")));
+            table(&first).iter().for_each(print_line);
+            flaky.iter().for_each(|id| print_line(format_args!("ended otherwise the second time: {id}")));
         }
-        let passed = first.found.passed() && second.is_none_or(|second| second.found.passed());
+        let passed = first.found.has_passed() && second.is_none_or(|second| second.found.has_passed());
         Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
-fn usual_cache() -> Option<PathBuf> {
+fn default_cache() -> Option<PathBuf> {
     let named = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let caches = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")))?;
     Some(caches.join("countersign/dependencies"))
 }
 
 /// The ids of tests that did not end alike, or that only one of the two runs had.
-fn differing(first: &TestRun, second: &TestRun) -> Vec<String> {
+fn differing_tests(first: &TestRun, second: &TestRun) -> Vec<String> {
     let outcomes = |tested: &TestRun| -> BTreeMap<String, TestOutcome> {
         tested.found.tests.iter().map(|test| (test.id.clone(), test.outcome)).collect()
     };
@@ -137,17 +140,18 @@ fn differing(first: &TestRun, second: &TestRun) -> Vec<String> {
 /// Counts, then each test that did not pass.
 fn table(tested: &TestRun) -> Vec<String> {
     let found = &tested.found;
-    let folder = if tested.folder.is_empty() { "" } else { &format!(" in {}", one_line(&tested.folder)) };
+    let folder =
+        if tested.folder.is_empty() { "" } else { &format!(" in {}", sanitize_line(&tested.folder)) };
     let mut lines = vec![format!(
         "{}{folder}: {} passed, {} failed, {} skipped in {:.1} s; coverage not measured",
         tested.runner,
         found.count(TestOutcome::Passed),
-        found.failed().count(),
+        found.failures().count(),
         found.count(TestOutcome::Skipped),
         tested.seconds
     )];
     let left_out = tested.left_out.iter();
-    lines.extend(left_out.map(|left| format!("left out, {}: {}", left.why, one_line(&left.path))));
+    lines.extend(left_out.map(|left| format!("left out, {}: {}", left.why, sanitize_line(&left.path))));
     let not_passed: Vec<&TestResult> =
         found.tests.iter().filter(|test| test.outcome != TestOutcome::Passed).collect();
     let rows: Vec<[String; 3]> = not_passed
@@ -160,10 +164,10 @@ fn table(tested: &TestRun) -> Vec<String> {
             [why.to_owned(), test.id.clone(), test.place.clone().unwrap_or_default()]
         })
         .collect();
-    for (line, test) in columns(&rows).into_iter().zip(not_passed) {
+    for (line, test) in align_columns(&rows).into_iter().zip(not_passed) {
         lines.push(line);
-        lines.extend(test.message.lines().take(LINES).map(|line| format!("    {line}")));
-        if test.message.lines().nth(LINES).is_some() {
+        lines.extend(test.message.lines().take(SHOWN_LINES).map(|line| format!("    {line}")));
+        if test.message.lines().nth(SHOWN_LINES).is_some() {
             lines.push("    …".to_owned());
         }
     }

@@ -34,11 +34,11 @@ pub(super) struct BudgetSelection {
 }
 
 /// Chooses. Pieces that come earlier are preferred where nothing else speaks.
-pub(super) fn choose(pieces: &[BudgetItem], budget: usize) -> BudgetSelection {
+pub(super) fn select_forms(pieces: &[BudgetItem], budget: usize) -> BudgetSelection {
     let mut chosen = BudgetSelection { forms: vec![None; pieces.len()], tokens: 0 };
     loop {
         let room = budget - chosen.tokens;
-        let steps = pieces.iter().enumerate().flat_map(|(at, piece)| piece.steps(at, chosen.forms[at]));
+        let steps = pieces.iter().enumerate().flat_map(|(at, piece)| piece.upgrades(at, chosen.forms[at]));
         let best =
             steps.filter(|step| step.tokens <= room).reduce(|a, b| if b.is_before(&a) { b } else { a });
         let Some(step) = best else { return chosen };
@@ -68,7 +68,7 @@ impl FormUpgrade {
 
 impl BudgetItem {
     /// Every longer form than the one there is, from the shortest.
-    fn steps(&self, at: usize, now: Option<usize>) -> impl Iterator<Item = FormUpgrade> {
+    fn upgrades(&self, at: usize, now: Option<usize>) -> impl Iterator<Item = FormUpgrade> {
         let before = now.map_or(FormCost::default(), |form| self.forms[form]);
         let last = now.unwrap_or(self.forms.len());
         (0..last).rev().filter_map(move |form| {
@@ -102,9 +102,9 @@ mod tests {
             floor: Some(1),
         };
         let pieces = [BudgetItem { forms: vec![form(50, 9.0)], floor: None }, held(0.1), held(0.1)];
-        assert_eq!(choose(&pieces, 60).forms, [None, Some(2), Some(2)]);
-        assert_eq!(choose(&pieces, 150).forms, [None, Some(1), Some(2)]);
-        assert_eq!(choose(&pieces, 250).forms, [Some(0), Some(1), Some(1)]);
+        assert_eq!(select_forms(&pieces, 60).forms, [None, Some(2), Some(2)]);
+        assert_eq!(select_forms(&pieces, 150).forms, [None, Some(1), Some(2)]);
+        assert_eq!(select_forms(&pieces, 250).forms, [Some(0), Some(1), Some(1)]);
     }
 
     #[test]
@@ -115,9 +115,9 @@ mod tests {
             floor: None,
         };
         let pieces = [file(500, 0.9), page, file(400, 0.2)];
-        assert_eq!(choose(&pieces, 600).forms, [Some(0), Some(1), None]);
-        assert_eq!(choose(&pieces, 1000).forms, [Some(0), Some(1), Some(0)]);
-        assert_eq!(choose(&pieces, 1500).forms, [Some(0), Some(0), None]);
-        assert_eq!(choose(&pieces, 99).forms, [None, None, None]);
+        assert_eq!(select_forms(&pieces, 600).forms, [Some(0), Some(1), None]);
+        assert_eq!(select_forms(&pieces, 1000).forms, [Some(0), Some(1), Some(0)]);
+        assert_eq!(select_forms(&pieces, 1500).forms, [Some(0), Some(0), None]);
+        assert_eq!(select_forms(&pieces, 99).forms, [None, None, None]);
     }
 }

@@ -21,7 +21,7 @@ impl CodePiece<'_> {
 }
 
 /// Two texts of one file in pieces; none where functions cannot be told from other lines in both.
-pub fn in_pieces(language: Language, texts: [&str; 2]) -> Option<[Vec<CodePiece<'_>>; 2]> {
+pub fn split_into_pieces(language: Language, texts: [&str; 2]) -> Option<[Vec<CodePiece<'_>>; 2]> {
     let summaries = texts.map(|text| summarize(language, text));
     if summaries.iter().any(|summary| summary.partial || summary.timed_out) {
         return None;
@@ -29,11 +29,11 @@ pub fn in_pieces(language: Language, texts: [&str; 2]) -> Option<[Vec<CodePiece<
     let mut named = [Vec::new(), Vec::new()];
     let holders = [0, 1].map(|at| {
         let mut holders = BTreeSet::new();
-        gather_holders(&summaries[at].items, "", &mut holders);
+        collect_containers(&summaries[at].items, "", &mut holders);
         holders
     });
     for at in [0, 1] {
-        gather(&summaries[at].items, "", &holders[1 - at], &mut named[at]);
+        collect_functions(&summaries[at].items, "", &holders[1 - at], &mut named[at]);
     }
     // Of several with one name nobody can say which became which.
     let several =
@@ -49,7 +49,7 @@ pub fn in_pieces(language: Language, texts: [&str; 2]) -> Option<[Vec<CodePiece<
     }
     let [before, after] = texts;
     let [were, are] = named;
-    Some([pieces(before, were), pieces(after, are)])
+    Some([cut_pieces(before, were), cut_pieces(after, are)])
 }
 
 fn is_function(item: &CodeItem) -> bool {
@@ -57,38 +57,38 @@ fn is_function(item: &CodeItem) -> bool {
 }
 
 /// A block that adds to a type has no name but its head.
-fn name_of(item: &CodeItem, within: &str) -> String {
+fn qualified_name(item: &CodeItem, within: &str) -> String {
     let own = if item.kind == CodeItemKind::Extension { &item.signature } else { &item.name };
     format!("{within}/{own}")
 }
 
 /// What holds others, by name.
-fn gather_holders(items: &[CodeItem], within: &str, into: &mut BTreeSet<String>) {
+fn collect_containers(items: &[CodeItem], within: &str, into: &mut BTreeSet<String>) {
     for item in items.iter().filter(|item| !is_function(item) && !item.children.is_empty()) {
-        let name = name_of(item, within);
-        gather_holders(&item.children, &name, into);
+        let name = qualified_name(item, within);
+        collect_containers(&item.children, &name, into);
         into.insert(name);
     }
 }
 
 /// Functions, and holders that the other text has not, which are one thing each.
-fn gather(
+fn collect_functions(
     items: &[CodeItem],
     within: &str,
     others: &BTreeSet<String>,
     into: &mut Vec<(String, Range<usize>)>,
 ) {
     for item in items {
-        let name = name_of(item, within);
+        let name = qualified_name(item, within);
         if others.contains(&name) && !is_function(item) {
-            gather(&item.children, &name, others, into);
+            collect_functions(&item.children, &name, others, into);
         } else if is_function(item) || !item.children.is_empty() {
             into.push((name, (item.line as usize).saturating_sub(1)..item.end as usize));
         }
     }
 }
 
-fn pieces(text: &str, named: Vec<(String, Range<usize>)>) -> Vec<CodePiece<'_>> {
+fn cut_pieces(text: &str, named: Vec<(String, Range<usize>)>) -> Vec<CodePiece<'_>> {
     let (mut pieces, mut rest, mut at) = (Vec::new(), text, 0);
     let mut named = named.into_iter().peekable();
     while !rest.is_empty() {
@@ -118,6 +118,6 @@ pub fn is_comment(language: Language, line: &str) -> bool {
 }
 
 /// A line of nothing but brackets or words for people is none that runs.
-pub fn says_something(language: Language, line: &str) -> bool {
+pub fn is_significant_line(language: Language, line: &str) -> bool {
     !is_comment(language, line) && line.contains(char::is_alphanumeric)
 }

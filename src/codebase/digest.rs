@@ -20,7 +20,7 @@ pub struct Digest {
     /// Beside the words.
     counts: Box<[u32]>,
     uses: SortedNames,
-    /// [`hash`]es of the names as they stand, in order.
+    /// [`hash_name`]es of the names as they stand, in order.
     spelled: Box<[u32]>,
 }
 
@@ -35,19 +35,19 @@ struct SortedNames {
 pub(super) type DigestResult = Result<(Language, Digest), ExclusionReason>;
 
 impl Digest {
-    pub fn of(language: Language, text: &str) -> Self {
-        let (summary, uses) = summary::read(language, text);
+    pub fn new(language: Language, text: &str) -> Self {
+        let (summary, uses) = summary::summarize_with_uses(language, text);
         let timed_out = summary.timed_out;
-        Self { summary, timed_out, uses: SortedNames::of(&uses), ..Self::of_words(text) }
+        Self { summary, timed_out, uses: SortedNames::new(&uses), ..Self::without_structure(text) }
     }
 
     /// Without a look at the structure, for which there was no time.
-    pub(super) fn of_words(text: &str) -> Self {
-        let names = words::names(text);
-        let (words, counts): (Vec<String>, Vec<u32>) = words::counted(&names).into_iter().unzip();
-        let mut spelled: Vec<u32> = names.keys().map(|name| hash(name)).collect();
+    pub(super) fn without_structure(text: &str) -> Self {
+        let names = words::count_names(text);
+        let (words, counts): (Vec<String>, Vec<u32>) = words::count_words(&names).into_iter().unzip();
+        let mut spelled: Vec<u32> = names.keys().map(|name| hash_name(name)).collect();
         spelled.sort_unstable();
-        let words = SortedNames::of(&words);
+        let words = SortedNames::new(&words);
         Self { timed_out: true, words, counts: counts.into(), spelled: spelled.into(), ..Self::default() }
     }
 
@@ -72,13 +72,13 @@ impl Digest {
 
     /// Does its text have this name, whole and written so? What is there is never denied; of ten thousand files' names one
     /// in a thousand is taken for another.
-    pub fn spells(&self, name: &str) -> bool {
-        self.spelled.binary_search(&hash(name)).is_ok()
+    pub fn contains_name(&self, name: &str) -> bool {
+        self.spelled.binary_search(&hash_name(name)).is_ok()
     }
 }
 
 impl SortedNames {
-    fn of(names: &[String]) -> Self {
+    fn new(names: &[String]) -> Self {
         let mut text = String::with_capacity(names.iter().map(String::len).sum());
         let ends = names.iter().map(|name| {
             text.push_str(name);
@@ -112,7 +112,7 @@ impl SortedNames {
 }
 
 /// The same everywhere and always, for it is kept.
-fn hash(name: &str) -> u32 {
+fn hash_name(name: &str) -> u32 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -135,28 +135,28 @@ mod tests {
 
     #[test]
     fn words_are_counted_and_found() {
-        let digest = Digest::of(Language::Rust, TEXT);
+        let digest = Digest::new(Language::Rust, TEXT);
         let words: Vec<_> = digest.words.iter().zip(digest.counts.iter().copied()).collect();
         assert_eq!(words, [("amount", 3), ("coin", 1), ("fn", 1), ("parse", 1), ("parseamount", 1)]);
         assert_eq!((digest.count("amount"), digest.count("parse"), digest.count("dollar")), (3, 1, 0));
-        assert_eq!(Digest::of(Language::Rust, "").words.iter().count(), 0);
+        assert_eq!(Digest::new(Language::Rust, "").words.iter().count(), 0);
     }
 
     #[test]
     fn no_name_in_the_text_is_denied_and_hardly_another_is_not() {
         let names = "type é café_Crème HTTPServers _a __init__ v2 URLs fooS A_B_C a addresses 12";
         let many: Vec<String> = (0..2_000).map(|at| format!("name_{at}")).collect();
-        let digest = Digest::of(Language::Rust, &format!("{names} {}", many.join("(—„")));
+        let digest = Digest::new(Language::Rust, &format!("{names} {}", many.join("(—„")));
         let there = names.split(' ').chain(many.iter().map(String::as_str));
-        assert!(there.into_iter().all(|name| digest.spells(name)));
+        assert!(there.into_iter().all(|name| digest.contains_name(name)));
         let others = (0..10_000).map(|at| format!("other_{at}"));
-        assert!(!others.into_iter().any(|name| digest.spells(&name)));
-        assert!(!["server", "HTTPServer", "a_b_c", ""].iter().any(|name| digest.spells(name)));
+        assert!(!others.into_iter().any(|name| digest.contains_name(&name)));
+        assert!(!["server", "HTTPServer", "a_b_c", ""].iter().any(|name| digest.contains_name(name)));
     }
 
     #[test]
     fn what_is_kept_reads_back_and_nothing_else_does() {
-        for known in [Ok((Language::Rust, Digest::of(Language::Rust, TEXT))), Err(ExclusionReason::Minified)]
+        for known in [Ok((Language::Rust, Digest::new(Language::Rust, TEXT))), Err(ExclusionReason::Minified)]
         {
             let packed = pack(&known);
             assert_eq!(unpack(&packed), Some(known));

@@ -91,7 +91,7 @@ impl FileFilter {
         let mut outputs = BTreeSet::new();
         for path in paths {
             let name = file_name(path);
-            for (_, folders) in BUILDS.iter().filter(|(manifests, _)| among(manifests, name)) {
+            for (_, folders) in BUILDS.iter().filter(|(manifests, _)| list_contains(manifests, name)) {
                 let place = &path[..path.len() - name.len()];
                 outputs.extend(folders.split(' ').map(|folder| format!("{place}{folder}").to_lowercase()));
             }
@@ -100,7 +100,7 @@ impl FileFilter {
     }
 
     /// How a file is to be taken, or why it is not.
-    pub(super) fn judge(
+    pub(super) fn classify_file(
         &self,
         path: &str,
         mode: EntryMode,
@@ -116,17 +116,17 @@ impl FileFilter {
             return Err(ExclusionReason::Name);
         }
         let [generated, vendored, diff] = self.attributes.get(path).copied().unwrap_or_default();
-        let (language, lower) = (Language::of(path), path.to_lowercase());
+        let (language, lower) = (Language::from_path(path), path.to_lowercase());
         let name = file_name(&lower);
         match () {
-            () if is_secret(path) => Err(ExclusionReason::Secret),
+            () if is_secret_path(path) => Err(ExclusionReason::Secret),
             () if diff == Some(false) => Err(ExclusionReason::Binary),
             () if vendored.unwrap_or_else(|| is_vendored(&lower, language)) => Err(ExclusionReason::Vendored),
             () if generated.unwrap_or_else(|| self.is_generated(&lower, name, language)) => {
                 Err(ExclusionReason::Generated)
             }
             () if diff.is_none() && has_ending(name, BINARY_ENDINGS) => Err(ExclusionReason::Binary),
-            () if size > largest(language) => Err(ExclusionReason::TooLarge),
+            () if size > max_indexed_bytes(language) => Err(ExclusionReason::TooLarge),
             () => Ok(FileTreatment { language, by_hand: generated == Some(false) }),
         }
     }
@@ -134,7 +134,7 @@ impl FileFilter {
     fn is_generated(&self, lower: &str, name: &str, language: Language) -> bool {
         let mut folders = lower.match_indices('/').map(|(at, _)| &lower[..at]);
         name.ends_with(".lock")
-            || among(GENERATED_NAMES, name)
+            || list_contains(GENERATED_NAMES, name)
             || ends_with_any(name, GENERATED_ENDINGS)
             || name.starts_with("zz_generated.")
             || folders.any(|folder| match file_name(folder) {
@@ -146,7 +146,7 @@ impl FileFilter {
 }
 
 /// A file's text, without a byte order mark, or why it is not shown after all.
-pub(super) fn text(bytes: &[u8], by_hand: bool) -> Result<&str, ExclusionReason> {
+pub(super) fn decode_text(bytes: &[u8], by_hand: bool) -> Result<&str, ExclusionReason> {
     if bytes.starts_with(b"version https://git-lfs.github.com/spec/") {
         return Err(ExclusionReason::LfsPointer);
     }
@@ -160,14 +160,14 @@ pub(super) fn text(bytes: &[u8], by_hand: bool) -> Result<&str, ExclusionReason>
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match () {
         () if by_hand => Ok(text),
-        () if says_it_is_generated(text) => Err(ExclusionReason::Generated),
+        () if has_generated_marker(text) => Err(ExclusionReason::Generated),
         () if is_minified(text) => Err(ExclusionReason::Minified),
         () => Ok(text),
     }
 }
 
 /// In comments among the first lines, where license texts may come before it. In quotes it is only spoken of.
-fn says_it_is_generated(text: &str) -> bool {
+fn has_generated_marker(text: &str) -> bool {
     let comments = text.lines().take(20).map(str::trim_start);
     let mut generated = false;
     comments.filter(|line| COMMENTS.iter().any(|mark| line.starts_with(mark))).any(|line| {
@@ -188,7 +188,7 @@ fn is_minified(text: &str) -> bool {
             || text.len() > MINIFIED_LINE && text.lines().any(|line| line.len() > MINIFIED_LINE))
 }
 
-fn largest(language: Language) -> u64 {
+fn max_indexed_bytes(language: Language) -> u64 {
     if language.is_code() { INDEX_LARGEST_CODE } else { INDEX_LARGEST_DATA }
 }
 
@@ -198,24 +198,24 @@ pub(super) fn is_unprintable(c: char) -> bool {
 }
 
 fn has_ending(name: &str, endings: &str) -> bool {
-    name.rsplit_once('.').is_some_and(|(_, ending)| among(endings, ending))
+    name.rsplit_once('.').is_some_and(|(_, ending)| list_contains(endings, ending))
 }
 
 /// Does a file look like holding a secret, by its path?
-pub fn is_secret(path: &str) -> bool {
+pub fn is_secret_path(path: &str) -> bool {
     let path = path.to_lowercase();
     let name = file_name(&path);
     let sample = name.ends_with(".example") || name.ends_with(".sample") || name.ends_with(".template");
     let env =
         (matches!(name, ".env" | ".envrc") || name.starts_with(".env.") || name.ends_with(".env")) && !sample;
     env || ends_with_any(name, SECRET_ENDINGS)
-        || among(SECRET_NAMES, name)
+        || list_contains(SECRET_NAMES, name)
         || ["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"].iter().any(|beginning| name.starts_with(beginning))
         || path.ends_with(".docker/config.json")
         || path.ends_with(".kube/config")
         || name.rsplit_once('.').is_some_and(|(stem, ending)| {
             let word = stem.split(['.', '-', '_']).next().unwrap_or_default();
-            matches!(word, "secret" | "secrets" | "credentials") && among(SETTINGS_ENDINGS, ending)
+            matches!(word, "secret" | "secrets" | "credentials") && list_contains(SETTINGS_ENDINGS, ending)
         })
         || path.split('/').any(|part| matches!(part, ".ssh" | ".aws" | ".gnupg"))
 }
@@ -225,7 +225,7 @@ fn is_vendored(lower: &str, language: Language) -> bool {
     let packages = language == Language::Java || has_ending(lower, "kt scala groovy");
     let parents = || lower.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
     let folders = parents().take_while(|folder| !(packages && *folder == "src"));
-    parents().next() == Some("deps") || { folders }.any(|folder| among(VENDORED_FOLDERS, folder))
+    parents().next() == Some("deps") || { folders }.any(|folder| list_contains(VENDORED_FOLDERS, folder))
 }
 
 /// What a build leaves beside its manifest.
@@ -239,7 +239,7 @@ const BUILDS: &[(&str, &str)] = &[
 ];
 
 /// Is it a word of a list?
-fn among(list: &str, word: &str) -> bool {
+fn list_contains(list: &str, word: &str) -> bool {
     list.split(' ').any(|known| known == word)
 }
 
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_is_not_shown_and_why() {
-        let judge = |path: &str| sieve().judge(path, EntryMode::File, 10).err();
+        let judge = |path: &str| sieve().classify_file(path, EntryMode::File, 10).err();
         for (why, paths) in [
             (
                 Some(ExclusionReason::Secret),
@@ -325,7 +325,7 @@ mod tests {
             assert_eq!(judge(path), Some(ExclusionReason::Name), "{path}");
         }
         assert_eq!(judge("a \"quoted\" `name`.rs"), None);
-        let judge = |path, mode, size| sieve().judge(path, mode, size).err();
+        let judge = |path, mode, size| sieve().classify_file(path, mode, size).err();
         assert_eq!(judge("data.json", EntryMode::File, 10_000_000), Some(ExclusionReason::TooLarge));
         assert_eq!(judge("lib.rs", EntryMode::Executable, 400_000), None);
         assert_eq!(judge("link", EntryMode::Symlink, 1), Some(ExclusionReason::Symlink));
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn contents_say_what_they_are() {
-        let judge = |bytes: &[u8]| text(bytes, false).map(str::to_owned);
+        let judge = |bytes: &[u8]| decode_text(bytes, false).map(str::to_owned);
         assert_eq!(judge(b"a\0b"), Err(ExclusionReason::Binary));
         assert_eq!(judge(b"\xff\xfea\0"), Err(ExclusionReason::Encoding), "UTF-16");
         assert_eq!(judge(b"# \xe9t\xe9\n"), Err(ExclusionReason::Encoding), "Latin-1");
@@ -351,7 +351,7 @@ mod tests {
             "// Not `@generated` by hand, but\n// @generated\n",
         ] {
             assert_eq!(judge(generated.as_bytes()), Err(ExclusionReason::Generated), "{generated}");
-            assert_eq!(text(generated.as_bytes(), true), Ok(generated));
+            assert_eq!(decode_text(generated.as_bytes(), true), Ok(generated));
         }
         for written in [
             "//! Knows `@generated` and 'code generated by'.\n",

@@ -54,16 +54,16 @@ const MOST_FILES: usize = 50;
 
 /// Chooses by the words of an issue, in which paths may be named. `alone` says of a file's name that no two files of the
 /// repository have it, so that it means the file without its folder.
-pub fn history(
+pub fn select_history(
     issue: IssueNo,
     text: &str,
     designs: &[PastDesign],
     findings: &[PastFinding],
     alone: impl Fn(&str) -> bool,
 ) -> History {
-    let touching = touching(issue, text, designs, &alone);
-    let designs = touching.iter().take(MOST_DESIGNS).map(|touching| touching.told(issue, findings));
-    History { rules: rules(findings), designs: designs.collect(), lessons: Vec::new() }
+    let touching = related_designs(issue, text, designs, &alone);
+    let designs = touching.iter().take(MOST_DESIGNS).map(|touching| touching.describe(issue, findings));
+    History { rules: recurring_rules(findings), designs: designs.collect(), lessons: Vec::new() }
 }
 
 /// An earlier design and how it touches on the issue.
@@ -78,26 +78,26 @@ struct RelatedDesign<'p> {
 }
 
 /// Best first. An earlier design of the same issue comes before all others, whatever its words.
-fn touching<'p>(
+fn related_designs<'p>(
     issue: IssueNo,
     text: &str,
     designs: &'p [PastDesign],
     alone: &impl Fn(&str) -> bool,
 ) -> Vec<RelatedDesign<'p>> {
-    let wanted = words::of(text);
+    let wanted = words::word_set(text);
     let mut seen = BTreeSet::new();
     // Of several runs of one issue the newest counts.
     let newest = designs.iter().filter(|past| seen.insert(past.issue));
     let read = newest.map(|past| {
-        let mut gist = documents::gist(&past.text);
+        let mut gist = documents::summarize(&past.text);
         gist.paths.truncate(MOST_FILES);
-        let words = words::of(&format!("{}\n{}\n{}", gist.title, gist.goal, gist.paths.join("\n")));
+        let words = words::word_set(&format!("{}\n{}\n{}", gist.title, gist.goal, gist.paths.join("\n")));
         (past, gist, words)
     });
     let read: Vec<_> = read.collect();
     let rarity = |word: &String| {
         let having = read.iter().filter(|(_, _, words)| words.contains(word)).count();
-        bm25::rarity(read.len(), u32::try_from(having).unwrap_or(u32::MAX))
+        bm25::inverse_document_frequency(read.len(), u32::try_from(having).unwrap_or(u32::MAX))
     };
     let touching = read.iter().map(|(past, gist, words)| {
         let shared = words.intersection(&wanted).filter(|word| word.len() > SHORT);
@@ -105,7 +105,7 @@ fn touching<'p>(
         shared.retain(|(_, rarity)| *rarity >= TELLING);
         shared.sort_by(|(left, a), (right, b)| b.total_cmp(a).then_with(|| left.cmp(right)));
         let files: Vec<String> =
-            gist.paths.iter().filter(|path| names_path(text, path, alone)).cloned().collect();
+            gist.paths.iter().filter(|path| mentions_path(text, path, alone)).cloned().collect();
         let score = shared.iter().map(|(_, worth)| worth).sum::<f64>() + SAME_FILE * files.len() as f64;
         let words = shared.into_iter().map(|(word, _)| word.clone()).collect();
         RelatedDesign { past, gist: gist.clone(), files, words, score }
@@ -120,7 +120,7 @@ fn touching<'p>(
 }
 
 /// Does the text name this path, or an end of it that means no other?
-fn names_path(text: &str, path: &str, alone: impl Fn(&str) -> bool) -> bool {
+fn mentions_path(text: &str, path: &str, alone: impl Fn(&str) -> bool) -> bool {
     let part = |c: char| c.is_alphanumeric() || "_-/".contains(c);
     let named = |name: &str| {
         text.match_indices(name).any(|(at, _)| {
@@ -134,26 +134,33 @@ fn names_path(text: &str, path: &str, alone: impl Fn(&str) -> bool) -> bool {
 }
 
 impl RelatedDesign<'_> {
-    fn told(&self, issue: IssueNo, findings: &[PastFinding]) -> String {
+    fn describe(&self, issue: IssueNo, findings: &[PastFinding]) -> String {
         let of = self.past.issue;
         let judged = match (self.past.approved, self.past.verdict) {
             (true, Verdict::Approved) => "Approved by a person".to_owned(),
             (true, verdict) => format!("Accepted by a person though the review said {verdict}"),
             (false, verdict) => format!("Of an earlier run of this issue; the review said {verdict}"),
         };
-        let mut told = format!("## #{of} {}\n\n{judged}.\n", line(&self.gist.title));
+        let mut told = format!("## #{of} {}\n\n{judged}.\n", quote_line(&self.gist.title));
         if !self.files.is_empty() {
-            told.push_str(&format!("It changes files that the issue names: {}.\n", listed(&self.files)));
+            told.push_str(&format!(
+                "It changes files that the issue names: {}.\n",
+                abbreviate_list(&self.files)
+            ));
         } else if !self.words.is_empty() {
-            told.push_str(&format!("It shares words with the issue: {}.\n", listed(&self.words)));
+            told.push_str(&format!("It shares words with the issue: {}.\n", abbreviate_list(&self.words)));
         }
-        told.push_str(&format!("Files: {}.\nGoal: {}\n", listed(&self.gist.paths), line(&self.gist.goal)));
+        told.push_str(&format!(
+            "Files: {}.\nGoal: {}\n",
+            abbreviate_list(&self.gist.paths),
+            quote_line(&self.gist.goal)
+        ));
         if of == issue {
             for past in findings.iter().filter(|past| past.issue == issue).take(10) {
-                let (status, title) = (&past.finding.status, line(&past.finding.title));
+                let (status, title) = (&past.finding.status, quote_line(&past.finding.title));
                 told.push_str(&format!(
                     "- found then, at {}, {status}: {title}\n",
-                    line(&past.finding.place)
+                    quote_line(&past.finding.place)
                 ));
             }
         }
@@ -171,14 +178,15 @@ struct RecurringFinding<'p> {
 }
 
 /// What came up in the designs of [`PATTERN`] issues or more, that which came up most often first.
-fn rules(findings: &[PastFinding]) -> Vec<String> {
+fn recurring_rules(findings: &[PastFinding]) -> Vec<String> {
     let mut patterns: Vec<RecurringFinding<'_>> = Vec::new();
     // What was left as it was, a person waived.
     for past in findings.iter().filter(|past| past.approved && past.finding.status == "fixed") {
-        let section = section(&past.finding.place);
-        let words = substance(&past.finding.title);
-        let same =
-            |pattern: &&mut RecurringFinding<'_>| pattern.section == section && alike(&pattern.words, &words);
+        let section = finding_section(&past.finding.place);
+        let words = significant_words(&past.finding.title);
+        let same = |pattern: &&mut RecurringFinding<'_>| {
+            pattern.section == section && are_similar(&pattern.words, &words)
+        };
         match patterns.iter_mut().find(same) {
             Some(pattern) => drop(pattern.issues.insert(past.issue)),
             None => {
@@ -188,23 +196,23 @@ fn rules(findings: &[PastFinding]) -> Vec<String> {
     }
     patterns.retain(|pattern| pattern.issues.len() >= PATTERN);
     patterns.sort_by_key(|pattern| Reverse(pattern.issues.len()));
-    patterns.iter().take(MOST_RULES).map(told).collect()
+    patterns.iter().take(MOST_RULES).map(describe_recurring_finding).collect()
 }
 
-fn told(pattern: &RecurringFinding<'_>) -> String {
+fn describe_recurring_finding(pattern: &RecurringFinding<'_>) -> String {
     let (times, finding) = (pattern.issues.len(), &pattern.said.finding);
     let issues: Vec<String> = pattern.issues.iter().rev().map(|issue| format!("#{issue}")).collect();
     format!(
         "- In {times} designs ({}), section “{}”: {}. {}\n",
-        listed(&issues),
+        abbreviate_list(&issues),
         pattern.section,
-        line(&finding.title).trim_end_matches('.'),
-        line(&finding.detail)
+        quote_line(&finding.title).trim_end_matches('.'),
+        quote_line(&finding.detail)
     )
 }
 
 /// The section that a place is in.
-fn section(place: &str) -> String {
+fn finding_section(place: &str) -> String {
     let place = place.trim().trim_matches('`').trim_start_matches(['§', '#', ' ']).to_lowercase();
     let bare = place.strip_prefix("section ").unwrap_or(&place);
     let word = bare.split([' ', ',', '(', ':']).next().unwrap_or(bare).trim_end_matches('.');
@@ -215,34 +223,34 @@ fn section(place: &str) -> String {
         _ if number && word.len() == 3 && !word.contains('.') => titled("10.1"),
         _ if bare.contains('/') => titled("2.1"),
         _ if number => titled(word),
-        _ => line(bare),
+        _ => quote_line(bare),
     }
 }
 
 /// The words of a finding without what is of one document only: names, paths and numbers.
-fn substance(title: &str) -> BTreeSet<String> {
+fn significant_words(title: &str) -> BTreeSet<String> {
     let plain = |word: &&str| word.trim_end_matches([',', ':', '.']).chars().all(char::is_alphabetic);
-    let mut words = words::of(&title.split_whitespace().filter(plain).collect::<Vec<_>>().join(" "));
+    let mut words = words::word_set(&title.split_whitespace().filter(plain).collect::<Vec<_>>().join(" "));
     words.retain(|word| word.len() > SHORT);
     // Of a title with nothing but such in it, its own letters are all there is.
     if words.is_empty() { BTreeSet::from([title.trim().to_lowercase()]) } else { words }
 }
 
-fn alike(a: &BTreeSet<String>, b: &BTreeSet<String>) -> bool {
+fn are_similar(a: &BTreeSet<String>, b: &BTreeSet<String>) -> bool {
     let common = a.intersection(b).count() as f64;
     2.0 * common / (a.len() + b.len()) as f64 >= ALIKE && (common >= 2.0 || a == b)
 }
 
 /// A few of them in a row.
-fn listed(names: &[String]) -> String {
+fn abbreviate_list(names: &[String]) -> String {
     const MOST: usize = 10;
     let more = names.len().saturating_sub(MOST);
-    let some = names.iter().take(MOST).map(|name| line(name)).collect::<Vec<_>>().join(", ");
+    let some = names.iter().take(MOST).map(|name| quote_line(name)).collect::<Vec<_>>().join(", ");
     if more == 0 { some } else { format!("{some} and {more} more") }
 }
 
 /// A text on one line as a reader sees it, and no more of it than is quoted.
-fn line(text: &str) -> String {
+fn quote_line(text: &str) -> String {
     let shows = |c: &char| !is_invisible(*c) && (c.is_whitespace() || !c.is_control());
     let seen: String = text.chars().filter(shows).collect();
     let line = seen.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -280,7 +288,7 @@ mod tests {
     }
 
     fn told(text: &str, designs: &[PastDesign]) -> Vec<String> {
-        let told = history(IssueNo(9), text, designs, &[], |name| name != "lib.rs");
+        let told = select_history(IssueNo(9), text, designs, &[], |name| name != "lib.rs");
         told.designs.iter().map(|told| told.lines().next().unwrap_or_default().to_owned()).collect()
     }
 
@@ -297,7 +305,7 @@ mod tests {
         assert_eq!(told("Bad colours where terminals are dark", &designs), ["## #4 Colour on terminals"]);
         assert_eq!(told("Faster start", &designs), [""; 0]);
         assert_eq!(told("", &[]), [""; 0]);
-        let whole = history(IssueNo(9), "src/input.rs", &designs, &[], |_| false);
+        let whole = select_history(IssueNo(9), "src/input.rs", &designs, &[], |_| false);
         insta::assert_snapshot!(whole.designs[0], @r"
         ## #2 Read standard input
 
@@ -310,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_file_is_named_by_what_means_no_other() {
-        let names = |text: &str, path: &str| names_path(text, path, |name| name != "lib.rs");
+        let names = |text: &str, path: &str| mentions_path(text, path, |name| name != "lib.rs");
         assert!(names("In src/lib.rs, please", "src/lib.rs") && names("see `a/lib.rs`.", "src/a/lib.rs"));
         assert!(names("in report.rs", "src/report.rs") && !names("in lib.rs", "src/a/lib.rs"));
         assert!(!names("in old/report.rs", "src/report.rs") && !names("run it", "bin/run"));
@@ -319,7 +327,7 @@ mod tests {
 
     #[test]
     fn what_shows_nothing_is_not_quoted() {
-        assert_eq!(line("a\u{202E}b\u{200B}\u{7}\n c\u{2028}d"), "ab c d");
+        assert_eq!(quote_line("a\u{202E}b\u{200B}\u{7}\n c\u{2028}d"), "ab c d");
     }
 
     #[test]
@@ -327,7 +335,7 @@ mod tests {
         let own =
             PastDesign { approved: false, verdict: Verdict::Revise, ..design(9, "Anything", "src/any.rs") };
         let designs = [design(4, "Colour on terminals", "src/terminal.rs"), own];
-        let told = history(
+        let told = select_history(
             IssueNo(9),
             "Colour terminals, src/terminal.rs",
             &designs,
@@ -349,17 +357,17 @@ mod tests {
             found(2, "2.1", title, "fixed"),
             found(1, "3", "Something else about scenarios", "fixed"),
         ];
-        assert_eq!(rules(&findings), [""; 0], "of two issues, and elsewhere");
+        assert_eq!(recurring_rules(&findings), [""; 0], "of two issues, and elsewhere");
         let third = || found(1, "section 3", "Requirement 14 names no exit status", "fixed");
         findings.push(PastFinding { approved: false, ..third() });
-        assert_eq!(rules(&findings), [""; 0], "nobody approved that design");
+        assert_eq!(recurring_rules(&findings), [""; 0], "nobody approved that design");
         for waived in ["open", "dismissed"] {
             findings.push(found(1, "section 3", "Requirement 14 names no exit status", waived));
         }
-        assert_eq!(rules(&findings), [""; 0], "a person did not think so");
+        assert_eq!(recurring_rules(&findings), [""; 0], "a person did not think so");
         findings.push(third());
         assert_eq!(
-            rules(&findings),
+            recurring_rules(&findings),
             [
                 "- In 3 designs (#4, #3, #1), section “requirements”: Requirement 2 of `read()` names no exit status. Say what is \
               observed.\n"

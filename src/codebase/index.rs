@@ -59,16 +59,16 @@ impl Index {
     }
 
     pub fn file(&self, path: &str) -> Option<&IndexedFile> {
-        self.place(path).map(|at| &self.files[at])
+        self.position(path).map(|at| &self.files[at])
     }
 
     /// Where a file stands among [`Self::files`].
-    pub(super) fn place(&self, path: &str) -> Option<usize> {
+    pub(super) fn position(&self, path: &str) -> Option<usize> {
         self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok()
     }
 
     /// By path.
-    pub fn left_out(&self) -> &[ExcludedFile] {
+    pub fn excluded(&self) -> &[ExcludedFile] {
         &self.left_out
     }
 
@@ -79,53 +79,56 @@ impl Index {
         cache: AnalysisCache,
         cancel: &CancellationToken,
     ) -> Result<Self, GitError> {
-        index_builder::index(snapshot, Some(cache), cancel).await
+        index_builder::build_index(snapshot, Some(cache), cancel).await
     }
 
     /// Of a commit, with every file read anew.
-    pub async fn without_cache(snapshot: &Snapshot, cancel: &CancellationToken) -> Result<Self, GitError> {
-        index_builder::index(snapshot, None, cancel).await
+    pub async fn read_uncached(snapshot: &Snapshot, cancel: &CancellationToken) -> Result<Self, GitError> {
+        index_builder::build_index(snapshot, None, cancel).await
     }
 
     /// Of texts at hand.
-    pub fn of_texts<'t>(texts: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
+    pub fn from_texts<'t>(texts: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
         let mut index = Self::default();
         let sieve = FileFilter::default();
         for (path, text) in texts {
             let size = text.len() as u64;
-            match sieve.judge(path, EntryMode::File, size) {
+            match sieve.classify_file(path, EntryMode::File, size) {
                 Ok(_) => {
-                    let language = Language::of_file(path, text);
-                    let digest = Arc::new(Digest::of(language, text));
+                    let language = Language::from_path_and_text(path, text);
+                    let digest = Arc::new(Digest::new(language, text));
                     index.files.push(IndexedFile { path: path.to_owned(), size, language, digest });
                 }
-                Err(why) => index.leave_out(path, why),
+                Err(why) => index.exclude(path, why),
             }
         }
         index.sorted()
     }
 
     /// What earlier commits said of the files, the newest first.
-    pub(super) fn past(&self) -> &[CommitWords] {
+    pub(super) fn past_commits(&self) -> &[CommitWords] {
         &self.past
     }
 
     /// With what commits before it said of its files. It must be sorted.
-    pub(super) fn told(mut self, past: &[PastCommit]) -> Self {
+    pub(super) fn with_past_commits(mut self, past: &[PastCommit]) -> Self {
         let few = past.iter().filter(|commit| commit.paths.len() <= TOLD_FILES);
         let told = few.map(|commit| CommitWords {
-            words: words::of(&commit.subject).into_iter().filter(|word| !words::is_common(word)).collect(),
-            files: commit.paths.iter().filter_map(|path| self.place(path)).collect(),
+            words: words::word_set(&commit.subject)
+                .into_iter()
+                .filter(|word| !words::is_common(word))
+                .collect(),
+            files: commit.paths.iter().filter_map(|path| self.position(path)).collect(),
         });
         self.past = told.filter(|told| !told.files.is_empty()).collect();
         self
     }
 
-    pub(super) fn add(&mut self, file: IndexedFile) {
+    pub(super) fn add_file(&mut self, file: IndexedFile) {
         self.files.push(file);
     }
 
-    pub(super) fn leave_out(&mut self, path: &str, why: ExclusionReason) {
+    pub(super) fn exclude(&mut self, path: &str, why: ExclusionReason) {
         let path = path.replace(is_unprintable, "\u{fffd}");
         self.left_out.push(ExcludedFile { path, why });
     }

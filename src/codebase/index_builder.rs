@@ -74,7 +74,7 @@ struct IndexedBlob {
 }
 
 impl IndexedBlob {
-    fn of(entry: &CommitEntry, kept: FileTreatment) -> Self {
+    fn new(entry: &CommitEntry, kept: FileTreatment) -> Self {
         let CommitEntry { oid, size, path, .. } = entry;
         let header = path.ends_with(".h");
         Self { oid: oid.clone(), size: *size, language: kept.language, header, by_hand: kept.by_hand }
@@ -82,17 +82,17 @@ impl IndexedBlob {
 
     fn key(&self) -> CacheKey {
         let taken = format!("{:?} {} {}", self.language, self.header, self.by_hand);
-        CacheKey::of([DIGEST_VERSION.as_bytes(), self.oid.as_str().as_bytes(), taken.as_bytes()])
+        CacheKey::from_parts([DIGEST_VERSION.as_bytes(), self.oid.as_str().as_bytes(), taken.as_bytes()])
     }
 
-    fn known(&self, bytes: &[u8], in_time: bool) -> DigestResult {
-        let text = file_filter::text(bytes, self.by_hand)?;
-        let language = self.language.told_by(self.header, text);
-        Ok((language, if in_time { Digest::of(language, text) } else { Digest::of_words(text) }))
+    fn digest(&self, bytes: &[u8], in_time: bool) -> DigestResult {
+        let text = file_filter::decode_text(bytes, self.by_hand)?;
+        let language = self.language.refine_by_text(self.header, text);
+        Ok((language, if in_time { Digest::new(language, text) } else { Digest::without_structure(text) }))
     }
 }
 
-fn shared(known: DigestResult) -> SharedDigest {
+fn share_digest(known: DigestResult) -> SharedDigest {
     known.map(|(language, digest)| (language, Arc::new(digest)))
 }
 
@@ -114,15 +114,15 @@ struct PlannedFile {
 /// Numbers of contents.
 type BlobBatch = Vec<usize>;
 
-pub(super) async fn index(
+pub(super) async fn build_index(
     snapshot: &Snapshot,
     cache: Option<AnalysisCache>,
     cancel: &CancellationToken,
 ) -> Result<Index, GitError> {
-    index_within(INDEX_TIME, snapshot, cache, cancel).await
+    build_index_within(INDEX_TIME, snapshot, cache, cancel).await
 }
 
-async fn index_within(
+async fn build_index_within(
     time: Duration,
     snapshot: &Snapshot,
     cache: Option<AnalysisCache>,
@@ -130,16 +130,16 @@ async fn index_within(
 ) -> Result<Index, GitError> {
     let attributes = snapshot.attributes(file_filter::ATTRIBUTES).await?;
     let (snapshot, cancel) = (snapshot.clone(), cancel.clone());
-    let (plan, work, batches) = off_thread(move || {
+    let (plan, work, batches) = run_blocking(move || {
         let plan = IndexPlan::new(snapshot, attributes);
-        let (cache, known) = recall(cache, &plan.contents);
+        let (cache, known) = load_cached_digests(cache, &plan.contents);
         let batches = plan.batches(&known);
         (Arc::new(plan), IndexProgress { cache, known, time, cancel }, batches)
     })
     .await?;
-    let learn = Box::pin(learn(&plan, work, batches));
-    let (known, past) = tokio::try_join!(learn, Box::pin(plan.snapshot.past(PAST_COMMITS)))?;
-    off_thread(move || plan.index(&known).told(&past)).await
+    let learn = Box::pin(compute_digests(&plan, work, batches));
+    let (known, past) = tokio::try_join!(learn, Box::pin(plan.snapshot.past_commits(PAST_COMMITS)))?;
+    run_blocking(move || plan.assemble_index(&known).with_past_commits(&past)).await
 }
 
 impl IndexPlan {
@@ -148,15 +148,15 @@ impl IndexPlan {
         let sieve = FileFilter::new(entries.iter().map(|entry| entry.path.as_str()), attributes);
         let (mut files, mut left_out) = (Vec::new(), Vec::new());
         for (at, entry) in entries.iter().enumerate() {
-            match sieve.judge(&entry.path, entry.mode, entry.size) {
+            match sieve.classify_file(&entry.path, entry.mode, entry.size) {
                 Ok(kept) => files.push((at, kept)),
                 Err(why) => left_out.push((at, why)),
             }
         }
-        left_out.extend(cut(&mut files, entries).map(|at| (at, ExclusionReason::TooMany)));
+        left_out.extend(cut_to_limits(&mut files, entries).map(|at| (at, ExclusionReason::TooMany)));
         let (mut contents, mut numbers) = (Vec::new(), HashMap::<_, _, RandomState>::default());
         let files = files.into_iter().map(|(at, kept)| {
-            let content = IndexedBlob::of(&entries[at], kept);
+            let content = IndexedBlob::new(&entries[at], kept);
             let number = *numbers.entry(content).or_insert_with_key(|content| {
                 contents.push(content.clone());
                 contents.len() - 1
@@ -183,27 +183,27 @@ impl IndexPlan {
     }
 
     /// The contents of a batch, the largest first: what takes longest must not be begun last.
-    async fn read(&self, mut batch: BlobBatch) -> Result<Vec<(usize, Option<Bytes>)>, GitError> {
+    async fn read_batch(&self, mut batch: BlobBatch) -> Result<Vec<(usize, Option<Bytes>)>, GitError> {
         batch.sort_by_key(|at| Reverse(self.contents[*at].size));
         let oids: Vec<Oid> = batch.iter().map(|at| self.contents[*at].oid.clone()).collect();
         Ok(batch.into_iter().zip(self.snapshot.read(&oids).await?).collect())
     }
 
-    fn index(&self, known: &[Option<SharedDigest>]) -> Index {
+    fn assemble_index(&self, known: &[Option<SharedDigest>]) -> Index {
         let (mut index, entries) = (Index::default(), self.snapshot.entries());
         for (at, why) in &self.left_out {
-            index.leave_out(&entries[*at].path, *why);
+            index.exclude(&entries[*at].path, *why);
         }
         for PlannedFile { entry, content } in &self.files {
             let CommitEntry { path, size, .. } = &entries[*entry];
             match known[*content].as_ref().expect("what was not known was learnt") {
-                Ok((language, digest)) => index.add(IndexedFile {
+                Ok((language, digest)) => index.add_file(IndexedFile {
                     path: path.clone(),
                     size: *size,
                     language: *language,
                     digest: Arc::clone(digest),
                 }),
-                Err(why) => index.leave_out(path, *why),
+                Err(why) => index.exclude(path, *why),
             }
         }
         index.sorted()
@@ -212,7 +212,7 @@ impl IndexPlan {
 
 /// Of more files than are indexed: code before anything else, and what lies near the root before what lies deep. Gives
 /// the others.
-fn cut(
+fn cut_to_limits(
     files: &mut Vec<(usize, FileTreatment)>,
     entries: &[CommitEntry],
 ) -> impl Iterator<Item = usize> + use<> {
@@ -237,7 +237,7 @@ fn cut(
 }
 
 /// What the cache knows of these contents; the cache, if it may be used further.
-fn recall(
+fn load_cached_digests(
     cache: Option<AnalysisCache>,
     contents: &[IndexedBlob],
 ) -> (Option<AnalysisCache>, Vec<Option<SharedDigest>>) {
@@ -247,32 +247,32 @@ fn recall(
     match cache.get(&keys) {
         Ok(kept) => {
             let read = |(packed, key): (Option<PackedValue>, &CacheKey)| {
-                digest::unpack(&packed?.bytes(key)?).map(shared)
+                digest::unpack(&packed?.unpack(key)?).map(share_digest)
             };
             let known = in_parallel(|| kept.into_par_iter().zip(&keys).map(read).collect());
             (Some(cache), known)
         }
         Err(error) => {
-            cannot_use(&error);
+            warn_cache_unusable(&error);
             (None, nothing())
         }
     }
 }
 
 /// Reads what is lacking, works it out and keeps it: while one batch is worked out the next is read.
-async fn learn(
+async fn compute_digests(
     plan: &Arc<IndexPlan>,
     mut work: IndexProgress,
     batches: Vec<BlobBatch>,
 ) -> Result<Vec<Option<SharedDigest>>, GitError> {
     let mut batches = batches.into_iter();
-    let mut batch = plan.read(batches.next().unwrap_or_default()).await?;
+    let mut batch = plan.read_batch(batches.next().unwrap_or_default()).await?;
     while !batch.is_empty() {
         let worked_on = Arc::clone(plan);
-        let done = off_thread(move || work.done(&worked_on.contents, batch));
-        let next = plan.read(batches.next().unwrap_or_default());
+        let done = run_blocking(move || work.process_batch(&worked_on.contents, batch));
+        let next = plan.read_batch(batches.next().unwrap_or_default());
         let (done, read) = tokio::try_join!(done, next)?;
-        (work, batch) = (done.ok_or_else(cancelled)?, read);
+        (work, batch) = (done.ok_or_else(cancelled_error)?, read);
     }
     Ok(work.known)
 }
@@ -288,7 +288,7 @@ struct IndexProgress {
 
 impl IndexProgress {
     /// With a batch worked out; none: it was called off.
-    fn done(mut self, contents: &[IndexedBlob], batch: Vec<(usize, Option<Bytes>)>) -> Option<Self> {
+    fn process_batch(mut self, contents: &[IndexedBlob], batch: Vec<(usize, Option<Bytes>)>) -> Option<Self> {
         let (spent, time, cancel) = (AtomicU64::new(0), self.time, &self.cancel);
         let keeps = self.cache.is_some();
         let work_out = |(at, bytes): (usize, Option<Bytes>)| {
@@ -297,15 +297,15 @@ impl IndexProgress {
             }
             let Some(bytes) = bytes else { return Some((at, Err(ExclusionReason::Absent), None)) };
             let in_time = Duration::from_nanos(spent.load(Ordering::Relaxed)) < time;
-            let before = computed();
-            let known = contents[at].known(&bytes, in_time);
-            let took = computed().saturating_sub(before).as_nanos();
+            let before = thread_cpu_time();
+            let known = contents[at].digest(&bytes, in_time);
+            let took = thread_cpu_time().saturating_sub(before).as_nanos();
             spent.fetch_add(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);
             let kept = (keeps && (in_time || known.is_err())).then(|| {
                 let key = contents[at].key();
-                (key, PackedValue::of(&key, &digest::pack(&known)))
+                (key, PackedValue::pack(&key, &digest::pack(&known)))
             });
-            Some((at, shared(known), kept))
+            Some((at, share_digest(known), kept))
         };
         // One at a time: what takes longest must not be begun last.
         let done: Option<Vec<_>> =
@@ -317,7 +317,7 @@ impl IndexProgress {
         }
         self.time = self.time.saturating_sub(Duration::from_nanos(spent.into_inner()));
         if let Some(Err(error)) = self.cache.as_mut().map(|cache| cache.put(kept)) {
-            cannot_use(&error);
+            warn_cache_unusable(&error);
             self.cache = None;
         }
         Some(self)
@@ -325,7 +325,7 @@ impl IndexProgress {
 }
 
 /// How long this thread has been computing.
-fn computed() -> Duration {
+fn thread_cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
@@ -336,23 +336,23 @@ pub(super) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     }
 }
 
-fn cannot_use(error: &StoreError) {
+fn warn_cache_unusable(error: &StoreError) {
     tracing::warn!(%error, "what is known of a repository's files cannot be kept; it is worked out anew each time");
 }
 
-pub(crate) async fn off_thread<V: Send + 'static>(
+pub(crate) async fn run_blocking<V: Send + 'static>(
     work: impl FnOnce() -> V + Send + 'static,
 ) -> Result<V, GitError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(value) => Ok(value),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(cancelled()), // the runtime is shutting down
+            Err(_) => Err(cancelled_error()), // the runtime is shutting down
         },
     }
 }
 
-fn cancelled() -> GitError {
+fn cancelled_error() -> GitError {
     GitError::Process { what: "index", source: ProcError::Cancelled }
 }
 
@@ -382,7 +382,7 @@ mod tests {
     async fn commit(work: &Path) -> Snapshot {
         git(work, &["add", "--all", "--force", "."]).await;
         git(work, &["commit", "--quiet", "--allow-empty", "-m", "a commit"]).await;
-        git::open(work, "HEAD").await.unwrap()
+        git::open_local(work, "HEAD").await.unwrap()
     }
 
     async fn repository(root: &Path) -> std::path::PathBuf {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     async fn without_cache(snapshot: &Snapshot) -> Index {
-        Index::without_cache(snapshot, &CancellationToken::new()).await.unwrap()
+        Index::read_uncached(snapshot, &CancellationToken::new()).await.unwrap()
     }
 
     /// Takes the contents of these files away from git.
@@ -414,7 +414,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         let store = Store::open(&root.path().join("data"), Arc::new(SystemClock)).unwrap();
-        store.repo(REPO).await.unwrap();
+        store.repository_database(REPO).await.unwrap();
         write(
             &work,
             &[
@@ -440,7 +440,7 @@ mod tests {
         let paths: Vec<_> = bare_second.files().iter().map(|file| file.path.as_str()).collect();
         assert_eq!(paths, ["a.rs", "list.h", "new/b.rs", "same.py", "same.rs"]);
         let absent = without_cache(&second).await;
-        let absent: Vec<_> = absent.left_out().iter().map(|file| (file.path.as_str(), file.why)).collect();
+        let absent: Vec<_> = absent.excluded().iter().map(|file| (file.path.as_str(), file.why)).collect();
         let all = ["a.rs", "list.h", "made.rs", "new/b.rs", "same.py", "same.rs"];
         assert_eq!(
             absent,
@@ -454,12 +454,13 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         let store = Store::open(&root.path().join("data"), Arc::new(SystemClock)).unwrap();
-        store.repo(REPO).await.unwrap();
+        store.repository_database(REPO).await.unwrap();
         write(&work, &[("a.rs", b"fn one() {}\n"), ("b.rs", b"// @generated\n")]);
         let snapshot = commit(&work).await;
         let cache = store.cache(REPO).await.unwrap();
-        let hasty =
-            index_within(Duration::ZERO, &snapshot, Some(cache), &CancellationToken::new()).await.unwrap();
+        let hasty = build_index_within(Duration::ZERO, &snapshot, Some(cache), &CancellationToken::new())
+            .await
+            .unwrap();
         let digest = &hasty.file("a.rs").unwrap().digest;
         assert!(digest.timed_out() && digest.count("one") == 1 && digest.summary().items.is_empty());
         let whole = indexed(&snapshot, &store).await;
@@ -468,8 +469,8 @@ mod tests {
         // What a parser was stopped at is kept: it would be stopped again.
         let oid = snapshot.entry("a.rs").unwrap().oid.clone();
         let content = IndexedBlob { oid, size: 12, language: Language::Rust, header: false, by_hand: false };
-        let cut = digest::pack(&Ok((Language::Rust, Digest::of_words("fn one() {}\n"))));
-        let kept = vec![(content.key(), PackedValue::of(&content.key(), &cut))];
+        let cut = digest::pack(&Ok((Language::Rust, Digest::without_structure("fn one() {}\n"))));
+        let kept = vec![(content.key(), PackedValue::pack(&content.key(), &cut))];
         store.cache(REPO).await.unwrap().put(kept).unwrap();
         assert!(indexed(&snapshot, &store).await.file("a.rs").unwrap().digest.timed_out());
     }
@@ -499,8 +500,8 @@ mod tests {
         let submodule = format!("160000,{},module", "1".repeat(40));
         git(&work, &["update-index", "--add", "--cacheinfo", &submodule]).await;
         git(&work, &["commit", "--quiet", "-m", "all"]).await;
-        let snapshot = git::open(&work, "HEAD").await.unwrap();
-        let index = Index::without_cache(&snapshot, &CancellationToken::new()).await.unwrap();
+        let snapshot = git::open_local(&work, "HEAD").await.unwrap();
+        let index = Index::read_uncached(&snapshot, &CancellationToken::new()).await.unwrap();
         let files: Vec<_> = index.files().iter().map(|file| file.path.as_str()).collect();
         assert_eq!(
             files,
@@ -514,7 +515,7 @@ mod tests {
                 "made.rs"
             ]
         );
-        let left_out: Vec<_> = index.left_out().iter().map(|file| (file.path.as_str(), file.why)).collect();
+        let left_out: Vec<_> = index.excluded().iter().map(|file| (file.path.as_str(), file.why)).collect();
         assert_eq!(
             left_out,
             [
@@ -535,8 +536,8 @@ mod tests {
         write(&work, &[("a.rs", b"fn one() {}\n")]);
         let cancel = CancellationToken::new();
         cancel.cancel();
-        let error = Index::without_cache(&commit(&work).await, &cancel).await.unwrap_err();
-        assert!(error.passes(), "{error}");
+        let error = Index::read_uncached(&commit(&work).await, &cancel).await.unwrap_err();
+        assert!(error.is_transient(), "{error}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -555,10 +556,10 @@ mod tests {
         let import = ChildCommand::new("git").args(["fast-import", "--quiet"]).current_dir(&work);
         let output = import.stdin(stream.into_bytes()).run(&CancellationToken::new()).await.unwrap();
         assert!(output.success(), "{}", output.stderr_text());
-        let index = without_cache(&git::open(&work, "main").await.unwrap()).await;
+        let index = without_cache(&git::open_local(&work, "main").await.unwrap()).await;
         assert_eq!(index.files().len(), INDEX_FILES);
-        assert_eq!(index.left_out().len(), 100_002 - INDEX_FILES);
+        assert_eq!(index.excluded().len(), 100_002 - INDEX_FILES);
         assert!(index.file("z.rs").is_some() && index.file("z.txt").is_none());
-        assert!(index.left_out().iter().all(|file| file.why == ExclusionReason::TooMany));
+        assert!(index.excluded().iter().all(|file| file.why == ExclusionReason::TooMany));
     }
 }

@@ -30,9 +30,9 @@ pub enum Language {
 
 impl Language {
     /// By the file's name alone.
-    pub fn of(path: &str) -> Self {
+    pub fn from_path(path: &str) -> Self {
         let name = super::tree::file_name(path);
-        if let Some(language) = Self::of_known_name(name) {
+        if let Some(language) = Self::from_file_name(name) {
             return language;
         }
         let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
@@ -69,21 +69,21 @@ impl Language {
     }
 
     /// By the file's name and, where that leaves it open, by its text.
-    pub fn of_file(path: &str, text: &str) -> Self {
-        Self::of(path).told_by(path.ends_with(".h"), text)
+    pub fn from_path_and_text(path: &str, text: &str) -> Self {
+        Self::from_path(path).refine_by_text(path.ends_with(".h"), text)
     }
 
     /// The same, of what the name says.
-    pub(super) fn told_by(self, header: bool, text: &str) -> Self {
+    pub(super) fn refine_by_text(self, header: bool, text: &str) -> Self {
         match self {
-            Self::C if header && speaks_cpp(text) => Self::Cpp,
+            Self::C if header && looks_like_cpp(text) => Self::Cpp,
             // A script says on its first line who reads it.
-            Self::Other => of_first_line(text).unwrap_or(self),
+            Self::Other => from_first_line(text).unwrap_or(self),
             _ => self,
         }
     }
 
-    fn of_known_name(name: &str) -> Option<Self> {
+    fn from_file_name(name: &str) -> Option<Self> {
         Some(match name {
             ".bash_aliases" | ".bash_profile" | ".bashrc" | ".envrc" | ".profile" | ".zshrc" | "APKBUILD"
             | "PKGBUILD" => Self::Bash,
@@ -101,7 +101,7 @@ impl Language {
 }
 
 /// The language of a script whose first line names the program that reads it.
-fn of_first_line(text: &str) -> Option<Language> {
+fn from_first_line(text: &str) -> Option<Language> {
     let line = text.trim_start_matches('\u{feff}').lines().next()?;
     if line.starts_with("<?php") {
         return Some(Language::Php);
@@ -126,7 +126,7 @@ fn of_first_line(text: &str) -> Option<Language> {
 }
 
 /// Whether a header says what only C++ has, outside comments and outside what it has for C++ alone.
-fn speaks_cpp(text: &str) -> bool {
+fn looks_like_cpp(text: &str) -> bool {
     let mut in_comment = false;
     // How many `#if`s deep the innermost `#ifdef __cplusplus` is, from 1.
     let mut for_cpp_only: Option<u32> = None;
@@ -150,10 +150,10 @@ fn speaks_cpp(text: &str) -> bool {
             } else if directive.starts_with("el") || directive.starts_with("endif") {
                 for_cpp_only = for_cpp_only.filter(|outer| *outer != depth);
                 depth = depth.saturating_sub(u32::from(directive.starts_with("endif")));
-            } else if for_cpp_only.is_none() && includes_cpp(directive) {
+            } else if for_cpp_only.is_none() && is_cpp_include(directive) {
                 return true;
             }
-        } else if for_cpp_only.is_none() && is_cpp(line) {
+        } else if for_cpp_only.is_none() && is_cpp_line(line) {
             return true;
         }
     }
@@ -161,7 +161,7 @@ fn speaks_cpp(text: &str) -> bool {
 }
 
 /// `#include <vector>`: the headers of C end in `.h`.
-fn includes_cpp(directive: &str) -> bool {
+fn is_cpp_include(directive: &str) -> bool {
     directive
         .strip_prefix("include")
         .and_then(|rest| rest.trim_start().strip_prefix('<'))
@@ -169,7 +169,7 @@ fn includes_cpp(directive: &str) -> bool {
         .is_some_and(|(header, _)| !header.contains('.') || header.ends_with(".hpp"))
 }
 
-fn is_cpp(line: &str) -> bool {
+fn is_cpp_line(line: &str) -> bool {
     let words = line.strip_prefix("inline ").unwrap_or(line);
     let named = |keyword: &str| {
         words.strip_prefix(keyword).is_some_and(|rest| {
@@ -208,7 +208,7 @@ mod tests {
             ("a.kt", Language::Other),
             ("rs", Language::Other),
         ] {
-            assert_eq!(Language::of(path), language, "{path}");
+            assert_eq!(Language::from_path(path), language, "{path}");
         }
     }
 
@@ -227,16 +227,20 @@ mod tests {
             ("#!/usr/bin/perl", Language::Other),
             ("", Language::Other),
         ] {
-            assert_eq!(Language::of_file("bin/tool", &format!("{line}\nprint")), language, "{line}");
+            assert_eq!(
+                Language::from_path_and_text("bin/tool", &format!("{line}\nprint")),
+                language,
+                "{line}"
+            );
         }
-        assert_eq!(Language::of_file("a.rs", "#!/bin/sh\n"), Language::Rust);
+        assert_eq!(Language::from_path_and_text("a.rs", "#!/bin/sh\n"), Language::Rust);
     }
 
     #[test]
     fn a_header_is_c_until_it_says_what_only_cpp_has() {
         let c = "/* class of things:\n namespace of them */\n#ifdef __cplusplus\nextern \"C\" {\nclass Foo;\n#endif\n\
                  #include <stdio.h>\nint new(struct class *template);\n#ifdef __cplusplus\n}\n#endif\n";
-        assert_eq!(Language::of_file("a.h", c), Language::C);
+        assert_eq!(Language::from_path_and_text("a.h", c), Language::C);
         for cpp in [
             "#pragma once\nnamespace a::b {\n",
             "class Foo\n{\n",
@@ -245,8 +249,8 @@ mod tests {
             "#include <vector>\n",
             "#if A\n#ifdef __cplusplus\n#else\n#endif\n#endif\n  using Name = int;\n",
         ] {
-            assert_eq!(Language::of_file("a.h", cpp), Language::Cpp, "{cpp}");
-            assert_eq!(Language::of_file("a.c", cpp), Language::C, "{cpp}");
+            assert_eq!(Language::from_path_and_text("a.h", cpp), Language::Cpp, "{cpp}");
+            assert_eq!(Language::from_path_and_text("a.c", cpp), Language::C, "{cpp}");
         }
     }
 }

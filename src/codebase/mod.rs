@@ -24,20 +24,20 @@ mod tokens;
 mod tree;
 mod words;
 
-pub use code_pieces::{CodePiece, in_pieces, is_comment, says_something};
+pub use code_pieces::{CodePiece, is_comment, is_significant_line, split_into_pieces};
 pub use context::{
     CodebaseContext, ContextPlan, ContextReport, ContextRequest, ContextSections, ExclusionGroup,
-    IncludedFile, as_shown, fenced, gather, plan,
+    IncludedFile, fence_text, gather_context, plan_context, redact_text,
 };
 pub use digest::Digest;
-pub use file_filter::{ExclusionReason, is_secret};
-pub use history::{History, history};
+pub use file_filter::{ExclusionReason, is_secret_path};
+pub use history::{History, select_history};
 pub use index::{ExcludedFile, Index, IndexedFile};
-pub(crate) use index_builder::off_thread;
+pub(crate) use index_builder::run_blocking;
 pub use language::Language;
-pub use names::{CodebaseNames, unread};
-pub use ranking::{RankedFile, RankingRequest, rank};
-pub use similar_texts::alike;
-pub use summary::{CodeItem, CodeItemKind, Detail, Import, Summary, TestAudit, summarize, tests};
-pub(crate) use tokens::estimate;
+pub use names::{CodebaseNames, unindexed_code};
+pub use ranking::{RankedFile, RankingRequest, rank_files};
+pub use similar_texts::most_similar_texts;
+pub use summary::{CodeItem, CodeItemKind, Detail, Import, Summary, TestAudit, audit_tests, summarize};
+pub(crate) use tokens::estimate_tokens;
 pub use tree::TreeIndex;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use similar::{Algorithm, DiffTag, capture_diff_slices};
 
-use super::{CodePiece, Language, in_pieces, is_comment, says_something};
+use super::{CodePiece, Language, is_comment, is_significant_line, split_into_pieces};
 use crate::documents::{
     DocumentMistake,
     change::{ChangeSection, FileTexts, Kind, MOST_LINES, ParsedChange, apply},
@@ -34,19 +34,19 @@ type ChangedRanges = (Range<usize>, Range<usize>);
 /// # Errors
 ///
 /// What [`apply`] refuses.
-pub fn bite_units(
+pub fn split_into_units(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
 ) -> Result<Vec<MutationUnit>, Vec<DocumentMistake>> {
-    let mut units = each_file(change, base, |path, [before, after]| {
-        let language = Language::of(path);
-        let lines = match in_pieces(language, [before, after]) {
-            Some([old, new]) => [functions(language, &old, &new), between(&old, &new)].concat(),
+    let mut units = units_by_file(change, base, |path, [before, after]| {
+        let language = Language::from_path(path);
+        let lines = match split_into_pieces(language, [before, after]) {
+            Some([old, new]) => [changed_functions(language, &old, &new), other_changes(&old, &new)].concat(),
             None => hunks(before, after),
         };
         let says = |text: &str, lines: &Range<usize>| {
             let mut lines = text.lines().skip(lines.start).take(lines.len());
-            lines.any(|line| says_something(language, line))
+            lines.any(|line| is_significant_line(language, line))
         };
         lines.into_iter().filter(|(old, new)| says(before, old) || says(after, new)).collect()
     })?;
@@ -65,18 +65,19 @@ pub fn changed_lines(
 ) -> Result<Vec<(String, usize)>, Vec<DocumentMistake>> {
     let texts: BTreeMap<String, Option<String>> = apply(change, base)?.into_iter().collect();
     let mut lines = Vec::new();
-    for MutationUnit { path, new, .. } in each_file(change, base, |_, [before, after]| hunks(before, after))?
+    for MutationUnit { path, new, .. } in
+        units_by_file(change, base, |_, [before, after]| hunks(before, after))?
     {
-        let (text, language) = (texts.get(&path).and_then(Option::as_deref), Language::of(&path));
+        let (text, language) = (texts.get(&path).and_then(Option::as_deref), Language::from_path(&path));
         let said = text.unwrap_or_default().lines().zip(1..).skip(new.start).take(new.len());
-        let said = said.filter(|(line, _)| says_something(language, line));
+        let said = said.filter(|(line, _)| is_significant_line(language, line));
         lines.extend(said.map(|(_, number)| (path.clone(), number)));
     }
     Ok(lines)
 }
 
 /// The parts of each file of the code; one that is added, or is very long, is a part as a whole.
-fn each_file(
+fn units_by_file(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
     parts: impl Fn(&str, [&str; 2]) -> Vec<ChangedRanges>,
@@ -105,7 +106,7 @@ fn hunks(before: &str, after: &str) -> Vec<ChangedRanges> {
 }
 
 /// Those that are changed or new, a new one with what is said of it.
-fn functions(language: Language, old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRanges> {
+fn changed_functions(language: Language, old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRanges> {
     let were: BTreeMap<&str, &CodePiece<'_>> =
         old.iter().filter_map(|piece| Some((piece.name.as_deref()?, piece))).collect();
     let changed = |(at, piece): (usize, &CodePiece<'_>)| match were.get(piece.name.as_deref()?) {
@@ -121,7 +122,7 @@ fn functions(language: Language, old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -
 }
 
 /// What else changes, and functions that are gone. One that only moved is none.
-fn between(old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRanges> {
+fn other_changes(old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRanges> {
     let is_there =
         |name: &str, pieces: &[CodePiece<'_>]| pieces.iter().any(|piece| piece.name.as_deref() == Some(name));
     let [were, are] = [old, new].map(|pieces| pieces.iter().map(CodePiece::key).collect::<Vec<_>>());
@@ -164,7 +165,7 @@ fn between(old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRanges> {
 /// # Errors
 ///
 /// What [`apply`] refuses.
-pub fn without(
+pub fn revert_unit(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
     unit: &MutationUnit,
@@ -195,9 +196,9 @@ mod tests {
             format!("# 42 - Change: X\n\nX.\n\n## Code\n\n### `{path}` (Modify)\n\n````text\n{edit}````\n");
         let base = [(path.to_owned(), before.to_owned())].into();
         let change = parse(&text);
-        let units = bite_units(&change, &base).unwrap();
+        let units = split_into_units(&change, &base).unwrap();
         // Each can be undone.
-        assert!(units.iter().all(|unit| without(&change, &base, unit).is_ok()));
+        assert!(units.iter().all(|unit| revert_unit(&change, &base, unit).is_ok()));
         let mut lines: Vec<_> = units.iter().map(MutationUnit::lines).collect();
         lines.sort_unstable();
         lines
@@ -238,9 +239,9 @@ mod tests {
                     >>>>>>> REPLACE\n\n<<<<<<< SEARCH\n    0\n=======\n    new::three()\n>>>>>>> REPLACE\n```\n\n### `src/new.rs` (Add)\n\n\
                     ```rust\nA\nB\n```\n";
         let change = parse(text);
-        let units = bite_units(&change, &base).unwrap();
+        let units = split_into_units(&change, &base).unwrap();
         let made = |unit: &MutationUnit, path: &str| {
-            let files = without(&change, &base, unit).unwrap();
+            let files = revert_unit(&change, &base, unit).unwrap();
             files.into_iter().find(|(known, _)| known == path).and_then(|(_, text)| text)
         };
         assert_eq!(units.iter().map(MutationUnit::lines).collect::<Vec<_>>(), [(3, 3), (1, 2), (1, 1)]);

@@ -11,23 +11,28 @@ const LENGTH: f64 = 0.75;
 const LEAST: f64 = 2.0;
 
 /// The texts that are most like this one, best first, by their place among them; at most so many.
-pub fn alike(text: &str, others: &[String], most: usize) -> Vec<usize> {
-    let wanted: BTreeSet<_> = words::of(text).into_iter().filter(|word| !words::is_common(word)).collect();
-    let read: Vec<BTreeMap<String, u32>> =
-        others.iter().map(|other| words::counted(&words::names(other)).into_iter().collect()).collect();
+pub fn most_similar_texts(text: &str, others: &[String], most: usize) -> Vec<usize> {
+    let wanted: BTreeSet<_> =
+        words::word_set(text).into_iter().filter(|word| !words::is_common(word)).collect();
+    let read: Vec<BTreeMap<String, u32>> = others
+        .iter()
+        .map(|other| words::count_words(&words::count_names(other)).into_iter().collect())
+        .collect();
     let length = |words: &BTreeMap<String, u32>| f64::from(words.values().sum::<u32>());
     let mean = read.iter().map(length).sum::<f64>() / read.len().max(1) as f64;
     let having = |word: &str| u32::try_from(read.iter().filter(|words| words.contains_key(word)).count());
     let rarity: BTreeMap<&str, f64> = wanted
         .iter()
-        .map(|word| (word.as_str(), bm25::rarity(read.len(), having(word).unwrap_or(u32::MAX))))
+        .map(|word| {
+            (word.as_str(), bm25::inverse_document_frequency(read.len(), having(word).unwrap_or(u32::MAX)))
+        })
         .collect();
     let mut scored: Vec<(f64, usize)> = Vec::new();
     for (at, words) in read.iter().enumerate() {
         let shared: BTreeSet<&String> = wanted.iter().filter(|word| words.contains_key(*word)).collect();
         let worth = |word: &&String| {
-            let often = bm25::for_its_length(f64::from(words[*word]), length(words) / mean, LENGTH);
-            rarity[word.as_str()] * bm25::saturated(often)
+            let often = bm25::normalize_for_length(f64::from(words[*word]), length(words) / mean, LENGTH);
+            rarity[word.as_str()] * bm25::saturate(often)
         };
         let score: f64 = shared.iter().map(worth).sum();
         if shared.len() > 1 && score >= LEAST {
@@ -40,7 +45,7 @@ pub fn alike(text: &str, others: &[String], most: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::alike;
+    use super::most_similar_texts;
 
     #[test]
     fn the_issue_about_the_same_comes_first() {
@@ -53,8 +58,8 @@ mod tests {
         ]
         .map(str::to_owned)
         .to_vec();
-        assert_eq!(alike("Weeks in the calendar are added up by hand", &others, 3), [1]);
-        assert_eq!(alike("The colour of the bike shed", &others, 3), Vec::<usize>::new());
-        assert_eq!(alike("x", &[], 3), Vec::<usize>::new());
+        assert_eq!(most_similar_texts("Weeks in the calendar are added up by hand", &others, 3), [1]);
+        assert_eq!(most_similar_texts("The colour of the bike shed", &others, 3), Vec::<usize>::new());
+        assert_eq!(most_similar_texts("x", &[], 3), Vec::<usize>::new());
     }
 }

@@ -21,13 +21,13 @@ const CHARACTER: usize = 105;
 const RARE_CHARACTER: usize = 320;
 
 /// The estimate for a text.
-pub(crate) fn estimate(text: &str) -> usize {
+pub(crate) fn estimate_tokens(text: &str) -> usize {
     let (mut sum, mut rest) = (0, text);
     while let Some(first) = rest.chars().next() {
         let run = |belongs: fn(char) -> bool| rest.find(|c| !belongs(c)).unwrap_or(rest.len());
         let (length, weight) = match first {
             'a'..='z' | 'A'..='Z' => {
-                let length = word(rest.as_bytes());
+                let length = word_length(rest.as_bytes());
                 (length, WORD + 100 * length.saturating_sub(8) / 5)
             }
             '0'..='9' => {
@@ -58,7 +58,7 @@ fn is_blank(c: char) -> bool {
 }
 
 /// Letters up to a change from small to large.
-fn word(text: &[u8]) -> usize {
+fn word_length(text: &[u8]) -> usize {
     let ends = |pair: &[u8]| {
         !pair[1].is_ascii_alphabetic() || pair[1].is_ascii_uppercase() && pair[0].is_ascii_lowercase()
     };
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn near_what_public_vocabularies_count_and_rather_above() {
         for (text, counted) in COUNTED {
-            let (most, estimate) = (counted.iter().max().unwrap(), estimate(text));
+            let (most, estimate) = (counted.iter().max().unwrap(), estimate_tokens(text));
             assert!(
                 estimate * 100 >= most * 85 && estimate * 100 <= most * 135,
                 "{estimate} of {counted:?}: {text}"
@@ -94,9 +94,9 @@ mod tests {
     fn nothing_long_is_cheap() {
         for text in ["a", "Z", "7", " ", "\n", "-", "é", "語", "🦀"] {
             let many = text.repeat(10_000);
-            assert!(estimate(&many) >= 10_000 / 32, "{text:?}: {}", estimate(&many));
+            assert!(estimate_tokens(&many) >= 10_000 / 32, "{text:?}: {}", estimate_tokens(&many));
         }
-        assert_eq!(estimate(""), 0);
-        assert!(estimate("one two") <= estimate("one two three"));
+        assert_eq!(estimate_tokens(""), 0);
+        assert!(estimate_tokens("one two") <= estimate_tokens("one two three"));
     }
 }

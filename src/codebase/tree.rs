@@ -64,13 +64,13 @@ impl FileTree for TreeIndex {
     }
 
     /// The same name elsewhere comes before one that is merely spelled alike.
-    fn nearest(&self, path: &str) -> Vec<String> {
+    fn nearest_paths(&self, path: &str) -> Vec<String> {
         let wanted = path.to_lowercase();
-        let wanted_pairs = pairs(&wanted);
+        let wanted_pairs = byte_pairs(&wanted);
         let score = |known: &String| {
             let lower = known.to_lowercase();
             let same_name = f64::from(u8::from(file_name(&lower) == file_name(&wanted)));
-            likeness(&wanted_pairs, &pairs(&lower)) + same_name
+            dice_similarity(&wanted_pairs, &byte_pairs(&lower)) + same_name
         };
         let scored = self.files.iter().chain(&self.dirs).map(|known| (score(known), known));
         let mut scored: Vec<_> = scored.filter(|(score, _)| *score >= 0.5).collect();
@@ -96,12 +96,12 @@ pub(super) fn stem(name: &str) -> &str {
 }
 
 /// A folder and those above it, the root last.
-pub(super) fn upwards(folder: &str) -> impl Iterator<Item = &str> {
+pub(super) fn ancestors(folder: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(folder), |folder| (!folder.is_empty()).then(|| folder_of(folder)))
 }
 
 /// `path` as seen from `folder`, `.` and `..` followed. None if that leaves the repository.
-pub(super) fn relative(folder: &str, path: &str) -> Option<String> {
+pub(super) fn resolve_relative(folder: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
         match part {
@@ -114,7 +114,7 @@ pub(super) fn relative(folder: &str, path: &str) -> Option<String> {
 }
 
 /// The neighbouring bytes of a path, sorted, each once.
-pub(super) fn pairs(path: &str) -> Vec<[u8; 2]> {
+pub(super) fn byte_pairs(path: &str) -> Vec<[u8; 2]> {
     let mut pairs: Vec<_> = path.as_bytes().windows(2).map(|w| [w[0], w[1]]).collect();
     pairs.sort_unstable();
     pairs.dedup();
@@ -122,7 +122,7 @@ pub(super) fn pairs(path: &str) -> Vec<[u8; 2]> {
 }
 
 /// Dice's coefficient: 0 for nothing in common, 1 for the same pairs.
-pub(super) fn likeness(a: &[[u8; 2]], b: &[[u8; 2]]) -> f64 {
+pub(super) fn dice_similarity(a: &[[u8; 2]], b: &[[u8; 2]]) -> f64 {
     if a.is_empty() || b.is_empty() {
         return 0.0;
     }
@@ -141,9 +141,9 @@ mod tests {
         assert!(
             tree.is_dir("src/config") && tree.is_dir("") && !tree.is_dir("src/lib.rs") && !tree.is_dir("sr")
         );
-        assert_eq!(tree.nearest("source/lib.rs"), ["src/lib.rs", "tests/lib.rs"]);
-        assert_eq!(tree.nearest("src/confg/mod.rs")[0], "src/config/mod.rs");
-        assert_eq!(tree.nearest("Readme.md"), ["README.md"]);
-        assert!(tree.nearest("zzz").is_empty());
+        assert_eq!(tree.nearest_paths("source/lib.rs"), ["src/lib.rs", "tests/lib.rs"]);
+        assert_eq!(tree.nearest_paths("src/confg/mod.rs")[0], "src/config/mod.rs");
+        assert_eq!(tree.nearest_paths("Readme.md"), ["README.md"]);
+        assert!(tree.nearest_paths("zzz").is_empty());
     }
 }

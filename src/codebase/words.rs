@@ -11,15 +11,15 @@ use foldhash::fast::RandomState;
 pub(super) type NameCounts<'t> = HashMap<&'t str, u32, RandomState>;
 
 /// The words of a text: lower-case and in the singular, `snake_case` and `camelCase` taken apart. A name of several words counts as those and, run together, as one more.
-pub(super) fn of(text: &str) -> BTreeSet<String> {
-    counted(&names(text)).into_iter().map(|(word, _)| word).collect()
+pub(super) fn word_set(text: &str) -> BTreeSet<String> {
+    count_words(&count_names(text)).into_iter().map(|(word, _)| word).collect()
 }
 
 /// The same with how often each occurs; in order.
-pub(super) fn counted(names: &NameCounts<'_>) -> Vec<(String, u32)> {
+pub(super) fn count_words(names: &NameCounts<'_>) -> Vec<(String, u32)> {
     let mut words = HashMap::<String, u32, RandomState>::default();
     for (name, count) in names {
-        each_of_name(name, |word| match words.get_mut(word) {
+        for_each_word(name, |word| match words.get_mut(word) {
             Some(sum) => *sum = sum.saturating_add(*count),
             None => drop(words.insert(word.to_owned(), *count)),
         });
@@ -29,9 +29,9 @@ pub(super) fn counted(names: &NameCounts<'_>) -> Vec<(String, u32)> {
     words
 }
 
-pub(super) fn names(text: &str) -> NameCounts<'_> {
+pub(super) fn count_names(text: &str) -> NameCounts<'_> {
     let mut names = NameCounts::default();
-    for name in names_of(text) {
+    for name in names_in(text) {
         let count = names.entry(name).or_default();
         *count = count.saturating_add(1);
     }
@@ -39,21 +39,21 @@ pub(super) fn names(text: &str) -> NameCounts<'_> {
 }
 
 /// The names and words of a text as they stand, `_` being part of a name.
-pub(super) fn names_of(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn names_in(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|name| !name.is_empty())
 }
 
 /// The words that one name is made of.
-pub(super) fn pieces(name: &str) -> BTreeSet<String> {
-    let words = pieces_of(name).map(|piece| stem(&piece.to_lowercase()).into_owned());
-    words.filter(|word| is_telling(word)).collect()
+pub(super) fn name_pieces(name: &str) -> BTreeSet<String> {
+    let words = split_name(name).map(|piece| stem_word(&piece.to_lowercase()).into_owned());
+    words.filter(|word| is_significant(word)).collect()
 }
 
 /// The words of one name, and the name itself if there are several.
-pub(super) fn each_of_name(name: &str, mut found: impl FnMut(&str)) {
+pub(super) fn for_each_word(name: &str, mut found: impl FnMut(&str)) {
     let mut pieces = 0;
     let mut whole = String::with_capacity(name.len());
-    for piece in pieces_of(name) {
+    for piece in split_name(name) {
         pieces += 1;
         let start = whole.len();
         if piece.is_ascii() {
@@ -62,26 +62,26 @@ pub(super) fn each_of_name(name: &str, mut found: impl FnMut(&str)) {
         } else {
             whole.push_str(&piece.to_lowercase());
         }
-        let stem = stem(&whole[start..]);
-        if is_telling(&stem) {
+        let stem = stem_word(&whole[start..]);
+        if is_significant(&stem) {
             found(&stem);
         }
     }
-    let whole = stem(&whole);
-    if pieces > 1 && is_telling(&whole) {
+    let whole = stem_word(&whole);
+    if pieces > 1 && is_significant(&whole) {
         found(&whole);
     }
 }
 
 /// `HTTPServer_v2` is `HTTP`, `Server` and `v2`.
-fn pieces_of(name: &str) -> impl Iterator<Item = &str> {
+fn split_name(name: &str) -> impl Iterator<Item = &str> {
     name.split('_').flat_map(|part| {
         let mut rest = part;
         std::iter::from_fn(move || {
             if rest.is_empty() {
                 return None;
             }
-            let (piece, after) = rest.split_at(first_piece(rest));
+            let (piece, after) = rest.split_at(first_piece_end(rest));
             rest = after;
             Some(piece)
         })
@@ -90,7 +90,7 @@ fn pieces_of(name: &str) -> impl Iterator<Item = &str> {
 
 /// Where the first piece of a name ends: before a capital after a small letter, and before the last of several capitals
 /// that a small letter follows, unless that is the `s` of `URLs`.
-fn first_piece(name: &str) -> usize {
+fn first_piece_end(name: &str) -> usize {
     let mut before: Option<char> = None;
     for (at, c) in name.char_indices() {
         if before.is_some_and(|before| {
@@ -113,7 +113,7 @@ fn begins_word(after: &str) -> bool {
 
 /// What a word and its plural have in common, as crude as that is: of "queries" and "query" `query`, of "cookies" and
 /// "cookie" `cooky`, of "caches" and "cache" `cach`.
-fn stem(word: &str) -> Cow<'_, str> {
+fn stem_word(word: &str) -> Cow<'_, str> {
     let one = word.strip_suffix('s').unwrap_or(word);
     if let Some(start) = one.strip_suffix("ie").filter(|start| start.len() > 2) {
         return Cow::Owned(format!("{start}y"));
@@ -124,7 +124,7 @@ fn stem(word: &str) -> Cow<'_, str> {
     Cow::Borrowed(without_e.unwrap_or(if is_plural { one } else { word }))
 }
 
-fn is_telling(word: &str) -> bool {
+fn is_significant(word: &str) -> bool {
     (2..=40).contains(&word.len()) && !word.bytes().all(|b| b.is_ascii_digit())
 }
 
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn names_are_taken_apart() {
-        let words = |text: &str| of(text).into_iter().collect::<Vec<_>>().join(" ");
+        let words = |text: &str| word_set(text).into_iter().collect::<Vec<_>>().join(" ");
         assert_eq!(words("HTTPServer"), "http httpserver server");
         assert_eq!(words("find_caseInsensitivePath"), "case find findcaseinsensitivepath insensitive path");
         assert_eq!(words("URLs of parseErrors, io 42 v2 a"), "error io of parse parseerror url v2");
@@ -167,7 +167,9 @@ mod tests {
     #[test]
     fn counted_by_word_whatever_the_name() {
         let words: BTreeMap<_, _> =
-            counted(&names("retry_limit RetryLimit retries; Retry\u{0}LIMIT")).into_iter().collect();
+            count_words(&count_names("retry_limit RetryLimit retries; Retry\u{0}LIMIT"))
+                .into_iter()
+                .collect();
         assert_eq!(words["retry"], 4);
         assert_eq!(words["limit"], 3);
         assert_eq!(words["retrylimit"], 2);

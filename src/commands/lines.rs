@@ -6,7 +6,7 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 /// Where the sign stands of each line that opens with it, in order, when that line belongs to a
 /// paragraph that stands in nothing else.
-pub(super) fn that_open_with(sign: char, text: &str) -> Vec<usize> {
+pub(super) fn lines_opening_with(sign: char, text: &str) -> Vec<usize> {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_STRIKETHROUGH
         | Options::ENABLE_TASKLISTS
@@ -20,7 +20,7 @@ pub(super) fn that_open_with(sign: char, text: &str) -> Vec<usize> {
             }
             Event::End(TagEnd::Paragraph) => {
                 if let Some(paragraph) = walk.paragraph.take() {
-                    out.extend(openings(sign, text, paragraph, &walk.inside));
+                    out.extend(line_openings(sign, text, paragraph, &walk.inside));
                 }
                 walk.inside.clear();
             }
@@ -29,10 +29,10 @@ pub(super) fn that_open_with(sign: char, text: &str) -> Vec<usize> {
             )
             | Event::Code(_) => walk.inside.push(range),
             Event::InlineHtml(html) => {
-                walk.html(&html);
+                walk.track_html(&html);
                 walk.inside.push(range);
             }
-            Event::Html(html) => walk.html(&html),
+            Event::Html(html) => walk.track_html(&html),
             Event::Start(Tag::BlockQuote(_) | Tag::List(_) | Tag::FootnoteDefinition(_) | Tag::Table(_)) => {
                 walk.depth += 1
             }
@@ -57,7 +57,7 @@ struct LineScanner {
 }
 
 impl LineScanner {
-    fn html(&mut self, html: &str) {
+    fn track_html(&mut self, html: &str) {
         let html = html.to_ascii_lowercase();
         for element in ["details", "blockquote", "pre", "code"] {
             self.folds += html.matches(&format!("<{element}")).count();
@@ -66,7 +66,7 @@ impl LineScanner {
     }
 }
 
-fn openings<'a>(
+fn line_openings<'a>(
     sign: char,
     text: &'a str,
     paragraph: Range<usize>,

@@ -1,10 +1,10 @@
 //! A comment that is one command and nothing else, written so that it does not count as one.
 
-use super::{ApproveArguments, CommandSpec, nearest};
+use super::{ApproveArguments, CommandSpec, nearest_name};
 use crate::documents::is_invisible;
 
 /// Its name and arguments. `None` for prose that mentions a command, and for anything else.
-pub(super) fn command(rows: &[CommandSpec], text: &str) -> Option<(&'static str, String)> {
+pub(super) fn parse_lone_command(rows: &[CommandSpec], text: &str) -> Option<(&'static str, String)> {
     let text: String = text.chars().filter(|c| !is_invisible(*c)).collect();
     let fence = |line: &&str| line.starts_with("```") || line.starts_with("~~~");
     let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -15,9 +15,9 @@ pub(super) fn command(rows: &[CommandSpec], text: &str) -> Option<(&'static str,
         lines = vec![line];
     }
     let [line] = lines[..] else { return None };
-    let bare = without_tags(line).trim_start_matches(|c: char| c.is_ascii_digit());
+    let bare = strip_tags(line).trim_start_matches(|c: char| c.is_ascii_digit());
     let bare = if bare.starts_with(['.', ')']) { &bare[1..] } else { line };
-    let bare = without_tags(bare)
+    let bare = strip_tags(bare)
         .trim_start_matches(|c: char| c.is_whitespace() || "`*_~\"'“”„‚‘’«»‹›([{#-+•\\".contains(c))
         .trim_end_matches(|c: char| c.is_whitespace() || "`*_~\"'“”„‚‘’«»‹›)]}.,:;!?…".contains(c));
     let said = bare.trim_start_matches(['/', '／', '⁄', '∕', ' ']);
@@ -30,7 +30,7 @@ pub(super) fn command(rows: &[CommandSpec], text: &str) -> Option<(&'static str,
         false => (word, args.trim()),
     };
     let exact = rows.iter().find(|row| row.name.eq_ignore_ascii_case(word)).map(|row| row.name);
-    let name = exact.or_else(|| nearest(rows, word))?;
+    let name = exact.or_else(|| nearest_name(rows, word))?;
     let row = rows.iter().find(|row| row.name == name)?;
     let approve = || ApproveArguments::parse(args).ok();
     let fits = match name {
@@ -44,7 +44,7 @@ pub(super) fn command(rows: &[CommandSpec], text: &str) -> Option<(&'static str,
 }
 
 /// Without the tags of HTML around it.
-fn without_tags(line: &str) -> &str {
+fn strip_tags(line: &str) -> &str {
     let line = line.strip_prefix('<').and_then(|tag| tag.split_once('>')).map_or(line, |(_, rest)| rest);
     match line.strip_suffix('>').and_then(|tag| tag.rsplit_once('<')) {
         Some((rest, _)) => rest,

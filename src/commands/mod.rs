@@ -13,9 +13,9 @@ mod lines;
 mod lone_command;
 mod quoted_text;
 
-pub use quoted_text::repeats;
+pub use quoted_text::find_quoted_text;
 
-use crate::types::{MicroUsd, Role, WAYS};
+use crate::types::{APPROVAL_OPTIONS, MicroUsd, Role};
 
 /// One row of the command table: what people type, who may, and what `/help` says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,9 +195,9 @@ pub fn parse(
     slug: Option<&str>,
     text: &str,
 ) -> Vec<Result<CommentCommand, CommandMistake>> {
-    let found: Vec<CommandLine> = lines::that_open_with('/', text)
+    let found: Vec<CommandLine> = lines::lines_opening_with('/', text)
         .into_iter()
-        .filter_map(|line| CommandLine::at(rows, slug, text, line))
+        .filter_map(|line| CommandLine::parse_line(rows, slug, text, line))
         .collect();
     let mut out: Vec<Result<CommentCommand, CommandMistake>> = Vec::new();
     for (index, this) in found.iter().enumerate() {
@@ -228,12 +228,12 @@ pub fn parse(
             Ok(_) | Err(CommandMistake::Unknown { addressed: true, .. } | CommandMistake::NeedsText { .. })
         )
     };
-    match slug.filter(|_| !out.iter().any(plain)).and_then(|slug| mention(rows, slug, text)) {
+    match slug.filter(|_| !out.iter().any(plain)).and_then(|slug| parse_mention(rows, slug, text)) {
         Some(mention) => return vec![Ok(mention)],
         None if out.iter().any(plain) => return out,
         None => {}
     }
-    match lone_command::command(rows, text) {
+    match lone_command::parse_lone_command(rows, text) {
         Some((name, args)) => {
             let misspelt = !out.is_empty();
             vec![Err(CommandMistake::NotPlain { name, args, misspelt })]
@@ -244,14 +244,14 @@ pub fn parse(
 
 /// What is said to us by name, in a line of plain prose that opens with it, and on to the end of the comment. The name alone
 /// asks for help, and `@countersign stop` is `/stop`.
-fn mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<CommentCommand> {
+fn parse_mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<CommentCommand> {
     let row = |name: &str| rows.iter().find(|row| row.name.eq_ignore_ascii_case(name));
     let route = row(ROUTE)?;
     let ours = |start: &usize| {
         let name = word_at(text, start + 1).0.trim_end_matches([',', ':', '.', '!', '?', ';']);
         name.strip_suffix("[bot]").unwrap_or(name).eq_ignore_ascii_case(slug)
     };
-    let start = lines::that_open_with('@', text).into_iter().find(ours)?;
+    let start = lines::lines_opening_with('@', text).into_iter().find(ours)?;
     let said = text[word_at(text, start + 1).1..].trim();
     let line = text[..start].matches('\n').count() + 1;
     let command = |row: &CommandSpec, args: &str| {
@@ -269,7 +269,7 @@ fn mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<CommentComman
 }
 
 /// The row whose label this is.
-pub fn by_label<'a>(rows: &'a [CommandSpec], label: &str) -> Option<&'a CommandSpec> {
+pub fn find_by_label<'a>(rows: &'a [CommandSpec], label: &str) -> Option<&'a CommandSpec> {
     rows.iter().find(|row| row.label.is_some_and(|own| own.eq_ignore_ascii_case(label.trim())))
 }
 
@@ -288,7 +288,7 @@ enum CommandWord {
 
 impl CommandLine {
     /// Reads the line whose slash stands at `start`; `None` when it is not meant for us.
-    fn at(rows: &[CommandSpec], slug: Option<&str>, text: &str, start: usize) -> Option<Self> {
+    fn parse_line(rows: &[CommandSpec], slug: Option<&str>, text: &str, start: usize) -> Option<Self> {
         let (first, after) = word_at(text, start + 1);
         let named =
             first.eq_ignore_ascii_case("countersign") || slug.is_some_and(|s| first.eq_ignore_ascii_case(s));
@@ -304,7 +304,7 @@ impl CommandLine {
         let shaped = !word.is_empty()
             && word.len() <= 40
             && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        let did_you_mean = if shaped { nearest(rows, word) } else { None };
+        let did_you_mean = if shaped { nearest_name(rows, word) } else { None };
         let word = word.chars().take(40).collect();
         (named || did_you_mean.is_some()).then_some(Self {
             start,
@@ -326,17 +326,17 @@ fn word_at(text: &str, from: usize) -> (&str, usize) {
 
 /// The row whose name was nearly written: two letters off in a long word, one in a short one, so
 /// that another bot's `/hold` is not our `/help`.
-fn nearest(rows: &[CommandSpec], word: &str) -> Option<&'static str> {
+fn nearest_name(rows: &[CommandSpec], word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     rows.iter()
-        .map(|row| (distance(row.name.as_bytes(), word.as_bytes()), row.name))
+        .map(|row| (edit_distance(row.name.as_bytes(), word.as_bytes()), row.name))
         .filter(|(distance, name)| *distance <= if name.len() < 6 { 1 } else { 2 })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
 }
 
 /// How many letters must be put in, taken out or changed.
-fn distance(a: &[u8], b: &[u8]) -> usize {
+fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
         let mut diagonal = row[0];
@@ -351,15 +351,15 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
 }
 
 /// The way that these words begin with.
-pub fn way(text: &str) -> Option<&'static str> {
+pub fn parse_option(text: &str) -> Option<&'static str> {
     let first = text.split_whitespace().next()?.trim_matches(['`', '.', ',', '!', ':']);
-    WAYS.iter().find(|way| way.eq_ignore_ascii_case(first)).copied()
+    APPROVAL_OPTIONS.iter().find(|way| way.eq_ignore_ascii_case(first)).copied()
 }
 
 /// The word that may be a hash at the beginning of an override's reason, or after its way, and the reason without it. It has
 /// at least as many digits as we show.
 pub fn split_hash(text: &str) -> Option<(String, String)> {
-    let skipped = usize::from(way(text).is_some());
+    let skipped = usize::from(parse_option(text).is_some());
     let word = text.split_whitespace().nth(skipped)?;
     let is_hash = (12..=64).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_hexdigit());
     is_hash.then(|| (word.to_ascii_lowercase(), text.replacen(word, "", 1).trim().to_owned()))
@@ -369,7 +369,7 @@ pub fn split_hash(text: &str) -> Option<(String, String)> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApproveArguments {
     pub stage: Option<String>,
-    pub way: Option<String>,
+    pub option: Option<String>,
     pub hash: Option<String>,
 }
 
@@ -390,8 +390,8 @@ impl ApproveArguments {
         {
             if word.len() > 1 && word.starts_with('+') {
                 // A path, of which each letter counts; several are one way.
-                let paths = out.way.take().map_or(String::new(), |paths| paths + " ");
-                out.way = Some(paths + word);
+                let paths = out.option.take().map_or(String::new(), |paths| paths + " ");
+                out.option = Some(paths + word);
                 continue;
             }
             let hex = word.bytes().all(|b| b.is_ascii_hexdigit());
@@ -399,7 +399,7 @@ impl ApproveArguments {
             let slot = match word.len() {
                 8..=64 if hex => &mut out.hash,
                 _ if hex && digits => return Err(ApproveError::ShortHash),
-                _ if way(word).is_some() => &mut out.way,
+                _ if parse_option(word).is_some() => &mut out.option,
                 1..=20 if word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => &mut out.stage,
                 _ => return Err(ApproveError::TooMuch),
             };
@@ -466,7 +466,7 @@ pub fn parse_answers(args: &str) -> Result<Vec<(usize, String)>, AnswersError> {
     let mut found: Vec<(usize, String)> = Vec::new();
     for line in args.trim().lines().map(str::trim) {
         let mut rest = line;
-        if let Some((number, after)) = numbered(line) {
+        if let Some((number, after)) = parse_numbered(line) {
             found.push((number, String::new()));
             rest = after;
         }
@@ -493,7 +493,7 @@ pub fn parse_answers(args: &str) -> Result<Vec<(usize, String)>, AnswersError> {
 }
 
 /// `2: text` to the number and what follows.
-fn numbered(line: &str) -> Option<(usize, &str)> {
+fn parse_numbered(line: &str) -> Option<(usize, &str)> {
     let digits = line.len() - line.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let number = line[..digits].parse().ok().filter(|_| digits <= 2)?;
     let after = line[digits..].strip_prefix([':', '.', ')'])?;
@@ -717,7 +717,10 @@ mod tests {
             ApproveArguments::parse(args).map(|a| (a.stage.unwrap_or_default(), a.hash.unwrap_or_default()))
         };
         let with_way = ApproveArguments::parse("issue In-Place 3f9c2ab1d4e7").unwrap();
-        assert_eq!((with_way.stage.as_deref(), with_way.way.as_deref()), (Some("issue"), Some("in-place")));
+        assert_eq!(
+            (with_way.stage.as_deref(), with_way.option.as_deref()),
+            (Some("issue"), Some("in-place"))
+        );
         assert_eq!(read(""), Ok((String::new(), String::new())));
         assert_eq!(read("LLD `3F9C2AB1d4e7`."), Ok(("lld".into(), "3f9c2ab1d4e7".into())));
         assert_eq!(read("3f9c2ab1d4e7 lld").unwrap().0, "lld");
@@ -742,8 +745,8 @@ mod tests {
 
     #[test]
     fn labels_say_what_rows_say() {
-        assert_eq!(by_label(COMMON, "Countersign:STOP").map(|row| row.name), Some("stop"));
-        assert_eq!(by_label(COMMON, "bug"), None);
+        assert_eq!(find_by_label(COMMON, "Countersign:STOP").map(|row| row.name), Some("stop"));
+        assert_eq!(find_by_label(COMMON, "bug"), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 /// Byte offset of the comment's first line that repeats `ours`, our earlier comments. A line repeats ours if it has at
 /// least five words and one of our comments has the same words in the same order. Code and folded text in our comments
 /// don't count: they hold other people's words, or the line to paste.
-pub fn repeats<'o>(comment: &str, ours: impl IntoIterator<Item = &'o str>) -> Option<usize> {
+pub fn find_quoted_text<'o>(comment: &str, ours: impl IntoIterator<Item = &'o str>) -> Option<usize> {
     const LEAST: usize = 5;
     let words = |text: &str| {
         let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -41,7 +41,7 @@ mod tests {
         let ours = "### ✅ APPROVED: the LLD waits for a person\n\nTo accept it, someone with write access \
                     writes\n\n```\n/approve lld 3f9c2ab1d4e7\n```\n\n<details><summary>Document</summary>\n\nThe table has \
                     three columns of numbers.\n\n</details>";
-        let above = |comment: &str| repeats(comment, [ours]).map(|at| comment[..at].to_owned());
+        let above = |comment: &str| find_quoted_text(comment, [ours]).map(|at| comment[..at].to_owned());
         for quoted in [
             "To accept it, someone with write access writes\n\n/approve lld 3f9c2ab1d4e7",
             "**APPROVED**: the LLD waits for a\r\nperson",

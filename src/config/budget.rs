@@ -43,7 +43,7 @@ impl Default for BudgetSettings {
 
 impl BudgetSettings {
     /// Is there a cap on what a run, or runs together, may spend?
-    pub fn any(&self) -> bool {
+    pub fn has_spending_cap(&self) -> bool {
         [self.call, self.stage, self.run, self.repository_day, self.installation_month]
             .iter()
             .any(Option::is_some)
@@ -77,24 +77,24 @@ pub(super) struct RepositoryBudgetTable {
 pub(super) type SettingMistake = (usize, String);
 
 impl BudgetTable {
-    pub(super) fn checked(self) -> Result<BudgetSettings, SettingMistake> {
+    pub(super) fn into_settings(self) -> Result<BudgetSettings, SettingMistake> {
         let usual = BudgetSettings::default();
         let cap = |key, given: &Option<Spanned<String>>, usual| match given {
-            Some(given) => amount(key, given),
+            Some(given) => parse_amount(key, given),
             None => Ok(usual),
         };
         let run = cap("run", &self.run, usual.run)?;
         let run_at_most = match &self.run_at_most {
             Some(given) => {
-                let most = amount("run_at_most", given)?;
-                if looser(run, most) {
+                let most = parse_amount("run_at_most", given)?;
+                if is_looser(run, most) {
                     let message = "run_at_most is less than run; a cap cannot be raised to less than it is";
                     return Err((given.span().start, message.to_owned()));
                 }
                 most
             }
             // Whoever allows more than the usual from the start means it.
-            None if looser(run, usual.run_at_most) => run,
+            None if is_looser(run, usual.run_at_most) => run,
             None => usual.run_at_most,
         };
         Ok(BudgetSettings {
@@ -118,9 +118,9 @@ impl RepositoryBudgetTable {
     pub(super) fn tighten(self, server: &BudgetSettings) -> Result<BudgetSettings, SettingMistake> {
         let tighter = |key, given: &Option<Spanned<String>>, allowed: Option<MicroUsd>| {
             let Some(given) = given else { return Ok(allowed) };
-            let asked = amount(key, given)?;
+            let asked = parse_amount(key, given)?;
             match allowed {
-                Some(most) if looser(asked, allowed) => {
+                Some(most) if is_looser(asked, allowed) => {
                     let message = format!(
                         "{key} = {:?} is more than the {most} that the server allows; choose less",
                         given.as_ref()
@@ -141,7 +141,7 @@ impl RepositoryBudgetTable {
 }
 
 /// Does cap `a` let more through than `b`?
-fn looser(a: Option<MicroUsd>, b: Option<MicroUsd>) -> bool {
+fn is_looser(a: Option<MicroUsd>, b: Option<MicroUsd>) -> bool {
     match (a, b) {
         (_, None) => false,
         (None, Some(_)) => true,
@@ -149,7 +149,7 @@ fn looser(a: Option<MicroUsd>, b: Option<MicroUsd>) -> bool {
     }
 }
 
-pub(super) fn amount(key: &str, given: &Spanned<String>) -> Result<Option<MicroUsd>, SettingMistake> {
+pub(super) fn parse_amount(key: &str, given: &Spanned<String>) -> Result<Option<MicroUsd>, SettingMistake> {
     if given.as_ref() == "none" {
         return Ok(None);
     }

@@ -79,7 +79,7 @@ struct ServerSettingsFile {
 
 impl ServerSettingsFile {
     /// What `.env` says of models on a machine of one's own, as far as the file says nothing.
-    fn take<'t>(
+    fn apply_local_models<'t>(
         &mut self,
         local: &LocalModelSettings,
         routing: impl Iterator<Item = &'t mut workflows::WorkflowSettingsTable>,
@@ -94,16 +94,16 @@ impl ServerSettingsFile {
         let free = address.is_some_and(|url| is_loopback(&url));
         for (preset, model) in local.presets() {
             if !self.model.iter().any(|row| row.id.as_ref() == model) {
-                self.model.push(local.row(model, free));
+                self.model.push(local.model_table_row(model, free));
             }
             let spec = format!("{}:{model}", local.provider);
             self.presets.entry(preset).or_insert_with(|| Spanned::new(0..0, spec));
         }
-        self.models.drafter = self.models.drafter.take().or_else(|| local.of("architect"));
-        self.models.reviewer = self.models.reviewer.take().or_else(|| local.of("reviewer"));
-        self.roles.take(local);
+        self.models.drafter = self.models.drafter.take().or_else(|| local.preset_for_role("architect"));
+        self.models.reviewer = self.models.reviewer.take().or_else(|| local.preset_for_role("reviewer"));
+        self.roles.apply_local_models(local);
         for table in routing {
-            table.model = table.model.take().or_else(|| local.of("narrator"));
+            table.model = table.model.take().or_else(|| local.preset_for_role("narrator"));
         }
     }
 }
@@ -230,11 +230,13 @@ pub(super) fn parse(
     local: Option<&LocalModelSettings>,
     workflows: &[WorkflowDefaults],
 ) -> Result<Settings, ConfigError> {
-    let (mut file, mut tables) =
-        workflows::split::<ServerSettingsFile>(text, workflows.iter().map(|table| table.name))
-            .map_err(|error| explain(from_toml(name, text, &error)))?;
+    let (mut file, mut tables) = workflows::split_workflow_tables::<ServerSettingsFile>(
+        text,
+        workflows.iter().map(|table| table.name),
+    )
+    .map_err(|error| explain_error(from_toml(name, text, &error)))?;
     if let Some(local) = local {
-        file.take(
+        file.apply_local_models(
             local,
             tables.iter_mut().zip(workflows).filter(|(_, row)| row.routes).map(|((_, table), _)| table),
         );
@@ -242,7 +244,7 @@ pub(super) fn parse(
     let check = SettingsChecker { text, name };
     let refused =
         |(at, message)| ConfigError { file: name.to_owned(), line: Some(line_of(text, at)), message };
-    let data_dir = directory.join(check.filled(&file.data.dir, "dir")?);
+    let data_dir = directory.join(check.require_path(&file.data.dir, "dir")?);
     if *file.app.id.as_ref() == 0 {
         return Err(
             check.refuse(&file.app.id, "id is the App's number, from the top of its settings page".into())
@@ -252,21 +254,21 @@ pub(super) fn parse(
     models.gemini.keys = check.gemini_keys(&file.providers.gemini.key, gemini_keys)?;
     let ServerSettingsFile { pools, retry, capabilities, roles, presets, .. } = file;
     let named = pools::ModelNameTables { pools, retry, capabilities, roles: &roles, presets };
-    models.names = pools::names(named, &check)?;
+    models.names = pools::build_model_names(named, &check)?;
     for (role, given) in roles.models() {
-        let spec = check.drafts(role, given, &file.models)?;
-        models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
+        let spec = check.check_drafter(role, given, &file.models)?;
+        models.names.resolve(given.as_ref()).map_err(|why| check.refuse(given, why))?;
         models.roles.insert(role.to_owned(), spec);
     }
     for given in [&file.models.drafter, &file.models.reviewer].into_iter().flatten() {
-        models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
+        models.names.resolve(given.as_ref()).map_err(|why| check.refuse(given, why))?;
     }
     for given in tables.iter().filter_map(|(_, table)| table.model.as_ref()) {
-        check.spec("model", given)?;
-        models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
+        check.parse_model_spec("model", given)?;
+        models.names.resolve(given.as_ref()).map_err(|why| check.refuse(given, why))?;
     }
-    models.timeouts = file.timeouts.checked(&check)?;
-    models.workers = file.workers.checked(&check, &data_dir)?;
+    models.timeouts = file.timeouts.to_settings(&check)?;
+    models.workers = file.workers.to_settings(&check, &data_dir)?;
     models.ours.push(directory.join(&file.app.private_key_file));
     let postgres = check.postgres(&file.data, directory)?;
     models.ours.extend(postgres.iter().map(|postgres| postgres.file.clone()));
@@ -275,7 +277,7 @@ pub(super) fn parse(
     let workflows: workflows::SettingsByWorkflow = workflows
         .iter()
         .zip(tables)
-        .map(|(defaults, (name, table))| Ok((name, table.checked(defaults).map_err(refused)?)))
+        .map(|(defaults, (name, table))| Ok((name, table.into_settings(defaults).map_err(refused)?)))
         .collect::<Result<_, ConfigError>>()?;
     for (name, at) in said {
         let path = &workflows[name].document_path;
@@ -288,8 +290,8 @@ pub(super) fn parse(
             return Err(refused((at, message)));
         }
     }
-    let budget = file.budget.checked().map_err(refused)?;
-    let warnings = if budget.any() { check.unpriced(&file.model) } else { Vec::new() };
+    let budget = file.budget.into_settings().map_err(refused)?;
+    let warnings = if budget.has_spending_cap() { check.unpriced_warnings(&file.model) } else { Vec::new() };
     Ok(Settings {
         file: PathBuf::new(),
         app: AppSettings {
@@ -303,7 +305,7 @@ pub(super) fn parse(
         postgres,
         data_dir,
         budget,
-        people: file.people.checked().map_err(refused)?,
+        people: file.people.into_settings().map_err(refused)?,
         sandbox: file.sandbox,
         fetch: file.fetch,
         collector: file.telemetry.otlp.as_ref().map(|otlp| check.url("otlp", Some(otlp), "")).transpose()?,
@@ -315,7 +317,7 @@ pub(super) fn parse(
 }
 
 /// The TOML reader says what is missing; we add what to do.
-fn explain(mut error: ConfigError) -> ConfigError {
+fn explain_error(mut error: ConfigError) -> ConfigError {
     let fix = match error.message.as_str() {
         "missing field `app`" => "; add [app] with id and private_key_file, or run `countersign setup`",
         "missing field `data`" => "; add [data] with dir = \"the directory for databases\"",
@@ -328,7 +330,7 @@ fn explain(mut error: ConfigError) -> ConfigError {
 }
 
 /// `90s` or `2m`, within so many seconds.
-pub(super) fn seconds(text: &str, within: &RangeInclusive<u64>) -> Option<Duration> {
+pub(super) fn parse_seconds(text: &str, within: &RangeInclusive<u64>) -> Option<Duration> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let of_one = ["s", "m"].into_iter().zip([1, 60]).find(|(name, _)| *name == unit)?.1;
     let seconds = number.parse::<u64>().ok()?.checked_mul(of_one)?;
@@ -355,7 +357,7 @@ impl SettingsChecker<'_> {
         within: RangeInclusive<u64>,
     ) -> Result<Duration, ConfigError> {
         let Some(given) = given else { return Ok(usual) };
-        seconds(given.as_ref(), &within).ok_or_else(|| {
+        parse_seconds(given.as_ref(), &within).ok_or_else(|| {
             let least = within.start();
             let most = match within.end() {
                 most @ ..60 => format!("{most}s"),
@@ -369,7 +371,7 @@ impl SettingsChecker<'_> {
         })
     }
 
-    fn filled<'p>(&self, path: &'p Spanned<PathBuf>, key: &str) -> Result<&'p Path, ConfigError> {
+    fn require_path<'p>(&self, path: &'p Spanned<PathBuf>, key: &str) -> Result<&'p Path, ConfigError> {
         if path.as_ref().as_os_str().is_empty() {
             return Err(self.refuse(path, format!("{key} is empty; name a path")));
         }
@@ -401,7 +403,11 @@ impl SettingsChecker<'_> {
     }
 
     fn github(&self, table: &GitHubTable) -> Result<GitHubSettings, ConfigError> {
-        let usual = GitHubSettings::of(&self.url("web_url", table.web_url.as_ref(), "https://github.com")?);
+        let usual = GitHubSettings::from_web_url(&self.url(
+            "web_url",
+            table.web_url.as_ref(),
+            "https://github.com",
+        )?);
         Ok(GitHubSettings {
             api_url: self.url("api_url", table.api_url.as_ref(), usual.api_url.as_str())?,
             git_url: self.url("git_url", table.git_url.as_ref(), usual.git_url.as_str())?,
@@ -462,14 +468,19 @@ impl SettingsChecker<'_> {
 
     /// `provider:model`; which providers and models there are is for `providers` to say.
     fn model(&self, key: &str, given: Option<Spanned<String>>, default: &str) -> Result<String, ConfigError> {
-        given.map_or_else(|| Ok(default.to_owned()), |given| self.spec_such_as(key, &given, default))
+        given.map_or_else(|| Ok(default.to_owned()), |given| self.parse_model_spec_like(key, &given, default))
     }
 
-    pub(super) fn spec(&self, key: &str, given: &Spanned<String>) -> Result<String, ConfigError> {
-        self.spec_such_as(key, given, DRAFTER)
+    pub(super) fn parse_model_spec(&self, key: &str, given: &Spanned<String>) -> Result<String, ConfigError> {
+        self.parse_model_spec_like(key, given, DRAFTER)
     }
 
-    fn spec_such_as(&self, key: &str, given: &Spanned<String>, example: &str) -> Result<String, ConfigError> {
+    fn parse_model_spec_like(
+        &self,
+        key: &str,
+        given: &Spanned<String>,
+        example: &str,
+    ) -> Result<String, ConfigError> {
         let (provider, model) = given.as_ref().split_once(':').unwrap_or_default();
         if provider.is_empty() || model.is_empty() || given.as_ref().contains(char::is_whitespace) {
             let message = format!(
@@ -479,7 +490,7 @@ impl SettingsChecker<'_> {
             return Err(self.refuse(given, message));
         }
         if !matches!(provider, "pool" | "capability" | "role" | "preset") {
-            self.provider(key, given, provider)?;
+            self.check_provider(key, given, provider)?;
         }
         Ok(given.as_ref().clone())
     }
@@ -488,17 +499,22 @@ impl SettingsChecker<'_> {
         names
             .drafter
             .as_ref()
-            .map_or_else(|| Ok(DRAFTER.to_owned()), |given| self.drafts("drafter", given, names))
+            .map_or_else(|| Ok(DRAFTER.to_owned()), |given| self.check_drafter("drafter", given, names))
     }
 
     /// A model of somebody who drafts.
-    fn drafts(&self, key: &str, given: &Spanned<String>, names: &ModelsTable) -> Result<String, ConfigError> {
+    fn check_drafter(
+        &self,
+        key: &str,
+        given: &Spanned<String>,
+        names: &ModelsTable,
+    ) -> Result<String, ConfigError> {
         if given.as_ref().starts_with("gemini:") && !names.allow_gemini_drafts {
             let message = "Gemini only reviews; choose a drafter of another family such as claude:opus, or set \
                            allow_gemini_drafts = true under [models]";
             return Err(self.refuse(given, message.into()));
         }
-        self.spec(key, given)
+        self.parse_model_spec(key, given)
     }
 
     fn reviewer(&self, names: &ModelsTable) -> Result<String, ConfigError> {
@@ -528,11 +544,11 @@ impl SettingsChecker<'_> {
                 );
                 return Err(self.refuse(name, message));
             };
-            let bare = GeminiKey::bare(&own, secrets.remove(at).1);
+            let bare = GeminiKey::without_details(&own, secrets.remove(at).1);
             let project = project.clone().unwrap_or_else(|| bare.project.clone());
             keys.push(GeminiKey { project, tier: *tier, ..bare });
         }
-        keys.extend(secrets.into_iter().map(|(name, secret)| GeminiKey::bare(&name, secret)));
+        keys.extend(secrets.into_iter().map(|(name, secret)| GeminiKey::without_details(&name, secret)));
         Ok(keys)
     }
 
@@ -546,7 +562,7 @@ impl SettingsChecker<'_> {
                 None => Ok(None),
             };
         };
-        let file = directory.join(self.filled(given, "postgres_file")?);
+        let file = directory.join(self.require_path(given, "postgres_file")?);
         let refused = |why: String| self.refuse(given, format!("postgres_file {}: {why}", file.display()));
         let io = |error: std::io::Error| {
             refused(format!("{error}; write the address into it: postgres://user:password@host/database"))
@@ -574,7 +590,7 @@ impl SettingsChecker<'_> {
         let mut successors = BTreeMap::new();
         for (asked, ids) in given {
             if let Some(at) = ids.first() {
-                self.provider("successors", at, asked.split(':').next().unwrap_or_default())?;
+                self.check_provider("successors", at, asked.split(':').next().unwrap_or_default())?;
             }
             successors.insert(asked.clone(), ids.iter().map(|id| id.as_ref().clone()).collect());
         }
@@ -582,7 +598,7 @@ impl SettingsChecker<'_> {
     }
 
     fn cassettes(&self, table: &CassettesTable, directory: &Path) -> Result<CassetteSettings, ConfigError> {
-        Ok(CassetteSettings { dir: directory.join(self.filled(&table.dir, "dir")?), mode: table.mode })
+        Ok(CassetteSettings { dir: directory.join(self.require_path(&table.dir, "dir")?), mode: table.mode })
     }
 
     fn models(

@@ -42,18 +42,18 @@ impl Default for GateRules {
 
 impl GateRules {
     /// Do they ask for more than anybody who may? Then somebody has to be asked.
-    pub fn ask_for_somebody(&self) -> bool {
+    pub fn has_extra_rules(&self) -> bool {
         self.approvals > 1 || self.approver_not_requester || self.code_owners
     }
 }
 
 impl WorkflowSettingsTable {
     /// What the table makes of the rules there are: the defaults, or what a `server` says that a repository may tighten.
-    pub(super) fn gates(&self, before: &GateRules, server: bool) -> Result<GateRules, Refusal> {
+    pub(super) fn gate_rules(&self, before: &GateRules, server: bool) -> Result<GateRules, Refusal> {
         let mut rules = before.clone();
         let least = if server { 1 } else { before.approvals };
         if let Some(given) = &self.approvals {
-            rules.approvals = number_in("approvals", given, least..=MOST_APPROVALS)?;
+            rules.approvals = parse_number("approvals", given, least..=MOST_APPROVALS)?;
         }
         for (name, given, rule) in [
             ("approver_not_requester", &self.approver_not_requester, &mut rules.approver_not_requester),
@@ -69,20 +69,20 @@ impl WorkflowSettingsTable {
             *rule = *given.as_ref();
         }
         if let Some(given) = &self.remind_days {
-            rules.remind_days = number_in("remind_days", given, 0..=MOST_DAYS)?;
+            rules.remind_days = parse_number("remind_days", given, 0..=MOST_DAYS)?;
         }
         if let Some(given) = &self.expire_days {
             let days = match before.expire_days {
                 most @ 1.. if !server => 1..=most,
                 _ => 0..=MOST_DAYS,
             };
-            rules.expire_days = number_in("expire_days", given, days)?;
+            rules.expire_days = parse_number("expire_days", given, days)?;
         }
         Ok(rules)
     }
 }
 
-pub(super) fn number_in(
+pub(super) fn parse_number(
     name: &str,
     given: &Spanned<u32>,
     within: RangeInclusive<u32>,

@@ -10,11 +10,11 @@ use url::Url;
 use super::{
     ConfigError, is_loopback,
     models::ModelTableRow,
-    secrets::{LOCAL_KEY, mistake, one},
+    secrets::{LOCAL_KEY, env_file_error, take_secret},
 };
 
-const BEGINS: &str = "LOCAL_LLM_";
-const MODEL_OF: &str = "LOCAL_LLM_MODEL_";
+const PREFIX: &str = "LOCAL_LLM_";
+const ROLE_MODEL_PREFIX: &str = "LOCAL_LLM_MODEL_";
 
 /// Whose model may be another one. Which of them work here stands in `docs/roles.md`.
 const ROLES: [&str; 10] = [
@@ -31,7 +31,7 @@ const ROLES: [&str; 10] = [
 ];
 
 /// What there is nothing here to set by.
-const WITHOUT_EFFECT: [&str; 3] = ["TEMPERATURE", "TIMEOUT_MS", "ERROR_MODE"];
+const IGNORED_VARIABLES: [&str; 3] = ["TEMPERATURE", "TIMEOUT_MS", "ERROR_MODE"];
 
 const MODEL: &str = "llama3.1:8b";
 const URL: &str = "http://localhost:11434";
@@ -56,13 +56,13 @@ pub(super) struct LocalModelSettings {
 
 impl LocalModelSettings {
     /// Takes these names out of a `.env`; none where there are none.
-    pub(super) fn take(
+    pub(super) fn take_from_env(
         file: &Path,
         values: &mut BTreeMap<String, SecretString>,
     ) -> Result<Option<Self>, ConfigError> {
-        let key = one(file, values, LOCAL_KEY)?;
+        let key = take_secret(file, values, LOCAL_KEY)?;
         let mut given: BTreeMap<String, String> = BTreeMap::new();
-        for (name, value) in values.extract_if(.., |name, _| name.starts_with(BEGINS)) {
+        for (name, value) in values.extract_if(.., |name, _| name.starts_with(PREFIX)) {
             let value = value.expose_secret().trim().to_owned();
             if !value.is_empty() {
                 given.insert(name, value);
@@ -71,8 +71,8 @@ impl LocalModelSettings {
         if given.is_empty() {
             return Ok(None);
         }
-        let refuse = |message: String| mistake(file, None, message);
-        let mut take = |name: &str| given.remove(&format!("{BEGINS}{name}"));
+        let refuse = |message: String| env_file_error(file, None, message);
+        let mut take = |name: &str| given.remove(&format!("{PREFIX}{name}"));
         let provider = match take("API").as_deref() {
             None | Some("ollama") => "ollama",
             Some("openai" | "openai-compatible") => "openai",
@@ -113,10 +113,10 @@ impl LocalModelSettings {
             Some(_) => return Err(refuse(format!("LOCAL_LLM_MAX_TOKENS is no number from 1 to {CONTEXT}"))),
         };
         let model = take("MODEL");
-        WITHOUT_EFFECT.iter().for_each(|name| drop(take(name)));
+        IGNORED_VARIABLES.iter().for_each(|name| drop(take(name)));
         let mut roles = BTreeMap::new();
         for (name, model) in given {
-            match name.strip_prefix(MODEL_OF).filter(|role| ROLES.contains(role)) {
+            match name.strip_prefix(ROLE_MODEL_PREFIX).filter(|role| ROLES.contains(role)) {
                 Some(role) => drop(roles.insert(role.to_lowercase(), model)),
                 None => {
                     return Err(refuse(format!(
@@ -130,7 +130,7 @@ impl LocalModelSettings {
     }
 
     /// Is this its address?
-    pub(super) fn leads_to(&self, address: &Url) -> bool {
+    pub(super) fn has_address(&self, address: &Url) -> bool {
         Url::parse(&self.url).is_ok_and(|url| url == *address)
     }
 
@@ -141,13 +141,13 @@ impl LocalModelSettings {
     }
 
     /// What stands for the model of a role that has one of its own.
-    pub(super) fn of(&self, role: &str) -> Option<Spanned<String>> {
+    pub(super) fn preset_for_role(&self, role: &str) -> Option<Spanned<String>> {
         self.roles.contains_key(role).then(|| Spanned::new(0..0, format!("preset:local-{role}")))
     }
 
     /// Its row in the table of models. All of these are one family, for a name says nothing of that: who wants one of them to
     /// review another writes a `[[model]]` for each. `free`: nobody is paid for it.
-    pub(super) fn row(&self, model: &str, free: bool) -> ModelTableRow {
-        ModelTableRow::local(self.provider, model, [CONTEXT, self.max_tokens], free)
+    pub(super) fn model_table_row(&self, model: &str, free: bool) -> ModelTableRow {
+        ModelTableRow::local_model(self.provider, model, [CONTEXT, self.max_tokens], free)
     }
 }

@@ -144,7 +144,7 @@ pub struct GitHubSettings {
 impl GitHubSettings {
     /// From the face that people know. GitHub's own hosts have the API beside them, a GitHub Enterprise Server has it
     /// below.
-    pub fn of(web: &Url) -> Self {
+    pub fn from_web_url(web: &Url) -> Self {
         let hosted = web.host_str().filter(|host| *host == "github.com" || host.ends_with(".ghe.com"));
         let api = match hosted {
             Some(host) => format!("https://api.{host}/"),
@@ -278,12 +278,12 @@ pub struct GeminiSettings {
 }
 
 impl GeminiSettings {
-    fn with(base_url: Url, keys: Vec<GeminiKey>) -> Self {
+    fn from_keys(base_url: Url, keys: Vec<GeminiKey>) -> Self {
         Self { base_url, keys, free_for_private: false, drafts: false }
     }
 
     /// Does it matter to any of the keys whether a repository is private?
-    pub fn minds_privacy(&self) -> bool {
+    pub fn depends_on_privacy(&self) -> bool {
         self.keys.iter().any(|key| !self.may_read_private(key))
     }
 
@@ -305,7 +305,7 @@ pub struct GeminiKey {
 
 impl GeminiKey {
     /// A key of which nothing but itself is known.
-    pub fn bare(name: &str, secret: SecretString) -> Self {
+    pub fn without_details(name: &str, secret: SecretString) -> Self {
         Self { name: name.to_owned(), project: name.to_owned(), tier: None, secret }
     }
 }
@@ -372,12 +372,12 @@ impl ModelSettings {
         Self {
             drafter: "stub:drafter".into(),
             reviewer: "stub:reviewer".into(),
-            ..Self::real(data_dir, None, None)
+            ..Self::with_real_models(data_dir, None, None)
         }
     }
 
     /// Claude drafts through its program, Gemini reviews; everything at its default.
-    pub fn real(
+    pub fn with_real_models(
         data_dir: &Path,
         gemini_key: Option<SecretString>,
         anthropic_key: Option<SecretString>,
@@ -389,14 +389,17 @@ impl ModelSettings {
             table: Vec::new(),
             successors: BTreeMap::new(),
             names: Names::default(),
-            claude: ProgramSettings::keeping(data_dir.join("claude")),
+            claude: ProgramSettings::with_config_dir(data_dir.join("claude")),
             anthropic: AnthropicSettings {
                 base_url: Url::parse(file::ANTHROPIC_URL).expect("a constant that parses"),
                 api_key: anthropic_key,
             },
-            gemini: GeminiSettings::with(
+            gemini: GeminiSettings::from_keys(
                 Url::parse(file::GEMINI_URL).expect("a constant that parses"),
-                gemini_key.map(|secret| GeminiKey::bare(secrets::ONLY_KEY, secret)).into_iter().collect(),
+                gemini_key
+                    .map(|secret| GeminiKey::without_details(secrets::ONLY_KEY, secret))
+                    .into_iter()
+                    .collect(),
             ),
             ollama: OllamaSettings {
                 base_url: Url::parse(file::OLLAMA_URL).expect("a constant that parses"),
@@ -405,7 +408,7 @@ impl ModelSettings {
                 base_url: Url::parse(file::OPENAI_URL).expect("a constant that parses"),
                 api_key: None,
             },
-            opencode: ProgramSettings::keeping(data_dir.join("opencode")),
+            opencode: ProgramSettings::with_config_dir(data_dir.join("opencode")),
             attest_opencode: false,
             stub: StubSettings::default(),
             workers: WorkerSettings::new(data_dir),
@@ -478,12 +481,12 @@ impl Settings {
         settings.models.anthropic.api_key = secrets.anthropic_api_key;
         // A key goes to the address that it was given for.
         let base_url = &settings.models.openai.base_url;
-        let local = secrets.local.filter(|local| local.provider == "openai" && local.leads_to(base_url));
+        let local = secrets.local.filter(|local| local.provider == "openai" && local.has_address(base_url));
         settings.models.openai.api_key = match (local, secrets.openai_api_key) {
             (Some(_), Some(_)) => {
                 let message = "LOCAL_LLM_API and OPENAI_API_KEY name two endpoints, and there is one; remove one of them, or say \
                                base_url under [providers.openai]";
-                return Err(secrets::mistake(&directory.join(".env"), None, message.to_owned()));
+                return Err(secrets::env_file_error(&directory.join(".env"), None, message.to_owned()));
             }
             (Some(local), None) => local.key,
             (None, key) => key,
@@ -493,7 +496,7 @@ impl Settings {
         settings.models.ours.extend([directory.join(".env"), file]);
         settings.models.ours.extend(secrets.files);
         settings.file = path.to_owned();
-        settings.ignored_environment = secrets::names().filter(|name| in_environment(name)).collect();
+        settings.ignored_environment = secrets::secret_names().filter(|name| in_environment(name)).collect();
         Ok(settings)
     }
 }
@@ -520,11 +523,11 @@ fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     ConfigError {
         file: file.to_owned(),
         line: error.span().map(|span| line_of(text, span.start)),
-        message: shortened(&error.message().lines().collect::<Vec<_>>().join("; ")),
+        message: shorten_message(&error.message().lines().collect::<Vec<_>>().join("; ")),
     }
 }
 
-fn shortened(message: &str) -> String {
+fn shorten_message(message: &str) -> String {
     const LONGEST: usize = 450;
     let printable = message.chars().map(|c| if c.is_control() { ' ' } else { c });
     match message.chars().nth(LONGEST) {

@@ -28,7 +28,7 @@ pub(super) struct ModelTableRow {
 
 impl ModelTableRow {
     /// One that `.env` names; its context and its longest answer in tokens.
-    pub(super) fn local(provider: &str, id: &str, [context, max_output]: [u64; 2], free: bool) -> Self {
+    pub(super) fn local_model(provider: &str, id: &str, [context, max_output]: [u64; 2], free: bool) -> Self {
         let said = |text: &str| Spanned::new(0..0, text.to_owned());
         let nothing = || Spanned::new(0..0, 0.0);
         let price = ModelPriceTable {
@@ -113,7 +113,7 @@ impl SettingsChecker<'_> {
     }
 
     /// Rows that no call fits while there are caps: a sentence each.
-    pub(super) fn unpriced(&self, table: &[ModelTableRow]) -> Vec<String> {
+    pub(super) fn unpriced_warnings(&self, table: &[ModelTableRow]) -> Vec<String> {
         // What these programs are paid with is on no bill.
         let billed = |row: &&ModelTableRow| {
             row.providers.iter().any(|provider| !matches!(provider.as_ref().as_str(), "claude" | "stub"))
@@ -139,7 +139,7 @@ impl SettingsChecker<'_> {
             }
         }
         for given in &row.providers {
-            self.provider("providers", given, given.as_ref())?;
+            self.check_provider("providers", given, given.as_ref())?;
         }
         let longest = *row.max_output.as_ref();
         if longest > row.context {
@@ -163,7 +163,7 @@ impl SettingsChecker<'_> {
             context: row.context,
             max_output: longest,
             prices: prices.collect::<Result<_, _>>()?,
-            retires: row.retires.as_ref().map(|given| self.day("retires", given)).transpose()?,
+            retires: row.retires.as_ref().map(|given| self.parse_day("retires", given)).transpose()?,
             successor: row.successor.clone(),
             source: (!source.is_empty()).then(|| source.join(", read ")),
         })
@@ -181,12 +181,12 @@ impl SettingsChecker<'_> {
             cache_read: price.cache_read.as_ref().map_or(Ok(usual.cache_read), dollars)?,
             cache_write: price.cache_write.as_ref().map_or(Ok(usual.cache_write), dollars)?,
             above: price.above,
-            from: price.from.as_ref().map(|given| self.day("from", given)).transpose()?,
+            from: price.from.as_ref().map(|given| self.parse_day("from", given)).transpose()?,
             ..usual
         })
     }
 
-    fn day(&self, key: &str, given: &Spanned<String>) -> Result<Timestamp, ConfigError> {
+    fn parse_day(&self, key: &str, given: &Spanned<String>) -> Result<Timestamp, ConfigError> {
         Timestamp::parse(&format!("{}T00:00:00Z", given.as_ref())).map_err(|_| {
             self.refuse(
                 given,
@@ -196,7 +196,12 @@ impl SettingsChecker<'_> {
     }
 
     /// The word before the colon.
-    pub(super) fn provider<T>(&self, key: &str, at: &Spanned<T>, name: &str) -> Result<(), ConfigError> {
+    pub(super) fn check_provider<T>(
+        &self,
+        key: &str,
+        at: &Spanned<T>,
+        name: &str,
+    ) -> Result<(), ConfigError> {
         if PROVIDERS.contains(&name) {
             return Ok(());
         }

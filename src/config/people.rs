@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::budget::{SettingMistake, amount};
+use super::budget::{SettingMistake, parse_amount};
 use crate::types::MicroUsd;
 
 /// What holds for people in each repository.
@@ -34,7 +34,7 @@ pub(super) struct PeopleTable {
 }
 
 impl PeopleTable {
-    pub(super) fn checked(self) -> Result<PeopleSettings, SettingMistake> {
+    pub(super) fn into_settings(self) -> Result<PeopleSettings, SettingMistake> {
         let opt_out_label = match self.opt_out_label {
             None => "no-agent".to_owned(),
             Some(label)
@@ -47,7 +47,7 @@ impl PeopleTable {
             Some(label) => label.as_ref().trim().to_owned(),
         };
         let cost_a_day = match &self.cost_a_day {
-            Some(given) => amount("cost_a_day", given)?,
+            Some(given) => parse_amount("cost_a_day", given)?,
             None => Some(MicroUsd(20_000_000)),
         };
         let runs_a_day = Some(self.runs_a_day.unwrap_or(20)).filter(|most| *most > 0);

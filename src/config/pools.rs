@@ -70,11 +70,11 @@ pub struct Retry {
 
 /// A pool's where it names none. The presets of the same source say 60 s where its algorithm says 30: both are kept, each
 /// under its own name.
-const USUAL: Retry = Retry { wait: Duration::from_secs(30), doubled: false, same_model: 1 };
+const DEFAULT_RETRY: Retry = Retry { wait: Duration::from_secs(30), doubled: false, same_model: 1 };
 
 impl Retry {
     /// The wait before the model is asked again that was so often asked too often, if the provider names none.
-    pub fn wait(&self, times: u32) -> Duration {
+    pub fn wait_after(&self, times: u32) -> Duration {
         let factor = if self.doubled { 1 << times.saturating_sub(1).min(8) } else { 1 };
         self.wait.saturating_mul(factor)
     }
@@ -108,21 +108,21 @@ pub enum ResolvedModelName<'a> {
 }
 
 /// Those of `opencode` are skipped until the operator attests which models it asks.
-const PRIMARY: [&str; 3] = [
+const DEFAULT_PRIMARY: [&str; 3] = [
     "claude:sonnet",
     "opencode:google/antigravity-claude-sonnet-4-5",
     "opencode:google/antigravity-gemini-3-flash",
 ];
-const FALLBACK: [&str; 2] = ["claude:opus", "opencode:google/antigravity-gemini-3-pro"];
+const DEFAULT_FALLBACK: [&str; 2] = ["claude:opus", "opencode:google/antigravity-gemini-3-pro"];
 
 impl Default for Names {
     fn default() -> Self {
         let owned = |specs: &[&str]| specs.iter().map(|spec| (*spec).to_owned()).collect();
         let usual = PoolSettings {
-            primary: owned(&PRIMARY),
-            fallback: owned(&FALLBACK),
+            primary: owned(&DEFAULT_PRIMARY),
+            fallback: owned(&DEFAULT_FALLBACK),
             strategy: Strategy::default(),
-            retry: USUAL,
+            retry: DEFAULT_RETRY,
         };
         let presets = [
             ("claude-sonnet", "claude:sonnet"),
@@ -145,7 +145,7 @@ impl Default for Names {
 impl Names {
     /// What is meant by `pool:NAME`, `capability:LEVEL`, `role:ROLE`, `preset:NAME` or any other `provider:model`; or
     /// our sentence on why nothing is.
-    pub fn meaning<'a>(&'a self, spec: &'a str) -> Result<ResolvedModelName<'a>, String> {
+    pub fn resolve<'a>(&'a self, spec: &'a str) -> Result<ResolvedModelName<'a>, String> {
         let (kind, name) = spec.split_once(':').unwrap_or(("", spec));
         let none = |known: Vec<&str>| {
             let name: String = name.chars().take(80).collect();
@@ -173,15 +173,15 @@ impl Names {
             _ => return Ok(ResolvedModelName::Model(spec)),
         };
         // One step less each time: what a level stands for is no role or level, and what a preset does is a model.
-        self.meaning(spec)
+        self.resolve(spec)
     }
 
     /// Every `provider:model` that a question for `spec` may go to.
     pub fn models<'a>(&'a self, spec: &'a str) -> Vec<&'a str> {
-        match self.meaning(spec) {
+        match self.resolve(spec) {
             Ok(ResolvedModelName::Model(spec)) => vec![spec],
             Ok(ResolvedModelName::Pool(_, pool)) => {
-                pool.members().filter_map(|member| self.meaning(member).ok()?.model()).collect()
+                pool.members().filter_map(|member| self.resolve(member).ok()?.model()).collect()
             }
             Err(_) => Vec::new(),
         }
@@ -253,14 +253,14 @@ pub(super) struct RolesTable {
 
 impl RolesTable {
     /// What `.env` says of them, as far as the file says nothing.
-    pub(super) fn take(&mut self, local: &LocalModelSettings) {
+    pub(super) fn apply_local_models(&mut self, local: &LocalModelSettings) {
         for (role, given) in [
             ("implementer", &mut self.implementer),
             ("tester", &mut self.tester),
             ("maintainer", &mut self.maintainer),
             ("ingestor", &mut self.ingestor),
         ] {
-            *given = given.take().or_else(|| local.of(role));
+            *given = given.take().or_else(|| local.preset_for_role(role));
         }
     }
 
@@ -294,11 +294,14 @@ pub(super) struct ModelNameTables<'a> {
 }
 
 /// Names of the settings, beside the built-in ones and in their places.
-pub(super) fn names(tables: ModelNameTables<'_>, check: &SettingsChecker<'_>) -> Result<Names, ConfigError> {
-    let retries = retries(&tables.retry, check)?;
+pub(super) fn build_model_names(
+    tables: ModelNameTables<'_>,
+    check: &SettingsChecker<'_>,
+) -> Result<Names, ConfigError> {
+    let retries = build_retry_policies(&tables.retry, check)?;
     let mut names = Names::default();
     for (name, given) in tables.presets {
-        check.spec(&name, &given)?;
+        check.parse_model_spec(&name, &given)?;
         if is_name(given.as_ref()) {
             let message = format!("{name} = {:?} is no model; a preset is PROVIDER:MODEL", given.as_ref());
             return Err(check.refuse(&given, message));
@@ -311,23 +314,24 @@ pub(super) fn names(tables: ModelNameTables<'_>, check: &SettingsChecker<'_>) ->
     {
         names.roles.extend(level.map(|level| (role.to_owned(), level)));
     }
-    let pools = tables.pools.iter().map(|(name, table)| Ok((name.clone(), pool(table, &retries, check)?)));
+    let pools =
+        tables.pools.iter().map(|(name, table)| Ok((name.clone(), build_pool(table, &retries, check)?)));
     names.pools.extend(pools.collect::<Result<Vec<_>, _>>()?);
     let CapabilitiesTable { high, medium, low } = tables.capabilities;
     for (level, given) in Level::ALL.into_iter().zip([high, medium, low]) {
         let Some(given) = given else { continue };
-        check.spec(level.as_str(), &given)?;
+        check.parse_model_spec(level.as_str(), &given)?;
         if given.as_ref().starts_with("capability:") || given.as_ref().starts_with("role:") {
             let message =
                 format!("{} = {:?} leads in a circle; name a model", level.as_str(), given.as_ref());
             return Err(check.refuse(&given, message));
         }
-        names.meaning(given.as_ref()).map_err(|why| check.refuse(&given, why))?;
+        names.resolve(given.as_ref()).map_err(|why| check.refuse(&given, why))?;
         names.capabilities.insert(level, given.into_inner());
     }
     let members = tables.pools.values().flat_map(|pool| pool.primary.as_ref().iter().chain(&pool.fallback));
     for member in members {
-        let meaning = names.meaning(member.as_ref()).map_err(|why| check.refuse(member, why))?;
+        let meaning = names.resolve(member.as_ref()).map_err(|why| check.refuse(member, why))?;
         if meaning.model().is_none() {
             let message =
                 format!("{:?} is a pool; list its models, for a pool holds no pools", member.as_ref());
@@ -342,7 +346,7 @@ fn is_name(spec: &str) -> bool {
     ["pool:", "capability:", "role:", "preset:"].iter().any(|kind| spec.starts_with(kind))
 }
 
-fn pool(
+fn build_pool(
     table: &PoolTable,
     retries: &BTreeMap<String, Retry>,
     check: &SettingsChecker<'_>,
@@ -351,10 +355,10 @@ fn pool(
         return Err(check.refuse(&table.primary, "primary is empty; name a model".to_owned()));
     }
     let specs = |given: &[Spanned<String>]| -> Result<Vec<String>, ConfigError> {
-        given.iter().map(|spec| check.spec("a member", spec)).collect()
+        given.iter().map(|spec| check.parse_model_spec("a member", spec)).collect()
     };
     let retry = match &table.retry {
-        None => USUAL,
+        None => DEFAULT_RETRY,
         Some(given) => *retries.get(given.as_ref()).ok_or_else(|| {
             let known = retries.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             check.refuse(given, format!("there is no retry called {:?}; there are {known}", given.as_ref()))
@@ -368,7 +372,7 @@ fn pool(
     })
 }
 
-fn retries(
+fn build_retry_policies(
     given: &BTreeMap<String, RetryTable>,
     check: &SettingsChecker<'_>,
 ) -> Result<BTreeMap<String, Retry>, ConfigError> {
@@ -385,9 +389,9 @@ fn retries(
             times => Err(check.refuse(given, format!("same_model = {times} is outside 0 to 4"))),
         });
         let retry = Retry {
-            wait: check.time("wait", wait.as_ref(), USUAL.wait, 1..=3600)?,
+            wait: check.time("wait", wait.as_ref(), DEFAULT_RETRY.wait, 1..=3600)?,
             doubled: *backoff == Backoff::Exponential,
-            same_model: same_model.transpose()?.unwrap_or(USUAL.same_model),
+            same_model: same_model.transpose()?.unwrap_or(DEFAULT_RETRY.same_model),
         };
         retries.insert(name.clone(), retry);
     }
@@ -423,10 +427,10 @@ mod tests {
             ("preset:gemini-pro", "gemini:pro"),
             ("ollama:qwen3:32b", "ollama:qwen3:32b"),
         ] {
-            assert_eq!(names.meaning(name), Ok(ResolvedModelName::Model(model)), "{name}");
+            assert_eq!(names.resolve(name), Ok(ResolvedModelName::Model(model)), "{name}");
         }
         assert_eq!(names.models("pool:default").len(), 5);
-        let error = names.meaning("role:boss").unwrap_err();
+        let error = names.resolve("role:boss").unwrap_err();
         assert_eq!(error, "there is no role called \"boss\"; there are architect, engineer, junior");
     }
 
@@ -435,12 +439,12 @@ mod tests {
         let of = |name: &str| {
             let lines = format!("[pools.p]\nprimary = [\"claude:opus\"]\nretry = \"{name}\"\n");
             let retry = read(&lines).unwrap().pools["p"].retry;
-            ([1, 2, 3].map(|times| retry.wait(times).as_secs()), retry.same_model)
+            ([1, 2, 3].map(|times| retry.wait_after(times).as_secs()), retry.same_model)
         };
         assert_eq!(of("default"), ([60, 60, 60], 1));
         assert_eq!(of("aggressive"), ([15, 30, 60], 3));
         assert_eq!(of("gentle"), ([120, 120, 120], 0));
-        assert_eq!(Names::default().pools["default"].retry.wait(1).as_secs(), 30);
+        assert_eq!(Names::default().pools["default"].retry.wait_after(1).as_secs(), 30);
     }
 
     #[test]
@@ -455,8 +459,8 @@ mod tests {
         let pool = &names.pools["default"];
         assert_eq!(names.models("pool:default"), ["claude:opus", "gemini:flash"]);
         assert_eq!((pool.strategy, pool.retry.same_model), (Strategy::Priority, 2));
-        assert_eq!(pool.retry.wait(2), Duration::from_secs(240));
-        assert!(matches!(names.meaning("capability:low"), Ok(ResolvedModelName::Pool("x", _))));
+        assert_eq!(pool.retry.wait_after(2), Duration::from_secs(240));
+        assert!(matches!(names.resolve("capability:low"), Ok(ResolvedModelName::Pool("x", _))));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub struct ProgramSettings {
 
 impl ProgramSettings {
     /// Everything at its default, but for where it keeps its own.
-    pub fn keeping(config_dir: PathBuf) -> Self {
+    pub fn with_config_dir(config_dir: PathBuf) -> Self {
         Self { path: None, config_dir, base_url: None, allow_unconfined: false }
     }
 }

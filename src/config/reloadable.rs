@@ -38,7 +38,7 @@ impl<T> Clone for ReloadableValue<T> {
 
 impl Settings {
     /// The tables in which `new` says something else that only a start reads.
-    pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
+    pub fn settings_needing_restart(&self, new: &Self) -> Vec<&'static str> {
         // Every setting shows itself for a log, and every secret hides there, which is just what is to be compared.
         let differ = |old: &dyn Debug, new: &dyn Debug| format!("{old:?}") != format!("{new:?}");
         let keyless = |settings: &Self| {
@@ -77,7 +77,7 @@ impl Settings {
     pub fn fingerprints(&self) -> BTreeMap<&'static str, String> {
         let Self { allowed_installations: mut allowed, mut models, mut sandbox, .. } = self.clone();
         allowed.sort_unstable();
-        let usual = ModelSettings::real(Path::new(""), None, None);
+        let usual = ModelSettings::with_real_models(Path::new(""), None, None);
         for (program, usual) in [(&mut models.claude, usual.claude), (&mut models.opencode, usual.opencode)] {
             *program = ProgramSettings { allow_unconfined: program.allow_unconfined, ..usual };
         }
@@ -99,7 +99,7 @@ impl Settings {
             ("[sandbox] or [fetch]", &(&sandbox, &self.fetch)),
             ("a workflow's table", &self.workflows),
         ];
-        let fingerprint = |shown: &dyn Debug| Hash::of(format!("{shown:?}").as_bytes()).to_string();
+        let fingerprint = |shown: &dyn Debug| Hash::digest(format!("{shown:?}").as_bytes()).to_string();
         tables.into_iter().map(|(table, shown)| (table, fingerprint(shown))).collect()
     }
 }

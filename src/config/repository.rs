@@ -61,7 +61,7 @@ fn below_root<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::E
 
 impl TestSettings {
     /// This line alone, by its exit code.
-    pub fn line(line: &str) -> Self {
+    pub fn from_command(line: &str) -> Self {
         Self { command: Some(line.to_owned()), ..Self::default() }
     }
 
@@ -80,7 +80,7 @@ impl TestSettings {
 
 impl RepoSettings {
     /// What holds where the repository says nothing, or says something that can't be used.
-    pub fn of_server(settings: &Settings) -> Self {
+    pub fn from_server(settings: &Settings) -> Self {
         Self { budget: settings.budget.clone(), workflows: settings.workflows.clone() }
     }
 
@@ -92,9 +92,11 @@ impl RepoSettings {
 
     /// Reads the repository's file against what the server allows.
     pub fn parse(text: &str, settings: &Settings) -> Result<Self, ConfigError> {
-        let (file, tables) =
-            workflows::split::<RepositorySettingsFile>(text, settings.workflows.keys().copied())
-                .map_err(|error| from_toml(REPOSITORY_FILE, text, &error))?;
+        let (file, tables) = workflows::split_workflow_tables::<RepositorySettingsFile>(
+            text,
+            settings.workflows.keys().copied(),
+        )
+        .map_err(|error| from_toml(REPOSITORY_FILE, text, &error))?;
         let refused = |(at, message): (usize, String)| ConfigError {
             file: REPOSITORY_FILE.into(),
             line: Some(line_of(text, at)),
@@ -121,6 +123,6 @@ mod tests {
         for bad in ["", ".", "/r.xml", "../r.xml", "a/../r.xml"] {
             assert!(parsed(bad).unwrap_err().message.contains("below the root"), "{bad}");
         }
-        assert_eq!(TestSettings::parse("[test]\ncommand = 'x'").unwrap(), TestSettings::line("x"));
+        assert_eq!(TestSettings::parse("[test]\ncommand = 'x'").unwrap(), TestSettings::from_command("x"));
     }
 }

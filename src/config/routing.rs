@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::{
-    file::seconds,
+    file::parse_seconds,
     workflows::{Refusal, WorkflowSettingsTable},
 };
 
@@ -47,10 +47,10 @@ const TIMEOUT: RangeInclusive<u64> = 1..=300;
 
 impl WorkflowSettingsTable {
     /// The server's own word.
-    pub(super) fn routing(&self, usual: &Routing) -> Result<Routing, Refusal> {
+    pub(super) fn routing_settings(&self, usual: &Routing) -> Result<Routing, Refusal> {
         let time = |name: &str, given: &Option<Spanned<String>>, usual| match given {
             None => Ok(usual),
-            Some(given) => seconds(given.as_ref(), &TIMEOUT).ok_or_else(|| {
+            Some(given) => parse_seconds(given.as_ref(), &TIMEOUT).ok_or_else(|| {
                 let said = given.as_ref();
                 (
                     given.span().start,
@@ -81,7 +81,7 @@ impl WorkflowSettingsTable {
                     "mode would begin work that the server does not begin; remove the line".to_owned();
                 Err((mode.span().start, message))
             }
-            _ => self.routing(server),
+            _ => self.routing_settings(server),
         }
     }
 }

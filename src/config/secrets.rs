@@ -23,12 +23,12 @@ const NAMES: [&str; 6] = [WEBHOOK, WEBHOOK_PREVIOUS, GEMINI, ANTHROPIC, OPENAI, 
 pub(super) const ONLY_KEY: &str = "default";
 
 /// Every name that a secret may have without somebody choosing it, `…_FILE` included.
-pub(super) fn names() -> impl Iterator<Item = String> {
+pub(super) fn secret_names() -> impl Iterator<Item = String> {
     NAMES.iter().flat_map(|name| [(*name).to_owned(), format!("{name}_FILE")])
 }
 
 fn is_secret(name: &str) -> bool {
-    name.starts_with(GEMINI_NAMED) || names().any(|known| known == name)
+    name.starts_with(GEMINI_NAMED) || secret_names().any(|known| known == name)
 }
 
 /// What a `.env` file holds. One that is not there holds nothing.
@@ -48,12 +48,12 @@ pub struct Secrets {
 
 impl Secrets {
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        let mut values = read(file)?;
+        let mut values = read_env_file(file)?;
         let named = values.iter().filter(|(name, _)| is_secret(name) && name.ends_with("_FILE"));
         let files = named.map(|(_, path)| file.with_file_name(path.expose_secret())).collect();
         let gemini_keys = gemini_keys(file, &mut values)?;
-        let local = LocalModelSettings::take(file, &mut values)?;
-        let mut take = |name: &str| one(file, &mut values, name);
+        let local = LocalModelSettings::take_from_env(file, &mut values)?;
+        let mut take = |name: &str| take_secret(file, &mut values, name);
         Ok(Self {
             local,
             webhook: take(WEBHOOK)?,
@@ -70,7 +70,7 @@ impl Secrets {
     /// door.
     pub(super) fn webhook_secrets(&self) -> Result<Vec<SecretString>, ConfigError> {
         let current = self.webhook.clone().ok_or_else(|| {
-            mistake(
+            env_file_error(
                 &self.file,
                 None,
                 format!(
@@ -83,15 +83,15 @@ impl Secrets {
     }
 }
 
-pub(super) fn mistake(file: &Path, line: Option<usize>, message: String) -> ConfigError {
+pub(super) fn env_file_error(file: &Path, line: Option<usize>, message: String) -> ConfigError {
     ConfigError { file: file.display().to_string(), line, message }
 }
 
-fn read(file: &Path) -> Result<BTreeMap<String, SecretString>, ConfigError> {
+fn read_env_file(file: &Path) -> Result<BTreeMap<String, SecretString>, ConfigError> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(mistake(file, None, format!("can't be read: {error}"))),
+        Err(error) => return Err(env_file_error(file, None, format!("can't be read: {error}"))),
     };
     refuse_expansion(file, &text)?;
     let mut values = BTreeMap::new();
@@ -102,7 +102,7 @@ fn read(file: &Path) -> Result<BTreeMap<String, SecretString>, ConfigError> {
                 dotenvy::Error::LineParse(line, _) => text.lines().position(|l| l.trim() == line.trim()),
                 _ => None,
             };
-            mistake(
+            env_file_error(
                 file,
                 at.map(|l| l + 1),
                 "is not NAME=value; put values with spaces in single quotes".into(),
@@ -110,7 +110,7 @@ fn read(file: &Path) -> Result<BTreeMap<String, SecretString>, ConfigError> {
         })?;
         let double = values.insert(name.clone(), SecretString::from(value)).is_some();
         if double && is_secret(&name) {
-            return Err(mistake(file, None, format!("{name} is set twice; remove one")));
+            return Err(env_file_error(file, None, format!("{name} is set twice; remove one")));
         }
     }
     Ok(values)
@@ -124,7 +124,7 @@ fn refuse_expansion(file: &Path, text: &str) -> Result<(), ConfigError> {
         let Some((name, value)) = line.split_once('=') else { continue };
         if is_secret(name.trim()) && value.contains('$') && !value.trim().starts_with('\'') {
             let message = format!("{} holds a `$`; put its value in single quotes", name.trim());
-            return Err(mistake(file, Some(index + 1), message));
+            return Err(env_file_error(file, Some(index + 1), message));
         }
     }
     Ok(())
@@ -142,24 +142,28 @@ fn gemini_keys(
         .map(str::to_owned)
         .collect();
     let mut keys: Vec<(String, SecretString)> = Vec::new();
-    if let Some(key) = one(file, values, GEMINI)? {
+    if let Some(key) = take_secret(file, values, GEMINI)? {
         keys.push((ONLY_KEY.to_owned(), key));
     }
     for variable in named {
         let name = variable[GEMINI_NAMED.len()..].to_lowercase();
         if name.is_empty() {
-            return Err(mistake(file, None, format!("{variable} lacks its key's name after the last _")));
+            return Err(env_file_error(
+                file,
+                None,
+                format!("{variable} lacks its key's name after the last _"),
+            ));
         }
-        let Some(key) = one(file, values, &variable)? else { continue };
+        let Some(key) = take_secret(file, values, &variable)? else { continue };
         if keys.iter().any(|(known, _)| *known == name) {
-            return Err(mistake(file, None, format!("two keys are called {name}; rename {variable}")));
+            return Err(env_file_error(file, None, format!("two keys are called {name}; rename {variable}")));
         }
         keys.push((name, key));
     }
     Ok(keys)
 }
 
-pub(super) fn one(
+pub(super) fn take_secret(
     file: &Path,
     values: &mut BTreeMap<String, SecretString>,
     name: &str,
@@ -168,21 +172,21 @@ pub(super) fn one(
     let by_file = format!("{name}_FILE");
     match (filled(values.remove(name)), filled(values.remove(&by_file))) {
         (Some(_), Some(_)) => {
-            Err(mistake(file, None, format!("both {name} and {by_file} are set; remove one")))
+            Err(env_file_error(file, None, format!("both {name} and {by_file} are set; remove one")))
         }
         (Some(value), None) => Ok(Some(SecretString::from(value.expose_secret().trim()))),
         (None, None) => Ok(None),
         (None, Some(path)) => {
             let path = file.parent().unwrap_or(Path::new(".")).join(path.expose_secret().trim());
             let text = std::fs::read_to_string(&path).map_err(|error| {
-                mistake(
+                env_file_error(
                     file,
                     None,
                     format!("{by_file} names {}, which can't be read: {error}", path.display()),
                 )
             })?;
             if text.trim().is_empty() {
-                return Err(mistake(
+                return Err(env_file_error(
                     file,
                     None,
                     format!("{by_file} names {}, which is empty", path.display()),

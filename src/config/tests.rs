@@ -12,12 +12,15 @@ dir = "data"
 "#;
 
 const TABLES: &[WorkflowDefaults] = &[
-    WorkflowDefaults { looks: true, ..WorkflowDefaults::of("lld", "docs/lld/LLD-{issue}.md") },
-    WorkflowDefaults { files_issue: true, ..WorkflowDefaults::of("issue", "issue.md") },
-    WorkflowDefaults { asks_before: true, ..WorkflowDefaults::of("spec", "docs/SPEC-{issue}.md") },
-    WorkflowDefaults { searches: true, ..WorkflowDefaults::of("scout", "docs/{slug}-{issue}.md") },
-    WorkflowDefaults { routes: true, ..WorkflowDefaults::of("route", "") },
-    WorkflowDefaults { makes_code: true, ..WorkflowDefaults::of("implement", "docs/CODE-{issue}.md") },
+    WorkflowDefaults { looks: true, ..WorkflowDefaults::for_document("lld", "docs/lld/LLD-{issue}.md") },
+    WorkflowDefaults { files_issue: true, ..WorkflowDefaults::for_document("issue", "issue.md") },
+    WorkflowDefaults { asks_before: true, ..WorkflowDefaults::for_document("spec", "docs/SPEC-{issue}.md") },
+    WorkflowDefaults { searches: true, ..WorkflowDefaults::for_document("scout", "docs/{slug}-{issue}.md") },
+    WorkflowDefaults { routes: true, ..WorkflowDefaults::for_document("route", "") },
+    WorkflowDefaults {
+        makes_code: true,
+        ..WorkflowDefaults::for_document("implement", "docs/CODE-{issue}.md")
+    },
 ];
 
 struct SettingsDirectory(tempfile::TempDir);
@@ -203,7 +206,7 @@ fn keys_of_gemini_are_described_in_the_order_of_their_use() {
             ("third", "third", None, "three"),
         ]
     );
-    assert!(gemini.drafts && gemini.minds_privacy());
+    assert!(gemini.drafts && gemini.depends_on_privacy());
     let may: Vec<_> = gemini.keys.iter().map(|key| gemini.may_read_private(key)).collect();
     assert_eq!(may, [true, false, false], "a key of which nobody said so is not taken for a paid one");
 }
@@ -244,7 +247,7 @@ fn a_repository_may_tighten_and_never_loosen() {
     let tight = RepoSettings::parse("[lld]\nmax_rounds = 2\ndraft_gate = true\n", &settings).unwrap();
     let lld = &tight.workflows["lld"];
     assert_eq!((lld.max_rounds, lld.draft_gate), (2, true));
-    assert_eq!(RepoSettings::parse("", &settings).unwrap(), RepoSettings::of_server(&settings));
+    assert_eq!(RepoSettings::parse("", &settings).unwrap(), RepoSettings::from_server(&settings));
     let text = "[lld]\napprovals = 2\ncode_owners = true\nremind_days = 0\nexpire_days = 14\n";
     let gates = &RepoSettings::parse(text, &settings).unwrap().workflows["lld"].gates;
     assert_eq!((gates.approvals, gates.code_owners, gates.remind_days, gates.expire_days), (2, true, 0, 14));
@@ -487,7 +490,7 @@ fn pools_keep_what_is_not_said_and_labels_choose_the_most_urgent() {
     let workers = place.load().unwrap().models.workers;
     assert_eq!(workers.low, Bulkhead { size: 3, nice: 10, memory_mb: 512 });
     let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
-    let of = |labels: &[&str]| workers.assigned(&owned(labels), &[]).pool;
+    let of = |labels: &[&str]| workers.assign_pool(&owned(labels), &[]).pool;
     use crate::types::WorkerPool::{Background, High, Low, Medium};
     for (labels, paths, pool, row) in [
         ("x", &["docs/a.md"][..], Background, Some("docs/")),
@@ -498,7 +501,7 @@ fn pools_keep_what_is_not_said_and_labels_choose_the_most_urgent() {
         ("later", &["README.md", "src/pay/x.rs"], High, Some("src/pay")),
         ("x", &["src/payment.rs"], Medium, None),
     ] {
-        let assigned = workers.assigned(&owned(&[labels]), &owned(paths));
+        let assigned = workers.assign_pool(&owned(&[labels]), &owned(paths));
         assert_eq!((assigned.pool, assigned.row.as_deref()), (pool, row), "{labels} {paths:?}");
     }
     for path in ["/src", "./src", "src/../x", ""] {

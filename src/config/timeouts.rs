@@ -45,7 +45,7 @@ pub(super) struct TimeoutsTable {
 }
 
 impl TimeoutsTable {
-    pub(super) fn checked(&self, check: &SettingsChecker<'_>) -> Result<Timeouts, ConfigError> {
+    pub(super) fn to_settings(&self, check: &SettingsChecker<'_>) -> Result<Timeouts, ConfigError> {
         let usual = Timeouts::default();
         let time = |key, given: &Option<_>, usual| check.time(key, given.as_ref(), usual, 1..=3600);
         Ok(Timeouts {

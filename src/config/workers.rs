@@ -65,7 +65,7 @@ impl WorkerSettings {
         }
     }
 
-    pub fn of(&self, pool: WorkerPool) -> Bulkhead {
+    pub fn pool_settings(&self, pool: WorkerPool) -> Bulkhead {
         match pool {
             WorkerPool::High => self.high,
             WorkerPool::Medium => self.medium,
@@ -77,10 +77,10 @@ impl WorkerSettings {
     /// Where a run belongs whose issue has these labels, and that is about these files; with the row that says so, if one
     /// does. Of several rows, the most urgent counts. A file without a row is as urgent as a run that nothing is said of: one
     /// file in a folder that can wait does not make all the others wait.
-    pub fn assigned(&self, labels: &[String], paths: &[String]) -> PoolAssignment {
-        let labels = self.labels.iter().filter(|(name, _)| labels.iter().any(|on| same(on, name)));
+    pub fn assign_pool(&self, labels: &[String], paths: &[String]) -> PoolAssignment {
+        let labels = self.labels.iter().filter(|(name, _)| labels.iter().any(|on| is_same_label(on, name)));
         let row = |path: &String| {
-            let rows = self.paths.iter().filter(|(place, _)| is_at(path, place));
+            let rows = self.paths.iter().filter(|(place, _)| matches_path(path, place));
             rows.min_by_key(|(_, pool)| **pool)
         };
         let pool =
@@ -92,13 +92,13 @@ impl WorkerSettings {
 }
 
 /// Is it this file, or in this folder? A name that only begins alike is another.
-fn is_at(path: &str, place: &str) -> bool {
+fn matches_path(path: &str, place: &str) -> bool {
     let place = place.strip_suffix('/').unwrap_or(place);
     path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// GitHub holds labels to be the same that differ in case only.
-fn same(one: &str, other: &str) -> bool {
+fn is_same_label(one: &str, other: &str) -> bool {
     one.to_lowercase() == other.to_lowercase()
 }
 
@@ -123,17 +123,17 @@ struct WorkerPoolTable {
 }
 
 impl WorkersTable {
-    pub(super) fn checked(
+    pub(super) fn to_settings(
         &self,
         check: &SettingsChecker<'_>,
         data_dir: &Path,
     ) -> Result<WorkerSettings, ConfigError> {
         let default = WorkerSettings::new(data_dir);
         Ok(WorkerSettings {
-            high: self.high.checked(check, default.high)?,
-            medium: self.medium.checked(check, default.medium)?,
-            low: self.low.checked(check, default.low)?,
-            background: self.background.checked(check, default.background)?,
+            high: self.high.to_settings(check, default.high)?,
+            medium: self.medium.to_settings(check, default.medium)?,
+            low: self.low.to_settings(check, default.low)?,
+            background: self.background.to_settings(check, default.background)?,
             labels: self.labels.clone().unwrap_or(default.labels),
             paths: self.paths(check)?,
             children: default.children,
@@ -158,7 +158,7 @@ impl WorkersTable {
 }
 
 impl WorkerPoolTable {
-    fn checked(&self, check: &SettingsChecker<'_>, default: Bulkhead) -> Result<Bulkhead, ConfigError> {
+    fn to_settings(&self, check: &SettingsChecker<'_>, default: Bulkhead) -> Result<Bulkhead, ConfigError> {
         if let Some(size) = &self.size
             && !(1..=64).contains(size.as_ref())
         {

@@ -14,7 +14,7 @@ use toml::{
 };
 
 use super::{
-    gates::{GateRules, number_in},
+    gates::{GateRules, parse_number},
     routing::{RouteMode, Routing},
 };
 use crate::types::IssueNo;
@@ -45,7 +45,7 @@ pub struct WorkflowDefaults {
 
 impl WorkflowDefaults {
     /// One whose document goes into the repository.
-    pub const fn of(name: &'static str, document_path: &'static str) -> Self {
+    pub const fn for_document(name: &'static str, document_path: &'static str) -> Self {
         Self {
             name,
             document_path,
@@ -164,7 +164,7 @@ pub struct WorkflowSettings {
 }
 
 impl WorkflowSettings {
-    fn of(table: &WorkflowDefaults) -> Self {
+    fn from_defaults(table: &WorkflowDefaults) -> Self {
         let document_path = table.document_path.to_owned();
         let filing = Filing { review: true, answer_hours: 24, labels: Vec::new() };
         let filing = table.files_issue.then_some(filing);
@@ -245,7 +245,7 @@ pub type SettingsByWorkflow = BTreeMap<&'static str, WorkflowSettings>;
 type NamedWorkflowTables = Vec<(&'static str, WorkflowSettingsTable)>;
 
 /// Takes the workflows' tables out of a file; the rest of it is an `F`.
-pub(super) fn split<'t, F: Deserialize<'t>>(
+pub(super) fn split_workflow_tables<'t, F: Deserialize<'t>>(
     text: &'t str,
     names: impl Iterator<Item = &'static str>,
 ) -> Result<(F, NamedWorkflowTables), Error> {
@@ -268,24 +268,24 @@ impl WorkflowSettingsTable {
     }
 
     /// The server's own word.
-    pub(super) fn checked(self, defaults: &WorkflowDefaults) -> Result<WorkflowSettings, Refusal> {
-        let mut settings = WorkflowSettings::of(defaults);
-        self.fits(&settings)?;
-        settings.gates = self.gates(&settings.gates, true)?;
-        settings.routing = settings.routing.map(|usual| self.routing(&usual)).transpose()?;
+    pub(super) fn into_settings(self, defaults: &WorkflowDefaults) -> Result<WorkflowSettings, Refusal> {
+        let mut settings = WorkflowSettings::from_defaults(defaults);
+        self.check_fits(&settings)?;
+        settings.gates = self.gate_rules(&settings.gates, true)?;
+        settings.routing = settings.routing.map(|usual| self.routing_settings(&usual)).transpose()?;
         if let Some(filing) = &mut settings.filing {
             filing.review = self.review.map_or(filing.review, Spanned::into_inner);
             if let Some(hours) = self.answer_hours {
-                filing.answer_hours = number_in("answer_hours", &hours, 1..=MOST_ANSWER_HOURS)?;
+                filing.answer_hours = parse_number("answer_hours", &hours, 1..=MOST_ANSWER_HOURS)?;
             }
-            filing.labels = self.labels.map_or(Ok(Vec::new()), |labels| labels_in(&labels))?;
+            filing.labels = self.labels.map_or(Ok(Vec::new()), |labels| parse_labels(&labels))?;
         }
         if let Some(search) = &mut settings.search {
             if let Some(stars) = &self.min_stars {
-                search.min_stars = number_in("min_stars", stars, 0..=MOST_STARS)?;
+                search.min_stars = parse_number("min_stars", stars, 0..=MOST_STARS)?;
             }
             if let Some(limit) = &self.limit {
-                search.limit = number_in("limit", limit, 1..=MOST_REPOSITORIES)?;
+                search.limit = parse_number("limit", limit, 1..=MOST_REPOSITORIES)?;
             }
             search.send_code = self.send_code.is_some_and(Spanned::into_inner);
         }
@@ -294,19 +294,19 @@ impl WorkflowSettingsTable {
             tools.reviewer = self.review_tools.is_some_and(Spanned::into_inner);
             tools.commands = self.tool_commands.is_some_and(Spanned::into_inner);
             if let Some(turns) = &self.tool_turns {
-                tools.turns = number_in("tool_turns", turns, 1..=MOST_TURNS)?;
+                tools.turns = parse_number("tool_turns", turns, 1..=MOST_TURNS)?;
             }
         }
         if let Some(coverage) = &self.coverage {
-            settings.coverage = Some(number_in("coverage", coverage, 0..=100)?);
+            settings.coverage = Some(parse_number("coverage", coverage, 0..=100)?);
         }
         settings.from = self.from.map(Spanned::into_inner).or(settings.from);
         settings.publish = self.publish.map_or(settings.publish, Spanned::into_inner);
         if let Some(rounds) = &self.max_rounds {
-            settings.max_rounds = number_in("max_rounds", rounds, 1..=MOST_ROUNDS)?;
+            settings.max_rounds = parse_number("max_rounds", rounds, 1..=MOST_ROUNDS)?;
         }
         if let Some(path) = self.document_path {
-            if let Err(why) = document_path(path.as_ref(), defaults) {
+            if let Err(why) = check_document_path(path.as_ref(), defaults) {
                 let message = format!("document_path = {:?} {why}", path.as_ref());
                 return Err((path.span().start, message));
             }
@@ -321,8 +321,8 @@ impl WorkflowSettingsTable {
     }
 
     /// Refuses what means nothing for such a workflow, or must not be.
-    fn fits(&self, settings: &WorkflowSettings) -> Result<(), Refusal> {
-        self.fits_routing(settings.routing.is_some())?;
+    fn check_fits(&self, settings: &WorkflowSettings) -> Result<(), Refusal> {
+        self.check_fits_routing(settings.routing.is_some())?;
         if let Some(gate) = self.verdict_gate.as_ref().filter(|_| settings.asks_before) {
             let message = "verdict_gate is not for a workflow whose one gate stands before its review; write draft_gate";
             return Err((gate.span().start, message.to_owned()));
@@ -407,7 +407,7 @@ impl WorkflowSettingsTable {
     }
 
     /// What is said of `[route]` is said of nothing else, and the other way round.
-    fn fits_routing(&self, routes: bool) -> Result<(), Refusal> {
+    fn check_fits_routing(&self, routes: bool) -> Result<(), Refusal> {
         fn at<T>(name: &'static str, given: &Option<Spanned<T>>) -> Option<(&'static str, usize)> {
             given.as_ref().map(|given| (name, given.span().start))
         }
@@ -444,8 +444,8 @@ impl WorkflowSettingsTable {
     /// A repository's word, which may tighten the server's and never loosen it.
     pub(super) fn tighten(self, server: &WorkflowSettings) -> Result<WorkflowSettings, Refusal> {
         let mut settings = server.clone();
-        self.fits(server)?;
-        settings.gates = self.gates(&server.gates, false)?;
+        self.check_fits(server)?;
+        settings.gates = self.gate_rules(&server.gates, false)?;
         settings.routing = settings.routing.map(|server| self.tighten_routing(&server)).transpose()?;
         if let Some(filing) = &mut settings.filing {
             if let Some(review) = self.review {
@@ -458,10 +458,10 @@ impl WorkflowSettingsTable {
             }
             if let Some(hours) = self.answer_hours {
                 let within = filing.answer_hours..=MOST_ANSWER_HOURS;
-                filing.answer_hours = number_in("answer_hours", &hours, within)?;
+                filing.answer_hours = parse_number("answer_hours", &hours, within)?;
             }
             if let Some(labels) = self.labels {
-                let own = labels_in(&labels)?;
+                let own = parse_labels(&labels)?;
                 if let Some(other) = own.iter().find(|label| !filing.labels.contains(label)) {
                     let message =
                         format!("labels holds {other:?}, which the server does not allow; remove it");
@@ -472,10 +472,10 @@ impl WorkflowSettingsTable {
         }
         if let Some(search) = &mut settings.search {
             if let Some(stars) = &self.min_stars {
-                search.min_stars = number_in("min_stars", stars, search.min_stars..=MOST_STARS)?;
+                search.min_stars = parse_number("min_stars", stars, search.min_stars..=MOST_STARS)?;
             }
             if let Some(limit) = &self.limit {
-                search.limit = number_in("limit", limit, 1..=search.limit)?;
+                search.limit = parse_number("limit", limit, 1..=search.limit)?;
             }
             if let Some(send) = &self.send_code {
                 if *send.as_ref() && !search.send_code {
@@ -499,11 +499,11 @@ impl WorkflowSettingsTable {
                 *on = *given.as_ref();
             }
             if let Some(turns) = &self.tool_turns {
-                tools.turns = number_in("tool_turns", turns, 1..=tools.turns)?;
+                tools.turns = parse_number("tool_turns", turns, 1..=tools.turns)?;
             }
         }
         if let (Some(coverage), Some(least)) = (&self.coverage, server.coverage) {
-            settings.coverage = Some(number_in("coverage", coverage, least..=100)?);
+            settings.coverage = Some(parse_number("coverage", coverage, least..=100)?);
         }
         // Either way it is built from what was reviewed and accepted.
         settings.from = self.from.map(Spanned::into_inner).or(settings.from);
@@ -540,7 +540,7 @@ impl WorkflowSettingsTable {
     }
 }
 
-fn labels_in(labels: &Spanned<Vec<String>>) -> Result<Vec<String>, Refusal> {
+fn parse_labels(labels: &Spanned<Vec<String>>) -> Result<Vec<String>, Refusal> {
     let given = labels.as_ref();
     let refuse = |message: String| Err((labels.span().start, message));
     if given.len() > MOST_LABELS {
@@ -560,7 +560,7 @@ fn labels_in(labels: &Spanned<Vec<String>>) -> Result<Vec<String>, Refusal> {
     Ok(given.clone())
 }
 
-fn document_path(path: &str, defaults: &WorkflowDefaults) -> Result<(), String> {
+fn check_document_path(path: &str, defaults: &WorkflowDefaults) -> Result<(), String> {
     let parts: Vec<_> = Path::new(path).components().collect();
     let inside = parts.iter().all(|part| match part {
         Component::Normal(name) => !name.to_string_lossy().to_ascii_lowercase().starts_with(".git"),

@@ -2,8 +2,8 @@
 //! known to show may stand there.
 
 use super::{
-    head,
-    hidden_text::{WORD, beyond, is_listed, parts, words},
+    hidden_text::{SHORT_WORD_BYTES, is_listed, word_parts, words, words_beyond},
+    truncate,
 };
 
 /// Commands of formulas that show a sign, or what they are given.
@@ -26,13 +26,13 @@ const ENVIRONMENTS: &str =
     "matrix pmatrix bmatrix vmatrix cases align aligned gather gathered split equation";
 
 /// Colours of formulas that are seen on a bright page and on a dark one.
-const COLOURS: &str = "red green blue orange purple magenta cyan teal gray";
+const TEXT_COLOURS: &str = "red green blue orange purple magenta cyan teal gray";
 
 /// Tags that the text of a diagram may have.
 const TAGS: &str = "br br/ b /b i /i em /em strong /strong u /u code /code";
 
 /// Bright colours of diagrams.
-const GROUNDS: &str = "white yellow pink lightyellow lightblue lightgreen lightgray lightgrey lightpink";
+const BACKGROUNDS: &str = "white yellow pink lightyellow lightblue lightgreen lightgray lightgrey lightpink";
 
 /// Whether a formula may hold more than what is drawn and seen.
 pub(super) fn formula_hides(formula: &str) -> bool {
@@ -45,7 +45,7 @@ pub(super) fn formula_hides(formula: &str) -> bool {
         let known = match command {
             // Of signs, only this one moves what follows back over what was.
             "" => !after.starts_with('!'),
-            "color" | "textcolor" => argument().is_some_and(|name| is_listed(COLOURS, name)),
+            "color" | "textcolor" => argument().is_some_and(|name| is_listed(TEXT_COLOURS, name)),
             "begin" | "end" => {
                 argument().is_some_and(|name| is_listed(ENVIRONMENTS, name.trim_end_matches('*')))
             }
@@ -61,7 +61,7 @@ pub(super) fn formula_hides(formula: &str) -> bool {
 }
 
 /// The lines of a diagram of Mermaid, each with whether it may hold more than the picture shows.
-pub(super) fn diagram(source: &str) -> impl Iterator<Item = (&str, bool)> {
+pub(super) fn diagram_lines(source: &str) -> impl Iterator<Item = (&str, bool)> {
     let begins = |line: &str| ["graph", "flowchart"].iter().any(|kind| line.trim_start().starts_with(kind));
     let is_flowchart = source.lines().any(begins);
     let mut until = None;
@@ -117,16 +117,16 @@ fn has_name_that_says_more(statement: &str) -> bool {
             let has_label =
                 after.starts_with(['[', '(', '{']) || after.starts_with('>') && !name.ends_with(['-', '.']);
             let is_name = has_label && before.is_none_or(|c| ">-=|&.".contains(c));
-            (is_name || before == Some(':')) && says_more(name, head(after, 200))
+            (is_name || before == Some(':')) && says_more(name, truncate(after, 200))
         },
     )
 }
 
 /// Whether a name says more than one word beyond what is drawn in its place.
 fn says_more(name: &str, drawn: &str) -> bool {
-    let beyond = beyond(name, drawn);
-    let mut said = parts(&beyond).filter(|part| part.len() > 2);
-    said.next().is_some_and(|part| part.len() > WORD || said.next().is_some())
+    let beyond = words_beyond(name, drawn);
+    let mut said = word_parts(&beyond).filter(|part| part.len() > 2);
+    said.next().is_some_and(|part| part.len() > SHORT_WORD_BYTES || said.next().is_some())
 }
 
 /// Whether tags stand in a text of a diagram besides those that change its look.
@@ -146,7 +146,7 @@ fn style_hides(style: &str) -> bool {
     let sets_more = style.split(',').filter(|property| !property.trim().is_empty()).any(|property| {
         let (name, value) = property.split_once(':').unwrap_or_default();
         let starts = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
-        match (name.trim(), brightness(value.trim())) {
+        match (name.trim(), colour_brightness(value.trim())) {
             ("fill", colour) => ground = colour,
             ("color", colour) => text = colour,
             ("stroke", colour) => return colour.is_none(),
@@ -159,11 +159,11 @@ fn style_hides(style: &str) -> bool {
 }
 
 /// From 0 for black to 45 for white.
-fn brightness(colour: &str) -> Option<u32> {
+fn colour_brightness(colour: &str) -> Option<u32> {
     match colour.strip_prefix('#') {
         Some(hex) if matches!(hex.len(), 3 | 6) => {
             hex.chars().step_by(hex.len() / 3).map(|c| c.to_digit(16)).sum()
         }
-        _ => is_listed(GROUNDS, colour).then_some(40),
+        _ => is_listed(BACKGROUNDS, colour).then_some(40),
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{head, one_json_object};
+use super::{as_json_object, truncate};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -55,7 +55,7 @@ pub struct Revision {
 
 impl Revision {
     /// Does it answer findings and leave the document as it is?
-    pub fn only_replies(&self) -> bool {
+    pub fn has_only_replies(&self) -> bool {
         self.edits.is_empty()
     }
 }
@@ -138,7 +138,7 @@ pub fn prompt_rules() -> String {
 
 /// Reads an answer: one JSON object and nothing else.
 pub fn parse(answer: &str) -> Result<Revision, RevisionError> {
-    let object = one_json_object(answer).ok_or(RevisionError::NotOneObject)?;
+    let object = as_json_object(answer).ok_or(RevisionError::NotOneObject)?;
     let mut revision: Revision = serde_json::from_str(object).map_err(|_| RevisionError::NotOneObject)?;
     if revision.edits.len().max(revision.replies.len()) > MOST_EDITS {
         return Err(RevisionError::TooMany);
@@ -162,7 +162,7 @@ pub fn apply(text: &str, edits: &[Edit]) -> Result<String, Vec<EditError>> {
     let mut errors = Vec::new();
     let mut places: Vec<(Range<usize>, usize)> = Vec::new();
     for (at, edit) in edits.iter().enumerate() {
-        match only_match(text, &edit.search, at + 1) {
+        match find_only_match(text, &edit.search, at + 1) {
             Ok(range) => places.push((range, at)),
             Err(error) => errors.push(error),
         }
@@ -183,7 +183,7 @@ pub fn apply(text: &str, edits: &[Edit]) -> Result<String, Vec<EditError>> {
     if out == text { Err(vec![EditError::NoChange]) } else { Ok(out) }
 }
 
-fn only_match(text: &str, search: &str, index: usize) -> Result<Range<usize>, EditError> {
+fn find_only_match(text: &str, search: &str, index: usize) -> Result<Range<usize>, EditError> {
     let search = search.replace("\r\n", "\n");
     if search.is_empty() {
         return Err(EditError::Empty { index });
@@ -199,7 +199,7 @@ fn only_match(text: &str, search: &str, index: usize) -> Result<Range<usize>, Ed
             break;
         }
     }
-    let shown = || head(&search, 120).to_owned();
+    let shown = || truncate(&search, 120).to_owned();
     match matches[..] {
         [] => Err(EditError::NotFound { index, search: shown() }),
         [start] => Ok(start..start + search.len()),
@@ -211,22 +211,28 @@ fn only_match(text: &str, search: &str, index: usize) -> Result<Range<usize>, Ed
 mod tests {
     use super::*;
 
-    fn edit(search: &str, replace: &str) -> Edit {
+    fn make_edit(search: &str, replace: &str) -> Edit {
         Edit { search: search.into(), replace: replace.into() }
     }
 
     #[test]
-    fn edits_are_made_in_the_text_as_it_was() {
-        let edits = [edit("two", "one"), edit("one", "two"), edit(" é", "")];
+    fn edits_apply_to_the_original_text() {
+        let edits = [make_edit("two", "one"), make_edit("one", "two"), make_edit(" é", "")];
         assert_eq!(apply("one two é", &edits).unwrap(), "two one");
-        assert_eq!(apply("a\nb", &[edit("a\r\nb", "c\r\nd")]).unwrap(), "c\nd");
+        assert_eq!(apply("a\nb", &[make_edit("a\r\nb", "c\r\nd")]).unwrap(), "c\nd");
     }
 
     #[test]
-    fn all_that_is_wrong_is_said_at_once_and_nothing_is_changed() {
+    fn all_edit_errors_are_returned_and_nothing_is_changed() {
         let errors = apply(
             "aaa bcd",
-            &[edit("aa", "x"), edit("zz", "x"), edit("", "x"), edit("bc", "x"), edit("cd", "y")],
+            &[
+                make_edit("aa", "x"),
+                make_edit("zz", "x"),
+                make_edit("", "x"),
+                make_edit("bc", "x"),
+                make_edit("cd", "y"),
+            ],
         )
         .unwrap_err();
         insta::assert_snapshot!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @r#"
@@ -235,13 +241,13 @@ mod tests {
         edit 3: the search text is empty
         edit 5: it overlaps edit 4; make them one
         "#);
-        assert_eq!(apply("a", &[edit("a", "a")]), Err(vec![EditError::NoChange]));
+        assert_eq!(apply("a", &[make_edit("a", "a")]), Err(vec![EditError::NoChange]));
     }
 
     #[test]
-    fn only_a_whole_answer_is_a_list_of_edits() {
+    fn only_a_complete_answer_is_parsed_as_edits() {
         let good = r#"{"edits":[{"search":"a","replace":""}],"replies":[]}"#;
-        assert_eq!(parse(good).unwrap().edits, [edit("a", "")]);
+        assert_eq!(parse(good).unwrap().edits, [make_edit("a", "")]);
         assert_eq!(parse(r#"{"edits": [], "replies": []}"#), Err(RevisionError::NoEdits(Vec::new())));
         let reply = |word: &str| {
             parse(&format!(
@@ -252,7 +258,7 @@ mod tests {
             matches!(reply("fixed"), Err(RevisionError::NoEdits(replies)) if replies.len() == 1),
             "nothing was changed"
         );
-        assert!(reply("rebutted").unwrap().only_replies());
+        assert!(reply("rebutted").unwrap().has_only_replies());
         assert_eq!(reply("dismissed"), Err(RevisionError::NotOneObject), "that is for people");
         for bad in [
             "",

@@ -69,7 +69,7 @@ impl Finding {
     }
 
     /// Does it have to be dealt with, or is it advice?
-    pub fn counts(&self) -> bool {
+    pub fn must_be_resolved(&self) -> bool {
         self.must_fix || self.severity >= FindingSeverity::High
     }
 
@@ -143,7 +143,8 @@ impl FindingLedger {
     pub fn demote_late(&self, review: &mut ReviewAnswer, unchanged: impl Fn(&str) -> bool) -> Vec<usize> {
         let mut demoted = Vec::new();
         for (index, raw) in review.findings.iter_mut().enumerate() {
-            let late = self.meant_by(raw).is_none() && !raw.is_grave() && unchanged(&raw.place);
+            let late =
+                self.find_earlier(raw).is_none() && !raw.is_security_or_data_loss() && unchanged(&raw.place);
             if late && raw.severity > FindingSeverity::Suggestion {
                 raw.severity = FindingSeverity::Suggestion;
                 demoted.push(index);
@@ -154,7 +155,7 @@ impl FindingLedger {
 
     /// Books a round's review, in which these findings, by index, were lowered: for want of a place, or for coming too
     /// late. Booking the same round again changes nothing.
-    pub fn observe(
+    pub fn record_review(
         &mut self,
         round: u32,
         review: &ReviewAnswer,
@@ -174,28 +175,28 @@ impl FindingLedger {
             } else {
                 ""
             };
-            match self.meant_by(raw) {
-                Some(at) => self.say_again(at, round, raw, &mut seen),
-                None => seen.opened.push(self.add(round, raw, why)),
+            match self.find_earlier(raw) {
+                Some(at) => self.repeat_finding(at, round, raw, &mut seen),
+                None => seen.opened.push(self.add_finding(round, raw, why)),
             }
         }
         for id in &review.resolved {
-            self.resolve(id, round, &mut seen);
+            self.resolve_finding(id, round, &mut seen);
         }
         if review.verdict == Verdict::Approved {
-            self.close_unsaid(round, &mut seen);
+            self.close_unrepeated(round, &mut seen);
         }
-        self.after.push(self.open().filter(|f| f.counts()).map(|f| f.id.clone()).collect());
+        self.after.push(self.open().filter(|f| f.must_be_resolved()).map(|f| f.id.clone()).collect());
         seen
     }
 
     /// Opens a finding that no review made, of the round before the next one: that one rules on it.
-    pub fn object(&mut self, round: u32, raw: &RawFinding) -> String {
-        self.add(round, raw, "")
+    pub fn open_finding(&mut self, round: u32, raw: &RawFinding) -> String {
+        self.add_finding(round, raw, "")
     }
 
     /// What it asked for was seen to be there.
-    pub fn met(&mut self, id: &str, why: &str) {
+    pub fn mark_fixed(&mut self, id: &str, why: &str) {
         if let Some(finding) = self.findings.iter_mut().find(|f| f.id == id && f.is_open() && !f.must_fix) {
             finding.settle(FindingStatus::Fixed, why.to_owned());
         }
@@ -203,11 +204,12 @@ impl FindingLedger {
 
     /// The open blocking findings, by id, that an approval passes over in silence: it neither holds them
     /// resolved nor says them again. Such an approval is not in form, whatever its verdict says.
-    pub fn unanswered(&self, review: &ReviewAnswer) -> Vec<String> {
+    pub fn unanswered_blocking(&self, review: &ReviewAnswer) -> Vec<String> {
         if review.verdict != Verdict::Approved {
             return Vec::new();
         }
-        let repeated: BTreeSet<usize> = review.findings.iter().filter_map(|raw| self.meant_by(raw)).collect();
+        let repeated: BTreeSet<usize> =
+            review.findings.iter().filter_map(|raw| self.find_earlier(raw)).collect();
         let resolved = |id: &str| review.resolved.iter().any(|said| said.trim().eq_ignore_ascii_case(id));
         let silent = |(at, finding): &(usize, &Finding)| {
             let holds_up = finding.is_open() && finding.severity == FindingSeverity::Blocking;
@@ -217,17 +219,19 @@ impl FindingLedger {
     }
 
     /// The earlier finding a new one names, or one that says the same of the same place.
-    fn meant_by(&self, raw: &RawFinding) -> Option<usize> {
+    fn find_earlier(&self, raw: &RawFinding) -> Option<usize> {
         let named = raw
             .repeats
             .as_ref()
             .and_then(|id| self.findings.iter().position(|f| f.id.eq_ignore_ascii_case(id.trim())));
         named.or_else(|| {
-            self.findings.iter().position(|f| alike(&f.place, &raw.place) && alike(&f.title, &raw.title))
+            self.findings
+                .iter()
+                .position(|f| has_same_words(&f.place, &raw.place) && has_same_words(&f.title, &raw.title))
         })
     }
 
-    fn say_again(&mut self, at: usize, round: u32, raw: &RawFinding, seen: &mut LedgerUpdate) {
+    fn repeat_finding(&mut self, at: usize, round: u32, raw: &RawFinding, seen: &mut LedgerUpdate) {
         let finding = &mut self.findings[at];
         finding.last_round = round;
         match finding.status {
@@ -249,7 +253,7 @@ impl FindingLedger {
         }
     }
 
-    fn add(&mut self, round: u32, raw: &RawFinding, why: &str) -> String {
+    fn add_finding(&mut self, round: u32, raw: &RawFinding, why: &str) -> String {
         let id = format!("F{}", self.findings.len() + 1);
         self.findings.push(Finding {
             id: id.clone(),
@@ -270,7 +274,7 @@ impl FindingLedger {
     }
 
     /// Books what a draft says to the findings. Only a review says whether that holds.
-    pub fn reply(&mut self, replies: Vec<FindingReply>) {
+    pub fn record_replies(&mut self, replies: Vec<FindingReply>) {
         for reply in replies {
             let open = self
                 .findings
@@ -284,22 +288,22 @@ impl FindingLedger {
     }
 
     /// Books what a person says at a line of what was published; gives its id.
-    pub fn remarked(&mut self, remarked: LineRemark) -> String {
+    pub fn add_remark(&mut self, remarked: LineRemark) -> String {
         let LineRemark { place, text, by } = remarked;
         let (title, rest) = text.trim().split_once('\n').unwrap_or((text.trim(), ""));
         let raw = RawFinding {
             severity: FindingSeverity::High,
             category: REMARK.to_owned(),
             place,
-            title: super::head(title.trim(), REMARK_CHARS).to_owned(),
-            detail: super::head(rest.trim(), REMARK_CHARS).to_owned(),
+            title: super::truncate(title.trim(), REMARK_CHARS).to_owned(),
+            detail: super::truncate(rest.trim(), REMARK_CHARS).to_owned(),
             repeats: None,
         };
-        self.add(self.last_round, &raw, &format!("{by} said it at that line"))
+        self.add_finding(self.last_round, &raw, &format!("{by} said it at that line"))
     }
 
     /// Books that checks of others fail, so that the author can answer that: by a change, or by why there is none. Gives its id.
-    pub fn failing(&mut self, title: String) -> String {
+    pub fn add_ci_failure(&mut self, title: String) -> String {
         let raw = RawFinding {
             severity: FindingSeverity::High,
             category: CI.to_owned(),
@@ -308,11 +312,11 @@ impl FindingLedger {
             detail: String::new(),
             repeats: None,
         };
-        self.add(self.last_round, &raw, "CI failed on what was pushed")
+        self.add_finding(self.last_round, &raw, "CI failed on what was pushed")
     }
 
     /// A remark and how it ended, once its round is over: what no review ruled on ends as the author says.
-    pub fn answered(&mut self, id: &str) -> Option<&Finding> {
+    pub fn close_by_reply(&mut self, id: &str) -> Option<&Finding> {
         let finding = self.findings.iter_mut().find(|f| f.id == id)?;
         if finding.is_open() {
             let (status, said) = match &finding.reply {
@@ -332,7 +336,7 @@ impl FindingLedger {
     }
 
     /// The reviewer holds it fixed, and has not said it again in the same breath.
-    fn resolve(&mut self, id: &str, round: u32, seen: &mut LedgerUpdate) {
+    fn resolve_finding(&mut self, id: &str, round: u32, seen: &mut LedgerUpdate) {
         let Some(finding) = self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())) else {
             return;
         };
@@ -355,7 +359,7 @@ impl FindingLedger {
 
     /// An approval that does not repeat a finding takes it back, except where a person insists or it
     /// was blocking: that takes a word.
-    fn close_unsaid(&mut self, round: u32, seen: &mut LedgerUpdate) {
+    fn close_unrepeated(&mut self, round: u32, seen: &mut LedgerUpdate) {
         let unsaid = |f: &&mut Finding| {
             f.is_open() && f.last_round < round && !f.must_fix && f.severity != FindingSeverity::Blocking
         };
@@ -384,7 +388,7 @@ impl FindingLedger {
     }
 
     /// A person insists on a finding: it counts, and is open again if it was settled.
-    pub fn must_fix(&mut self, id: &str, by: &str) -> Result<&Finding, FindingLedgerError> {
+    pub fn require_fix(&mut self, id: &str, by: &str) -> Result<&Finding, FindingLedgerError> {
         let finding = self.find_mut(id)?;
         finding.must_fix = true;
         finding.settle(FindingStatus::Open, format!("{by} insists on it"));
@@ -392,13 +396,13 @@ impl FindingLedger {
     }
 
     fn find_mut(&mut self, id: &str) -> Result<&mut Finding, FindingLedgerError> {
-        let unknown = || FindingLedgerError::Unknown(super::head(id.trim(), 20).to_owned());
+        let unknown = || FindingLedgerError::Unknown(super::truncate(id.trim(), 20).to_owned());
         self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())).ok_or_else(unknown)
     }
 
     /// An earlier version of the document took the place of the one that was reviewed last: what stands is
     /// what stood against that one, and what people said since, which only the other one answered. Numbers stay given.
-    pub fn return_to(&mut self, then: &Self) {
+    pub fn restore(&mut self, then: &Self) {
         for finding in self.findings.iter_mut().filter(|f| f.status != FindingStatus::Dismissed) {
             if finding.must_fix {
                 finding.settle(FindingStatus::Open, "a person insists on it".to_owned());
@@ -417,7 +421,7 @@ impl FindingLedger {
 
     /// Two strikes: in each of the last two rounds, everything that had counted before was still
     /// open afterwards. Sets are compared and not counts, so that new objections are progress.
-    pub fn stalled(&self) -> bool {
+    pub fn is_stalled(&self) -> bool {
         let strike = |pair: &[BTreeSet<String>]| !pair[0].is_empty() && pair[0].is_subset(&pair[1]);
         let pairs: Vec<_> = self.after.windows(2).collect();
         pairs.len() >= 2 && pairs.iter().rev().take(2).all(|pair| strike(pair))
@@ -425,7 +429,7 @@ impl FindingLedger {
 }
 
 /// The same words, whatever their case and punctuation.
-fn alike(a: &str, b: &str) -> bool {
+fn has_same_words(a: &str, b: &str) -> bool {
     let words = |text: &str| {
         text.split(|c: char| !c.is_alphanumeric())
             .filter(|w| !w.is_empty())
@@ -439,7 +443,7 @@ fn alike(a: &str, b: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn raw(title: &str, severity: FindingSeverity, repeats: Option<&str>) -> RawFinding {
+    fn raw_finding(title: &str, severity: FindingSeverity, repeats: Option<&str>) -> RawFinding {
         RawFinding {
             severity,
             category: "tests".into(),
@@ -455,37 +459,42 @@ mod tests {
         ReviewAnswer { verdict, rationale: "r".into(), findings, resolved }
     }
 
-    fn open(ledger: &FindingLedger) -> Vec<&str> {
+    fn open_ids(ledger: &FindingLedger) -> Vec<&str> {
         ledger.open().map(|f| f.id.as_str()).collect()
     }
 
     use FindingSeverity::{Blocking, High, Suggestion};
 
     #[test]
-    fn going_back_to_a_version_goes_back_to_what_stood_against_it() {
+    fn restoring_a_version_restores_its_findings() {
         let mut ledger = FindingLedger::default();
-        ledger.observe(1, &review(Verdict::Revise, vec![raw("a", High, None)], &[]), &[], &[]);
+        ledger.record_review(1, &review(Verdict::Revise, vec![raw_finding("a", High, None)], &[]), &[], &[]);
         let then = ledger.clone();
-        ledger.observe(2, &review(Verdict::Revise, vec![raw("b", High, None)], &["F1"]), &[], &[]);
-        ledger.return_to(&then);
+        ledger.record_review(
+            2,
+            &review(Verdict::Revise, vec![raw_finding("b", High, None)], &["F1"]),
+            &[],
+            &[],
+        );
+        ledger.restore(&then);
         assert_eq!(ledger.open().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["F1"]);
         // What was said of the version that went away may be said again, and gets no new number.
-        ledger.observe(3, &review(Verdict::Revise, vec![raw("b", High, None)], &[]), &[], &[]);
+        ledger.record_review(3, &review(Verdict::Revise, vec![raw_finding("b", High, None)], &[]), &[], &[]);
         assert_eq!(ledger.open().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["F1", "F2"]);
         // People's words are about neither version.
         let remarked = LineRemark { place: "a.rs:3".into(), text: "Turn it.".into(), by: "sam".into() };
-        let remark = ledger.remarked(remarked);
-        ledger.reply(vec![FindingReply {
+        let remark = ledger.add_remark(remarked);
+        ledger.record_replies(vec![FindingReply {
             finding: remark.clone(),
             disposition: FindingDisposition::Fixed,
             why: "it is turned".into(),
         }]);
         ledger.dismiss("F1", "by design", "sam").unwrap();
-        ledger.must_fix("F2", "sam").unwrap();
-        ledger.observe(4, &review(Verdict::Approved, vec![], &["F2"]), &[], &[]);
-        assert_eq!(open(&ledger), [""; 0]);
-        ledger.return_to(&then);
-        assert_eq!((open(&ledger), ledger.dismissed().count()), (vec!["F2"], 1));
+        ledger.require_fix("F2", "sam").unwrap();
+        ledger.record_review(4, &review(Verdict::Approved, vec![], &["F2"]), &[], &[]);
+        assert_eq!(open_ids(&ledger), [""; 0]);
+        ledger.restore(&then);
+        assert_eq!((open_ids(&ledger), ledger.dismissed().count()), (vec!["F2"], 1));
         let remark = ledger.get(&remark).unwrap();
         assert_eq!(
             (remark.status, &remark.answer),
@@ -495,22 +504,28 @@ mod tests {
     }
 
     #[test]
-    fn a_remark_ends_as_its_author_answered_where_no_review_ruled() {
+    fn remark_closes_as_its_author_replied_if_no_review_ruled() {
         let mut ledger = FindingLedger::default();
         let said = |text: &str| LineRemark { place: "a.rs:3".into(), text: text.into(), by: "sam".into() };
-        let ids = ["Why?\nReally?", "Turn it.", "Later?"].map(|text| ledger.remarked(said(text)));
+        let ids = ["Why?\nReally?", "Turn it.", "Later?"].map(|text| ledger.add_remark(said(text)));
         assert_eq!(ids, ["F1", "F2", "F3"]);
         let first = &ledger.all()[0];
-        assert_eq!((first.title.as_str(), first.detail.as_str(), first.counts()), ("Why?", "Really?", true));
+        assert_eq!(
+            (first.title.as_str(), first.detail.as_str(), first.must_be_resolved()),
+            ("Why?", "Really?", true)
+        );
         let reply = |finding: &str, disposition| FindingReply {
             finding: finding.into(),
             disposition,
             why: "so".into(),
         };
-        ledger.reply(vec![reply("F1", FindingDisposition::Rebutted), reply("F2", FindingDisposition::Fixed)]);
-        ledger.observe(1, &review(Verdict::Revise, vec![], &["F2"]), &[], &[]);
+        ledger.record_replies(vec![
+            reply("F1", FindingDisposition::Rebutted),
+            reply("F2", FindingDisposition::Fixed),
+        ]);
+        ledger.record_review(1, &review(Verdict::Revise, vec![], &["F2"]), &[], &[]);
         let ends = ids.map(|id| {
-            let finding = ledger.answered(&id).unwrap();
+            let finding = ledger.close_by_reply(&id).unwrap();
             (finding.status, finding.answer.clone())
         });
         let so = || Some("so".to_owned());
@@ -518,128 +533,157 @@ mod tests {
             ends,
             [(FindingStatus::Rebutted, so()), (FindingStatus::Fixed, so()), (FindingStatus::Deferred, None)]
         );
-        assert!(ledger.answered("F9").is_none());
+        assert!(ledger.close_by_reply("F9").is_none());
         // Silence of an approval is no word of anybody's that a remark was dealt with.
-        let ids = ["And this?", "That too.", "Now."].map(|text| ledger.remarked(said(text)));
-        ledger.reply(vec![
+        let ids = ["And this?", "That too.", "Now."].map(|text| ledger.add_remark(said(text)));
+        ledger.record_replies(vec![
             reply(&ids[1], FindingDisposition::Deferred),
             reply(&ids[2], FindingDisposition::Fixed),
         ]);
-        ledger.observe(2, &review(Verdict::Approved, vec![], &[]), &[], &[]);
-        let ends = ids.map(|id| ledger.answered(&id).unwrap().status);
+        ledger.record_review(2, &review(Verdict::Approved, vec![], &[]), &[], &[]);
+        let ends = ids.map(|id| ledger.close_by_reply(&id).unwrap().status);
         assert_eq!(ends, [FindingStatus::Deferred, FindingStatus::Deferred, FindingStatus::Fixed]);
     }
 
     #[test]
-    fn findings_are_named_once_and_followed_by_id_or_by_words() {
+    fn findings_get_one_id_and_are_matched_by_id_or_words() {
         let mut ledger = FindingLedger::default();
-        let seen = ledger.observe(
+        let seen = ledger.record_review(
             1,
-            &review(Verdict::Revise, vec![raw("A b", Blocking, None), raw("c", High, None)], &[]),
+            &review(
+                Verdict::Revise,
+                vec![raw_finding("A b", Blocking, None), raw_finding("c", High, None)],
+                &[],
+            ),
             &[],
             &[],
         );
         assert_eq!(seen.opened, ["F1", "F2"]);
         let second = review(
             Verdict::Revise,
-            vec![raw("a: B.", High, None), raw("other words", High, Some("f2"))],
+            vec![raw_finding("a: B.", High, None), raw_finding("other words", High, Some("f2"))],
             &["F1", "F2", "F9"],
         );
-        let seen = ledger.observe(2, &second, &[], &[]);
+        let seen = ledger.record_review(2, &second, &[], &[]);
         assert_eq!(
             (seen.repeated, seen.fixed),
             (vec!["F1".to_owned(), "F2".into()], vec![]),
             "said again is not fixed"
         );
-        assert_eq!(ledger.observe(2, &second, &[], &[]), LedgerUpdate::default(), "a round is booked once");
-        let seen = ledger.observe(
+        assert_eq!(
+            ledger.record_review(2, &second, &[], &[]),
+            LedgerUpdate::default(),
+            "a round is booked once"
+        );
+        let seen = ledger.record_review(
             3,
-            &review(Verdict::Revise, vec![raw("new", Suggestion, Some("F77"))], &["F1"]),
+            &review(Verdict::Revise, vec![raw_finding("new", Suggestion, Some("F77"))], &["F1"]),
             &[],
             &[],
         );
         assert_eq!((seen.opened, seen.fixed), (vec!["F3".to_owned()], vec!["F1".to_owned()]));
-        assert_eq!(open(&ledger), ["F2", "F3"], "silence is not a fix");
-        ledger.observe(
+        assert_eq!(open_ids(&ledger), ["F2", "F3"], "silence is not a fix");
+        ledger.record_review(
             4,
-            &review(Verdict::Approved, vec![raw("new", Suggestion, Some("F3"))], &[]),
+            &review(Verdict::Approved, vec![raw_finding("new", Suggestion, Some("F3"))], &[]),
             &[],
             &[],
         );
-        assert_eq!(open(&ledger), ["F3"]);
+        assert_eq!(open_ids(&ledger), ["F3"]);
     }
 
     #[test]
-    fn an_approval_answers_every_blocking_finding() {
+    fn approval_must_answer_every_blocking_finding() {
         let mut ledger = FindingLedger::default();
-        let found = vec![raw("a", Blocking, None), raw("b", Blocking, None), raw("c", High, None)];
-        ledger.observe(1, &review(Verdict::Revise, found, &[]), &[], &[]);
+        let found = vec![
+            raw_finding("a", Blocking, None),
+            raw_finding("b", Blocking, None),
+            raw_finding("c", High, None),
+        ];
+        ledger.record_review(1, &review(Verdict::Revise, found, &[]), &[], &[]);
         let approved = |findings, resolved: &[&str]| review(Verdict::Approved, findings, resolved);
-        assert_eq!(ledger.unanswered(&approved(vec![], &[])), ["F1", "F2"]);
-        assert_eq!(ledger.unanswered(&approved(vec![], &[" f1 ", "F9"])), ["F2"]);
-        assert_eq!(ledger.unanswered(&approved(vec![raw("A.", High, None)], &["F2"])), [""; 0]);
+        assert_eq!(ledger.unanswered_blocking(&approved(vec![], &[])), ["F1", "F2"]);
+        assert_eq!(ledger.unanswered_blocking(&approved(vec![], &[" f1 ", "F9"])), ["F2"]);
         assert_eq!(
-            ledger.unanswered(&review(Verdict::Blocked, vec![], &[])),
+            ledger.unanswered_blocking(&approved(vec![raw_finding("A.", High, None)], &["F2"])),
+            [""; 0]
+        );
+        assert_eq!(
+            ledger.unanswered_blocking(&review(Verdict::Blocked, vec![], &[])),
             [""; 0],
             "nothing is waved through"
         );
 
-        let seen = ledger.observe(2, &approved(vec![], &["F1"]), &[], &[]);
+        let seen = ledger.record_review(2, &approved(vec![], &["F1"]), &[], &[]);
         assert_eq!(seen.fixed, ["F1", "F3"], "silence takes back what was not blocking");
-        assert_eq!(open(&ledger), ["F2"], "and nothing that was");
+        assert_eq!(open_ids(&ledger), ["F2"], "and nothing that was");
         ledger.dismiss("F2", "by design", "mona").unwrap();
-        assert_eq!(ledger.unanswered(&approved(vec![], &[])), [""; 0]);
+        assert_eq!(ledger.unanswered_blocking(&approved(vec![], &[])), [""; 0]);
     }
 
     #[test]
-    fn people_settle_and_insist() {
+    fn people_dismiss_and_require_findings() {
         let mut ledger = FindingLedger::default();
-        let one = review(Verdict::Revise, vec![raw("a", Blocking, None), raw("b", Suggestion, None)], &[]);
-        ledger.observe(1, &one, &[], &[]);
+        let one = review(
+            Verdict::Revise,
+            vec![raw_finding("a", Blocking, None), raw_finding("b", Suggestion, None)],
+            &[],
+        );
+        ledger.record_review(1, &one, &[], &[]);
         assert_eq!(ledger.dismiss("f1", "by design", "mona").unwrap().why, "dismissed by mona: by design");
-        ledger.must_fix("F2", "x").unwrap();
-        ledger.observe(2, &one, &[], &[]);
-        assert_eq!(open(&ledger), ["F2"], "a dismissed finding stays dismissed");
-        ledger.observe(3, &review(Verdict::Approved, vec![], &[]), &[], &[]);
-        assert_eq!(open(&ledger), ["F2"], "what a person insists on is not closed by silence");
-        assert!(ledger.dismiss("F1", "", "x").is_err() && ledger.must_fix("F9", "x").is_err());
+        ledger.require_fix("F2", "x").unwrap();
+        ledger.record_review(2, &one, &[], &[]);
+        assert_eq!(open_ids(&ledger), ["F2"], "a dismissed finding stays dismissed");
+        ledger.record_review(3, &review(Verdict::Approved, vec![], &[]), &[], &[]);
+        assert_eq!(open_ids(&ledger), ["F2"], "what a person insists on is not closed by silence");
+        assert!(ledger.dismiss("F1", "", "x").is_err() && ledger.require_fix("F9", "x").is_err());
     }
 
     #[test]
-    fn two_strikes_compare_sets() {
+    fn stall_detection_compares_sets_of_findings() {
         let mut ledger = FindingLedger::default();
-        let same =
-            |extra: &str| review(Verdict::Revise, vec![raw("a", High, None), raw(extra, High, None)], &[]);
-        ledger.observe(1, &same("b"), &[], &[]);
-        ledger.observe(2, &same("b"), &[], &[]);
-        assert!(!ledger.stalled(), "one strike");
+        let same = |extra: &str| {
+            review(Verdict::Revise, vec![raw_finding("a", High, None), raw_finding(extra, High, None)], &[])
+        };
+        ledger.record_review(1, &same("b"), &[], &[]);
+        ledger.record_review(2, &same("b"), &[], &[]);
+        assert!(!ledger.is_stalled(), "one strike");
         let mut moving = ledger.clone();
-        moving.observe(
+        moving.record_review(
             3,
-            &review(Verdict::Revise, vec![raw("b", High, None), raw("c", High, None)], &["F1"]),
+            &review(
+                Verdict::Revise,
+                vec![raw_finding("b", High, None), raw_finding("c", High, None)],
+                &["F1"],
+            ),
             &[],
             &[],
         );
-        assert!(!moving.stalled(), "as many findings, but another set");
-        ledger.observe(3, &same("b"), &[], &[]);
-        assert!(ledger.stalled());
+        assert!(!moving.is_stalled(), "as many findings, but another set");
+        ledger.record_review(3, &same("b"), &[], &[]);
+        assert!(ledger.is_stalled());
     }
 
     #[test]
-    fn a_demoted_finding_says_so() {
+    fn demoted_finding_says_why() {
         let mut ledger = FindingLedger::default();
-        ledger.observe(1, &review(Verdict::Revise, vec![raw("a", High, None)], &[]), &[0], &[]);
+        ledger.record_review(1, &review(Verdict::Revise, vec![raw_finding("a", High, None)], &[]), &[0], &[]);
         assert!(ledger.get("F1").unwrap().why.contains("does not exist"));
     }
 
     #[test]
-    fn what_could_have_been_said_before_is_a_suggestion_unless_it_is_grave() {
+    fn late_finding_is_a_suggestion_unless_security_or_data_loss() {
         let mut ledger = FindingLedger::default();
-        ledger.observe(1, &review(Verdict::Revise, vec![raw("known", High, None)], &[]), &[], &[]);
+        ledger.record_review(
+            1,
+            &review(Verdict::Revise, vec![raw_finding("known", High, None)], &[]),
+            &[],
+            &[],
+        );
         let at = |place: &str, category: &str, title: &str| RawFinding {
             place: place.into(),
             category: category.into(),
-            ..raw(title, Blocking, None)
+            ..raw_finding(title, Blocking, None)
         };
         let said = vec![
             at("2.1", "tests", "known"),
@@ -651,7 +695,7 @@ mod tests {
         let mut second = review(Verdict::Blocked, said, &[]);
         let late = ledger.demote_late(&mut second, |place| place == "2.1");
         assert_eq!(late, [1]);
-        ledger.observe(2, &second, &[], &late);
+        ledger.record_review(2, &second, &[], &late);
         let severities: Vec<_> = ledger.open().map(|f| f.severity).collect();
         assert_eq!(severities, [Blocking, Suggestion, Blocking, Blocking, Blocking]);
         assert!(ledger.get("F2").unwrap().why.contains("had not changed"));

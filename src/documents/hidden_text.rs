@@ -26,11 +26,11 @@ use serde::{Deserialize, Serialize};
 use super::{drawings, is_invisible, markdown};
 
 /// Shown of what was hidden, in characters.
-const EXCERPT: usize = 80;
+const EXCERPT_CHARS: usize = 80;
 
 /// Bytes of an unseen word that may stay, and how many different ones may.
-pub(super) const WORD: usize = 16;
-const WORDS: usize = 2;
+pub(super) const SHORT_WORD_BYTES: usize = 16;
+const MOST_UNSEEN_WORDS: usize = 2;
 
 /// Attributes that a document may use besides links, and their usual values.
 const LAYOUT: &str = "align valign width height colspan rowspan start open type target left center right justify top middle \
@@ -42,7 +42,7 @@ const ELEMENTS: &str = "h1 h2 h3 h4 h5 h6 h7 h8 br b i strong em a pre code img 
     figcaption abbr bdo cite dfn mark small source span time wbr";
 
 /// Elements whose text is not shown, or not as it is written.
-const UNREAD: &str = "script style template noscript iframe noembed noframes title object svg audio video canvas datalist rp bdo";
+const UNREAD_ELEMENTS: &str = "script style template noscript iframe noembed noframes title object svg audio video canvas datalist rp bdo";
 
 /// What stands between angle brackets in prose about code and says nothing more: types, nouns that hold a place, and elements
 /// that GitHub shows as they are written.
@@ -52,7 +52,7 @@ const TYPES: &str = "string str char bool boolean int integer uint float double 
     host port version command args title textarea style script iframe video";
 
 /// What stands behind the language of Rust's own examples.
-const EXAMPLE: &str = ",ignore ,no_run ,should_panic ,compile_fail";
+const RUST_EXAMPLE_TAGS: &str = ",ignore ,no_run ,should_panic ,compile_fail";
 
 /// Text that models are shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub enum HiddenTextKind {
 
 impl HiddenTextKind {
     /// The drafter's mistake, as the prompt names it.
-    pub(super) fn mistake(self) -> &'static str {
+    pub(super) fn mistake_message(self) -> &'static str {
         match self {
             Self::Comment => "an HTML comment or its like stands here, which nobody sees; take it out",
             Self::Attribute => {
@@ -123,7 +123,7 @@ impl HiddenTextKind {
 }
 
 /// The rows of several texts as one list.
-pub fn gathered<'a>(lists: impl IntoIterator<Item = &'a HiddenText>) -> Vec<HiddenText> {
+pub fn merge_hidden<'a>(lists: impl IntoIterator<Item = &'a HiddenText>) -> Vec<HiddenText> {
     let mut all: Vec<HiddenText> = Vec::new();
     for row in lists {
         match all.iter_mut().find(|known| known.kind == row.kind) {
@@ -135,23 +135,23 @@ pub fn gathered<'a>(lists: impl IntoIterator<Item = &'a HiddenText>) -> Vec<Hidd
 }
 
 /// What people see of Markdown.
-pub fn visible(text: &str) -> VisibleText {
-    let read = FilteredText::of(text);
-    VisibleText { hidden: rows(&read.taken), text: read.text }
+pub fn visible_text(text: &str) -> VisibleText {
+    let read = FilteredText::from_text(text);
+    VisibleText { hidden: hidden_rows(&read.taken), text: read.text }
 }
 
 /// What people see of a line that is no Markdown.
 pub fn visible_line(text: &str) -> VisibleText {
     let mut walk = HiddenTextFilter::default();
-    VisibleText { text: walk.shapes(text), hidden: rows(&walk.taken) }
+    VisibleText { text: walk.remove_invisible(text), hidden: hidden_rows(&walk.taken) }
 }
 
 /// Lines of a document, from 1, on which something stands that no reader sees, in order.
 pub(super) fn hidden_lines(text: &str) -> Vec<(usize, HiddenTextKind)> {
-    let read = FilteredText::of(text);
-    let taken = read.taken.iter().filter(|taken| taken.line > 0 && says(&row(taken)));
+    let read = FilteredText::from_text(text);
+    let taken = read.taken.iter().filter(|taken| taken.line > 0 && says_something(&hidden_row(taken)));
     let taken = taken.map(|taken| (taken.line, taken.kind));
-    let mut lines: Vec<_> = read.bare.iter().copied().chain(taken).collect();
+    let mut lines: Vec<_> = read.document_mistakes.iter().copied().chain(taken).collect();
     lines.sort_by_key(|(line, _)| *line);
     lines.dedup_by_key(|(line, _)| *line);
     lines
@@ -170,50 +170,51 @@ struct FilteredText {
     text: String,
     taken: Vec<RemovedText>,
     /// Lines of what is a mistake in a document alone: tags that say something of one word, definitions that nothing refers to.
-    bare: Vec<(usize, HiddenTextKind)>,
+    document_mistakes: Vec<(usize, HiddenTextKind)>,
 }
 
 impl FilteredText {
-    fn of(text: &str) -> Self {
-        let (read, stayed) = Self::with(text, true);
-        if stayed > WORDS { Self::with(text, false).0 } else { read }
+    fn from_text(text: &str) -> Self {
+        let (read, stayed) = Self::filter(text, true);
+        if stayed > MOST_UNSEEN_WORDS { Self::filter(text, false).0 } else { read }
     }
 
     /// The text where unseen words may stay, or none may, and how many different ones did.
-    fn with(text: &str, words_may_stay: bool) -> (Self, usize) {
+    fn filter(text: &str, words_may_stay: bool) -> (Self, usize) {
         let mut walk = HiddenTextFilter { words_may_stay, ..HiddenTextFilter::default() };
-        let text = walk.shapes(text);
+        let text = walk.remove_invisible(text);
         let arena = Arena::new();
-        let options = options();
+        let options = comrak_options();
         let root = parse_document(&arena, &text, &options);
         let nodes: Vec<_> = root.descendants().collect();
-        nodes.iter().for_each(|&node| walk.remember(node));
+        nodes.iter().for_each(|&node| walk.note_node(node));
         for node in nodes {
-            walk.node(node);
+            walk.visit_node(node);
         }
-        walk.gone.iter().for_each(|node| node.detach());
+        walk.removed_nodes.iter().for_each(|node| node.detach());
         let mut shown = String::new();
         // Writing into a string does not fail.
         let _ = format_commonmark(root, &options, &mut shown);
-        let (labels, unused) = walk.labels(&text);
+        let (labels, unused) = walk.check_labels(&text);
         let known = walk.taken.iter().map(|taken| taken.text.as_str());
         let known = known.chain([walk.dropped.as_str(), labels.as_str(), shown.as_str()]);
-        let source = decoded(&text);
-        let lacking = missing(&source, known);
+        let source = decode_entities(&text);
+        let lacking = missing_words(&source, known);
         let unshown = lacking.first().map(|(at, _)| RemovedText {
             kind: HiddenTextKind::Unshown,
             text: lacking.iter().map(|(_, word)| *word).collect::<Vec<_>>().join(" "),
-            line: line_of(&source, *at),
+            line: line_number(&source, *at),
         });
         let as_it_was = !walk.changed && unshown.is_none();
         walk.taken.extend(unshown);
-        walk.bare.extend(unused.into_iter().map(|at| (line_of(&text, at), HiddenTextKind::Unshown)));
+        walk.document_mistakes
+            .extend(unused.into_iter().map(|at| (line_number(&text, at), HiddenTextKind::Unshown)));
         let text = if as_it_was { text.clone() } else { shown };
-        (Self { text, taken: walk.taken, bare: walk.bare }, walk.stayed.len())
+        (Self { text, taken: walk.taken, document_mistakes: walk.document_mistakes }, walk.kept_words.len())
     }
 }
 
-fn line_of(text: &str, at: usize) -> usize {
+fn line_number(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
@@ -244,12 +245,12 @@ fn replace_entities(text: &str, mut by: impl FnMut(&str, &str) -> String) -> Str
     out + rest
 }
 
-fn decoded(text: &str) -> String {
+fn decode_entities(text: &str) -> String {
     replace_entities(text, |_, sign| sign.replace(is_invisible, ""))
 }
 
 /// All that GitHub reads in an issue.
-fn options() -> Options<'static> {
+fn comrak_options() -> Options<'static> {
     let mut options = Options::default();
     let extension = &mut options.extension;
     (extension.table, extension.strikethrough, extension.tasklist) = (true, true, true);
@@ -259,10 +260,10 @@ fn options() -> Options<'static> {
 }
 
 /// Words of a text that none of the others has, as often as it is there.
-fn missing<'t, 'o>(text: &'t str, others: impl Iterator<Item = &'o str>) -> Vec<(usize, &'t str)> {
+fn missing_words<'t, 'o>(text: &'t str, others: impl Iterator<Item = &'o str>) -> Vec<(usize, &'t str)> {
     let mut there: HashMap<String, usize> = HashMap::new();
     for other in others {
-        for (_, word) in words(&decoded(other)) {
+        for (_, word) in words(&decode_entities(other)) {
             *there.entry(word.to_lowercase()).or_default() += 1;
         }
     }
@@ -280,13 +281,15 @@ fn missing<'t, 'o>(text: &'t str, others: impl Iterator<Item = &'o str>) -> Vec<
 }
 
 /// Whether it is one short word, or none. Where letters have no case, one word may be a sentence.
-fn is_word(text: &str) -> bool {
+fn is_short_word(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_digit() || c.is_lowercase() || c.is_uppercase();
-    text.len() <= WORD && parts(text).count() <= WORDS && text.chars().all(is_plain)
+    text.len() <= SHORT_WORD_BYTES
+        && word_parts(text).count() <= MOST_UNSEEN_WORDS
+        && text.chars().all(is_plain)
 }
 
 /// Words of a text, `HashMap` being two.
-pub(super) fn parts(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn word_parts(text: &str) -> impl Iterator<Item = &str> {
     words(text).flat_map(|(_, word)| {
         let pairs = word.char_indices().zip(word.char_indices().skip(1));
         let humps =
@@ -297,10 +300,10 @@ pub(super) fn parts(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The words that a text says beyond those of another.
-pub(super) fn beyond(text: &str, other: &str) -> String {
-    let known: HashSet<String> = parts(other).map(str::to_lowercase).collect();
+pub(super) fn words_beyond(text: &str, other: &str) -> String {
+    let known: HashSet<String> = word_parts(other).map(str::to_lowercase).collect();
     let said = words(text).map(|(_, word)| word);
-    let said = said.filter(|word| !parts(word).all(|part| known.contains(&part.to_lowercase())));
+    let said = said.filter(|word| !word_parts(word).all(|part| known.contains(&part.to_lowercase())));
     said.collect::<Vec<_>>().join(" ")
 }
 
@@ -320,39 +323,39 @@ struct HiddenTextFilter<'a> {
     taken: Vec<RemovedText>,
     /// Taken out as well, and nothing to tell of.
     dropped: String,
-    /// As [`FilteredText::bare`].
-    bare: Vec<(usize, HiddenTextKind)>,
+    /// As [`FilteredText::document_mistakes`].
+    document_mistakes: Vec<(usize, HiddenTextKind)>,
     /// The line being read, as [`RemovedText::line`].
     line: usize,
-    gone: Vec<Node<'a>>,
+    removed_nodes: Vec<Node<'a>>,
     changed: bool,
     words_may_stay: bool,
     /// Unseen words that stayed, in small letters.
-    stayed: HashSet<String>,
+    kept_words: HashSet<String>,
     /// Capitalized words in code.
     names: HashSet<String>,
     /// The last line on which elements of this name end.
     ends: HashMap<String, usize>,
     /// The end of a comment, an element or a quoted value that was opened: GitHub shows nothing until then, whatever Markdown
     /// makes of it.
-    until: Option<String>,
+    hidden_until: Option<String>,
     /// By how much the elements around this place shrink text, opened by blocks of HTML and within the block of text.
-    around: usize,
-    within: usize,
+    block_shrink: usize,
+    inline_shrink: usize,
     footnotes: u32,
 }
 
 /// Shrunk by so much, text is too small to be read.
-const TINY: usize = 4;
+const TINY_LEVEL: usize = 4;
 
 impl<'a> HiddenTextFilter<'a> {
-    fn take(&mut self, kind: HiddenTextKind, text: &str) {
+    fn record_removed(&mut self, kind: HiddenTextKind, text: &str) {
         self.changed = true;
         self.taken.push(RemovedText { kind, text: text.to_owned(), line: self.line });
     }
 
     /// The text without signs that have no shape.
-    fn shapes(&mut self, text: &str) -> String {
+    fn remove_invisible(&mut self, text: &str) -> String {
         let (mut out, mut tags) = (String::with_capacity(text.len()), String::new());
         let mut chars = text.chars().peekable();
         let mut before = None;
@@ -388,7 +391,7 @@ impl<'a> HiddenTextFilter<'a> {
     }
 
     /// Remembers names in code, and where elements end.
-    fn remember(&mut self, node: Node<'a>) {
+    fn note_node(&mut self, node: Node<'a>) {
         let data = node.data();
         match &data.value {
             NodeValue::HtmlInline(html) | NodeValue::HtmlBlock(NodeHtmlBlock { literal: html, .. }) => {
@@ -398,13 +401,13 @@ impl<'a> HiddenTextFilter<'a> {
                     *last = data.sourcepos.end.line.max(*last);
                 }
             }
-            NodeValue::Code(code) => self.remember_names(&code.literal),
-            NodeValue::CodeBlock(code) => self.remember_names(&code.literal),
+            NodeValue::Code(code) => self.note_names(&code.literal),
+            NodeValue::CodeBlock(code) => self.note_names(&code.literal),
             _ => {}
         }
     }
 
-    fn remember_names(&mut self, code: &str) {
+    fn note_names(&mut self, code: &str) {
         let names = words(code).map(|(_, word)| word).filter(|word| word.starts_with(char::is_uppercase));
         self.names.extend(names.map(str::to_owned));
     }
@@ -415,8 +418,8 @@ impl<'a> HiddenTextFilter<'a> {
         match (said.next(), said.next()) {
             (None, _) => true,
             (Some(letter), None) if letter.len() == 1 => true,
-            (Some(word), None) if self.words_may_stay && is_word(word) => {
-                self.stayed.extend(parts(word).map(str::to_lowercase));
+            (Some(word), None) if self.words_may_stay && is_short_word(word) => {
+                self.kept_words.extend(word_parts(word).map(str::to_lowercase));
                 true
             }
             _ => false,
@@ -428,14 +431,14 @@ impl<'a> HiddenTextFilter<'a> {
         if self.may_stay(text) {
             self.dropped += &format!(" {text}");
         } else {
-            self.take(kind, text);
+            self.record_removed(kind, text);
         }
     }
 
     /// Labels that say no more than their links, or so little that they may stay, once for each place where they stand unseen.
     /// And where the definitions begin that nothing refers to.
-    fn labels(&mut self, text: &str) -> (String, Vec<usize>) {
-        let parser = Parser::new_ext(text, markdown::options());
+    fn check_labels(&mut self, text: &str) -> (String, Vec<usize>) {
+        let parser = Parser::new_ext(text, markdown::parser_options());
         let defined = parser.reference_definitions().iter();
         let defined: Vec<_> = defined.map(|(label, of)| (label.to_owned(), of.span.start)).collect();
         // Where a label says more, its place among what was taken out.
@@ -457,12 +460,12 @@ impl<'a> HiddenTextFilter<'a> {
                         continue;
                     }
                     let place = used.entry(id.to_lowercase()).or_default();
-                    if link_type == LinkType::Reference && self.may_stay(&beyond(&id, &says)) {
+                    if link_type == LinkType::Reference && self.may_stay(&words_beyond(&id, &says)) {
                         unseen.extend([&*id, " "]);
                     } else if link_type == LinkType::Reference {
                         *place = Some(self.taken.len());
-                        self.line = line_of(text, range.start);
-                        self.take(HiddenTextKind::Unshown, &id);
+                        self.line = line_number(text, range.start);
+                        self.record_removed(HiddenTextKind::Unshown, &id);
                     }
                 }
                 _ => {}
@@ -479,7 +482,7 @@ impl<'a> HiddenTextFilter<'a> {
         (unseen, unused)
     }
 
-    fn node(&mut self, node: Node<'a>) {
+    fn visit_node(&mut self, node: Node<'a>) {
         // The type of a generic in prose, as in `Box<dyn Error>`, reads as a tag.
         let generic = node.previous_sibling().is_some_and(|before| match &before.data().value {
             NodeValue::Text(text) => text.ends_with(|c: char| c.is_alphanumeric() || c == '_'),
@@ -487,26 +490,26 @@ impl<'a> HiddenTextFilter<'a> {
         });
         let mut data = node.data_mut();
         self.line = data.sourcepos.start.line;
-        let hides = match (&self.until, self.around + self.within >= TINY) {
+        let hides = match (&self.hidden_until, self.block_shrink + self.inline_shrink >= TINY_LEVEL) {
             (Some(_), _) => Some(HiddenTextKind::Comment),
             (None, true) => Some(HiddenTextKind::Tiny),
             (None, false) => None,
         };
         match &mut data.value {
             NodeValue::HtmlBlock(html) => {
-                html.literal = self.html(&html.literal, true, false);
+                html.literal = self.filter_html(&html.literal, true, false);
                 if html.literal.trim().is_empty() {
-                    self.gone.push(node);
+                    self.removed_nodes.push(node);
                 }
             }
             NodeValue::HtmlInline(html) => {
-                *html = self.html(html, false, generic);
+                *html = self.filter_html(html, false, generic);
                 if html.is_empty() {
-                    self.gone.push(node);
+                    self.removed_nodes.push(node);
                 }
             }
             NodeValue::Text(text) => {
-                let shown = self.shapes(text);
+                let shown = self.remove_invisible(text);
                 self.changed |= shown != **text;
                 // What GitHub takes for a formula, and this parser does not.
                 let mut parts = shown.split('$').skip(1).take(shown.matches('$').count().saturating_sub(1));
@@ -514,25 +517,25 @@ impl<'a> HiddenTextFilter<'a> {
                 *text = shown.into();
                 let kind = hides.or(formula.then_some(HiddenTextKind::Math));
                 let text = text.to_string();
-                self.hide(kind, &text, node);
+                self.hide_node(kind, &text, node);
             }
             NodeValue::Code(code) => {
                 let text = code.literal.clone();
-                self.hide(hides, &text, node);
+                self.hide_node(hides, &text, node);
             }
             NodeValue::CodeBlock(code) => {
                 let info = std::mem::take(&mut code.info);
-                let (language, rest) = language(&info);
+                let (language, rest) = split_language(&info);
                 let small = language.to_ascii_lowercase();
-                if is_word(&language.replace(|c: char| !c.is_alphanumeric(), "")) {
+                if is_short_word(&language.replace(|c: char| !c.is_alphanumeric(), "")) {
                     language.clone_into(&mut code.info);
                 } else {
-                    self.take(HiddenTextKind::Unshown, language);
+                    self.record_removed(HiddenTextKind::Unshown, language);
                 }
-                if is_listed(EXAMPLE, rest.trim()) || words(rest).all(|(_, word)| is_number(word)) {
+                if is_listed(RUST_EXAMPLE_TAGS, rest.trim()) || words(rest).all(|(_, word)| is_number(word)) {
                     self.dropped += rest;
                 } else {
-                    self.take(HiddenTextKind::Unshown, rest);
+                    self.record_removed(HiddenTextKind::Unshown, rest);
                 }
                 self.changed |= code.info != info;
                 let kind = match small.as_str() {
@@ -545,90 +548,90 @@ impl<'a> HiddenTextFilter<'a> {
                 if kind.is_some() {
                     self.dropped += &format!(" {}", code.info);
                 }
-                self.hide(kind, &text, node);
+                self.hide_node(kind, &text, node);
                 if small == "mermaid" && kind.is_none() {
-                    code.literal = self.diagram(&text);
+                    code.literal = self.filter_diagram(&text);
                 }
             }
             NodeValue::Math(math) => {
                 let kind = hides.or(drawings::formula_hides(&math.literal).then_some(HiddenTextKind::Math));
                 let text = math.literal.clone();
-                self.hide(kind, &text, node);
+                self.hide_node(kind, &text, node);
             }
             NodeValue::Link(link) => {
                 // An address that is the link's own text is written once.
-                let own: String = node.descendants().skip(1).map(words_of).collect();
+                let own: String = node.descendants().skip(1).map(node_text).collect();
                 if !own.is_empty() && link.url.ends_with(&own) {
                     self.dropped += &format!(" {}", link.url);
                 }
-                self.title(&mut link.title);
+                self.remove_title(&mut link.title);
                 let unseen = node.first_child().is_none();
                 if unseen || !is_address(&link.url) {
-                    self.take(HiddenTextKind::Unshown, &std::mem::take(&mut link.url));
+                    self.record_removed(HiddenTextKind::Unshown, &std::mem::take(&mut link.url));
                 }
                 if unseen {
-                    self.gone.push(node);
+                    self.removed_nodes.push(node);
                 }
             }
-            NodeValue::FootnoteReference(note) => self.footnote(&mut note.name, note.ix),
+            NodeValue::FootnoteReference(note) => self.filter_footnote(&mut note.name, note.ix),
             NodeValue::FootnoteDefinition(note) => {
                 self.footnotes += 1;
-                self.footnote(&mut note.name, self.footnotes);
+                self.filter_footnote(&mut note.name, self.footnotes);
             }
             NodeValue::Image(image) => {
-                self.title(&mut image.title);
+                self.remove_title(&mut image.title);
                 let url = std::mem::take(&mut image.url);
                 self.dropped += &format!(" {url}");
                 self.changed = true;
-                let alt: String = node.descendants().skip(1).map(words_of).collect();
-                data.value = NodeValue::Text(self.image(&alt, &url).into());
-                self.gone.extend(node.children());
+                let alt: String = node.descendants().skip(1).map(node_text).collect();
+                data.value = NodeValue::Text(self.replace_image(&alt, &url).into());
+                self.removed_nodes.extend(node.children());
             }
-            NodeValue::Paragraph | NodeValue::Heading(_) | NodeValue::TableCell => self.within = 0,
+            NodeValue::Paragraph | NodeValue::Heading(_) | NodeValue::TableCell => self.inline_shrink = 0,
             _ => {}
         }
     }
 
-    fn hide(&mut self, kind: Option<HiddenTextKind>, text: &str, node: Node<'a>) {
+    fn hide_node(&mut self, kind: Option<HiddenTextKind>, text: &str, node: Node<'a>) {
         if let Some(kind) = kind {
-            self.take(kind, text);
-            self.gone.push(node);
+            self.record_removed(kind, text);
+            self.removed_nodes.push(node);
         }
     }
 
-    fn title(&mut self, title: &mut String) {
+    fn remove_title(&mut self, title: &mut String) {
         if !title.is_empty() {
-            self.take(HiddenTextKind::Title, title);
+            self.record_removed(HiddenTextKind::Title, title);
             title.clear();
         }
     }
 
     /// GitHub shows the number of a footnote and not its label.
-    fn footnote(&mut self, label: &mut String, number: u32) {
+    fn filter_footnote(&mut self, label: &mut String, number: u32) {
         if !self.may_stay(label) {
-            self.take(HiddenTextKind::Unshown, label);
+            self.record_removed(HiddenTextKind::Unshown, label);
             *label = format!("n{number}");
         }
     }
 
     /// Text in place of an image. People see its description only if the image doesn't load.
-    fn image(&mut self, alt: &str, url: &str) -> String {
-        let alt = self.shapes(alt);
-        if beyond(&alt, url).is_empty() || self.may_stay(&alt) {
+    fn replace_image(&mut self, alt: &str, url: &str) -> String {
+        let alt = self.remove_invisible(alt);
+        if words_beyond(&alt, url).is_empty() || self.may_stay(&alt) {
             self.dropped += &format!(" {alt}");
         } else {
-            self.take(HiddenTextKind::Description, &alt);
+            self.record_removed(HiddenTextKind::Description, &alt);
         }
         "[image]".to_owned()
     }
 
     /// A diagram without the lines that its picture leaves out.
-    fn diagram(&mut self, source: &str) -> String {
+    fn filter_diagram(&mut self, source: &str) -> String {
         let mut out = String::new();
-        for (line, hides) in drawings::diagram(source) {
+        for (line, hides) in drawings::diagram_lines(source) {
             self.line += 1;
             if hides {
-                self.take(HiddenTextKind::Unshown, line.trim());
+                self.record_removed(HiddenTextKind::Unshown, line.trim());
             } else {
                 out += line;
             }
@@ -637,46 +640,46 @@ impl<'a> HiddenTextFilter<'a> {
     }
 
     /// HTML without comments, and tags without what they do not show.
-    fn html(&mut self, html: &str, block: bool, generic: bool) -> String {
+    fn filter_html(&mut self, html: &str, block: bool, generic: bool) -> String {
         let (mut out, mut rest, small) = (String::new(), html, html.to_ascii_lowercase());
         let mut counted = 0;
         while !rest.is_empty() {
             let at = html.len() - rest.len();
             self.line += html[counted..at].matches('\n').count();
             counted = at;
-            if let Some(end) = self.until.take() {
+            if let Some(end) = self.hidden_until.take() {
                 let found = small[at..].find(&end);
                 let (inside, after) = rest.split_at(found.unwrap_or(rest.len()));
-                self.take(HiddenTextKind::Comment, inside);
+                self.record_removed(HiddenTextKind::Comment, inside);
                 // What follows a value belongs to its tag.
                 let is_value = found.is_some() && (end == "\"" || end == "'");
                 rest = after.strip_prefix(&end).filter(|_| !end.starts_with('<')).unwrap_or(after);
-                self.until =
+                self.hidden_until =
                     if is_value { Some(">".to_owned()) } else { Some(end).filter(|_| found.is_none()) };
                 continue;
             }
             let (text, tag) = rest.split_at(rest.find('<').unwrap_or(rest.len()));
-            if self.around + self.within >= TINY && !text.trim().is_empty() {
-                self.take(HiddenTextKind::Tiny, text);
+            if self.block_shrink + self.inline_shrink >= TINY_LEVEL && !text.trim().is_empty() {
+                self.record_removed(HiddenTextKind::Tiny, text);
             } else {
-                out += &self.shown_text(text);
+                out += &self.filter_html_text(text);
             }
             rest = match tag.strip_prefix("<!--") {
                 Some(comment) => {
-                    self.until = Some("-->".to_owned());
+                    self.hidden_until = Some("-->".to_owned());
                     self.changed = true;
                     // `<!-->` is a whole comment.
                     if comment.starts_with('>') || comment.starts_with("->") { &tag[2..] } else { comment }
                 }
                 // A browser takes `</ x>` for a comment.
-                None if tag.starts_with("<!") || tag.starts_with("<?") || ends_nothing(tag) => {
+                None if tag.starts_with("<!") || tag.starts_with("<?") || is_bogus_end_tag(tag) => {
                     let (inside, after) = tag.split_at(tag.find('>').map_or(tag.len(), |end| end + 1));
-                    self.take(HiddenTextKind::Comment, &inside[2..]);
+                    self.record_removed(HiddenTextKind::Comment, &inside[2..]);
                     after
                 }
-                None => match HtmlTag::read(tag) {
+                None => match HtmlTag::parse(tag) {
                     Some((read, after)) => {
-                        out += &self.tag(read, block, generic);
+                        out += &self.filter_tag(read, block, generic);
                         after
                     }
                     // A tag without an end goes on, and so does a value, until some quotation mark.
@@ -684,10 +687,10 @@ impl<'a> HiddenTextFilter<'a> {
                         .trim_start_matches('/')
                         .starts_with(|c: char| c.is_ascii_alphabetic()) =>
                     {
-                        self.take(HiddenTextKind::Attribute, tag);
+                        self.record_removed(HiddenTextKind::Attribute, tag);
                         let quote =
                             ['"', '\''].into_iter().find(|quote| tag.matches(*quote).count() % 2 == 1);
-                        self.until = quote.map(String::from);
+                        self.hidden_until = quote.map(String::from);
                         ""
                     }
                     None => {
@@ -702,25 +705,29 @@ impl<'a> HiddenTextFilter<'a> {
     }
 
     /// A text of HTML without entities that have no shape.
-    fn shown_text(&mut self, text: &str) -> String {
+    fn filter_html_text(&mut self, text: &str) -> String {
         replace_entities(text, |entity, sign| {
-            let shown = self.shapes(sign) == sign;
+            let shown = self.remove_invisible(sign) == sign;
             self.changed |= !shown;
             if shown { entity.to_owned() } else { String::new() }
         })
     }
 
-    fn tag(&mut self, tag: HtmlTag<'_>, block: bool, generic: bool) -> String {
+    fn filter_tag(&mut self, tag: HtmlTag<'_>, block: bool, generic: bool) -> String {
         let small = tag.name.to_ascii_lowercase();
-        let depth = if block { &mut self.around } else { &mut self.within };
-        *depth = if tag.closes { depth.saturating_sub(shrinks(&small)) } else { *depth + shrinks(&small) };
+        let depth = if block { &mut self.block_shrink } else { &mut self.inline_shrink };
+        *depth = if tag.closes {
+            depth.saturating_sub(shrink_level(&small))
+        } else {
+            *depth + shrink_level(&small)
+        };
         if !tag.closes && self.is_unread(&tag, &small) {
-            self.until = Some(format!("</{small}"));
+            self.hidden_until = Some(format!("</{small}"));
         }
         let (mut kept, mut alt, mut source) = (String::new(), "", "");
         for (name, value) in tag.attributes {
             match name.to_ascii_lowercase().as_str() {
-                "href" | "src" if small != "img" && is_address(&decoded(value)) => {
+                "href" | "src" if small != "img" && is_address(&decode_entities(value)) => {
                     kept += &format!(" {name}=\"{value}\"");
                 }
                 "alt" if small == "img" => alt = value,
@@ -730,7 +737,7 @@ impl<'a> HiddenTextFilter<'a> {
                 }
                 layout => {
                     if !is_listed(LAYOUT, layout) {
-                        self.bare.push((self.line, HiddenTextKind::Attribute));
+                        self.document_mistakes.push((self.line, HiddenTextKind::Attribute));
                     }
                     self.dropped += &format!(" {name}");
                     if is_listed(LAYOUT, value) || is_number(value.trim_end_matches("px")) {
@@ -739,7 +746,7 @@ impl<'a> HiddenTextFilter<'a> {
                         self.drop_unseen(HiddenTextKind::Attribute, value);
                     }
                     if words(name).nth(1).is_some() {
-                        self.take(HiddenTextKind::Attribute, name);
+                        self.record_removed(HiddenTextKind::Attribute, name);
                     }
                 }
             }
@@ -750,22 +757,22 @@ impl<'a> HiddenTextFilter<'a> {
             code || is_listed(TYPES, &word.to_ascii_lowercase())
         };
         let (plain, said): (Vec<_>, Vec<_>) =
-            tag.loose.split_whitespace().partition(|word| is_listed(LAYOUT, word) || says_nothing(word));
+            tag.valueless.split_whitespace().partition(|word| is_listed(LAYOUT, word) || says_nothing(word));
         kept.extend(plain.iter().flat_map(|word| [" ", word]));
         let is_known = is_listed(ELEMENTS, &small) || says_nothing(tag.name);
         if !is_known && !generic {
             // Two of them may be a sentence already.
-            self.stayed.insert(format!("<{small}>"));
+            self.kept_words.insert(format!("<{small}>"));
         }
         self.drop_unseen(HiddenTextKind::Attribute, &said.join(" "));
         let stroke = if tag.closes { "/" } else { "" };
         let written = if small == "img" {
             self.dropped += " img alt";
-            self.image(alt, source)
+            self.replace_image(alt, source)
         } else if is_known || self.may_stay(tag.name) {
             format!("<{stroke}{}{kept}>", tag.name)
         } else {
-            self.take(HiddenTextKind::Attribute, tag.name);
+            self.record_removed(HiddenTextKind::Attribute, tag.name);
             self.dropped += &kept;
             String::new()
         };
@@ -778,18 +785,18 @@ impl<'a> HiddenTextFilter<'a> {
         // A browser draws what such a `<pre lang="mermaid">` holds.
         let is_picture =
             small == "pre" && tag.attributes.iter().any(|(name, _)| name.eq_ignore_ascii_case("lang"));
-        (is_picture || is_listed(UNREAD, small))
+        (is_picture || is_listed(UNREAD_ELEMENTS, small))
             && self.ends.get(small).is_some_and(|last| *last >= self.line)
     }
 }
 
 /// The language of a block of code, and what else stands behind its fence.
-fn language(info: &str) -> (&str, &str) {
+fn split_language(info: &str) -> (&str, &str) {
     info.split_at(info.find([' ', '\t', ',', '{']).unwrap_or(info.len()))
 }
 
 /// By how much an element shrinks its text.
-fn shrinks(element: &str) -> usize {
+fn shrink_level(element: &str) -> usize {
     match element {
         "sub" | "sup" | "small" | "rt" => 2,
         "code" | "kbd" | "samp" | "tt" | "pre" | "h6" => 1,
@@ -797,27 +804,27 @@ fn shrinks(element: &str) -> usize {
     }
 }
 
-fn rows(taken: &[RemovedText]) -> Vec<HiddenText> {
-    gathered(&taken.iter().map(row).filter(says).collect::<Vec<_>>())
+fn hidden_rows(taken: &[RemovedText]) -> Vec<HiddenText> {
+    merge_hidden(&taken.iter().map(hidden_row).filter(says_something).collect::<Vec<_>>())
 }
 
-fn row(taken: &RemovedText) -> HiddenText {
+fn hidden_row(taken: &RemovedText) -> HiddenText {
     let shown = taken.text.chars().filter(|c| !is_invisible(*c)).collect::<String>();
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-    HiddenText { kind: taken.kind, count: 1, excerpt: words.chars().take(EXCERPT).collect() }
+    HiddenText { kind: taken.kind, count: 1, excerpt: words.chars().take(EXCERPT_CHARS).collect() }
 }
 
 /// A comment that says nothing hides nothing.
-fn says(row: &HiddenText) -> bool {
+fn says_something(row: &HiddenText) -> bool {
     row.kind != HiddenTextKind::Comment || row.excerpt.contains(char::is_alphanumeric)
 }
 
 /// Whether the tag looks like the end of an element but isn't one.
-fn ends_nothing(tag: &str) -> bool {
+fn is_bogus_end_tag(tag: &str) -> bool {
     tag.strip_prefix("</").is_some_and(|name| !name.starts_with(|c: char| c.is_ascii_alphabetic()))
 }
 
-fn words_of(node: Node<'_>) -> String {
+fn node_text(node: Node<'_>) -> String {
     match &node.data().value {
         NodeValue::Text(text) => text.to_string(),
         NodeValue::Code(code) => code.literal.clone(),
@@ -833,12 +840,12 @@ struct HtmlTag<'t> {
     closes: bool,
     attributes: Vec<(&'t str, &'t str)>,
     /// Words in it that have no value.
-    loose: String,
+    valueless: String,
 }
 
 impl<'t> HtmlTag<'t> {
     /// The tag that the text begins with, and what follows it.
-    fn read(text: &'t str) -> Option<(Self, &'t str)> {
+    fn parse(text: &'t str) -> Option<(Self, &'t str)> {
         let inside = text.strip_prefix('<')?;
         let (closes, inside) = inside.strip_prefix('/').map_or((false, inside), |inside| (true, inside));
         if !inside.starts_with(|c: char| c.is_ascii_alphabetic()) {
@@ -851,7 +858,7 @@ impl<'t> HtmlTag<'t> {
             rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '/');
             if let Some(after) = rest.strip_prefix('>') {
                 let source = &text[..text.len() - after.len()];
-                return Some((Self { source, name, closes, attributes, loose }, after));
+                return Some((Self { source, name, closes, attributes, valueless: loose }, after));
             }
             let end = rest.find(|c: char| ends(c) || c == '=')?;
             // HTML takes a stray sign for the beginning of a name.
@@ -877,13 +884,13 @@ mod tests {
     use super::*;
 
     /// What is left, and the kinds that were taken out with their beginnings.
-    fn seen(text: &str) -> (String, Vec<(HiddenTextKind, usize, String)>) {
-        let VisibleText { text, hidden } = visible(text);
+    fn visible_and_hidden(text: &str) -> (String, Vec<(HiddenTextKind, usize, String)>) {
+        let VisibleText { text, hidden } = visible_text(text);
         (text, hidden.into_iter().map(|row| (row.kind, row.count, row.excerpt)).collect())
     }
 
     #[test]
-    fn what_hides_nothing_stays_as_it_is() {
+    fn text_without_hidden_parts_is_unchanged() {
         for text in [
             "# A title\n\nSome *words*, `<!-- code -->` and [a link](http://a.b/c_d).\n\n* one\n* two\n    1) three\n\n| a | b |\n|--|:-:|\n| `x\\|y` | @z |\n",
             "```rust\nfn a() {} // <!-- stays --> $\\color{white}{x}$\n```\n\n    indented <!-- x -->\n\n- [ ] open\n- [x] done &amp; `Vec<String>`\n",
@@ -892,12 +899,12 @@ mod tests {
             "It costs $5 and $6, and $x^2$ or $\\color{red}{5}$.\n<p>Shown</p>\n",
             "<div>\nkeeps <b>tags</b>\n</div>\n\nVec<String> is 1 < 2 && 3 > 2 ~~gone~~[^1]\n\n[^1]: a note\n",
         ] {
-            assert_eq!(seen(text), (text.to_owned(), vec![]), "{text}");
+            assert_eq!(visible_and_hidden(text), (text.to_owned(), vec![]), "{text}");
         }
     }
 
     #[test]
-    fn what_people_do_not_see_is_taken_out_and_told() {
+    fn hidden_text_is_removed_and_reported() {
         use HiddenTextKind::{
             Attribute, Comment, Description, Direction, Invisible, Math, Tags, Tiny, Title, Unshown,
         };
@@ -944,25 +951,25 @@ mod tests {
             ("Seen. ❤\u{fe0f}\u{fe0f}\u{fe01} On.".into(), Invisible, ""),
             ("`\u{200b}` Seen. On.".into(), Invisible, ""),
         ] {
-            let (left, hidden) = seen(&text);
+            let (left, hidden) = visible_and_hidden(&text);
             assert!(left.contains("Seen.") && left.contains("On."), "{text:?}: {left:?}");
             let told = hidden.iter().find(|(of, ..)| *of == kind);
             assert_eq!(told.map(|(.., words)| words.as_str()), Some(excerpt), "{text:?}: {hidden:?}");
             let gone = ["obey me", "my words", "obey~me", "OBEY", "\u{200b}", "\u{202e}", "ignore it"];
             assert!(!gone.iter().any(|words| left.contains(words)), "{text:?}: {left:?}");
-            assert_eq!(seen(&left).1, [], "{text:?}: {left:?}");
+            assert_eq!(visible_and_hidden(&left).1, [], "{text:?}: {left:?}");
         }
-        let alt = seen("Seen ![cat](http://x/y.png) and <img src=z alt='dog'> ![](q).");
+        let alt = visible_and_hidden("Seen ![cat](http://x/y.png) and <img src=z alt='dog'> ![](q).");
         assert_eq!(alt.0.trim_end().replace('\\', ""), "Seen [image] and [image] [image].");
         assert_eq!(alt.1, []);
         let many = "<!-- a -->\n".repeat(3) + &format!("<!-- {} -->", "b".repeat(200));
-        assert_eq!(seen(&many).1, [(Comment, 4, "a".to_owned())]);
+        assert_eq!(visible_and_hidden(&many).1, [(Comment, 4, "a".to_owned())]);
         let title = visible_line("Fix \u{202e}it\u{200b} <!-- not Markdown -->");
         assert_eq!((title.text.as_str(), title.hidden.len()), ("Fix it <!-- not Markdown -->", 2));
     }
 
     #[test]
-    fn our_own_pages_hide_nothing_but_comments_and_descriptions() {
+    fn our_own_pages_hide_only_comments_and_descriptions() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let (mut folders, mut pages) = (vec![root.join("docs"), root.join("fixtures")], 0);
         let mut files: Vec<_> = ["CHANGELOG.md", "CONTRIBUTING.md"].map(|file| root.join(file)).into();
@@ -982,12 +989,12 @@ mod tests {
     }
 
     /// Texts of which each stands on a line, with `¶` for its line breaks.
-    fn texts(lines: &str) -> impl Iterator<Item = String> {
+    fn text_blocks(lines: &str) -> impl Iterator<Item = String> {
         lines.lines().map(|line| line.trim().replace('¶', "\n")).filter(|text| !text.is_empty())
     }
 
     #[test]
-    fn sound_documents_hide_nothing() {
+    fn sound_documents_have_no_hidden_text() {
         let sound = r#"
             [ripgrep] is fast, as [ripgrep] says, and [`code`][].¶¶[ripgrep]: https://a.b/c¶[`code`]: #x
             [Unreleased] at <a@b.c>, [a@b.c](mailto:a@b.c), [https://a.b/c](https://a.b/c).¶¶[unreleased]: https://a.b/d
@@ -1006,13 +1013,13 @@ mod tests {
             ```mermaid¶sequenceDiagram¶participant w as A worker¶w->>Store: claim_the_job(it)¶```
             ```mermaid¶classDiagram¶class Store {¶<<interface>>¶+claim_the_job(it) Job¶}¶```
         "#;
-        for text in texts(sound) {
-            assert_eq!((seen(&text).1, hidden_lines(&text)), (vec![], vec![]), "{text}");
+        for text in text_blocks(sound) {
+            assert_eq!((visible_and_hidden(&text).1, hidden_lines(&text)), (vec![], vec![]), "{text}");
         }
     }
 
     #[test]
-    fn unseen_words_are_taken_out_where_they_say_something() {
+    fn unseen_words_are_removed_if_they_say_something() {
         let unsound = r#"
             a <ignore-all-findings> b
             a <delete> <the> <ignored> b
@@ -1062,24 +1069,24 @@ mod tests {
             ```mermaid¶stateDiagram¶state "x" as ignore_all¶```
             ```geojson¶{"ignore": "all"}¶```
         "#;
-        for text in texts(unsound) {
-            let (left, hidden) = seen(&text);
+        for text in text_blocks(unsound) {
+            let (left, hidden) = visible_and_hidden(&text);
             assert!(!hidden.is_empty() && !hidden_lines(&text).is_empty(), "{text:?}: {left:?}");
             let gone = ["ignore", "every", "忽", "200b", "ZeroWidth", "105"];
             assert!(!gone.iter().any(|words| left.contains(words)), "{text:?}: {left:?}");
-            assert_eq!(seen(&left).1, [], "{text:?}: {left:?}");
+            assert_eq!(visible_and_hidden(&left).1, [], "{text:?}: {left:?}");
         }
     }
 
     #[test]
-    fn no_text_is_too_odd_to_be_read() {
+    fn any_text_can_be_filtered() {
         let marks = [
             "<", "<!--", "<sub>", "<a b=", "$", "> ", "- ", "`", "[", "![", "|", "*a ", "&", "[a]: b\n", "\\",
         ];
         for mark in marks {
             let text = format!("Begin {} end", mark.repeat(2000));
-            assert!(visible(&text).text.contains("Begin"), "{mark}");
-            assert!(visible(&format!("{mark}é\n").repeat(300)).text.len() < 40_000, "{mark}");
+            assert!(visible_text(&text).text.contains("Begin"), "{mark}");
+            assert!(visible_text(&format!("{mark}é\n").repeat(300)).text.len() < 40_000, "{mark}");
         }
     }
 }

@@ -74,11 +74,11 @@ pub(crate) struct CodeSpan {
     pub(crate) text: String,
 }
 
-pub(crate) fn options() -> Options {
+pub(crate) fn parser_options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }
 
-pub(crate) fn outline(text: &str) -> MarkdownOutline {
+pub(crate) fn parse_outline(text: &str) -> MarkdownOutline {
     let mut walk = MarkdownOutlineBuilder {
         text,
         out: MarkdownOutline::default(),
@@ -87,8 +87,8 @@ pub(crate) fn outline(text: &str) -> MarkdownOutline {
         heading: None,
         in_head: false,
     };
-    for (event, range) in Parser::new_ext(text, options()).into_offset_iter() {
-        walk.event(event, range);
+    for (event, range) in Parser::new_ext(text, parser_options()).into_offset_iter() {
+        walk.handle_event(event, range);
     }
     walk.out
 }
@@ -105,12 +105,12 @@ struct MarkdownOutlineBuilder<'a> {
 }
 
 impl MarkdownOutlineBuilder<'_> {
-    fn event(&mut self, event: Event<'_>, range: Range<usize>) {
+    fn handle_event(&mut self, event: Event<'_>, range: Range<usize>) {
         match event {
-            Event::Start(tag) => self.start(tag, range),
-            Event::End(tag) => self.end(tag, range),
+            Event::Start(tag) => self.start_tag(tag, range),
+            Event::End(tag) => self.end_tag(tag, range),
             Event::Text(text) => {
-                self.write(&text);
+                self.append_text(&text);
                 if let Some(block) = self.out.code_blocks.last_mut()
                     && block.range.start <= range.start
                     && range.end <= block.range.end
@@ -119,10 +119,10 @@ impl MarkdownOutlineBuilder<'_> {
                 }
             }
             Event::Code(text) => {
-                self.write(&text);
+                self.append_text(&text);
                 self.out.code_spans.push(CodeSpan { range, text: text.into_string() });
             }
-            Event::SoftBreak | Event::HardBreak => self.write(" "),
+            Event::SoftBreak | Event::HardBreak => self.append_text(" "),
             Event::TaskListMarker(done) => {
                 if self.lists.len() == 1
                     && let Some(item) = self.out.items.last_mut()
@@ -135,7 +135,7 @@ impl MarkdownOutlineBuilder<'_> {
     }
 
     /// Text belongs to the heading being read, or to the outermost list item.
-    fn write(&mut self, text: &str) {
+    fn append_text(&mut self, text: &str) {
         if let Some(heading) = &mut self.heading {
             heading.push_str(text);
         } else if self.lists.len() == 1
@@ -146,7 +146,7 @@ impl MarkdownOutlineBuilder<'_> {
         }
     }
 
-    fn start(&mut self, tag: Tag<'_>, range: Range<usize>) {
+    fn start_tag(&mut self, tag: Tag<'_>, range: Range<usize>) {
         match tag {
             Tag::Heading { .. } if self.depth == 0 => self.heading = Some(String::new()),
             Tag::CodeBlock(kind) => {
@@ -187,12 +187,12 @@ impl MarkdownOutlineBuilder<'_> {
                     table.rows.push(MarkdownTableRow { range, cells: Vec::new() });
                 }
             }
-            Tag::TableCell if self.depth == 0 => self.cell(&range),
+            Tag::TableCell if self.depth == 0 => self.add_cell(&range),
             _ => {}
         }
     }
 
-    fn cell(&mut self, range: &Range<usize>) {
+    fn add_cell(&mut self, range: &Range<usize>) {
         let Some(table) = self.out.tables.last_mut() else { return };
         let raw = self.text[range.clone()].trim().trim_matches('|').trim().replace("\\|", "|");
         if self.in_head {
@@ -202,7 +202,7 @@ impl MarkdownOutlineBuilder<'_> {
         }
     }
 
-    fn end(&mut self, tag: TagEnd, range: Range<usize>) {
+    fn end_tag(&mut self, tag: TagEnd, range: Range<usize>) {
         match tag {
             TagEnd::Heading(level) => {
                 if let Some(text) = self.heading.take() {

@@ -37,7 +37,7 @@ pub struct DocumentSummary {
 }
 
 /// Reads a document of any kind that a workflow here publishes.
-pub fn gist(text: &str) -> DocumentSummary {
+pub fn summarize(text: &str) -> DocumentSummary {
     let issue = issue::parse(text);
     if let Some(goal) = issue.section("Summary").filter(|_| !issue.criteria.is_empty()) {
         let paths = issue.files.into_iter().map(|file| file.path).collect();
@@ -55,13 +55,13 @@ pub fn gist(text: &str) -> DocumentSummary {
 }
 
 /// How the sections of a text give way when it is shortened, if it is of a kind that a workflow here publishes.
-pub fn ranks(text: &str) -> Option<fn(&str) -> Option<shorten::SectionRank>> {
+pub fn rank_function(text: &str) -> Option<fn(&str) -> Option<shorten::SectionRank>> {
     let design = lld::parse(text);
     if !design.files.is_empty() && !design.requirements.is_empty() {
-        return Some(lld::rank);
+        return Some(lld::section_rank);
     }
     let spec = spec::parse(text);
-    (!spec.view.files.is_empty() && !spec.tests.is_empty()).then_some(spec::rank)
+    (!spec.view.files.is_empty() && !spec.tests.is_empty()).then_some(spec::section_rank)
 }
 
 /// What a document may ask of the repository it talks about. Paths have no leading slash.
@@ -69,7 +69,7 @@ pub trait FileTree {
     fn is_file(&self, path: &str) -> bool;
     fn is_dir(&self, path: &str) -> bool;
     /// A few existing paths that look like this one, best first.
-    fn nearest(&self, path: &str) -> Vec<String>;
+    fn nearest_paths(&self, path: &str) -> Vec<String>;
     /// Is a link there, or another repository? Neither is followed.
     fn is_link(&self, _path: &str) -> bool {
         false
@@ -88,17 +88,17 @@ pub trait FileTree {
 pub trait CodebaseLookup {
     fn tree(&self) -> &dyn FileTree;
     /// May a file or folder be there whose path is this, or ends with it? A build may make it as well.
-    fn may_have(&self, path: &str) -> bool;
+    fn may_contain(&self, path: &str) -> bool;
     /// Does any file spell this word, or any path? Never denied of one that is there.
     fn has_word(&self, word: &str) -> bool;
     /// Was all code read? Otherwise a word may be in what was not.
-    fn knows_all(&self) -> bool;
+    fn has_read_all(&self) -> bool;
     /// Is a folder, a file or what a file defines called so?
-    fn is_own(&self, name: &str) -> bool;
+    fn defines_name(&self, name: &str) -> bool;
     /// The real name that a word is a slip of, with where it is.
-    fn slip(&self, word: &str) -> Option<String>;
+    fn closest_name(&self, word: &str) -> Option<String>;
     /// What a block of code imports of this repository and is not there, in a design that changes and adds these files.
-    fn strays(&self, tag: &str, code: &str, files: &[&str]) -> Vec<UnresolvedImport>;
+    fn unresolved_imports(&self, tag: &str, code: &str, files: &[&str]) -> Vec<UnresolvedImport>;
 }
 
 /// An import of what is not there.
@@ -111,7 +111,7 @@ pub struct UnresolvedImport {
     /// A real one like it.
     pub nearest: Option<String>,
     /// It can mean nothing else, wherever the code is put.
-    pub sure: bool,
+    pub is_certain: bool,
 }
 
 /// Something wrong with a document, found by code and said in one sentence with the fix.
@@ -147,11 +147,11 @@ impl DocumentMistake {
         Self { severity: MistakeSeverity::Warning, ..Self::error(rule, place, message) }
     }
 
-    fn about(self, name: &str) -> Self {
-        Self { about: Some(head(name, 300).to_owned()), ..self }
+    fn with_name(self, name: &str) -> Self {
+        Self { about: Some(truncate(name, 300).to_owned()), ..self }
     }
 
-    fn only_warns_unless(self, sure: bool) -> Self {
+    fn downgrade_unless(self, sure: bool) -> Self {
         Self { severity: if sure { self.severity } else { MistakeSeverity::Warning }, ..self }
     }
 
@@ -167,13 +167,13 @@ impl fmt::Display for DocumentMistake {
 }
 
 /// An answer that should be one JSON object: its text. Nothing is forgiven, and nothing is searched for.
-fn one_json_object(answer: &str) -> Option<&str> {
+fn as_json_object(answer: &str) -> Option<&str> {
     let text = answer.trim();
     (text.starts_with('{') && text.ends_with('}')).then_some(text)
 }
 
 /// An answer without a byte order mark and one fence around the whole: some models put them there whatever they are told.
-pub fn unfenced(answer: &str) -> &str {
+pub fn strip_fence(answer: &str) -> &str {
     let text = answer.trim().trim_start_matches('\u{feff}').trim_start();
     let rest = text.trim_start_matches(['`', '~']);
     let fence = Some(&text[..text.len() - rest.len()]).filter(|fence| fence.len() >= 3);
@@ -185,7 +185,7 @@ pub fn unfenced(answer: &str) -> &str {
 }
 
 /// At most `cap` characters of `text`, cut between characters.
-fn head(text: &str, cap: usize) -> &str {
+fn truncate(text: &str, cap: usize) -> &str {
     text.char_indices().nth(cap).map_or(text, |(at, _)| &text[..at])
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn unix_lines(text: String) -> String {
 }
 
 /// A text whose characters that steer, or are not seen, are shown by their numbers.
-pub(crate) fn harmless(text: &str) -> String {
+pub(crate) fn escape_control_characters(text: &str) -> String {
     let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_invisible(c);
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         if steers(c) {
@@ -218,20 +218,20 @@ pub(crate) fn harmless(text: &str) -> String {
 
 /// A path from a document or a repository as a message may quote it. Messages are shown to models as
 /// facts, so nothing in one ends its quotation marks or goes on at length.
-fn shown_path(path: &str) -> String {
+fn quotable_path(path: &str) -> String {
     const LONGEST: usize = 120;
     let plain = |c: char| match c {
         '`' => '\'',
         c if c.is_control() || is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}') => '?',
         c => c,
     };
-    let cut = head(path, LONGEST);
+    let cut = truncate(path, LONGEST);
     let end = if cut.len() < path.len() { "…" } else { "" };
     cut.chars().map(plain).chain(end.chars()).collect()
 }
 
 /// A name from a document, if it is one that a message may quote: a single short word.
-fn identifier(name: &str) -> Option<&str> {
+fn as_identifier(name: &str) -> Option<&str> {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     ((1..=60).contains(&name.len()) && name.bytes().all(word)).then_some(name)
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{head, one_json_object};
+use super::{as_json_object, truncate};
 
 /// What only a person can decide.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -29,7 +29,7 @@ pub struct OpenQuestionsError;
 
 /// Most questions of one issue: people who are asked more answer none.
 pub const MOST_QUESTIONS: usize = 5;
-const CHARS: usize = 500;
+const FIELD_CHARS: usize = 500;
 
 /// JSON Schema of the answer.
 pub fn schema() -> Value {
@@ -63,17 +63,17 @@ pub fn prompt_rules() -> String {
 /// # Errors
 /// If the answer is not in form.
 pub fn parse(answer: &str, issue: &str) -> Result<Vec<OpenQuestion>, OpenQuestionsError> {
-    let text = one_json_object(answer).ok_or(OpenQuestionsError)?;
+    let text = as_json_object(answer).ok_or(OpenQuestionsError)?;
     let OpenQuestionsAnswer { questions } = serde_json::from_str(text).map_err(|_| OpenQuestionsError)?;
-    let issue = squeezed(issue);
+    let issue = normalize_quote(issue);
     let sound = |q: &OpenQuestion| {
-        let quote = squeezed(&q.quote);
+        let quote = normalize_quote(&q.quote);
         quote.contains(' ')
             && issue.contains(&quote)
             && !q.question.trim().is_empty()
             && !q.default.trim().is_empty()
     };
-    let short = |text: &str| head(text.trim(), CHARS).to_owned();
+    let short = |text: &str| truncate(text.trim(), FIELD_CHARS).to_owned();
     let kept = questions.iter().filter(|question| sound(question)).take(MOST_QUESTIONS);
     let kept = kept.map(|OpenQuestion { quote, question, default }| OpenQuestion {
         quote: short(quote),
@@ -84,7 +84,7 @@ pub fn parse(answer: &str, issue: &str) -> Result<Vec<OpenQuestion>, OpenQuestio
 }
 
 /// Without marks of lists and emphasis, and with single blanks.
-fn squeezed(text: &str) -> String {
+fn normalize_quote(text: &str) -> String {
     let words =
         text.split(|c: char| c.is_whitespace() || "*_`\"“”".contains(c)).filter(|word| !word.is_empty());
     words
@@ -102,7 +102,7 @@ mod tests {
     const ISSUE: &str = "- Output stays the same\n  to the byte.\n- **Each** line ends with its week.";
 
     #[test]
-    fn a_question_must_quote_the_issue() {
+    fn question_must_quote_the_issue() {
         let read = |quote: &str, question: &str| {
             let one = json!({ "quote": quote, "question": question, "default": "The first." });
             parse(&json!({ "questions": [one] }).to_string(), ISSUE).unwrap().len()

@@ -17,7 +17,7 @@ pub enum CodeOwner {
 
 impl CodeOwner {
     /// As it stands in the file.
-    pub fn name(&self) -> String {
+    pub fn file_notation(&self) -> String {
         match self {
             Self::Person(login) => format!("@{login}"),
             Self::Team { organization, team } => format!("@{organization}/{team}"),
@@ -25,7 +25,7 @@ impl CodeOwner {
         }
     }
 
-    fn read(word: &str) -> Self {
+    fn parse(word: &str) -> Self {
         let sound = |name: &str| {
             !name.starts_with('.')
                 && !name.is_empty()
@@ -48,13 +48,13 @@ pub struct CodeOwners(Vec<(OwnersPattern, Vec<CodeOwner>)>);
 impl CodeOwners {
     /// Reads it. As at GitHub, a line with a pattern that is none is passed over.
     pub fn parse(text: &str) -> Self {
-        Self(text.lines().filter_map(rule).collect())
+        Self(text.lines().filter_map(parse_rule).collect())
     }
 
     /// The owners of a file: those of the last rule that is about it, which may have none.
-    pub fn of(&self, path: &str) -> &[CodeOwner] {
+    pub fn owners_of(&self, path: &str) -> &[CodeOwner] {
         let path: Vec<&str> = path.split('/').collect();
-        let rule = self.0.iter().rev().find(|(pattern, _)| matches(&pattern.0, &path));
+        let rule = self.0.iter().rev().find(|(pattern, _)| matches_path(&pattern.0, &path));
         rule.map_or(&[], |(_, owners)| owners)
     }
 }
@@ -66,28 +66,28 @@ struct OwnersPattern(Vec<OwnersPatternSegment>);
 #[derive(Debug, PartialEq)]
 enum OwnersPatternSegment {
     /// `**`: any number of directories; at the end, whatever is below.
-    Any,
+    DoubleStar,
     /// Characters to be found as they stand, and wildcards.
-    Of(Vec<OwnersPatternToken>),
+    Name(Vec<OwnersPatternToken>),
 }
 
 #[derive(Debug, PartialEq, Clone, Copy)]
 enum OwnersPatternToken {
-    Is(char),
+    Literal(char),
     /// `?`
-    One,
+    QuestionMark,
     /// `*`
-    Some,
+    Star,
 }
 
-fn rule(line: &str) -> Option<(OwnersPattern, Vec<CodeOwner>)> {
-    let (pattern, rest) = first_word(line.trim());
-    let owners = rest.split_whitespace().take_while(|word| !word.starts_with('#')).map(CodeOwner::read);
-    Some((OwnersPattern::read(&pattern)?, owners.collect()))
+fn parse_rule(line: &str) -> Option<(OwnersPattern, Vec<CodeOwner>)> {
+    let (pattern, rest) = split_pattern(line.trim());
+    let owners = rest.split_whitespace().take_while(|word| !word.starts_with('#')).map(CodeOwner::parse);
+    Some((OwnersPattern::parse(&pattern)?, owners.collect()))
 }
 
 /// The signs up to the first space that no backslash stands before, and what follows.
-fn first_word(line: &str) -> (Vec<(char, bool)>, &str) {
+fn split_pattern(line: &str) -> (Vec<(char, bool)>, &str) {
     let (mut signs, mut escaped) = (Vec::new(), false);
     for (at, sign) in line.char_indices() {
         match sign {
@@ -104,7 +104,7 @@ fn first_word(line: &str) -> (Vec<(char, bool)>, &str) {
 }
 
 impl OwnersPattern {
-    fn read(signs: &[(char, bool)]) -> Option<Self> {
+    fn parse(signs: &[(char, bool)]) -> Option<Self> {
         let plain = |wanted: char| move |sign: &(char, bool)| *sign == (wanted, false);
         // A comment; what would take files out again; ranges of characters.
         let foreign = matches!(signs.first(), None | Some(('#' | '!', _))) || signs.iter().any(plain('['));
@@ -124,53 +124,61 @@ impl OwnersPattern {
         if parts.is_empty() || parts.iter().any(|part| part.is_empty()) {
             return None;
         }
-        let mut segments: Vec<_> = parts.into_iter().map(OwnersPatternSegment::read).collect();
+        let mut segments: Vec<_> = parts.into_iter().map(OwnersPatternSegment::parse).collect();
         if whole && !rooted {
-            segments.insert(0, OwnersPatternSegment::Any);
+            segments.insert(0, OwnersPatternSegment::DoubleStar);
         }
         // A name is that of a file or of a directory with all in it; `docs/*` is about the files in it alone.
-        let star = OwnersPatternSegment::Of(vec![OwnersPatternToken::Some]);
-        if below || (segments.last() != Some(&star) || segments == [OwnersPatternSegment::Any, star]) {
-            segments.push(OwnersPatternSegment::Any);
+        let star = OwnersPatternSegment::Name(vec![OwnersPatternToken::Star]);
+        if below || (segments.last() != Some(&star) || segments == [OwnersPatternSegment::DoubleStar, star]) {
+            segments.push(OwnersPatternSegment::DoubleStar);
         }
         if below {
-            segments.push(OwnersPatternSegment::Of(vec![OwnersPatternToken::One, OwnersPatternToken::Some]));
+            segments.push(OwnersPatternSegment::Name(vec![
+                OwnersPatternToken::QuestionMark,
+                OwnersPatternToken::Star,
+            ]));
         }
         Some(Self(segments))
     }
 }
 
 impl OwnersPatternSegment {
-    fn read(part: &[(char, bool)]) -> Self {
+    fn parse(part: &[(char, bool)]) -> Self {
         if part == [('*', false), ('*', false)] {
-            return Self::Any;
+            return Self::DoubleStar;
         }
         let sign = |sign: &(char, bool)| match sign {
-            ('*', false) => OwnersPatternToken::Some,
-            ('?', false) => OwnersPatternToken::One,
-            (sign, _) => OwnersPatternToken::Is(*sign),
+            ('*', false) => OwnersPatternToken::Star,
+            ('?', false) => OwnersPatternToken::QuestionMark,
+            (sign, _) => OwnersPatternToken::Literal(*sign),
         };
-        Self::Of(part.iter().map(sign).collect())
+        Self::Name(part.iter().map(sign).collect())
     }
 }
 
-fn matches(pattern: &[OwnersPatternSegment], path: &[&str]) -> bool {
-    let any = |segment: &OwnersPatternSegment| *segment == OwnersPatternSegment::Any;
-    let is = |segment: &OwnersPatternSegment, at: usize| matches!(segment, OwnersPatternSegment::Of(signs) if fits(signs, path[at]));
-    reaches(pattern, path.len(), any, is)
+fn matches_path(pattern: &[OwnersPatternSegment], path: &[&str]) -> bool {
+    let any = |segment: &OwnersPatternSegment| *segment == OwnersPatternSegment::DoubleStar;
+    let is = |segment: &OwnersPatternSegment, at: usize| matches!(segment, OwnersPatternSegment::Name(signs) if matches_name(signs, path[at]));
+    matches_all(pattern, path.len(), any, is)
 }
 
-fn fits(signs: &[OwnersPatternToken], name: &str) -> bool {
+fn matches_name(signs: &[OwnersPatternToken], name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
     let is = |sign: &OwnersPatternToken, at: usize| {
-        matches!(sign, OwnersPatternToken::One) || *sign == OwnersPatternToken::Is(name[at])
+        matches!(sign, OwnersPatternToken::QuestionMark) || *sign == OwnersPatternToken::Literal(name[at])
     };
-    reaches(signs, name.len(), |sign| *sign == OwnersPatternToken::Some, is)
+    matches_all(signs, name.len(), |sign| *sign == OwnersPatternToken::Star, is)
 }
 
 /// Does a pattern take up all of so many items, where `any` of its parts take up as many as there are? All ways are gone at
 /// once, so that no number of wildcards takes long.
-fn reaches<P>(pattern: &[P], items: usize, any: impl Fn(&P) -> bool, is: impl Fn(&P, usize) -> bool) -> bool {
+fn matches_all<P>(
+    pattern: &[P],
+    items: usize,
+    any: impl Fn(&P) -> bool,
+    is: impl Fn(&P, usize) -> bool,
+) -> bool {
     let mut reached = vec![false; items + 1];
     reached[0] = true;
     for part in pattern {
@@ -189,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_about_the_files_that_github_says() {
+    fn patterns_match_the_same_files_as_on_github() {
         for (pattern, about, not_about) in [
             ("*", "a.rs b/c.rs", ""),
             ("*.rs", "a.rs b/c.rs", "a.rsx b/rs"),
@@ -205,7 +213,7 @@ mod tests {
             ("file?.c", "file1.c", "file.c file12.c"),
         ] {
             let rules = CodeOwners::parse(&format!("{pattern} @ann"));
-            let owned = |path: &str| rules.of(path) == [CodeOwner::Person("ann".into())];
+            let owned = |path: &str| rules.owners_of(path) == [CodeOwner::Person("ann".into())];
             let split = if pattern.contains(' ') { '\n' } else { ' ' };
             for path in about.split(split).filter(|path| !path.is_empty()) {
                 assert!(owned(path), "{pattern} is about {path}");
@@ -217,18 +225,22 @@ mod tests {
     }
 
     #[test]
-    fn the_last_rule_that_fits_holds_and_may_name_nobody() {
+    fn last_matching_rule_wins_and_may_name_nobody() {
         let rules = CodeOwners::parse(
             "# everything\n*  @ann @octo/core  # the rest\n\n!src/x @eve\nsrc/[ab] @eve\n/src/  docs@octo.example\n/src/free\n",
         );
-        let names = |path: &str| rules.of(path).iter().map(CodeOwner::name).collect::<Vec<_>>();
+        let names =
+            |path: &str| rules.owners_of(path).iter().map(CodeOwner::file_notation).collect::<Vec<_>>();
         assert_eq!(names("README.md"), ["@ann", "@octo/core"]);
-        assert_eq!(rules.of("x")[1], CodeOwner::Team { organization: "octo".into(), team: "core".into() });
-        assert_eq!(rules.of("src/a"), [CodeOwner::Other("docs@octo.example".into())]);
+        assert_eq!(
+            rules.owners_of("x")[1],
+            CodeOwner::Team { organization: "octo".into(), team: "core".into() }
+        );
+        assert_eq!(rules.owners_of("src/a"), [CodeOwner::Other("docs@octo.example".into())]);
         assert_eq!(names("src/free/a.rs"), [""; 0]);
-        assert_eq!(CodeOwners::parse("@ann\n/\n//a @b\n@../.. @c/../d").of("a"), []);
+        assert_eq!(CodeOwners::parse("@ann\n/\n//a @b\n@../.. @c/../d").owners_of("a"), []);
         // However many stars somebody writes.
         let stars = CodeOwners::parse(&format!("{}b @ann", "*a".repeat(500)));
-        assert!(stars.of(&"a".repeat(2000)).is_empty());
+        assert!(stars.owners_of(&"a".repeat(2000)).is_empty());
     }
 }

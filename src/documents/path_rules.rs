@@ -3,7 +3,7 @@
 use super::is_invisible;
 
 /// Why a path may not be written, as the end of the sentence "`path` …"; `None` when it may.
-pub(crate) fn refused(path: &str) -> Option<&'static str> {
+pub(crate) fn refusal_reason(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return Some("is empty");
     }
@@ -23,7 +23,7 @@ pub(crate) fn refused(path: &str) -> Option<&'static str> {
         match part {
             "" => return Some("holds `//`"),
             "." | ".." => return Some("holds `.` or `..`; write it from the root of the repository"),
-            _ if is_git(part) => return Some("leads into `.git`"),
+            _ if is_git_directory(part) => return Some("leads into `.git`"),
             _ => {}
         }
     }
@@ -31,7 +31,7 @@ pub(crate) fn refused(path: &str) -> Option<&'static str> {
 }
 
 /// `.git` as any file system might read it: any case, trailing dots or spaces, a stream of it, the 8.3 name.
-fn is_git(part: &str) -> bool {
+fn is_git_directory(part: &str) -> bool {
     // What stands behind a colon names a stream of the same file.
     let bare = part.split(':').next().unwrap_or(part).trim_end_matches(['.', ' ']);
     bare.eq_ignore_ascii_case(".git") || bare.to_ascii_lowercase().starts_with("git~")
@@ -39,12 +39,12 @@ fn is_git(part: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::refused;
+    use super::refusal_reason;
 
     #[test]
-    fn only_paths_inside_the_repository_pass() {
+    fn only_paths_inside_the_repository_are_accepted() {
         for good in ["a", "src/lib.rs", "src/documents/", ".github/x.yml", "a b/ü.md", "src/__init__.py"] {
-            assert_eq!(refused(good), None, "{good}");
+            assert_eq!(refusal_reason(good), None, "{good}");
         }
         for bad in [
             "",
@@ -65,7 +65,7 @@ mod tests {
             ".git::$INDEX_ALLOCATION/x",
             "a\u{202e}b",
         ] {
-            assert!(refused(bad).is_some(), "{bad}");
+            assert!(refusal_reason(bad).is_some(), "{bad}");
         }
     }
 }

@@ -11,59 +11,59 @@ struct SecretPattern {
     also: &'static str,
 }
 
-const fn shape(prefix: &'static str, least: usize, also: &'static str) -> SecretPattern {
+const fn secret_pattern(prefix: &'static str, least: usize, also: &'static str) -> SecretPattern {
     SecretPattern { prefix, least, also }
 }
 
-const SHAPES: &[SecretPattern] = &[
-    shape("ghp_", 20, ""),
-    shape("gho_", 20, ""),
-    shape("ghu_", 20, ""),
-    shape("ghs_", 20, "-_."),
-    shape("ghr_", 20, ""),
-    shape("github_pat_", 20, "-_"),
-    shape("sk-ant-", 16, "-_"),
-    shape("sk-proj-", 16, "-_"),
-    shape("sk-svcacct-", 16, "-_"),
-    shape("sk-admin-", 16, "-_"),
-    shape("sk-or-", 16, "-_"),
+const SECRET_PATTERNS: &[SecretPattern] = &[
+    secret_pattern("ghp_", 20, ""),
+    secret_pattern("gho_", 20, ""),
+    secret_pattern("ghu_", 20, ""),
+    secret_pattern("ghs_", 20, "-_."),
+    secret_pattern("ghr_", 20, ""),
+    secret_pattern("github_pat_", 20, "-_"),
+    secret_pattern("sk-ant-", 16, "-_"),
+    secret_pattern("sk-proj-", 16, "-_"),
+    secret_pattern("sk-svcacct-", 16, "-_"),
+    secret_pattern("sk-admin-", 16, "-_"),
+    secret_pattern("sk-or-", 16, "-_"),
     // What OpenAI gave out first; words are not that long.
-    shape("sk-", 40, ""),
-    shape("sk_live_", 16, ""),
-    shape("sk_test_", 16, ""),
-    shape("rk_live_", 16, ""),
-    shape("rk_test_", 16, ""),
-    shape("whsec_", 24, ""),
-    shape("hf_", 30, ""),
-    shape("SG.", 40, "-_."),
-    shape("dop_v1_", 40, ""),
-    shape("dp.pt.", 40, ""),
-    shape("hvs.", 20, "-_."),
-    shape("ya29.", 40, "-_."),
-    shape("AIza", 30, "-_"),
-    shape("GOCSPX-", 20, "-_"),
-    shape("AKIA", 16, ""),
-    shape("ASIA", 16, ""),
-    shape("AccountKey=", 40, "+/="),
-    shape("AGE-SECRET-KEY-1", 50, ""),
-    shape("xoxa-", 10, "-_"),
-    shape("xoxb-", 10, "-_"),
-    shape("xoxp-", 10, "-_"),
-    shape("xoxr-", 10, "-_"),
-    shape("xapp-", 10, "-_"),
-    shape("hooks.slack.com/services/", 20, "/"),
-    shape("discord.com/api/webhooks/", 20, "/-_"),
-    shape("glpat-", 16, "-_."),
-    shape("glrt-", 16, "-_."),
-    shape("gldt-", 16, "-_."),
-    shape("npm_", 30, ""),
-    shape("pypi-", 50, "-_"),
-    shape("shpat_", 30, ""),
-    shape("dckr_pat_", 20, "-_"),
+    secret_pattern("sk-", 40, ""),
+    secret_pattern("sk_live_", 16, ""),
+    secret_pattern("sk_test_", 16, ""),
+    secret_pattern("rk_live_", 16, ""),
+    secret_pattern("rk_test_", 16, ""),
+    secret_pattern("whsec_", 24, ""),
+    secret_pattern("hf_", 30, ""),
+    secret_pattern("SG.", 40, "-_."),
+    secret_pattern("dop_v1_", 40, ""),
+    secret_pattern("dp.pt.", 40, ""),
+    secret_pattern("hvs.", 20, "-_."),
+    secret_pattern("ya29.", 40, "-_."),
+    secret_pattern("AIza", 30, "-_"),
+    secret_pattern("GOCSPX-", 20, "-_"),
+    secret_pattern("AKIA", 16, ""),
+    secret_pattern("ASIA", 16, ""),
+    secret_pattern("AccountKey=", 40, "+/="),
+    secret_pattern("AGE-SECRET-KEY-1", 50, ""),
+    secret_pattern("xoxa-", 10, "-_"),
+    secret_pattern("xoxb-", 10, "-_"),
+    secret_pattern("xoxp-", 10, "-_"),
+    secret_pattern("xoxr-", 10, "-_"),
+    secret_pattern("xapp-", 10, "-_"),
+    secret_pattern("hooks.slack.com/services/", 20, "/"),
+    secret_pattern("discord.com/api/webhooks/", 20, "/-_"),
+    secret_pattern("glpat-", 16, "-_."),
+    secret_pattern("glrt-", 16, "-_."),
+    secret_pattern("gldt-", 16, "-_."),
+    secret_pattern("npm_", 30, ""),
+    secret_pattern("pypi-", 50, "-_"),
+    secret_pattern("shpat_", 30, ""),
+    secret_pattern("dckr_pat_", 20, "-_"),
     // A token of JSON that says first how it is signed, what it is, or by which key.
-    shape("eyJhbGci", 40, "-_."),
-    shape("eyJ0eXAi", 40, "-_."),
-    shape("eyJraWQi", 40, "-_."),
+    secret_pattern("eyJhbGci", 40, "-_."),
+    secret_pattern("eyJ0eXAi", 40, "-_."),
+    secret_pattern("eyJraWQi", 40, "-_."),
 ];
 
 const PEM: &str = "-----BEGIN ";
@@ -74,8 +74,8 @@ const BEGINNINGS: [bool; 256] = {
     let mut begins = [false; 256];
     begins[PEM.as_bytes()[0] as usize] = true;
     let mut at = 0;
-    while at < SHAPES.len() {
-        begins[SHAPES[at].prefix.as_bytes()[0] as usize] = true;
+    while at < SECRET_PATTERNS.len() {
+        begins[SECRET_PATTERNS[at].prefix.as_bytes()[0] as usize] = true;
         at += 1;
     }
     begins
@@ -87,7 +87,7 @@ pub fn find(text: &str) -> Vec<Range<usize>> {
     let mut at = 0;
     while let Some(skipped) = text.as_bytes()[at..].iter().position(|byte| BEGINNINGS[usize::from(*byte)]) {
         at += skipped;
-        match secret_at(text, at) {
+        match find_secret_end(text, at) {
             Some(end) => {
                 found.push(at..end);
                 at = end;
@@ -111,7 +111,7 @@ pub fn redact(text: &str) -> String {
     out
 }
 
-fn secret_at(text: &str, at: usize) -> Option<usize> {
+fn find_secret_end(text: &str, at: usize) -> Option<usize> {
     let rest = &text[at..];
     if rest.starts_with(PEM) {
         return private_key_end(text, at);
@@ -121,7 +121,7 @@ fn secret_at(text: &str, at: usize) -> Option<usize> {
     if before.next().is_some_and(|byte| byte.is_ascii_alphanumeric()) && before.next() != Some(b'\\') {
         return None;
     }
-    let shape = SHAPES.iter().find(|shape| rest.starts_with(shape.prefix))?;
+    let shape = SECRET_PATTERNS.iter().find(|shape| rest.starts_with(shape.prefix))?;
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || shape.also.as_bytes().contains(byte);
     let body = rest.as_bytes()[shape.prefix.len()..].iter().take_while(|byte| fits(byte)).count();
     (body >= shape.least).then(|| at + shape.prefix.len() + body)
@@ -129,7 +129,7 @@ fn secret_at(text: &str, at: usize) -> Option<usize> {
 
 /// A private key runs to its END mark, or to the end of the text when that was cut off. Another may begin right after.
 fn private_key_end(text: &str, at: usize) -> Option<usize> {
-    let first = super::head(&text[at..], 60);
+    let first = super::truncate(&text[at..], 60);
     let first = first.split_once('\n').map_or(first, |(line, _)| line);
     if !first.contains("PRIVATE KEY") {
         return None;
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_shapes_are_blacked_out_and_nothing_else_is() {
+    fn only_known_secret_patterns_are_redacted() {
         let token = format!("ghp_{}", "a1B2".repeat(9));
         assert_eq!(redact(&format!("use {token}.")), "use [redacted].");
         assert_eq!(redact(&format!("k=AIza{}", "x".repeat(35))), "k=[redacted]");

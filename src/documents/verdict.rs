@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{head, one_json_object};
+use super::{as_json_object, truncate};
 use crate::types::Verdict;
 
 /// What a finding weighs. Only a blocking one holds a document up by itself.
@@ -43,7 +43,7 @@ pub struct RawFinding {
 
 impl RawFinding {
     /// Is it about what may be said at any time, however late: security, lost data?
-    pub fn is_grave(&self) -> bool {
+    pub fn is_security_or_data_loss(&self) -> bool {
         let letters = |c: &char| c.is_ascii_alphabetic();
         let category: String = self.category.chars().filter(letters).collect::<String>().to_ascii_lowercase();
         matches!(category.as_str(), "security" | "dataloss")
@@ -61,7 +61,7 @@ pub struct ReviewAnswer {
 }
 
 impl ReviewAnswer {
-    pub fn has_blocking(&self) -> bool {
+    pub fn has_blocking_finding(&self) -> bool {
         self.findings.iter().any(|f| f.severity == FindingSeverity::Blocking)
     }
 
@@ -179,24 +179,24 @@ enum ReviewerVerdict {
 
 /// Reads an answer: one JSON object and nothing else.
 pub fn parse(answer: &str, nonce: &str) -> Result<ReviewAnswer, ReviewAnswerError> {
-    let object = one_json_object(answer).ok_or(ReviewAnswerError::NotOneObject)?;
+    let object = as_json_object(answer).ok_or(ReviewAnswerError::NotOneObject)?;
     let answer = serde_json::from_str(object).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => ReviewAnswerError::Shape(one_line(&error)),
         _ => ReviewAnswerError::NotOneObject,
     })?;
-    accept(answer, nonce)
+    validate(answer, nonce)
 }
 
 fn one_line(error: &serde_json::Error) -> String {
     let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-    head(&line, 200).to_owned()
+    truncate(&line, 200).to_owned()
 }
 
-fn accept(answer: ReviewAnswerJson, nonce: &str) -> Result<ReviewAnswer, ReviewAnswerError> {
+fn validate(answer: ReviewAnswerJson, nonce: &str) -> Result<ReviewAnswer, ReviewAnswerError> {
     if nonce.is_empty() || answer.nonce != nonce {
         return Err(ReviewAnswerError::Nonce);
     }
-    within_caps(&answer)?;
+    check_limits(&answer)?;
     let verdict = match answer.verdict {
         ReviewerVerdict::Approved => Verdict::Approved,
         ReviewerVerdict::Revise => Verdict::Revise,
@@ -205,7 +205,7 @@ fn accept(answer: ReviewAnswerJson, nonce: &str) -> Result<ReviewAnswer, ReviewA
     let ReviewAnswerJson { rationale, findings, resolved, .. } = answer;
     let review = ReviewAnswer { verdict, rationale, findings, resolved };
     match verdict {
-        Verdict::Approved if review.has_blocking() => Err(ReviewAnswerError::ApprovedThoughBlocking),
+        Verdict::Approved if review.has_blocking_finding() => Err(ReviewAnswerError::ApprovedThoughBlocking),
         Verdict::Revise | Verdict::Blocked if review.findings.is_empty() => {
             Err(ReviewAnswerError::NoFinding(verdict))
         }
@@ -213,7 +213,7 @@ fn accept(answer: ReviewAnswerJson, nonce: &str) -> Result<ReviewAnswer, ReviewA
     }
 }
 
-fn within_caps(answer: &ReviewAnswerJson) -> Result<(), ReviewAnswerError> {
+fn check_limits(answer: &ReviewAnswerJson) -> Result<(), ReviewAnswerError> {
     let text = |field, text: &str, cap| {
         if text.trim().is_empty() {
             Err(ReviewAnswerError::Empty(field))
@@ -247,17 +247,17 @@ mod tests {
 
     const NONCE: &str = "a1b2c3d4";
 
-    fn finding(severity: &str) -> Value {
+    fn finding_json(severity: &str) -> Value {
         json!({ "severity": severity, "category": "tests", "place": "2.1", "title": "t", "detail": "d", "repeats": null })
     }
 
-    fn answer(verdict: &str, findings: Vec<Value>) -> Value {
+    fn answer_json(verdict: &str, findings: Vec<Value>) -> Value {
         json!({ "nonce": NONCE, "verdict": verdict, "rationale": "r", "findings": findings, "resolved": [] })
     }
 
     #[test]
-    fn nothing_but_a_whole_answer_is_a_verdict() {
-        let good = answer("APPROVED", vec![]).to_string();
+    fn only_a_complete_answer_is_a_verdict() {
+        let good = answer_json("APPROVED", vec![]).to_string();
         assert!(parse(&format!("\n{good}\n"), NONCE).is_ok());
         for (text, why) in [
             (String::new(), ReviewAnswerError::NotOneObject),
@@ -286,30 +286,33 @@ mod tests {
 
     #[test]
     fn verdict_and_findings_must_agree() {
-        let read = |verdict, findings| parse(&answer(verdict, findings).to_string(), NONCE);
+        let read = |verdict, findings| parse(&answer_json(verdict, findings).to_string(), NONCE);
         assert_eq!(read("BLOCKED", vec![]), Err(ReviewAnswerError::NoFinding(Verdict::Blocked)));
         assert_eq!(
-            read("APPROVED", vec![finding("blocking")]),
+            read("APPROVED", vec![finding_json("blocking")]),
             Err(ReviewAnswerError::ApprovedThoughBlocking)
         );
-        assert!(read("APPROVED", vec![finding("high")]).is_ok());
-        assert!(matches!(read("REVISE", vec![finding("high"); 41]), Err(ReviewAnswerError::TooLong { .. })));
-        assert_eq!(parse(&answer("APPROVED", vec![]).to_string(), ""), Err(ReviewAnswerError::Nonce));
+        assert!(read("APPROVED", vec![finding_json("high")]).is_ok());
+        assert!(matches!(
+            read("REVISE", vec![finding_json("high"); 41]),
+            Err(ReviewAnswerError::TooLong { .. })
+        ));
+        assert_eq!(parse(&answer_json("APPROVED", vec![]).to_string(), ""), Err(ReviewAnswerError::Nonce));
     }
 
     #[test]
-    fn a_blocking_claim_needs_a_place_that_exists() {
-        let value = answer("REVISE", vec![finding("blocking"), finding("high")]);
+    fn blocking_finding_needs_a_place_that_exists() {
+        let value = answer_json("REVISE", vec![finding_json("blocking"), finding_json("high")]);
         let mut review = parse(&value.to_string(), NONCE).unwrap();
         assert_eq!(review.demote_unplaced(|place| place == "3"), [0, 1]);
-        assert!(!review.has_blocking());
+        assert!(!review.has_blocking_finding());
     }
 
     #[test]
     fn the_schema_accepts_exactly_the_fields_that_are_read() {
         let schema = schema();
         let fields: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
-        let value = answer("APPROVED", vec![]);
+        let value = answer_json("APPROVED", vec![]);
         let read: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
         assert_eq!(fields, read);
     }

@@ -14,12 +14,12 @@ use std::{
 use ipnet::IpNet;
 use tokio::{net::lookup_host, time::timeout};
 
-pub use page::{FetchedPage, PAGE_BYTES, PageError, get, nameable};
+pub use page::{FetchedPage, PAGE_BYTES, PageError, allowable_host, fetch_page};
 
 use crate::config::Hosts;
 
 /// Until a name is resolved, and until a host answers.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Never connected to, whatever the operator names: they tell a machine in a cloud its credentials, or are the machine's own
 /// neighbours, or nobody's.
@@ -63,23 +63,25 @@ pub struct HostPolicy<'h>(pub &'h Hosts);
 
 impl HostPolicy<'_> {
     /// May this address be connected to, where its name may be?
-    fn judged(&self, address: SocketAddr) -> Result<(), RefusalReason> {
-        match meant(address.ip()) {
-            ip if in_one(ip, &NEVER) => Err(RefusalReason::Never),
-            ip if in_one(ip, &INNER) && !self.names(address) && !self.names_network(ip) => {
-                Err(RefusalReason::Inside)
+    fn check_address(&self, address: SocketAddr) -> Result<(), RefusalReason> {
+        match effective_address(address.ip()) {
+            ip if is_in_any(ip, &NEVER) => Err(RefusalReason::AlwaysBlocked),
+            ip if is_in_any(ip, &INNER) && !self.allows_address(address) && !self.allows_network(ip) => {
+                Err(RefusalReason::InternalNetwork)
             }
             _ => Ok(()),
         }
     }
 
     /// Did the operator name that very address and port?
-    fn names(&self, address: SocketAddr) -> bool {
+    fn allows_address(&self, address: SocketAddr) -> bool {
         let mut all = self.0.addresses.iter();
-        all.any(|named| meant(named.ip()) == meant(address.ip()) && named.port() == address.port())
+        all.any(|named| {
+            effective_address(named.ip()) == effective_address(address.ip()) && named.port() == address.port()
+        })
     }
 
-    fn names_network(&self, address: IpAddr) -> bool {
+    fn allows_network(&self, address: IpAddr) -> bool {
         self.0.networks.iter().any(|network| network.contains(&address))
     }
 
@@ -87,34 +89,37 @@ impl HostPolicy<'_> {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, HostRefusal> {
-        let refusal = |why| HostRefusal { host: shown(host, port), why };
-        if let Some(address) = literal(host) {
+    pub async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, HostRefusal> {
+        let refusal = |why| HostRefusal { host: format_host(host, port), why };
+        if let Some(address) = parse_literal(host) {
             let address = SocketAddr::new(address, port);
             // A network is named for what names lead to; each other port of each machine in it would be open besides.
-            let named = self.names(address) || (port == 443 && self.names_network(meant(address.ip())));
-            return match self.judged(address) {
-                Err(RefusalReason::Never) => Err(refusal(RefusalReason::Never)),
+            let named = self.allows_address(address)
+                || (port == 443 && self.allows_network(effective_address(address.ip())));
+            return match self.check_address(address) {
+                Err(RefusalReason::AlwaysBlocked) => Err(refusal(RefusalReason::AlwaysBlocked)),
                 Ok(()) if named => Ok(vec![address]),
-                _ => Err(refusal(RefusalReason::NotNamed)),
+                _ => Err(refusal(RefusalReason::NotAllowed)),
             };
         }
-        let name = plain(host);
+        let name = normalize_name(host);
         if !self.0.names.contains(&(name.clone(), port)) {
-            return Err(refusal(RefusalReason::NotNamed));
+            return Err(refusal(RefusalReason::NotAllowed));
         }
-        let found = timeout(PATIENCE, lookup_host((name.as_str(), port))).await;
+        let found = timeout(CONNECT_TIMEOUT, lookup_host((name.as_str(), port))).await;
         let found: Vec<_> =
-            found.ok().and_then(Result::ok).ok_or_else(|| refusal(RefusalReason::Unknown))?.collect();
-        let (taken, refused): (Vec<_>, Vec<_>) =
-            found.into_iter().map(|address| self.judged(address).map(|()| address)).partition(Result::is_ok);
-        let why = refused.into_iter().filter_map(Result::err).max().unwrap_or(RefusalReason::Unknown);
+            found.ok().and_then(Result::ok).ok_or_else(|| refusal(RefusalReason::Unreachable))?.collect();
+        let (taken, refused): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .map(|address| self.check_address(address).map(|()| address))
+            .partition(Result::is_ok);
+        let why = refused.into_iter().filter_map(Result::err).max().unwrap_or(RefusalReason::Unreachable);
         if taken.is_empty() { Err(refusal(why)) } else { Ok(taken.into_iter().flatten().collect()) }
     }
 }
 
 /// The address that is reached in the end: some of IPv6 lead, by one road or another, to one of IPv4 that is written in them.
-fn meant(address: IpAddr) -> IpAddr {
+fn effective_address(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     match v6.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => address,
@@ -125,26 +130,27 @@ fn meant(address: IpAddr) -> IpAddr {
     }
 }
 
-fn in_one(address: IpAddr, networks: &[&str]) -> bool {
+fn is_in_any(address: IpAddr, networks: &[&str]) -> bool {
     networks.iter().any(|text| IpNet::from_str(text).is_ok_and(|network| network.contains(&address)))
 }
 
-fn literal(host: &str) -> Option<IpAddr> {
+fn parse_literal(host: &str) -> Option<IpAddr> {
     host.trim_matches(['[', ']']).parse().ok()
 }
 
-fn plain(name: &str) -> String {
+fn normalize_name(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
 
 /// As it would be named under `hosts`.
-pub fn shown(host: &str, port: u16) -> String {
-    match (literal(host), port) {
+pub fn format_host(host: &str, port: u16) -> String {
+    match (parse_literal(host), port) {
         (Some(address), 443) => return address.to_string(),
         (Some(address), _) => return SocketAddr::new(address, port).to_string(),
         (None, _) => {}
     }
-    let host: String = plain(host).chars().filter(|c| c.is_ascii_graphic() && *c != '`').take(253).collect();
+    let host: String =
+        normalize_name(host).chars().filter(|c| c.is_ascii_graphic() && *c != '`').take(253).collect();
     if port == 443 { host } else { format!("{host}:{port}") }
 }
 
@@ -158,15 +164,15 @@ pub struct HostRefusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefusalReason {
     /// The operator did not name it.
-    NotNamed,
+    NotAllowed,
     /// It leads to what is never reached.
-    Never,
+    AlwaysBlocked,
     /// It leads into a network that the operator did not name.
-    Inside,
+    InternalNetwork,
     /// There is no such host, or it does not answer.
-    Unknown,
+    Unreachable,
     /// All that may be fetched was fetched before.
-    TooMuch,
+    TransferLimit,
 }
 
 #[cfg(test)]
@@ -179,7 +185,7 @@ pub(crate) mod tests {
 
     /// May it be connected to where these are named?
     fn takes(all: &[&str], address: &str) -> bool {
-        HostPolicy(&hosts(all)).judged((address.parse::<IpAddr>().unwrap(), 443).into()).is_ok()
+        HostPolicy(&hosts(all)).check_address((address.parse::<IpAddr>().unwrap(), 443).into()).is_ok()
     }
 
     #[test]

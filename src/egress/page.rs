@@ -9,7 +9,9 @@ use reqwest::{
 };
 use tokio::time::timeout;
 
-use super::{HostPolicy, HostRefusal, PATIENCE, RefusalReason, literal, plain, shown};
+use super::{
+    CONNECT_TIMEOUT, HostPolicy, HostRefusal, RefusalReason, format_host, normalize_name, parse_literal,
+};
 use crate::config::Hosts;
 
 /// Of a page that is read.
@@ -50,10 +52,12 @@ impl fmt::Display for PageError {
         match self {
             Self::Address => f.write_str("its address is not one of http or https alone"),
             Self::Host(HostRefusal { host, why }) => match why {
-                RefusalReason::NotNamed => write!(f, "{host} is not named"),
-                RefusalReason::Never => write!(f, "{host} leads to what is never reached"),
-                RefusalReason::Inside => write!(f, "{host} leads into a network of its own"),
-                RefusalReason::Unknown | RefusalReason::TooMuch => write!(f, "{host} does not answer"),
+                RefusalReason::NotAllowed => write!(f, "{host} is not named"),
+                RefusalReason::AlwaysBlocked => write!(f, "{host} leads to what is never reached"),
+                RefusalReason::InternalNetwork => write!(f, "{host} leads into a network of its own"),
+                RefusalReason::Unreachable | RefusalReason::TransferLimit => {
+                    write!(f, "{host} does not answer")
+                }
             },
             Self::Status(status) => write!(f, "it answers {status}"),
             Self::Content => f.write_str("it is no text"),
@@ -64,16 +68,16 @@ impl fmt::Display for PageError {
 }
 
 /// The host of an address, as the operator may name it: none where it is written as an address of a network that is not for all.
-pub fn nameable(address: &str) -> Option<String> {
-    let url = checked(address).ok()?;
+pub fn allowable_host(address: &str) -> Option<String> {
+    let url = parse_address(address).ok()?;
     let (host, port) = url.host_str().zip(url.port_or_known_default())?;
-    let inside = |ip| HostPolicy(&Hosts::default()).judged(SocketAddr::new(ip, port)).is_err();
-    let is_itself = match literal(host) {
+    let inside = |ip| HostPolicy(&Hosts::default()).check_address(SocketAddr::new(ip, port)).is_err();
+    let is_itself = match parse_literal(host) {
         Some(ip) => !inside(ip),
         // What is shown of a name may be less than the name.
-        None => shown(host, 443) == plain(host),
+        None => format_host(host, 443) == normalize_name(host),
     };
-    let host = Some(shown(host, port)).filter(|_| is_itself)?;
+    let host = Some(format_host(host, port)).filter(|_| is_itself)?;
     Hosts::try_from(vec![host.clone()]).ok().map(|_| host)
 }
 
@@ -81,25 +85,25 @@ pub fn nameable(address: &str) -> Option<String> {
 ///
 /// # Errors
 /// Why it was not read.
-pub async fn get(hosts: &Hosts, address: &str) -> Result<FetchedPage, PageError> {
-    timeout(TIME, follow(hosts, address)).await.unwrap_or(Err(PageError::Broken))
+pub async fn fetch_page(hosts: &Hosts, address: &str) -> Result<FetchedPage, PageError> {
+    timeout(TIME, follow_redirects(hosts, address)).await.unwrap_or(Err(PageError::Broken))
 }
 
-async fn follow(hosts: &Hosts, address: &str) -> Result<FetchedPage, PageError> {
-    let mut url = checked(address)?;
+async fn follow_redirects(hosts: &Hosts, address: &str) -> Result<FetchedPage, PageError> {
+    let mut url = parse_address(address)?;
     for _ in 0..=REDIRECTS {
-        let response = one(hosts, &url).await?;
+        let response = send_get(hosts, &url).await?;
         if !response.status().is_redirection() {
-            return read(response).await;
+            return read_page(response).await;
         }
         let to = response.headers().get(LOCATION).and_then(|to| to.to_str().ok()).ok_or(PageError::Broken)?;
-        url = checked(url.join(to).map_err(|_| PageError::Address)?.as_str())?;
+        url = parse_address(url.join(to).map_err(|_| PageError::Address)?.as_str())?;
     }
     Err(PageError::Redirects)
 }
 
 /// By the reader of addresses that also makes the request: what one takes for a number the other does as well.
-fn checked(address: &str) -> Result<Url, PageError> {
+fn parse_address(address: &str) -> Result<Url, PageError> {
     let url = Url::parse(address).ok().filter(|_| address.len() <= ADDRESS_BYTES);
     let plain = |url: &Url| {
         matches!(url.scheme(), "http" | "https")
@@ -110,10 +114,10 @@ fn checked(address: &str) -> Result<Url, PageError> {
     url.filter(plain).ok_or(PageError::Address)
 }
 
-async fn one(hosts: &Hosts, url: &Url) -> Result<Response, PageError> {
+async fn send_get(hosts: &Hosts, url: &Url) -> Result<Response, PageError> {
     let (host, port) = (url.host_str(), url.port_or_known_default());
     let (host, port) = host.zip(port).ok_or(PageError::Address)?;
-    let addresses = HostPolicy(hosts).addresses(host, port).await.map_err(PageError::Host)?;
+    let addresses = HostPolicy(hosts).resolve(host, port).await.map_err(PageError::Host)?;
     // An error means that one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // What was looked at is what is connected to: the name is not resolved again.
@@ -121,7 +125,7 @@ async fn one(hosts: &Hosts, url: &Url) -> Result<Response, PageError> {
         .no_proxy()
         .redirect(Policy::none())
         .resolve_to_addrs(host, &addresses)
-        .connect_timeout(PATIENCE)
+        .connect_timeout(CONNECT_TIMEOUT)
         .user_agent(concat!("countersign/", env!("CARGO_PKG_VERSION")))
         .build()
         .map_err(|_| PageError::Broken)?;
@@ -129,7 +133,7 @@ async fn one(hosts: &Hosts, url: &Url) -> Result<Response, PageError> {
     request.send().await.map_err(|_| PageError::Broken)
 }
 
-async fn read(mut response: Response) -> Result<FetchedPage, PageError> {
+async fn read_page(mut response: Response) -> Result<FetchedPage, PageError> {
     if response.status() != StatusCode::OK {
         return Err(PageError::Status(response.status().as_u16()));
     }
@@ -216,10 +220,10 @@ mod tests {
         let (named, none) = (hosts(&[&format!("127.0.0.1:{port}")]), Hosts::default());
         let at = |path: &str| format!("http://127.0.0.1:{port}{path}");
         let page = |text: &str, html| Ok(FetchedPage { text: text.to_owned(), html, cut: false });
-        assert_eq!(get(&named, &at("/")).await, page("<p>weeks</p>", true));
-        assert_eq!(get(&named, &at("/plain#part")).await, page("weeks", false));
-        assert_eq!(get(&named, &at("/on")).await, page("weeks", false));
-        let long = get(&named, &at("/endless")).await.unwrap();
+        assert_eq!(fetch_page(&named, &at("/")).await, page("<p>weeks</p>", true));
+        assert_eq!(fetch_page(&named, &at("/plain#part")).await, page("weeks", false));
+        assert_eq!(fetch_page(&named, &at("/on")).await, page("weeks", false));
+        let long = fetch_page(&named, &at("/endless")).await.unwrap();
         assert_eq!((long.text.len(), long.cut), (PAGE_BYTES, true));
         for (path, why) in [
             ("/picture", PageError::Content),
@@ -229,26 +233,27 @@ mod tests {
             ("/name", PageError::Address),
             ("/broken", PageError::Broken),
         ] {
-            assert_eq!(get(&named, &at(path)).await, Err(why), "{path}");
+            assert_eq!(fetch_page(&named, &at(path)).await, Err(why), "{path}");
         }
         for (path, host, why) in [
-            ("/inside", format!("localhost:{port}"), RefusalReason::NotNamed),
-            ("/metadata", "169.254.169.254:80".to_owned(), RefusalReason::Never),
-            ("/other", "127.0.0.1:1".to_owned(), RefusalReason::NotNamed),
+            ("/inside", format!("localhost:{port}"), RefusalReason::NotAllowed),
+            ("/metadata", "169.254.169.254:80".to_owned(), RefusalReason::AlwaysBlocked),
+            ("/other", "127.0.0.1:1".to_owned(), RefusalReason::NotAllowed),
         ] {
             assert_eq!(
-                get(&named, &at(path)).await,
+                fetch_page(&named, &at(path)).await,
                 Err(PageError::Host(HostRefusal { host, why })),
                 "{path}"
             );
         }
         // A name that is allowed and leads inside is not followed.
-        let inside = get(&hosts(&[&format!("localhost:{port}")]), &format!("http://localhost:{port}/")).await;
+        let inside =
+            fetch_page(&hosts(&[&format!("localhost:{port}")]), &format!("http://localhost:{port}/")).await;
         assert!(
-            matches!(inside, Err(PageError::Host(HostRefusal { why: RefusalReason::Inside, .. }))),
+            matches!(inside, Err(PageError::Host(HostRefusal { why: RefusalReason::InternalNetwork, .. }))),
             "{inside:?}"
         );
-        assert!(matches!(get(&none, &at("/")).await, Err(PageError::Host(_))));
+        assert!(matches!(fetch_page(&none, &at("/")).await, Err(PageError::Host(_))));
     }
 
     #[tokio::test]
@@ -265,10 +270,10 @@ mod tests {
             "example.org",
             "",
         ] {
-            assert_eq!(get(&named, address).await, Err(PageError::Address), "{address}");
+            assert_eq!(fetch_page(&named, address).await, Err(PageError::Address), "{address}");
         }
         assert_eq!(
-            get(&named, &format!("https://example.org/{}", "a".repeat(3000))).await,
+            fetch_page(&named, &format!("https://example.org/{}", "a".repeat(3000))).await,
             Err(PageError::Address)
         );
         let hosts_of = |hosts: Hosts| async move {
@@ -294,7 +299,7 @@ mod tests {
                 ("localhost", "localhost:80"),
                 ("example.org.evil.example", "example.org.evil.example:80"),
             ] {
-                match get(&hosts, &format!("http://{}/", host.0)).await {
+                match fetch_page(&hosts, &format!("http://{}/", host.0)).await {
                     Err(PageError::Host(refusal)) => {
                         assert_eq!(refusal.host, host.1, "{}", host.0);
                         whys.push((host.0, refusal.why));
@@ -305,7 +310,10 @@ mod tests {
             whys
         };
         for (host, why) in hosts_of(named).await {
-            assert!(matches!(why, RefusalReason::NotNamed | RefusalReason::Never), "{host}: {why:?}");
+            assert!(
+                matches!(why, RefusalReason::NotAllowed | RefusalReason::AlwaysBlocked),
+                "{host}: {why:?}"
+            );
         }
     }
 
@@ -323,7 +331,7 @@ mod tests {
             ("https://a\u{22}].example/", None),
             ("ftp://weeks.example", None),
         ] {
-            assert_eq!(nameable(address).as_deref(), host, "{address}");
+            assert_eq!(allowable_host(address).as_deref(), host, "{address}");
         }
     }
 }

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     background_jobs::BackgroundJobs,
     countersignature::{self, Countersignature},
-    scheduler::{WorkflowRef, open},
-    workflow::{AnyWorkflow, LesserProof, StepError, follower},
+    scheduler::{WorkflowRef, open_run},
+    workflow::{AnyWorkflow, LesserProof, StepError, follow_up_workflow},
 };
 use crate::{
     clock::{Clock, SharedClock},
@@ -60,7 +60,7 @@ pub struct AttemptContext<T: 'static> {
     store: Arc<Store>,
     workflows: &'static [WorkflowRef<T>],
     jobs: Arc<BackgroundJobs>,
-    attempt: Mutex<JournalUsage>,
+    journal_usage: Mutex<JournalUsage>,
 }
 
 /// What a step may hear from outside while it runs.
@@ -77,7 +77,7 @@ pub(super) struct StopSignals {
 struct JournalUsage {
     keys: HashSet<String>,
     /// The `once` that is running.
-    inside: Option<String>,
+    running_key: Option<String>,
     bytes: usize,
 }
 
@@ -96,7 +96,7 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
             workflow: lease.run.workflow.clone(),
             trigger: lease.run.trigger.clone(),
         };
-        Self { run, tools, clock, signals, lease, store, workflows, jobs, attempt: Mutex::default() }
+        Self { run, tools, clock, signals, lease, store, workflows, jobs, journal_usage: Mutex::default() }
     }
 
     pub fn run(&self) -> &RunInfo {
@@ -117,8 +117,8 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
     }
 
     /// Counts what this attempt asks of GitHub; kept with the run.
-    pub fn tally(&self) -> &Arc<GitHubCallCounter> {
-        self.lease.gathered.tally()
+    pub fn github_call_counter(&self) -> &Arc<GitHubCallCounter> {
+        self.lease.pending_writes.github_calls()
     }
 
     /// The number of this visit in the run's trail, from 1. Every move begins a new one; a repeated
@@ -128,7 +128,7 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
     }
 
     /// Trips when someone asks that the run end; whatever is in flight should come back soon.
-    pub fn cancelled(&self) -> &CancellationToken {
+    pub fn cancellation(&self) -> &CancellationToken {
         &self.signals.cancelled
     }
 
@@ -139,8 +139,8 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
     }
 
     /// What somebody did last to the comment of this visit's open gate.
-    pub fn touched(&self) -> Option<&RunRemark> {
-        self.lease.run.gate.as_ref()?.touched.as_ref()
+    pub fn gate_comment_edit(&self) -> Option<&RunRemark> {
+        self.lease.run.gate.as_ref()?.comment_edit.as_ref()
     }
 
     /// What people said of the run's findings, but for the first so many: the same at every attempt between two saves.
@@ -151,7 +151,7 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         if self.lease.run.remarks <= after {
             return Ok(Vec::new());
         }
-        self.store.remarks(&self.lease, after).await.map_err(StepError::bug)
+        self.store.remarks(&self.lease, after).await.map_err(StepError::from_store)
     }
 
     /// Leaves a remark for another run, by which it looks again where it waits for people; the same cause again adds nothing,
@@ -159,27 +159,27 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
     ///
     /// # Errors
     /// `Bug` when it cannot be written.
-    pub async fn tell(&self, run: RunId, remark: RunRemark) -> Result<(), StepError> {
-        self.store.book_remark(run, remark).await.map(drop).map_err(StepError::bug)
+    pub async fn send_remark(&self, run: RunId, remark: RunRemark) -> Result<(), StepError> {
+        self.store.record_remark(run, remark).await.map(drop).map_err(StepError::from_store)
     }
 
-    /// Begins a run of another workflow, for the cause [`onward`](crate::types::Cause::onward) from this run's: said twice, it
+    /// Begins a run of another workflow, for the cause [`onward`](crate::types::Cause::follow_up) from this run's: said twice, it
     /// is begun once. It takes its first step when this one is saved, or before.
     ///
     /// # Errors
     /// `User` where there is no such workflow; `Bug` when it cannot be written.
-    pub async fn begin(&self, workflow: &str, trigger: RunTrigger) -> Result<StartDecision, StepError> {
-        let trigger = RunTrigger { cause: self.run.trigger.cause.onward(), ..trigger };
+    pub async fn begin_run(&self, workflow: &str, trigger: RunTrigger) -> Result<StartDecision, StepError> {
+        let trigger = RunTrigger { cause: self.run.trigger.cause.follow_up(), ..trigger };
         let known = self.workflows.iter().find(|known| known.name() == workflow);
         let known =
             known.ok_or_else(|| StepError::User(format!("There is no workflow called {workflow} here.")))?;
-        open(&self.store, *known, trigger).await.map_err(|error| StepError::Bug(error.into()))
+        open_run(&self.store, *known, trigger).await.map_err(|error| StepError::Bug(error.into()))
     }
 
     /// The workflow that is to go on from what this run makes, if its people asked for that.
-    pub fn then(&self) -> Option<&'static str> {
+    pub fn next_workflow(&self) -> Option<&'static str> {
         let run = &self.run;
-        follower(self.workflows, &run.workflow, &run.trigger).map(AnyWorkflow::name)
+        follow_up_workflow(self.workflows, &run.workflow, &run.trigger).map(AnyWorkflow::name)
     }
 
     /// Does `work` once per visit: a later attempt reads back the value that was reached. Calls
@@ -196,37 +196,37 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         F: FnOnce(EffectAttempt) -> Fut,
         Fut: Future<Output = Result<V, StepError>>,
     {
-        let _inside = self.enter(key)?;
+        let _inside = self.enter_once(key)?;
         if self.signals.stopping.is_cancelled() {
             return Err(StepError::Later { why: "the server is restarting".into(), after: Duration::ZERO });
         }
-        match self.store.journal_begin(&self.lease, key).await.map_err(StepError::bug)? {
+        match self.store.journal_begin(&self.lease, key).await.map_err(StepError::from_store)? {
             JournalLookup::Done(bytes) => {
-                self.count(key, bytes.len())?;
+                self.count_journal_bytes(key, bytes.len())?;
                 serde_json::from_slice(&bytes).map_err(|error| {
                     StepError::Bug(anyhow!(
                         "what the journal holds under `{key}` is of another type: {error}"
                     ))
                 })
             }
-            JournalLookup::Fresh { interrupted } => {
+            JournalLookup::Begun { interrupted } => {
                 let value = work(EffectAttempt { interrupted }).await?;
                 let bytes = serde_json::to_vec(&value).map_err(|error| StepError::Bug(error.into()))?;
-                self.count(key, bytes.len())?;
-                self.store.journal_done(&self.lease, key, bytes).await.map_err(StepError::bug)?;
+                self.count_journal_bytes(key, bytes.len())?;
+                self.store.journal_done(&self.lease, key, bytes).await.map_err(StepError::from_store)?;
                 Ok(value)
             }
         }
     }
 
     /// What long work came to that costs no money, or none while it is going on: the step then waits and asks again
-    /// after [`limits::JOB_LOOK`]. It goes on beside the steps, in this process alone: a stop of the run or of the
+    /// after [`limits::JOB_POLL_INTERVAL`]. It goes on beside the steps, in this process alone: a stop of the run or of the
     /// server ends it by its token, and where there is none, it is begun. The result is kept as that of a
     /// [`once`](Self::once) is, and may be as long as any text.
     ///
     /// # Errors
     /// Those of `work`, after which it is begun anew; `Bug` where it panicked; and those of `once`.
-    pub async fn job<V, W, Fut>(&self, key: &str, work: W) -> Result<Option<V>, StepError>
+    pub async fn run_job<V, W, Fut>(&self, key: &str, work: W) -> Result<Option<V>, StepError>
     where
         V: Serialize + DeserializeOwned,
         W: FnOnce(CancellationToken) -> Fut + Send + 'static,
@@ -244,7 +244,7 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
                 Some(left) => self.put(&left?).await,
                 None => {
                     over = false;
-                    Err(StepError::Later { why: "a job goes on".into(), after: limits::JOB_LOOK })
+                    Err(StepError::Later { why: "a job goes on".into(), after: limits::JOB_POLL_INTERVAL })
                 }
             }
         });
@@ -253,25 +253,25 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
             kept => {
                 let hash: Hash = kept?;
                 let bytes = self.get(&hash).await?;
-                self.jobs.read(&name);
+                self.jobs.discard(&name);
                 serde_json::from_slice(&bytes).map(Some).map_err(|error| StepError::Bug(error.into()))
             }
         }
     }
 
     /// Does a job of this visit go on? A step that waits for nothing else may then wait on without a further look.
-    pub fn job_goes_on(&self) -> bool {
-        self.jobs.go_on(self.run.id, self.visit())
+    pub fn is_job_running(&self) -> bool {
+        self.jobs.is_running(self.run.id, self.visit())
     }
 
     /// Keeps bytes of any size by their hash, with whatever is kept next: a text that nothing refers to when the
     /// attempt ends is not kept.
     pub async fn put(&self, bytes: &[u8]) -> Result<Hash, StepError> {
-        self.store.put_document(&self.lease, bytes).map_err(StepError::bug)
+        self.store.put_document(&self.lease, bytes).map_err(StepError::from_store)
     }
 
     pub async fn get(&self, hash: &Hash) -> Result<Vec<u8>, StepError> {
-        self.store.get_document(&self.lease, *hash).await.map_err(StepError::bug)
+        self.store.get_document(&self.lease, *hash).await.map_err(StepError::from_store)
     }
 
     /// The time, the same at every attempt.
@@ -281,35 +281,40 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
 
     /// Eight lower-case letters and digits nobody can guess, the same at every attempt.
     pub async fn nonce(&self, key: &str) -> Result<String, StepError> {
-        self.once(key, |_| async { random_word() }).await
+        self.once(key, |_| async { random_nonce() }).await
     }
 
     /// Writes a ledger row; the same key in the same visit again replaces it. May be called inside
     /// `once`: the row of a paid call is written before the call.
     pub async fn record(&self, key: &str, record: LedgerRecord) -> Result<(), StepError> {
-        self.store.record(&self.lease, key, record).await.map_err(StepError::bug)
+        self.store.record(&self.lease, key, record).await.map_err(StepError::from_store)
     }
 
     /// As [`record`](Self::record), and kept with the next write of this attempt, or not at all: the value of the
     /// `once` it is called in is never kept without it.
-    pub async fn book(&self, key: &str, record: LedgerRecord) -> Result<(), StepError> {
-        self.lease.gathered.book(self.visit(), key, record);
+    pub async fn record_later(&self, key: &str, record: LedgerRecord) -> Result<(), StepError> {
+        self.lease.pending_writes.add_record(self.visit(), key, record);
         Ok(())
     }
 
     /// What the books hold of a paid call of this visit.
-    pub async fn booked(&self, key: &str) -> Result<Option<CallRow>, StepError> {
-        self.store.booked(&self.lease, key).await.map_err(StepError::bug)
+    pub async fn call_row(&self, key: &str) -> Result<Option<CallRow>, StepError> {
+        self.store.booked(&self.lease, key).await.map_err(StepError::from_store)
     }
 
     /// Everything the ledgers hold about this run, this visit's rows included.
     pub async fn ledger(&self) -> Result<RunLedger, StepError> {
-        self.store.ledger(self.run.id).await.map_err(StepError::bug)
+        self.store.ledger(self.run.id).await.map_err(StepError::from_store)
     }
 
     /// Puts something on the repository's audit chain and returns the hash of its link; the same
     /// key in the same visit again adds nothing and returns that hash.
-    pub async fn audit(&self, key: &str, what: &str, detail: serde_json::Value) -> Result<Hash, StepError> {
+    pub async fn append_audit_link(
+        &self,
+        key: &str,
+        what: &str,
+        detail: serde_json::Value,
+    ) -> Result<Hash, StepError> {
         let entry = AuditEntry {
             run: self.run.id,
             visit: self.visit(),
@@ -317,7 +322,7 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
             what: what.to_owned(),
             detail,
         };
-        self.store.audit(&self.lease, entry).await.map_err(StepError::bug)
+        self.store.audit(&self.lease, entry).await.map_err(StepError::from_store)
     }
 
     /// The proof that `document` may be published; `proofs` are the lesser ones that the workflow declares.
@@ -325,41 +330,42 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
     /// # Errors
     /// `Bug` when the stored rows do not prove it: a publish step is reached only through gates, so
     /// being here without the rows is our fault.
-    pub async fn countersigned(
+    pub async fn require_countersignature(
         &self,
         document: Hash,
         proofs: &[LesserProof],
     ) -> Result<Countersignature, StepError> {
         let ledger = self.ledger().await?;
-        countersignature::prove(document, &ledger, proofs).map_err(|missing| StepError::Bug(missing.into()))
+        countersignature::prove_countersigned(document, &ledger, proofs)
+            .map_err(|missing| StepError::Bug(missing.into()))
     }
 
     /// The people's approvals of `subject` that count at its gate so far, and whether they are enough.
     ///
     /// # Errors
     /// `Bug` when they cannot be read.
-    pub async fn approvals(
+    pub async fn counted_approvers(
         &self,
         document: Hash,
         subject: Hash,
     ) -> Result<(Vec<GateAnswer>, bool), StepError> {
-        Ok(countersignature::approvals(document, subject, &self.ledger().await?))
+        Ok(countersignature::counted_approvers(document, subject, &self.ledger().await?))
     }
 
-    fn enter(&self, key: &str) -> Result<OnceGuard<'_>, StepError> {
-        let mut attempt = lock(&self.attempt);
-        if let Some(outer) = &attempt.inside {
+    fn enter_once(&self, key: &str) -> Result<OnceGuard<'_>, StepError> {
+        let mut attempt = lock(&self.journal_usage);
+        if let Some(outer) = &attempt.running_key {
             return Err(StepError::Bug(anyhow!("once(`{key}`) was called inside or beside once(`{outer}`)")));
         }
         if !attempt.keys.insert(key.to_owned()) {
             return Err(StepError::Bug(anyhow!("once(`{key}`) was called twice in one attempt at a visit")));
         }
-        attempt.inside = Some(key.to_owned());
-        Ok(OnceGuard(&self.attempt))
+        attempt.running_key = Some(key.to_owned());
+        Ok(OnceGuard(&self.journal_usage))
     }
 
-    fn count(&self, key: &str, bytes: usize) -> Result<(), StepError> {
-        let mut attempt = lock(&self.attempt);
+    fn count_journal_bytes(&self, key: &str, bytes: usize) -> Result<(), StepError> {
+        let mut attempt = lock(&self.journal_usage);
         attempt.bytes += bytes;
         if bytes > JOURNAL_VALUE_BYTES || attempt.bytes > JOURNAL_VISIT_BYTES {
             return Err(StepError::Bug(anyhow!(
@@ -376,7 +382,7 @@ struct OnceGuard<'a>(&'a Mutex<JournalUsage>);
 
 impl Drop for OnceGuard<'_> {
     fn drop(&mut self) {
-        lock(self.0).inside = None;
+        lock(self.0).running_key = None;
     }
 }
 
@@ -384,7 +390,7 @@ fn lock(attempt: &Mutex<JournalUsage>) -> MutexGuard<'_, JournalUsage> {
     attempt.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn random_word() -> Result<String, StepError> {
+fn random_nonce() -> Result<String, StepError> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| anyhow!("no randomness from the system: {error}"))?;

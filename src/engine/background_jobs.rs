@@ -20,17 +20,17 @@ use super::workflow::StepError;
 use crate::{clock::SharedClock, limits, types::RunId};
 
 /// Jobs that go on at once; others wait for their place.
-const JOBS: usize = 2;
+const MAX_RUNNING_JOBS: usize = 2;
 
 /// A job that was told to end and does not is given up after this.
-const JOB_END: Duration = Duration::from_secs(10);
+const JOB_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The jobs of this process.
 pub(super) struct BackgroundJobs {
     all: Mutex<HashMap<JobKey, BackgroundJob>>,
     /// Those that were told to end, and may not have yet.
     ending: Mutex<Vec<JoinHandle<JobResult>>>,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     clock: SharedClock,
 }
 
@@ -41,12 +41,12 @@ pub(super) type JobKey = (RunId, u64, String);
 type JobResult = Result<Vec<u8>, StepError>;
 
 enum BackgroundJob {
-    Runs {
+    Running {
         stop: CancellationToken,
         task: JoinHandle<JobResult>,
     },
     /// It is kept until a step has written it down.
-    Came(Vec<u8>),
+    Finished(Vec<u8>),
 }
 
 impl BackgroundJobs {
@@ -54,13 +54,13 @@ impl BackgroundJobs {
         Self {
             all: Mutex::default(),
             ending: Mutex::default(),
-            places: Arc::new(Semaphore::new(JOBS)),
+            slots: Arc::new(Semaphore::new(MAX_RUNNING_JOBS)),
             clock,
         }
     }
 
     /// What the job came to, if it is over; it is begun where there is none. `stop` ends it. One that failed is
-    /// forgotten, and any other once it is [`read`](Self::read).
+    /// forgotten, and any other once it is [`read`](Self::discard).
     pub(super) async fn poll<W, Fut>(
         &self,
         name: JobKey,
@@ -73,13 +73,13 @@ impl BackgroundJobs {
     {
         let task = {
             let mut all = lock(&self.all);
-            match all.remove(&name).unwrap_or_else(|| self.begin(stop, work)) {
-                BackgroundJob::Runs { task, .. } if task.is_finished() => task,
+            match all.remove(&name).unwrap_or_else(|| self.spawn(stop, work)) {
+                BackgroundJob::Running { task, .. } if task.is_finished() => task,
                 // Not over, or not written down yet: it stays.
                 stays => {
                     let came = match &stays {
-                        BackgroundJob::Came(left) => Some(Ok(left.clone())),
-                        BackgroundJob::Runs { .. } => None,
+                        BackgroundJob::Finished(left) => Some(Ok(left.clone())),
+                        BackgroundJob::Running { .. } => None,
                     };
                     all.insert(name, stays);
                     return came;
@@ -90,35 +90,36 @@ impl BackgroundJobs {
         let left =
             left.unwrap_or_else(|error| Err(StepError::Bug(anyhow!("a job of a step ended: {error}"))));
         if let Ok(left) = &left {
-            lock(&self.all).insert(name, BackgroundJob::Came(left.clone()));
+            lock(&self.all).insert(name, BackgroundJob::Finished(left.clone()));
         }
         Some(left)
     }
 
     /// Does a job of this visit go on?
-    pub(super) fn go_on(&self, run: RunId, visit: u64) -> bool {
+    pub(super) fn is_running(&self, run: RunId, visit: u64) -> bool {
         let goes_on =
-            |job: &BackgroundJob| matches!(job, BackgroundJob::Runs { task, .. } if !task.is_finished());
+            |job: &BackgroundJob| matches!(job, BackgroundJob::Running { task, .. } if !task.is_finished());
         lock(&self.all).iter().any(|((of, began, _), job)| (*of, *began) == (run, visit) && goes_on(job))
     }
 
     /// A step has written down what it came to.
-    pub(super) fn read(&self, name: &JobKey) {
+    pub(super) fn discard(&self, name: &JobKey) {
         lock(&self.all).remove(name);
     }
 
-    fn begin<W, Fut>(&self, stop: CancellationToken, work: W) -> BackgroundJob
+    fn spawn<W, Fut>(&self, stop: CancellationToken, work: W) -> BackgroundJob
     where
         W: FnOnce(CancellationToken) -> Fut + Send + 'static,
         Fut: Future<Output = JobResult> + Send + 'static,
     {
-        let (places, clock, token) = (Arc::clone(&self.places), self.clock.clone(), stop.clone());
+        let (places, clock, token) = (Arc::clone(&self.slots), self.clock.clone(), stop.clone());
         let task = tokio::spawn(async move {
-            let stopped = || StepError::Later { why: "a job was stopped".into(), after: limits::JOB_LOOK };
+            let stopped =
+                || StepError::Later { why: "a job was stopped".into(), after: limits::JOB_POLL_INTERVAL };
             // One that does not end when it is told to is dropped.
             let over = async {
                 token.cancelled().await;
-                clock.sleep(JOB_END).await;
+                clock.sleep(JOB_STOP_TIMEOUT).await;
             };
             let run = async {
                 let Some(place) = token.run_until_cancelled(places.acquire()).await else {
@@ -132,11 +133,11 @@ impl BackgroundJobs {
                 () = over => Err(stopped()),
             }
         });
-        BackgroundJob::Runs { stop, task }
+        BackgroundJob::Running { stop, task }
     }
 
     /// Ends the jobs of a run, but for those of this visit.
-    pub(super) fn keep(&self, run: RunId, visit: Option<u64>) {
+    pub(super) fn stop_others(&self, run: RunId, visit: Option<u64>) {
         let mut all = lock(&self.all);
         let over = all.extract_if(|(of, began, _), _| *of == run && Some(*began) != visit);
         let mut ending = lock(&self.ending);
@@ -145,14 +146,14 @@ impl BackgroundJobs {
     }
 
     /// Ends all of them.
-    pub(super) fn stop(&self) {
+    pub(super) fn stop_all(&self) {
         let over: Vec<_> = lock(&self.all).drain().filter_map(|(_, job)| job.stop()).collect();
         lock(&self.ending).extend(over);
     }
 
     /// The same, and waits until they have ended.
-    pub(super) async fn end(&self) {
-        self.stop();
+    pub(super) async fn stop_all_and_wait(&self) {
+        self.stop_all();
         let ending = std::mem::take(&mut *lock(&self.ending));
         join_all(ending).await;
     }
@@ -160,7 +161,7 @@ impl BackgroundJobs {
 
 impl BackgroundJob {
     fn stop(self) -> Option<JoinHandle<JobResult>> {
-        let Self::Runs { stop, task } = self else { return None };
+        let Self::Running { stop, task } = self else { return None };
         stop.cancel();
         Some(task)
     }

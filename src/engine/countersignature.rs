@@ -41,16 +41,16 @@ pub enum CountersignatureError {
     #[error("document {0:?} was never reviewed")]
     Verdict(Hash),
     #[error("document {document:?} has the verdict {verdict}, and nobody waived it")]
-    Approved { document: Hash, verdict: Verdict },
+    NotApproved { document: Hash, verdict: Verdict },
     #[error("document {0:?} was reviewed by the family that drafted it, or by one unknown")]
-    OtherFamily(Hash),
+    SameOrUnknownFamily(Hash),
     #[error("document {document:?} has {found} of the {needed} approvals its gate asks for")]
     Approvals { document: Hash, found: usize, needed: u32 },
     #[error("document {0:?} lacks the approval of an owner of its files")]
-    Owners(Hash),
+    OwnerApproval(Hash),
 }
 
-pub(super) fn prove(
+pub(super) fn prove_countersigned(
     document: Hash,
     ledger: &RunLedger,
     proofs: &[LesserProof],
@@ -65,17 +65,18 @@ pub(super) fn prove(
     }
     let proof =
         |approval: &ApprovalRow| Countersignature { verdict: verdict.cloned(), approval: approval.clone() };
-    let mut given = newest.map_or_else(Vec::new, |newest| accepted(document, newest.subject, ledger));
+    let mut given =
+        newest.map_or_else(Vec::new, |newest| counted_approvals(document, newest.subject, ledger));
     given.retain(|given| given.row.kind != ApprovalKind::Unreviewed || alone);
     if let Some(waiver) = given.iter().rev().find(|given| given.row.kind == ApprovalKind::Override) {
         return Ok(proof(waiver.row));
     }
     if let Some(verdict) = verdict {
         if verdict.verdict != Verdict::Approved {
-            return Err(CountersignatureError::Approved { document, verdict: verdict.verdict });
+            return Err(CountersignatureError::NotApproved { document, verdict: verdict.verdict });
         }
-        if !independent(verdict) {
-            return Err(CountersignatureError::OtherFamily(document));
+        if !is_independent_review(verdict) {
+            return Err(CountersignatureError::SameOrUnknownFamily(document));
         }
     }
     match newest {
@@ -88,33 +89,37 @@ pub(super) fn prove(
         return Err(CountersignatureError::Approvals { document, found: 0, needed: 1 });
     };
     let answers: Vec<_> = given.iter().map(|given| given.answer).collect();
-    let (found, needed) = (people(&answers).len(), last.rule.needed);
-    if last.rule.enough(&answers) {
+    let (found, needed) = (distinct_people(&answers).len(), last.rule.needed);
+    if last.rule.is_satisfied_by(&answers) {
         Ok(proof(last.row))
     } else if found < usize::try_from(needed).unwrap_or(usize::MAX) {
         Err(CountersignatureError::Approvals { document, found, needed })
     } else {
-        Err(CountersignatureError::Owners(document))
+        Err(CountersignatureError::OwnerApproval(document))
     }
 }
 
 /// The approvals of `subject` that count so far, one of each person, and whether they are enough.
-pub(super) fn approvals(document: Hash, subject: Hash, ledger: &RunLedger) -> (Vec<GateAnswer>, bool) {
-    let mut given = accepted(document, subject, ledger);
+pub(super) fn counted_approvers(
+    document: Hash,
+    subject: Hash,
+    ledger: &RunLedger,
+) -> (Vec<GateAnswer>, bool) {
+    let mut given = counted_approvals(document, subject, ledger);
     given.retain(|given| given.row.kind != ApprovalKind::Override);
     let answers: Vec<_> = given.iter().map(|given| given.answer).collect();
-    let enough = given.last().is_some_and(|last| last.rule.enough(&answers));
-    (people(&answers).into_iter().cloned().collect(), enough)
+    let enough = given.last().is_some_and(|last| last.rule.is_satisfied_by(&answers));
+    (distinct_people(&answers).into_iter().cloned().collect(), enough)
 }
 
-fn people<'a>(answers: &[&'a GateAnswer]) -> Vec<&'a GateAnswer> {
+fn distinct_people<'a>(answers: &[&'a GateAnswer]) -> Vec<&'a GateAnswer> {
     let mut heard = HashSet::new();
     answers.iter().copied().filter(|answer| heard.insert(answer.by.id)).collect()
 }
 
 /// Is the reviewer's family known, and another than the drafter's? A person has no family; a model
 /// that served a draft and whose family is unknown may be of any.
-fn independent(verdict: &VerdictRow) -> bool {
+fn is_independent_review(verdict: &VerdictRow) -> bool {
     let Some(reviewer) = &verdict.reviewer_family else { return false };
     match &verdict.drafter_family {
         Some(drafter) => drafter != reviewer,
@@ -132,16 +137,16 @@ struct CountedApproval<'a> {
 
 /// What people accepted of this document at the gate that asked last about this subject: rows whose answer was taken there
 /// and is one that counts there.
-fn accepted(document: Hash, subject: Hash, ledger: &RunLedger) -> Vec<CountedApproval<'_>> {
+fn counted_approvals(document: Hash, subject: Hash, ledger: &RunLedger) -> Vec<CountedApproval<'_>> {
     let rows = ledger.approvals.iter().filter(|row| row.document == document && row.subject == subject);
-    let mut given: Vec<_> = rows.filter_map(|row| taken(row, ledger)).collect();
+    let mut given: Vec<_> = rows.filter_map(|row| counted_approval(row, ledger)).collect();
     let last = given.last().map(|given| given.gate);
     given.retain(|given| Some(given.gate) == last);
     given
 }
 
 /// Was this row's answer taken at a gate about its subject, by whose rule it counts?
-fn taken<'a>(row: &'a ApprovalRow, ledger: &'a RunLedger) -> Option<CountedApproval<'a>> {
+fn counted_approval<'a>(row: &'a ApprovalRow, ledger: &'a RunLedger) -> Option<CountedApproval<'a>> {
     let verb = match row.kind {
         ApprovalKind::Approve | ApprovalKind::Unreviewed => APPROVE,
         ApprovalKind::Override => OVERRIDE,
@@ -154,7 +159,7 @@ fn taken<'a>(row: &'a ApprovalRow, ledger: &'a RunLedger) -> Option<CountedAppro
         .iter()
         .find(|(stored, _)| stored.answer == *answer && stored.subject == row.subject)
         .filter(|(_, rule)| {
-            answer.verb == verb && reasoned && rule.refuse(answer, verb == OVERRIDE).is_none()
+            answer.verb == verb && reasoned && rule.ineligibility(answer, verb == OVERRIDE).is_none()
         })
         .map(|(stored, rule)| CountedApproval { row, answer, gate: stored.gate, rule })
 }
@@ -183,7 +188,7 @@ mod tests {
     }
 
     /// The person's answer as it was accepted, and the row a step made of it.
-    fn approved(ledger: &mut RunLedger, document: Hash, subject: Hash, person: u64, needed: u32) {
+    fn add_approval(ledger: &mut RunLedger, document: Hash, subject: Hash, person: u64, needed: u32) {
         let id = ledger.answers.len() as u64 + 1;
         let rule = Approvers { needed, ..Approvers::default() };
         let answer = GateAnswer {
@@ -212,66 +217,66 @@ mod tests {
 
     #[test]
     fn as_many_different_people_as_the_gate_asks_for() {
-        let (document, subject) = (Hash::of(b"design"), Hash::of(b"design and policy"));
+        let (document, subject) = (Hash::digest(b"design"), Hash::digest(b"design and policy"));
         let mut ledger =
             RunLedger { verdicts: vec![verdict(document, Verdict::Approved)], ..RunLedger::default() };
-        approved(&mut ledger, document, subject, 1, 2);
-        approved(&mut ledger, document, subject, 1, 2);
-        approved(&mut ledger, document, Hash::of(b"design and an older policy"), 2, 1);
-        approved(&mut ledger, document, subject, 1, 2);
+        add_approval(&mut ledger, document, subject, 1, 2);
+        add_approval(&mut ledger, document, subject, 1, 2);
+        add_approval(&mut ledger, document, Hash::digest(b"design and an older policy"), 2, 1);
+        add_approval(&mut ledger, document, subject, 1, 2);
         assert_eq!(
-            prove(document, &ledger, &[]).unwrap_err(),
+            prove_countersigned(document, &ledger, &[]).unwrap_err(),
             CountersignatureError::Approvals { document, found: 1, needed: 2 }
         );
-        approved(&mut ledger, document, subject, 3, 2);
+        add_approval(&mut ledger, document, subject, 3, 2);
         assert_eq!(
-            prove(document, &ledger, &[]).unwrap().approval().answer.as_ref().unwrap().by.id,
+            prove_countersigned(document, &ledger, &[]).unwrap().approval().answer.as_ref().unwrap().by.id,
             UserId(3)
         );
     }
 
     #[test]
     fn an_owner_of_each_file_and_never_who_asked_for_it() {
-        let (document, subject) = (Hash::of(b"design"), Hash::of(b"design and policy"));
+        let (document, subject) = (Hash::digest(b"design"), Hash::digest(b"design and policy"));
         let mut ledger =
             RunLedger { verdicts: vec![verdict(document, Verdict::Approved)], ..RunLedger::default() };
         let owner = |person| AllowedResponders::Either { people: vec![UserId(person)], role: None };
         let rule = Approvers { needed: 1, not: Some(UserId(4)), owners: vec![owner(1), owner(2)] };
         let mut approve = |person| {
-            approved(&mut ledger, document, subject, person, 1);
+            add_approval(&mut ledger, document, subject, person, 1);
             ledger.answers.last_mut().unwrap().1 = rule.clone();
-            let (given, enough) = approvals(document, subject, &ledger);
+            let (given, enough) = counted_approvers(document, subject, &ledger);
             let by: Vec<u64> = given.iter().map(|answer| answer.by.id.0).collect();
-            let proof = prove(document, &ledger, &[]).map(drop);
+            let proof = prove_countersigned(document, &ledger, &[]).map(drop);
             assert_eq!(enough, proof.is_ok());
             (by, proof)
         };
         assert_eq!(approve(4).0, [0; 0], "who asked for it");
         assert_eq!(approve(3).0, [0; 0], "who owns none of it");
-        assert_eq!(approve(1), (vec![1], Err(CountersignatureError::Owners(document))));
+        assert_eq!(approve(1), (vec![1], Err(CountersignatureError::OwnerApproval(document))));
         assert_eq!(approve(2), (vec![1, 2], Ok(())));
         // What was said at an earlier gate about the same is of no use once it was sent back from there.
-        approved(&mut ledger, document, subject, 1, 2);
+        add_approval(&mut ledger, document, subject, 1, 2);
         ledger.answers.last_mut().unwrap().0.gate = 2;
         let refused = CountersignatureError::Approvals { document, found: 1, needed: 2 };
-        assert_eq!(prove(document, &ledger, &[]).unwrap_err(), refused);
+        assert_eq!(prove_countersigned(document, &ledger, &[]).unwrap_err(), refused);
     }
 
     #[test]
     fn the_newest_verdict_on_the_document_counts() {
-        let (document, subject) = (Hash::of(b"design"), Hash::of(b"design and policy"));
+        let (document, subject) = (Hash::digest(b"design"), Hash::digest(b"design and policy"));
         let verdicts = vec![verdict(document, Verdict::Approved), verdict(document, Verdict::Revise)];
         let mut ledger = RunLedger { verdicts, ..RunLedger::default() };
-        approved(&mut ledger, document, subject, 1, 1);
-        let refused = CountersignatureError::Approved { document, verdict: Verdict::Revise };
-        assert_eq!(prove(document, &ledger, &[]).unwrap_err(), refused);
-        ledger.verdicts.push(verdict(Hash::of(b"another"), Verdict::Approved));
-        assert_eq!(prove(document, &ledger, &[]).unwrap_err(), refused);
+        add_approval(&mut ledger, document, subject, 1, 1);
+        let refused = CountersignatureError::NotApproved { document, verdict: Verdict::Revise };
+        assert_eq!(prove_countersigned(document, &ledger, &[]).unwrap_err(), refused);
+        ledger.verdicts.push(verdict(Hash::digest(b"another"), Verdict::Approved));
+        assert_eq!(prove_countersigned(document, &ledger, &[]).unwrap_err(), refused);
     }
 
     #[test]
     fn a_reviewer_must_be_known_to_be_of_another_family() {
-        let (document, subject) = (Hash::of(b"design"), Hash::of(b"design and policy"));
+        let (document, subject) = (Hash::digest(b"design"), Hash::digest(b"design and policy"));
         let family = |name: &str| Some(Family(name.into()));
         for (reviewer, drafter, served, good) in [
             (family("gemini"), family("claude"), Some("claude-x"), true),
@@ -285,11 +290,11 @@ mod tests {
             (row.reviewer_family, row.drafter_family) = (reviewer, drafter);
             row.drafter_served = served.map(str::to_owned);
             let mut ledger = RunLedger { verdicts: vec![row.clone()], ..RunLedger::default() };
-            approved(&mut ledger, document, subject, 1, 1);
-            let proof = prove(document, &ledger, &[]).map(|_| ());
+            add_approval(&mut ledger, document, subject, 1, 1);
+            let proof = prove_countersigned(document, &ledger, &[]).map(|_| ());
             assert_eq!(
                 proof,
-                if good { Ok(()) } else { Err(CountersignatureError::OtherFamily(document)) },
+                if good { Ok(()) } else { Err(CountersignatureError::SameOrUnknownFamily(document)) },
                 "{row:?}"
             );
         }
@@ -297,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_lesser_proof_counts_only_where_it_is_declared() {
-        let document = Hash::of(b"design");
+        let document = Hash::digest(b"design");
         let (kind, with) = (ApprovalKind::Policy, Vec::new());
         let policy = || ApprovalRow { document, subject: document, answer: None, kind, with: with.clone() };
         let reviewed = |verdicts: &[Verdict]| RunLedger {
@@ -306,61 +311,73 @@ mod tests {
             ..RunLedger::default()
         };
         let declared = &[LesserProof::Policy];
-        assert!(prove(document, &reviewed(&[Verdict::Approved]), declared).is_ok());
+        assert!(prove_countersigned(document, &reviewed(&[Verdict::Approved]), declared).is_ok());
         let unasked = CountersignatureError::Approvals { document, found: 0, needed: 1 };
-        assert_eq!(prove(document, &reviewed(&[Verdict::Approved]), &[]).unwrap_err(), unasked);
+        assert_eq!(prove_countersigned(document, &reviewed(&[Verdict::Approved]), &[]).unwrap_err(), unasked);
         for other in [Verdict::Revise, Verdict::Blocked, Verdict::Inconclusive] {
-            let refused = CountersignatureError::Approved { document, verdict: other };
-            assert_eq!(prove(document, &reviewed(&[other]), declared).unwrap_err(), refused);
+            let refused = CountersignatureError::NotApproved { document, verdict: other };
+            assert_eq!(prove_countersigned(document, &reviewed(&[other]), declared).unwrap_err(), refused);
         }
         assert_eq!(
-            prove(document, &reviewed(&[]), declared).unwrap_err(),
+            prove_countersigned(document, &reviewed(&[]), declared).unwrap_err(),
             CountersignatureError::Verdict(document)
         );
         let mut same_family = reviewed(&[Verdict::Approved]);
         same_family.verdicts[0].reviewer_family = same_family.verdicts[0].drafter_family.clone();
         assert_eq!(
-            prove(document, &same_family, declared).unwrap_err(),
-            CountersignatureError::OtherFamily(document)
+            prove_countersigned(document, &same_family, declared).unwrap_err(),
+            CountersignatureError::SameOrUnknownFamily(document)
         );
 
         let mut alone = RunLedger::default();
-        approved(&mut alone, document, document, 1, 1);
+        add_approval(&mut alone, document, document, 1, 1);
         alone.approvals[0].kind = ApprovalKind::Unreviewed;
-        assert!(prove(document, &alone, &[LesserProof::Unreviewed]).is_ok());
-        assert_eq!(prove(document, &alone, declared).unwrap_err(), CountersignatureError::Verdict(document));
+        assert!(prove_countersigned(document, &alone, &[LesserProof::Unreviewed]).is_ok());
+        assert_eq!(
+            prove_countersigned(document, &alone, declared).unwrap_err(),
+            CountersignatureError::Verdict(document)
+        );
         alone.verdicts.push(verdict(document, Verdict::Blocked));
-        let refused = CountersignatureError::Approved { document, verdict: Verdict::Blocked };
-        assert_eq!(prove(document, &alone, &[LesserProof::Unreviewed]).unwrap_err(), refused);
+        let refused = CountersignatureError::NotApproved { document, verdict: Verdict::Blocked };
+        assert_eq!(prove_countersigned(document, &alone, &[LesserProof::Unreviewed]).unwrap_err(), refused);
         alone.verdicts[0].verdict = Verdict::Approved;
-        assert_eq!(prove(document, &alone, &[]).unwrap_err(), unasked, "said before the review");
+        assert_eq!(
+            prove_countersigned(document, &alone, &[]).unwrap_err(),
+            unasked,
+            "said before the review"
+        );
     }
 
     #[test]
     fn only_the_gate_asked_last_counts() {
-        let document = Hash::of(b"design");
-        let (older, newer) = (Hash::of(b"design and an older policy"), Hash::of(b"design and policy"));
+        let document = Hash::digest(b"design");
+        let (older, newer) =
+            (Hash::digest(b"design and an older policy"), Hash::digest(b"design and policy"));
         let mut ledger =
             RunLedger { verdicts: vec![verdict(document, Verdict::Blocked)], ..RunLedger::default() };
-        approved(&mut ledger, document, older, 1, 1);
+        add_approval(&mut ledger, document, older, 1, 1);
         for answer in [&mut ledger.answers[0].0.answer, ledger.approvals[0].answer.as_mut().unwrap()] {
             answer.verb = OVERRIDE.into();
             answer.text = "known and accepted".into();
         }
         ledger.approvals[0].kind = ApprovalKind::Override;
-        assert!(prove(document, &ledger, &[]).is_ok(), "a waiver at the gate asked last");
-        approved(&mut ledger, document, newer, 2, 1);
-        let refused = CountersignatureError::Approved { document, verdict: Verdict::Blocked };
-        assert_eq!(prove(document, &ledger, &[]).unwrap_err(), refused, "the waiver was of something else");
+        assert!(prove_countersigned(document, &ledger, &[]).is_ok(), "a waiver at the gate asked last");
+        add_approval(&mut ledger, document, newer, 2, 1);
+        let refused = CountersignatureError::NotApproved { document, verdict: Verdict::Blocked };
+        assert_eq!(
+            prove_countersigned(document, &ledger, &[]).unwrap_err(),
+            refused,
+            "the waiver was of something else"
+        );
 
         let mut ledger =
             RunLedger { verdicts: vec![verdict(document, Verdict::Approved)], ..RunLedger::default() };
-        approved(&mut ledger, document, older, 1, 1);
-        approved(&mut ledger, document, newer, 2, 1);
+        add_approval(&mut ledger, document, older, 1, 1);
+        add_approval(&mut ledger, document, newer, 2, 1);
         ledger.answers.pop();
         let refused = CountersignatureError::Approvals { document, found: 0, needed: 1 };
         assert_eq!(
-            prove(document, &ledger, &[]).unwrap_err(),
+            prove_countersigned(document, &ledger, &[]).unwrap_err(),
             refused,
             "a newest row that was never accepted"
         );

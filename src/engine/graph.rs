@@ -41,7 +41,7 @@ pub enum GraphError {
 
 /// Is the graph whole, and does every path from a draft to a publish pass a review, then a gate, or one of them where
 /// that is proof enough?
-pub(super) fn check<S: WorkflowStep>(
+pub(super) fn check_graph<S: WorkflowStep>(
     workflow: &str,
     graph: &StepGraph<S>,
     proofs: &[LesserProof],
@@ -67,7 +67,7 @@ pub(super) fn check<S: WorkflowStep>(
     if let Some((step, _)) = graph.iter().find(|(step, _)| !seen.contains(step)) {
         return Err(GraphError::Unreachable { workflow: workflow(), step: format!("{step:?}") });
     }
-    match unproved(graph, proofs) {
+    match unproved_path(graph, proofs) {
         Some(path) => Err(GraphError::Unreviewed { workflow: workflow(), path }),
         None => Ok(()),
     }
@@ -80,16 +80,16 @@ enum DraftProgress {
     Gate,
     Review,
     /// A review, then a gate.
-    Both,
+    ReviewThenGate,
 }
 
 /// The shortest path from a draft to a publish that misses a review or the gate after it.
-fn unproved<S: WorkflowStep>(graph: &StepGraph<S>, proofs: &[LesserProof]) -> Option<String> {
+fn unproved_path<S: WorkflowStep>(graph: &StepGraph<S>, proofs: &[LesserProof]) -> Option<String> {
     let enough = |seen| match seen {
         DraftProgress::Nothing => false,
         DraftProgress::Gate => proofs.contains(&LesserProof::Unreviewed),
         DraftProgress::Review => proofs.contains(&LesserProof::Policy),
-        DraftProgress::Both => true,
+        DraftProgress::ReviewThenGate => true,
     };
     let drafts = graph.iter().map(|(step, _)| *step).filter(|step| step.kind() == StepKind::Draft);
     let mut todo: VecDeque<(Vec<S>, DraftProgress)> =
@@ -102,7 +102,7 @@ fn unproved<S: WorkflowStep>(graph: &StepGraph<S>, proofs: &[LesserProof]) -> Op
                 (StepKind::Draft, _) => DraftProgress::Nothing,
                 (StepKind::Gate, DraftProgress::Nothing) => DraftProgress::Gate,
                 (StepKind::Review, DraftProgress::Nothing | DraftProgress::Gate) => DraftProgress::Review,
-                (StepKind::Gate, DraftProgress::Review) => DraftProgress::Both,
+                (StepKind::Gate, DraftProgress::Review) => DraftProgress::ReviewThenGate,
                 (_, seen) => seen,
             };
             let mut longer = path.clone();
@@ -142,11 +142,11 @@ pub(super) fn mermaid<S: WorkflowStep>(graph: &StepGraph<S>) -> String {
             StepKind::Publish => ("[[", "]]", "publish"),
         };
         let label = format!("{} · {}", step.id(), step.info().title).replace('"', "#quot;");
-        let _ = writeln!(text, "    {}{open}\"{label}\"{close}:::{class}", node(*step));
+        let _ = writeln!(text, "    {}{open}\"{label}\"{close}:::{class}", mermaid_node(*step));
     }
     for (step, next) in graph {
         for to in *next {
-            let _ = writeln!(text, "    {} --> {}", node(*step), node(*to));
+            let _ = writeln!(text, "    {} --> {}", mermaid_node(*step), mermaid_node(*to));
         }
     }
     text.push_str(
@@ -162,7 +162,7 @@ pub(super) fn mermaid<S: WorkflowStep>(graph: &StepGraph<S>) -> String {
 }
 
 /// `N1.5` as Mermaid can name it: `N1_5`.
-fn node(step: impl WorkflowStep) -> String {
+fn mermaid_node(step: impl WorkflowStep) -> String {
     step.id().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
@@ -194,18 +194,18 @@ mod tests {
         }
     }
 
-    fn verdict(graph: &'static StepGraph<GraphTestStep>) -> String {
-        proved(graph, &[])
+    fn check_result(graph: &'static StepGraph<GraphTestStep>) -> String {
+        check_result_with_proofs(graph, &[])
     }
 
-    fn proved(graph: &'static StepGraph<GraphTestStep>, proofs: &[LesserProof]) -> String {
-        check("lld", graph, proofs).map_or_else(|error| error.to_string(), |()| "sound".to_owned())
+    fn check_result_with_proofs(graph: &'static StepGraph<GraphTestStep>, proofs: &[LesserProof]) -> String {
+        check_graph("lld", graph, proofs).map_or_else(|error| error.to_string(), |()| "sound".to_owned())
     }
 
     #[test]
     fn whole_graphs_pass_and_torn_ones_are_named() {
         assert_eq!(
-            verdict(&[
+            check_result(&[
                 (Load, &[Draft]),
                 (Draft, &[Review]),
                 (Review, &[Draft, Gate]),
@@ -214,10 +214,10 @@ mod tests {
             ]),
             "sound"
         );
-        assert!(verdict(&[]).contains("no rows"));
-        assert!(verdict(&[(Load, &[Draft])]).contains("Draft has no row"));
-        assert!(verdict(&[(Load, &[]), (Load, &[])]).contains("Load has two rows"));
-        assert!(verdict(&[(Load, &[]), (Draft, &[])]).contains("reaches Draft"));
+        assert!(check_result(&[]).contains("no rows"));
+        assert!(check_result(&[(Load, &[Draft])]).contains("Draft has no row"));
+        assert!(check_result(&[(Load, &[]), (Load, &[])]).contains("Load has two rows"));
+        assert!(check_result(&[(Load, &[]), (Draft, &[])]).contains("reaches Draft"));
     }
 
     #[test]
@@ -243,7 +243,11 @@ mod tests {
             ),
         ];
         for (graph, path) in around {
-            assert!(verdict(graph).contains(&format!("lld: {path} publishes")), "{}", verdict(graph));
+            assert!(
+                check_result(graph).contains(&format!("lld: {path} publishes")),
+                "{}",
+                check_result(graph)
+            );
         }
     }
 
@@ -253,12 +257,15 @@ mod tests {
         let asked: &StepGraph<GraphTestStep> = &[(Draft, &[Gate]), (Gate, &[Publish]), (Publish, &[])];
         let neither: &StepGraph<GraphTestStep> = &[(Draft, &[Load]), (Load, &[Publish]), (Publish, &[])];
         for (graph, enough) in [(reviewed, LesserProof::Policy), (asked, LesserProof::Unreviewed)] {
-            assert_eq!(proved(graph, &[enough]), "sound");
+            assert_eq!(check_result_with_proofs(graph, &[enough]), "sound");
             let other =
                 if enough == LesserProof::Policy { LesserProof::Unreviewed } else { LesserProof::Policy };
-            assert_ne!(proved(graph, &[other]), "sound");
+            assert_ne!(check_result_with_proofs(graph, &[other]), "sound");
         }
-        assert_ne!(proved(neither, &[LesserProof::Policy, LesserProof::Unreviewed]), "sound");
+        assert_ne!(
+            check_result_with_proofs(neither, &[LesserProof::Policy, LesserProof::Unreviewed]),
+            "sound"
+        );
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub struct GateAnswerRequest {
 /// Accepted (not yet applied), or why not.
 #[derive(Debug, Clone)]
 pub enum GateAnswerOutcome {
-    Taken(RunId),
+    Accepted(RunId),
     /// It was taken before.
     Duplicate,
     Late,
@@ -77,14 +77,14 @@ pub enum GateAnswerOutcome {
     /// only ours.
     TooSoon(GateRow),
     /// Without a hash, and more than one gate waits.
-    Several(Vec<GateRow>),
+    SeveralGates(Vec<GateRow>),
     /// The way that was named is none of the gate's, or none was and it has some.
-    NoWay(GateRow),
+    UnknownOption(GateRow),
     NotAllowed {
         needs: AllowedResponders,
     },
     /// Their role is enough, and their word does not count at this gate all the same.
-    NotTheirs(IneligibleApprover),
+    IneligibleApprover(IneligibleApprover),
 }
 
 /// A wish that runs end.
@@ -126,9 +126,9 @@ pub enum RunViewStatus {
 
 impl RunViewStatus {
     /// By what its row says of a run, and whether somebody works on it.
-    pub fn of(saved: RunStatus, taken: bool, parked: bool) -> Self {
+    pub fn from_saved(saved: RunStatus, taken: bool, parked: bool) -> Self {
         match saved {
-            saved if !saved.live() => saved.into(),
+            saved if !saved.is_live() => saved.into(),
             _ if taken => Self::Running,
             _ if parked => Self::Parked,
             saved => saved.into(),
@@ -136,7 +136,7 @@ impl RunViewStatus {
     }
 
     /// May this run still take a step?
-    pub fn live(self) -> bool {
+    pub fn is_live(self) -> bool {
         !matches!(self, Self::Done | Self::Failed | Self::Stopped)
     }
 
@@ -174,9 +174,9 @@ pub struct RunView {
     pub step_title: String,
     pub gate: Option<GateRow>,
     /// At a gate that is not open yet: its step may have shown the line to paste already.
-    pub opening: bool,
+    pub shows_unopened_gate: bool,
     /// Its workflow has a step that waits for the merge of what it pushed, whether it has come to that or not.
-    pub watches: bool,
+    pub has_watch_step: bool,
     pub visit: u64,
     pub started_by: Actor,
     pub started_at: Timestamp,
@@ -195,7 +195,7 @@ impl RunView {
     pub fn new<T: 'static>(row: &RunRow, workflow: Option<&dyn AnyWorkflow<T>>) -> Self {
         let step = workflow.and_then(|workflow| workflow.step(&row.step));
         let watches = |step: &StepInfo| step.kind == StepKind::Watch;
-        let status = RunViewStatus::of(row.status, row.taken, row.parked);
+        let status = RunViewStatus::from_saved(row.status, row.taken, row.parked);
         Self {
             id: row.id,
             workflow: row.workflow.clone(),
@@ -205,12 +205,12 @@ impl RunView {
             step_id: step.map_or_else(|| row.step.trim_matches('"').to_owned(), |step| step.id.to_owned()),
             step_title: step.map_or_else(String::new, |step| step.title.to_owned()),
             gate: row.gate.clone(),
-            opening: row.gate.is_none()
+            shows_unopened_gate: row.gate.is_none()
                 && matches!(status, RunViewStatus::Ready | RunViewStatus::Running | RunViewStatus::Waiting)
                 && step.is_some_and(|step| {
                     matches!(step.kind, StepKind::Gate | StepKind::Pause | StepKind::Watch)
                 }),
-            watches: workflow.is_some_and(|workflow| workflow.steps().iter().any(watches)),
+            has_watch_step: workflow.is_some_and(|workflow| workflow.steps().iter().any(watches)),
             visit: row.visit,
             started_by: row.trigger.actor.clone(),
             started_at: row.started_at,
@@ -295,13 +295,13 @@ pub trait EnginePort: Send + Sync {
     /// The store's.
     fn pauses(&self) -> BoxFuture<'_, Result<Vec<ActivePause>, EngineError>>;
     /// The names of a workflow and of a step that is saved so, if they are known here.
-    fn place(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)>;
+    fn step_names(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)>;
     /// Runs that had to rest may go on: whoever waits for one looks again.
-    fn wake(&self);
+    fn wake_waiting_runs(&self);
 }
 
 /// Paths may come in any order.
-fn same_way(one: &str, other: &str) -> bool {
+fn is_same_option(one: &str, other: &str) -> bool {
     let words = |way| str::split_whitespace(way).collect::<BTreeSet<_>>();
     words(one) == words(other)
 }
@@ -313,11 +313,11 @@ pub(super) fn match_gate<'a>(
     answer: &GateAnswer,
 ) -> Result<Option<&'a GateRow>, Box<GateAnswerOutcome>> {
     let no = |why: GateAnswerOutcome| Err(Box::new(why));
-    let no_way = |gate: &GateRow| no(GateAnswerOutcome::NoWay(gate.clone()));
+    let no_way = |gate: &GateRow| no(GateAnswerOutcome::UnknownOption(gate.clone()));
     let not_allowed = |needs: &AllowedResponders| no(GateAnswerOutcome::NotAllowed { needs: needs.clone() });
     let needs =
         |gate: &'a GateRow| gate.spec.verbs.iter().find(|(verb, _)| *verb == answer.verb).map(|(_, who)| who);
-    let may = |who: &AllowedResponders| who.includes(answer.by.id, answer.role);
+    let may = |who: &AllowedResponders| who.allows(answer.by.id, answer.role);
     let with_verb: Vec<_> = gates.iter().filter_map(|gate| Some((gate, needs(gate)?))).collect();
     if with_verb.is_empty() {
         return Ok(None);
@@ -340,9 +340,9 @@ pub(super) fn match_gate<'a>(
     let binding = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
     // Of a reason that merely begins with such a word only a gate that has ways makes one.
     if let Some(way) = answer.way.as_ref().filter(|_| answer.verb == APPROVE) {
-        let named = |gate: &GateRow| answer.stage.is_some() || !gate.spec.ways.is_empty();
+        let named = |gate: &GateRow| answer.stage.is_some() || !gate.spec.options.is_empty();
         let meant = fitting.iter().map(|(gate, _)| *gate).find(|gate| named(gate));
-        fitting.retain(|(gate, _)| gate.spec.ways.iter().any(|known| same_way(known, way)));
+        fitting.retain(|(gate, _)| gate.spec.options.iter().any(|known| is_same_option(known, way)));
         if fitting.is_empty() {
             return meant.map_or_else(|| no(GateAnswerOutcome::WrongStage(gates.to_vec())), no_way);
         }
@@ -358,23 +358,24 @@ pub(super) fn match_gate<'a>(
     let open = gates.iter().filter(|gate| decides(gate)).count();
     let several = if answer.hash.is_none() && binding { open > 1 } else { fitting.len() > 1 };
     if several {
-        return no(GateAnswerOutcome::Several(gates.to_vec()));
+        return no(GateAnswerOutcome::SeveralGates(gates.to_vec()));
     }
     if !may(who) {
         return not_allowed(who);
     }
-    if let Some(why) = binding.then(|| gate.spec.approvers.refuse(answer, answer.verb == OVERRIDE)).flatten()
+    if let Some(why) =
+        binding.then(|| gate.spec.approvers.ineligibility(answer, answer.verb == OVERRIDE)).flatten()
     {
-        return no(GateAnswerOutcome::NotTheirs(why));
+        return no(GateAnswerOutcome::IneligibleApprover(why));
     }
     let seen_since = gate.spec.shown_at.plus(limits::SEEN_BEFORE_APPROVAL);
-    let touched = gate.touched.is_some() && answer.verb == APPROVE;
+    let touched = gate.comment_edit.is_some() && answer.verb == APPROVE;
     if answer.hash.is_none() && binding && (touched || answer.at < seen_since) {
         return no(GateAnswerOutcome::TooSoon(gate.clone()));
     }
-    let said = |way: &String| gate.spec.ways.iter().any(|known| same_way(known, way));
+    let said = |way: &String| gate.spec.options.iter().any(|known| is_same_option(known, way));
     let unsaid = !answer.way.as_ref().is_some_and(said);
-    if binding && unsaid && !gate.spec.ways.is_empty() {
+    if binding && unsaid && !gate.spec.options.is_empty() {
         return no_way(gate);
     }
     Ok(Some(gate))
@@ -391,15 +392,15 @@ mod tests {
     fn gate(id: u64, stage: &str, verbs: &[&str]) -> GateRow {
         let spec = GateSpec {
             stage: stage.into(),
-            subject: Hash::of(stage.as_bytes()),
+            subject: Hash::digest(stage.as_bytes()),
             verbs: verbs.iter().map(|verb| ((*verb).to_owned(), Role::Write.into())).collect(),
             shown_at: Timestamp(0),
             approvers: Approvers::default(),
             expires: None,
-            ways: Vec::new(),
+            options: Vec::new(),
         };
         let run = RunId { repo: RepoId(1), seq: id };
-        GateRow { id, run, spec, answers: 0, touched: None }
+        GateRow { id, run, spec, answers: 0, comment_edit: None }
     }
 
     fn answer(verb: &str, stage: Option<&str>, hash: Option<Hash>) -> GateAnswer {
@@ -426,13 +427,13 @@ mod tests {
         let chosen = |answer: GateAnswer| match match_gate(&gates, &answer) {
             Ok(gate) => gate.unwrap().id.to_string(),
             Err(why) => match *why {
-                GateAnswerOutcome::Several(_) => "several".to_owned(),
+                GateAnswerOutcome::SeveralGates(_) => "several".to_owned(),
                 GateAnswerOutcome::Stale(_) => "stale".to_owned(),
                 GateAnswerOutcome::WrongStage(_) => "wrong stage".to_owned(),
                 _ => "other".to_owned(),
             },
         };
-        let spec = Some(Hash::of(b"spec"));
+        let spec = Some(Hash::digest(b"spec"));
         assert_eq!(chosen(answer("approve", None, None)), "several");
         assert_eq!(chosen(answer("approve", Some("spec"), None)), "several", "a stage is not a hash");
         assert_eq!(chosen(answer("approve", None, spec)), "2");
@@ -459,7 +460,7 @@ mod tests {
     #[test]
     fn paths_are_all_named_in_any_order_or_none() {
         let mut scope = gate(1, "scope", &["approve", "revise"]);
-        scope.spec.ways = vec!["+a +b".into()];
+        scope.spec.options = vec!["+a +b".into()];
         let chosen = |gate: &GateRow, stage: Option<&str>, way: Option<&str>| {
             let way = way.map(str::to_owned);
             match match_gate(
@@ -467,7 +468,7 @@ mod tests {
                 &GateAnswer { way, ..answer("approve", stage, None) },
             ) {
                 Ok(_) => "taken",
-                Err(why) if matches!(*why, GateAnswerOutcome::NoWay(_)) => "no way",
+                Err(why) if matches!(*why, GateAnswerOutcome::UnknownOption(_)) => "no way",
                 Err(_) => "other",
             }
         };

@@ -9,7 +9,7 @@ use super::{
         CancelRunsRequest, EngineError, EnginePort, GateAnswerOutcome, GateAnswerRequest, RetryRunRequest,
         RunView, StartRunRequest, match_gate,
     },
-    scheduler::{Engine, lock, open},
+    scheduler::{Engine, lock, open_run},
 };
 use crate::{
     store::{
@@ -24,16 +24,16 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let Some(workflow) = self.workflow(&start.workflow) else {
             return Err(EngineError::UnknownWorkflow(start.workflow));
         };
-        let opened = open(&self.store, workflow, start.trigger).await?;
-        self.woken.notify_one();
+        let opened = open_run(&self.store, workflow, start.trigger).await?;
+        self.wake_up.notify_one();
         Ok(match opened {
             StartDecision::New(id) => StartDecision::New(id),
             StartDecision::Duplicate(id) => StartDecision::Duplicate(id),
-            StartDecision::Live(row) => StartDecision::Live(Box::new(self.view(&row))),
+            StartDecision::AlreadyLive(row) => StartDecision::AlreadyLive(Box::new(self.run_view(&row))),
         })
     }
 
-    async fn book(&self, signal: GateAnswerRequest) -> Result<GateAnswerOutcome, EngineError> {
+    async fn accept_answer(&self, signal: GateAnswerRequest) -> Result<GateAnswerOutcome, EngineError> {
         let GateAnswerRequest { repo, issue, answer, late } = signal;
         let live = RunFilter { repo: Some(repo), issue: Some(issue), live_only: true };
         loop {
@@ -51,15 +51,17 @@ impl<T: Send + Sync + 'static> Engine<T> {
             let gate = match match_gate(&gates, &answer) {
                 Ok(Some(gate)) => gate.clone(),
                 Ok(None) => {
-                    return Ok(GateAnswerOutcome::NoGate(runs.iter().map(|run| self.view(run)).collect()));
+                    return Ok(GateAnswerOutcome::NoGate(
+                        runs.iter().map(|run| self.run_view(run)).collect(),
+                    ));
                 }
                 Err(why) => return Ok(*why),
             };
             let run = gate.run;
-            match self.store.book_answer(gate, answer.clone()).await? {
-                AnswerReceipt::Taken => {
-                    self.woken.notify_one();
-                    return Ok(GateAnswerOutcome::Taken(run));
+            match self.store.record_answer(gate, answer.clone()).await? {
+                AnswerReceipt::Accepted => {
+                    self.wake_up.notify_one();
+                    return Ok(GateAnswerOutcome::Accepted(run));
                 }
                 AnswerReceipt::Duplicate => return Ok(GateAnswerOutcome::Duplicate),
                 AnswerReceipt::Changed => {} // the gate moved on while we looked; look again
@@ -78,22 +80,22 @@ impl<T: Send + Sync + 'static> Engine<T> {
             token.cancel();
         }
         drop(in_flight);
-        runs.iter().for_each(|run| self.jobs.keep(*run, None));
-        self.woken.notify_one();
+        runs.iter().for_each(|run| self.jobs.stop_others(*run, None));
+        self.wake_up.notify_one();
         Ok(runs)
     }
 
     async fn retry_run(&self, retry: RetryRunRequest) -> Result<RetryDecision<RunView>, EngineError> {
         let RetryRunRequest { run, cause, by } = retry;
         let became = self.store.retry_run(run, cause, by).await?;
-        self.woken.notify_one();
-        let view = |row: &RunRow| Box::new(self.view(row));
+        self.wake_up.notify_one();
+        let view = |row: &RunRow| Box::new(self.run_view(row));
         Ok(match became {
-            RetryDecision::Going => RetryDecision::Going,
+            RetryDecision::Resumed => RetryDecision::Resumed,
             RetryDecision::Duplicate => RetryDecision::Duplicate,
             RetryDecision::NoRun => RetryDecision::NoRun,
             RetryDecision::NotFailed(row) => RetryDecision::NotFailed(view(&row)),
-            RetryDecision::Another(row) => RetryDecision::Another(view(&row)),
+            RetryDecision::OtherRunLive(row) => RetryDecision::OtherRunLive(view(&row)),
         })
     }
 }
@@ -104,13 +106,13 @@ impl<T: Send + Sync + 'static> EnginePort for Engine<T> {
     }
 
     fn signal(&self, signal: GateAnswerRequest) -> BoxFuture<'_, Result<GateAnswerOutcome, EngineError>> {
-        Box::pin(self.book(signal))
+        Box::pin(self.accept_answer(signal))
     }
 
     fn remark(&self, run: RunId, remark: RunRemark) -> BoxFuture<'_, Result<AnswerReceipt, EngineError>> {
         Box::pin(async move {
-            let booked = self.store.book_remark(run, remark).await?;
-            self.woken.notify_one();
+            let booked = self.store.record_remark(run, remark).await?;
+            self.wake_up.notify_one();
             Ok(booked)
         })
     }
@@ -120,13 +122,13 @@ impl<T: Send + Sync + 'static> EnginePort for Engine<T> {
     }
 
     fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>> {
-        Box::pin(async move { Ok(self.store.run_row(run).await?.map(|row| self.view(&row))) })
+        Box::pin(async move { Ok(self.store.run_row(run).await?.map(|row| self.run_view(&row))) })
     }
 
     fn list(&self, filter: RunFilter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>> {
         Box::pin(async move {
             let rows = self.store.runs(filter).await?;
-            Ok(rows.iter().map(|row| self.view(row)).collect())
+            Ok(rows.iter().map(|row| self.run_view(row)).collect())
         })
     }
 
@@ -137,15 +139,15 @@ impl<T: Send + Sync + 'static> EnginePort for Engine<T> {
     fn pause(&self, scope: PauseScope, by: String, why: String) -> BoxFuture<'_, Result<(), EngineError>> {
         Box::pin(async move {
             tracing::warn!(?scope, by, why, "paused");
-            Ok(self.store.pause(ActivePause { scope, by, why, at: self.clock.now() }).await?)
+            Ok(self.store.set_pause(ActivePause { scope, by, why, at: self.clock.now() }).await?)
         })
     }
 
     fn resume(&self, scope: PauseScope, by: String) -> BoxFuture<'_, Result<bool, EngineError>> {
         Box::pin(async move {
-            let ended = self.store.resume(scope).await?;
+            let ended = self.store.remove_pause(scope).await?;
             tracing::warn!(?scope, by, ended, "resumed");
-            self.woken.notify_one();
+            self.wake_up.notify_one();
             Ok(ended)
         })
     }
@@ -154,12 +156,12 @@ impl<T: Send + Sync + 'static> EnginePort for Engine<T> {
         Box::pin(async move { Ok(self.store.pauses().await?) })
     }
 
-    fn place(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)> {
+    fn step_names(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)> {
         let workflow = self.workflow(workflow)?;
         Some((workflow.name(), workflow.step(step)?.id))
     }
 
-    fn wake(&self) {
-        self.woken.notify_one();
+    fn wake_waiting_runs(&self) {
+        self.wake_up.notify_one();
     }
 }

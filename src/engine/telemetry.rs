@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Visits that are kept for who watches; of more the oldest are lost to them.
-const KEPT_VISITS: usize = 1024;
+const BUFFERED_VISITS: usize = 1024;
 
 /// Seconds, by workflow and by what they went to.
 pub type RunSecondsCounter = Family<[(&'static str, &'static str); 2], Counter<f64, AtomicU64>>;
@@ -35,13 +35,13 @@ pub struct FinishedVisit {
     pub visit: u64,
     pub step: Option<StepInfo>,
     /// It told people why the run ended.
-    pub tells: bool,
+    pub reports_halt: bool,
     /// How the run ended with it, if it did.
-    pub ended: Option<RunStatus>,
+    pub end_status: Option<RunStatus>,
 }
 
 impl FinishedVisit {
-    pub(super) fn of(run: &RunRow, step: Option<StepInfo>, left: &Checkpoint) -> Option<Self> {
+    pub(super) fn from_checkpoint(run: &RunRow, step: Option<StepInfo>, left: &Checkpoint) -> Option<Self> {
         let ended = match left {
             Checkpoint::Go { .. } | Checkpoint::Halt { .. } => None,
             Checkpoint::Done { .. } => Some(RunStatus::Done),
@@ -56,8 +56,8 @@ impl FinishedVisit {
             started_at: run.started_at,
             visit: run.visit,
             step,
-            tells: run.status == RunStatus::Halting,
-            ended,
+            reports_halt: run.status == RunStatus::Halting,
+            end_status: ended,
         })
     }
 }
@@ -66,10 +66,10 @@ impl FinishedVisit {
 pub struct RunTelemetry {
     /// What went on before was counted, if at all, by another process.
     started: Timestamp,
-    spent: RunSecondsCounter,
+    run_seconds: RunSecondsCounter,
     ends: RunEndsCounter,
     /// When this process saved a live run last: what people say to one that waits touches its row.
-    saved: Mutex<HashMap<RunId, Timestamp>>,
+    last_saves: Mutex<HashMap<RunId, Timestamp>>,
     /// None: nobody ever asked.
     visits: OnceLock<broadcast::Sender<Arc<FinishedVisit>>>,
 }
@@ -78,30 +78,36 @@ impl RunTelemetry {
     pub(super) fn new(started: Timestamp) -> Self {
         Self {
             started,
-            spent: RunSecondsCounter::default(),
+            run_seconds: RunSecondsCounter::default(),
             ends: RunEndsCounter::default(),
-            saved: Mutex::default(),
+            last_saves: Mutex::default(),
             visits: OnceLock::new(),
         }
     }
 
     /// Where the time of runs went since this server started, each counted when it was saved.
-    pub fn time(&self) -> &RunSecondsCounter {
-        &self.spent
+    pub fn run_seconds(&self) -> &RunSecondsCounter {
+        &self.run_seconds
     }
 
     /// How runs ended since this server started.
-    pub fn ends(&self) -> &RunEndsCounter {
+    pub fn run_ends(&self) -> &RunEndsCounter {
         &self.ends
     }
 
     /// Visits from now on.
-    pub fn visits(&self) -> broadcast::Receiver<Arc<FinishedVisit>> {
-        self.visits.get_or_init(|| broadcast::channel(KEPT_VISITS).0).subscribe()
+    pub fn subscribe_visits(&self) -> broadcast::Receiver<Arc<FinishedVisit>> {
+        self.visits.get_or_init(|| broadcast::channel(BUFFERED_VISITS).0).subscribe()
     }
 
     /// A step of `run`, as it was when it was taken, was saved.
-    pub(super) fn spent(&self, workflow: &'static str, run: &RunRow, taken: Timestamp, saved: Timestamp) {
+    pub(super) fn count_step_time(
+        &self,
+        workflow: &'static str,
+        run: &RunRow,
+        taken: Timestamp,
+        saved: Timestamp,
+    ) {
         let waited_for = match run.status {
             RunStatus::Asking => "people",
             RunStatus::Waiting => "others",
@@ -110,21 +116,21 @@ impl RunTelemetry {
             _ => "queue",
         };
         let add = |on, time: Duration| {
-            let seconds = self.spent.get_or_create(&[("workflow", workflow), ("on", on)]);
+            let seconds = self.run_seconds.get_or_create(&[("workflow", workflow), ("on", on)]);
             seconds.inc_by(time.as_secs_f64());
         };
         let shown = run.gate.as_ref().map_or(run.updated_at, |gate| gate.spec.shown_at);
-        let since = lock(&self.saved).insert(run.id, saved).unwrap_or(shown.max(self.started));
+        let since = lock(&self.last_saves).insert(run.id, saved).unwrap_or(shown.max(self.started));
         add(waited_for, taken.since(since));
         add("work", saved.since(taken));
     }
 
-    pub(super) fn ended(&self, workflow: &'static str, run: RunId, how: &'static str) {
+    pub(super) fn count_end(&self, workflow: &'static str, run: RunId, how: &'static str) {
         self.ends.get_or_create(&[("workflow", workflow), ("end", how)]).inc();
-        lock(&self.saved).remove(&run);
+        lock(&self.last_saves).remove(&run);
     }
 
-    pub(super) fn tell(&self, visit: Option<FinishedVisit>) {
+    pub(super) fn publish_visit(&self, visit: Option<FinishedVisit>) {
         if let (Some(visit), Some(watchers)) = (visit, self.visits.get()) {
             // Whoever asked may have gone.
             drop(watchers.send(Arc::new(visit)));

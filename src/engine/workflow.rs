@@ -93,7 +93,7 @@ pub enum StepError {
 }
 
 impl StepError {
-    pub(super) fn bug(error: StoreError) -> Self {
+    pub(super) fn from_store(error: StoreError) -> Self {
         Self::Bug(error.into())
     }
 }
@@ -120,7 +120,7 @@ pub enum RunHalt {
 
 impl RunHalt {
     /// One sentence that may be shown to anyone.
-    pub fn sentence(&self) -> String {
+    pub fn public_reason(&self) -> String {
         match self {
             Self::User(text) => text.clone(),
             Self::Stopped { by, why } if why.is_empty() => format!("stopped by {}", by.login),
@@ -149,7 +149,7 @@ pub trait Workflow<T: 'static>: Send + Sync + 'static {
     /// What people may type to start it.
     const COMMANDS: &'static [CommandSpec];
     /// The workflow that goes on from what it made, where people asked for all of them at once, or for that one.
-    const THEN: Option<&'static str> = None;
+    const NEXT_WORKFLOW: Option<&'static str> = None;
 
     /// How often its loops may go round between two words of a person.
     fn max_iterations() -> u32;
@@ -179,7 +179,7 @@ pub trait Workflow<T: 'static>: Send + Sync + 'static {
     ///
     /// # Errors
     /// A [`StepError`]: it is tried again then.
-    fn halted<'a>(
+    fn report_halt<'a>(
         &'a self,
         at: Self::Step,
         state: &'a Self::State,
@@ -218,8 +218,8 @@ pub trait AnyWorkflow<T: 'static>: Send + Sync {
     fn name(&self) -> &'static str;
     fn version(&self) -> u32;
     fn commands(&self) -> &'static [CommandSpec];
-    /// See [`Workflow::THEN`].
-    fn then(&self) -> Option<&'static str>;
+    /// See [`Workflow::NEXT_WORKFLOW`].
+    fn next_workflow(&self) -> Option<&'static str>;
     /// Every step, the first one first.
     fn steps(&self) -> Vec<StepInfo>;
     /// What may follow what, by the steps' ids.
@@ -239,21 +239,21 @@ pub trait AnyWorkflow<T: 'static>: Send + Sync {
     ///
     /// # Errors
     /// [`StepError::Bug`] where the first state has no serde form.
-    fn begin(&self, trigger: &RunTrigger) -> Result<SavedCheckpoint, StepError>;
+    fn first_checkpoint(&self, trigger: &RunTrigger) -> Result<SavedCheckpoint, StepError>;
     /// One attempt at the saved step.
     ///
     /// # Errors
     /// [`StepAttemptError::Unreadable`] for a checkpoint of another shape; the step's own.
-    fn attempt<'a>(
+    fn attempt_step<'a>(
         &'a self,
         from: &'a SavedCheckpoint,
         cx: &'a AttemptContext<T>,
     ) -> BoxFuture<'a, Result<StepAttemptOutcome, StepAttemptError>>;
-    /// One attempt at telling people that it ended there; see [`Workflow::halted`].
+    /// One attempt at telling people that it ended there; see [`Workflow::report_halt`].
     ///
     /// # Errors
-    /// As [`AnyWorkflow::attempt`].
-    fn tell<'a>(
+    /// As [`AnyWorkflow::attempt_step`].
+    fn attempt_halt_report<'a>(
         &'a self,
         from: &'a SavedCheckpoint,
         halt: &'a RunHalt,
@@ -262,13 +262,13 @@ pub trait AnyWorkflow<T: 'static>: Send + Sync {
 }
 
 /// What goes on from what a workflow made, if its people asked for that.
-pub(super) fn follower<T: Send + Sync + 'static>(
+pub(super) fn follow_up_workflow<T: Send + Sync + 'static>(
     all: &'static [&'static dyn AnyWorkflow<T>],
     workflow: &str,
     trigger: &RunTrigger,
 ) -> Option<&'static dyn AnyWorkflow<T>> {
     let of = |name: &str| all.iter().copied().find(|known| known.name() == name);
-    let next = of(of(workflow)?.then()?)?;
+    let next = of(of(workflow)?.next_workflow()?)?;
     let asked = trigger.command.as_str();
     let its_own = || next.commands().iter().any(|command| command.name == asked);
     ([AUTO, HOTFIX].contains(&asked) || its_own()).then_some(next)
@@ -287,8 +287,8 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
         W::COMMANDS
     }
 
-    fn then(&self) -> Option<&'static str> {
-        W::THEN
+    fn next_workflow(&self) -> Option<&'static str> {
+        W::NEXT_WORKFLOW
     }
 
     fn steps(&self) -> Vec<StepInfo> {
@@ -300,7 +300,7 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
     }
 
     fn check(&self) -> Result<(), GraphError> {
-        graph::check(W::NAME, W::GRAPH, W::PROOFS)
+        graph::check_graph(W::NAME, W::GRAPH, W::PROOFS)
     }
 
     fn mermaid(&self) -> String {
@@ -315,18 +315,18 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
         serde_json::from_str::<W::Step>(saved).ok().map(WorkflowStep::info)
     }
 
-    fn begin(&self, trigger: &RunTrigger) -> Result<SavedCheckpoint, StepError> {
+    fn first_checkpoint(&self, trigger: &RunTrigger) -> Result<SavedCheckpoint, StepError> {
         let (first, _) = W::GRAPH[0];
-        Ok(SavedCheckpoint { step: name_of(first)?, state: encode(&self.start(trigger))? })
+        Ok(SavedCheckpoint { step: serialized_step(first)?, state: serialized_state(&self.start(trigger))? })
     }
 
-    fn attempt<'a>(
+    fn attempt_step<'a>(
         &'a self,
         from: &'a SavedCheckpoint,
         cx: &'a AttemptContext<T>,
     ) -> BoxFuture<'a, Result<StepAttemptOutcome, StepAttemptError>> {
         Box::pin(async move {
-            let (at, mut state) = decode::<T, W>(cx.version(), from)?;
+            let (at, mut state) = read_or_upcast::<T, W>(cx.version(), from)?;
             let next = match self.run(at, &mut state, cx).await? {
                 Transition::Go(to) => {
                     let edge = W::GRAPH.iter().any(|(step, next)| *step == at && next.contains(&to));
@@ -335,40 +335,42 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
                             anyhow::anyhow!("{}: there is no edge {at:?} -> {to:?} in its graph", W::NAME);
                         return Err(StepError::Bug(error).into());
                     }
-                    Transition::Go(name_of(to)?)
+                    Transition::Go(serialized_step(to)?)
                 }
                 Transition::Ask(gate) => Transition::Ask(gate),
                 Transition::Wait { until, why } => Transition::Wait { until, why },
                 Transition::Done(outcome) => Transition::Done(outcome),
             };
-            Ok(StepAttemptOutcome { next, state: encode(&state)? })
+            Ok(StepAttemptOutcome { next, state: serialized_state(&state)? })
         })
     }
 
-    fn tell<'a>(
+    fn attempt_halt_report<'a>(
         &'a self,
         from: &'a SavedCheckpoint,
         halt: &'a RunHalt,
         cx: &'a AttemptContext<T>,
     ) -> BoxFuture<'a, Result<Option<RunCompletion>, StepAttemptError>> {
         Box::pin(async move {
-            let (at, state) = decode::<T, W>(cx.version(), from)?;
-            Ok(self.halted(at, &state, halt, cx).await?)
+            let (at, state) = read_or_upcast::<T, W>(cx.version(), from)?;
+            Ok(self.report_halt(at, &state, halt, cx).await?)
         })
     }
 }
 
-fn decode<T: 'static, W: Workflow<T>>(
+fn read_or_upcast<T: 'static, W: Workflow<T>>(
     version: u32,
     from: &SavedCheckpoint,
 ) -> Result<(W::Step, W::State), StepAttemptError> {
-    read::<T, W>(from).or_else(|unreadable| match W::upcast(version, from) {
-        Some(newer) => read::<T, W>(&newer),
+    parse_checkpoint::<T, W>(from).or_else(|unreadable| match W::upcast(version, from) {
+        Some(newer) => parse_checkpoint::<T, W>(&newer),
         None => Err(unreadable),
     })
 }
 
-fn read<T: 'static, W: Workflow<T>>(from: &SavedCheckpoint) -> Result<(W::Step, W::State), StepAttemptError> {
+fn parse_checkpoint<T: 'static, W: Workflow<T>>(
+    from: &SavedCheckpoint,
+) -> Result<(W::Step, W::State), StepAttemptError> {
     let unreadable = |what: &str, error: serde_json::Error| {
         StepAttemptError::Unreadable(format!(
             "{} version {} cannot read the saved {what} ({error})",
@@ -381,10 +383,10 @@ fn read<T: 'static, W: Workflow<T>>(from: &SavedCheckpoint) -> Result<(W::Step, 
     Ok((step, state))
 }
 
-fn name_of(step: impl WorkflowStep) -> Result<String, StepError> {
+fn serialized_step(step: impl WorkflowStep) -> Result<String, StepError> {
     serde_json::to_string(&step).map_err(|error| StepError::Bug(error.into()))
 }
 
-fn encode(state: &impl Serialize) -> Result<Vec<u8>, StepError> {
+fn serialized_state(state: &impl Serialize) -> Result<Vec<u8>, StepError> {
     serde_json::to_vec(state).map_err(|error| StepError::Bug(error.into()))
 }

@@ -35,7 +35,8 @@ impl Snapshot {
         most: u64,
         unwanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<SkippedPath>, GitError> {
-        let (wanted, mut left_out) = sorted(self.entries().iter().filter(|entry| !unwanted(&entry.path)));
+        let (wanted, mut left_out) =
+            split_entries(self.entries().iter().filter(|entry| !unwanted(&entry.path)));
         let size = wanted.iter().map(|entry| entry.size).sum();
         if size > most {
             return Err(GitError::TooMuch { size, limit: most });
@@ -53,7 +54,7 @@ impl Snapshot {
             let oids: Vec<_> = batch.iter().map(|entry| entry.oid.clone()).collect();
             for (entry, bytes) in batch.iter().zip(self.read(&oids).await?) {
                 let path = directory.join(&entry.path);
-                let written = bytes.map(|bytes| write(&path, entry, &bytes)).transpose();
+                let written = bytes.map(|bytes| write_entry(&path, entry, &bytes)).transpose();
                 let why = match written.map_err(|source| GitError::Directory { path, source })? {
                     Some(true) => continue,
                     Some(false) => "it is a link that leads elsewhere",
@@ -68,7 +69,7 @@ impl Snapshot {
 
 /// What is to be written, and what is not. Links come last, so that no file is written through one; and nothing is written
 /// below what is no folder, since a tree may hold a link and a folder of one name.
-fn sorted<'e>(
+fn split_entries<'e>(
     entries: impl Iterator<Item = &'e CommitEntry> + Clone,
 ) -> (Vec<&'e CommitEntry>, Vec<SkippedPath>) {
     let paths: HashSet<&str> = entries.clone().map(|entry| entry.path.as_str()).collect();
@@ -76,7 +77,7 @@ fn sorted<'e>(
     let (mut wanted, mut left_out) = (Vec::new(), Vec::new());
     for entry in entries {
         let why = match entry.mode {
-            _ if !is_plain(&entry.path) => "its name is none for a file",
+            _ if !is_safe_path(&entry.path) => "its name is none for a file",
             _ if below(&entry.path) => "it lies below what is no folder",
             EntryMode::Submodule => "it is another repository",
             _ if entry.size > limits::BLOB_BYTES => "it is too large",
@@ -92,13 +93,13 @@ fn sorted<'e>(
 }
 
 /// Does it name a file below the root, and none of git's own?
-fn is_plain(path: &str) -> bool {
+fn is_safe_path(path: &str) -> bool {
     let parts = || path.split('/');
     !path.contains(['\0', char::REPLACEMENT_CHARACTER])
         && parts().all(|part| !matches!(part, "" | "." | "..") && !part.eq_ignore_ascii_case(".git"))
 }
 
-fn write(path: &Path, entry: &CommitEntry, bytes: &[u8]) -> io::Result<bool> {
+fn write_entry(path: &Path, entry: &CommitEntry, bytes: &[u8]) -> io::Result<bool> {
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
     if entry.mode == EntryMode::Symlink {
         let target = std::str::from_utf8(bytes).unwrap_or_default();
@@ -128,9 +129,9 @@ mod tests {
     #[test]
     fn what_is_no_path_of_a_file_and_where_links_may_lead() {
         for bad in ["../a", "a/../b", "/a", "a//b", ".git/config", "a/.GIT/hooks/x", "", "latin-\u{fffd}"] {
-            assert!(!is_plain(bad), "{bad}");
+            assert!(!is_safe_path(bad), "{bad}");
         }
-        assert!(is_plain("a/.github/b c") && is_plain(".gitignore"));
+        assert!(is_safe_path("a/.github/b c") && is_safe_path(".gitignore"));
         for (depth, target, stays) in [
             (1, "../b", true),
             (1, "../../b", false),
@@ -151,7 +152,7 @@ mod tests {
         let oid = "1".repeat(40);
         let listing: String = modes.map(|(path, mode)| format!("{mode} blob {oid} 3\t{path}\0")).concat();
         let entries = crate::git::snapshot::parse_tree(listing.as_bytes()).unwrap();
-        let (wanted, left_out) = sorted(entries.iter());
+        let (wanted, left_out) = split_entries(entries.iter());
         let paths: Vec<&str> = wanted.iter().map(|entry| entry.path.as_str()).collect();
         assert_eq!(paths, ["q.x", "q"]);
         let left_out: Vec<&str> = left_out.iter().map(|left| left.path.as_str()).collect();

@@ -35,7 +35,8 @@ impl fmt::Display for GitVersion {
 /// The git in `PATH`; an error that says what to install when there is none or an old one.
 async fn version() -> Result<GitVersion, GitError> {
     let output =
-        run("version", base().arg("version"), Duration::from_secs(10), &CancellationToken::new()).await?;
+        run_git("version", base_command().arg("version"), Duration::from_secs(10), &CancellationToken::new())
+            .await?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     match parse_version(&text) {
         Some(version) if version >= OLDEST => Ok(version),
@@ -45,12 +46,12 @@ async fn version() -> Result<GitVersion, GitError> {
 }
 
 /// As `version`, once git has done what each run needs: make a mirror. What fetches over HTTPS is a program apart.
-pub async fn try_out() -> Result<GitVersion, GitError> {
+pub async fn check_git() -> Result<GitVersion, GitError> {
     let version = version().await?;
     let failed = |source| GitError::Directory { path: std::env::temp_dir(), source };
     let scratch = tempfile::tempdir().map_err(failed)?;
-    read("init", init(&scratch.path().join("mirror.git"))).await?;
-    let programs = read("--exec-path", base().arg("--exec-path")).await?;
+    read_output("init", init_mirror(&scratch.path().join("mirror.git"))).await?;
+    let programs = read_output("--exec-path", base_command().arg("--exec-path")).await?;
     match Path::new(String::from_utf8_lossy(&programs).trim()).join("git-remote-https").exists() {
         true => Ok(version),
         false => Err(GitError::NoHttps),
@@ -64,7 +65,7 @@ fn parse_version(text: &str) -> Option<GitVersion> {
 }
 
 /// git with no settings but ours. `proc` has already cleared the environment.
-fn base() -> ChildCommand {
+fn base_command() -> ChildCommand {
     ChildCommand::new("git")
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -79,29 +80,29 @@ fn base() -> ChildCommand {
 }
 
 /// git on a bare repository, named outright so that none is searched for.
-pub(super) fn on(mirror: &Path) -> ChildCommand {
-    base().arg("--git-dir").arg(mirror)
+pub(super) fn in_mirror(mirror: &Path) -> ChildCommand {
+    base_command().arg("--git-dir").arg(mirror)
 }
 
 /// git in a directory, where it looks for the repository itself.
-pub(super) fn within(directory: &Path) -> ChildCommand {
-    base().arg("-C").arg(directory)
+pub(super) fn in_directory(directory: &Path) -> ChildCommand {
+    base_command().arg("-C").arg(directory)
 }
 
-pub(super) fn init(mirror: &Path) -> ChildCommand {
-    base().args(["init", "--quiet", "--bare", "--template="]).arg(mirror)
+pub(super) fn init_mirror(mirror: &Path) -> ChildCommand {
+    base_command().args(["init", "--quiet", "--bare", "--template="]).arg(mirror)
 }
 
 /// A fetch of branches from `source` into the mirror, by the same names.
-pub(super) fn fetch(
+pub(super) fn fetch_branches(
     mirror: &Path,
     source: &FetchSource,
     branches: &[String],
     token: &SecretString,
 ) -> ChildCommand {
     let basic = STANDARD.encode(format!("x-access-token:{}", token.expose_secret()));
-    on(mirror)
-        .past_proxy()
+    in_mirror(mirror)
+        .with_proxy_environment()
         .env("GIT_ALLOW_PROTOCOL", source.protocol)
         .env("GIT_CONFIG_COUNT", "1")
         .env("GIT_CONFIG_KEY_0", format!("http.{}.extraHeader", source.url))
@@ -126,7 +127,7 @@ pub(super) struct FetchSource {
 }
 
 impl FetchSource {
-    pub(super) fn of(git_url: &Url, name: &RepoName) -> Result<Self, GitError> {
+    pub(super) fn new(git_url: &Url, name: &RepoName) -> Result<Self, GitError> {
         let loopback = match git_url.host() {
             Some(Host::Ipv4(ip)) => ip.is_loopback(),
             Some(Host::Ipv6(ip)) => ip.is_loopback(),
@@ -158,7 +159,7 @@ impl FetchSource {
 }
 
 /// Runs git and takes any status but 0 for a failure.
-pub(super) async fn run(
+pub(super) async fn run_git(
     what: &'static str,
     command: ChildCommand,
     time: Duration,
@@ -176,16 +177,16 @@ pub(super) async fn run(
 }
 
 /// Reads objects; short, and cancelled with nothing but its own future.
-pub(super) async fn read(what: &'static str, command: ChildCommand) -> Result<Vec<u8>, GitError> {
-    Ok(run(what, command, limits::GIT_READ, &CancellationToken::new()).await?.stdout)
+pub(super) async fn read_output(what: &'static str, command: ChildCommand) -> Result<Vec<u8>, GitError> {
+    Ok(run_git(what, command, limits::GIT_READ, &CancellationToken::new()).await?.stdout)
 }
 
 /// The commit a revision names, if it names one.
-pub(super) async fn commit(repository: &Path, revision: &str) -> Result<Option<Oid>, GitError> {
-    let parse = on(repository)
+pub(super) async fn resolve_commit(repository: &Path, revision: &str) -> Result<Option<Oid>, GitError> {
+    let parse = in_mirror(repository)
         .args(["rev-parse", "--verify", "--quiet", "--end-of-options"])
         .arg(format!("{revision}^{{commit}}"));
-    let found = match read("rev-parse", parse).await {
+    let found = match read_output("rev-parse", parse).await {
         Ok(found) => found,
         Err(GitError::Failed { .. }) => return Ok(None),
         Err(error) => return Err(error),
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
 
     fn source(git_url: &str) -> Result<FetchSource, GitError> {
-        FetchSource::of(&git_url.parse().unwrap(), &"Octo/he.llo".parse().unwrap())
+        FetchSource::new(&git_url.parse().unwrap(), &"Octo/he.llo".parse().unwrap())
     }
 
     #[test]
@@ -231,11 +232,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mirror = directory.path().join("mirror.git");
         let soon = Duration::from_secs(20);
-        run("init", init(&mirror), soon, &CancellationToken::new()).await.unwrap();
+        run_git("init", init_mirror(&mirror), soon, &CancellationToken::new()).await.unwrap();
         let source = source("http://127.0.0.1:9/").unwrap();
-        let command = fetch(&mirror, &source, &["main".into()], &token);
-        let error = run(FETCH, command, soon, &CancellationToken::new()).await.unwrap_err();
-        assert!(error.passes(), "{error}");
+        let command = fetch_branches(&mirror, &source, &["main".into()], &token);
+        let error = run_git(FETCH, command, soon, &CancellationToken::new()).await.unwrap_err();
+        assert!(error.is_transient(), "{error}");
         let said = format!("{error} {error:?}");
         assert!(said.contains("127.0.0.1"), "{said}");
         assert!(!said.contains("ghs_verysecret") && !said.contains(&basic), "{said}");

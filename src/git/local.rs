@@ -9,9 +9,9 @@ use super::{GitError, Snapshot, command};
 
 /// What a commit of the repository at `path` holds; `revision` is whatever git understands. A work tree's own files are
 /// not looked at.
-pub async fn open(path: &Path, revision: &str) -> Result<Snapshot, GitError> {
-    let find = command::within(path).args(["rev-parse", "--absolute-git-dir"]);
-    let found = match command::read("rev-parse", find).await {
+pub async fn open_local(path: &Path, revision: &str) -> Result<Snapshot, GitError> {
+    let find = command::in_directory(path).args(["rev-parse", "--absolute-git-dir"]);
+    let found = match command::read_output("rev-parse", find).await {
         Ok(found) => found,
         Err(GitError::Failed { stderr, .. }) if stderr.contains("dubious ownership") => {
             return Err(GitError::NotOurs { path: path.to_owned() });
@@ -23,9 +23,9 @@ pub async fn open(path: &Path, revision: &str) -> Result<Snapshot, GitError> {
         }
         Err(error) => return Err(error),
     };
-    let repository = directory(&found);
-    match command::commit(&repository, revision).await? {
-        Some(commit) => Snapshot::of(repository, commit).await,
+    let repository = parse_directory(&found);
+    match command::resolve_commit(&repository, revision).await? {
+        Some(commit) => Snapshot::load(repository, commit).await,
         None => Err(GitError::NoSuchRevision {
             path: path.to_owned(),
             revision: revision.chars().take(200).collect(),
@@ -34,7 +34,7 @@ pub async fn open(path: &Path, revision: &str) -> Result<Snapshot, GitError> {
 }
 
 /// A path as git prints it: bytes up to the end of the line.
-fn directory(printed: &[u8]) -> PathBuf {
+fn parse_directory(printed: &[u8]) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     let path = printed.strip_suffix(b"\n").unwrap_or(printed);
     std::ffi::OsStr::from_bytes(path).into()
@@ -63,7 +63,7 @@ mod tests {
         git(&work, &["worktree", "add", "--quiet", "../other"]).await;
         std::fs::write(work.join("src/a.rs"), "not committed").unwrap();
         for path in ["work", "work/src", "bare.git", "other"] {
-            let snapshot = open(&root.path().join(path), "HEAD").await.unwrap();
+            let snapshot = open_local(&root.path().join(path), "HEAD").await.unwrap();
             let read = snapshot.read_path("src/a.rs").await.unwrap();
             assert_eq!(read.as_deref(), Some(&b"fn a() {}\n"[..]), "{path}");
         }
@@ -74,14 +74,17 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         for none in [root.path().to_owned(), root.path().join("missing")] {
-            assert!(matches!(open(&none, "HEAD").await, Err(GitError::NoRepository { .. })), "{none:?}");
+            assert!(
+                matches!(open_local(&none, "HEAD").await, Err(GitError::NoRepository { .. })),
+                "{none:?}"
+            );
         }
         let broken = root.path().join("broken");
         git(root.path(), &["clone", "--quiet", "--bare", "work", "broken"]).await;
         std::fs::write(broken.join("config"), "[core").unwrap();
-        assert!(matches!(open(&broken, "HEAD").await, Err(GitError::Failed { .. })));
+        assert!(matches!(open_local(&broken, "HEAD").await, Err(GitError::Failed { .. })));
         for revision in ["other", "--all", "main\nx", ":(glob)**", ""] {
-            let error = open(&work, revision).await.unwrap_err();
+            let error = open_local(&work, revision).await.unwrap_err();
             assert!(matches!(error, GitError::NoSuchRevision { .. }), "{revision}: {error}");
         }
     }
@@ -120,12 +123,12 @@ mod tests {
         ] {
             git(&work, &["config", name, value]).await;
         }
-        let snapshot = open(&work, "HEAD").await.unwrap();
+        let snapshot = open_local(&work, "HEAD").await.unwrap();
         assert!(snapshot.read_path("src/a.rs").await.unwrap().is_some());
         let blob = &snapshot.entry("src/a.rs").unwrap().oid.as_str().to_owned();
         std::fs::remove_file(work.join(".git/objects").join(&blob[..2]).join(&blob[2..])).unwrap();
         assert!(snapshot.read_path("src/a.rs").await.is_err());
-        let again = open(&work, "HEAD").await.unwrap();
+        let again = open_local(&work, "HEAD").await.unwrap();
         assert!(
             again.read_path("src/a.rs").await.is_err(),
             "what is lacking keeps nothing else from being read"

@@ -60,14 +60,14 @@ impl Mirrors {
             // To git, no branch means the default one.
             return Ok(());
         }
-        let source = FetchSource::of(&self.git_url, name)?;
+        let source = FetchSource::new(&self.git_url, name)?;
         let lock = self.lock(repo);
         let _alone = lock.lock().await;
         let mirror = self.path(repo);
         self.break_locks(&mirror, branches).await?;
-        self.make(&mirror, cancel).await?;
-        let command = command::fetch(&mirror, &source, branches, token);
-        command::run(FETCH, command, GIT_FETCH, cancel)
+        self.create(&mirror, cancel).await?;
+        let command = command::fetch_branches(&mirror, &source, branches, token);
+        command::run_git(FETCH, command, GIT_FETCH, cancel)
             .await
             .map(drop)
             .map_err(|error| no_such_branch(error, branches))
@@ -93,11 +93,11 @@ impl Mirrors {
     }
 
     /// `git init` on a mirror that exists changes nothing, and mends one that a crash left half made.
-    async fn make(&self, mirror: &Path, cancel: &CancellationToken) -> Result<(), GitError> {
+    async fn create(&self, mirror: &Path, cancel: &CancellationToken) -> Result<(), GitError> {
         tokio::fs::create_dir_all(mirror)
             .await
             .map_err(|source| GitError::Directory { path: mirror.to_owned(), source })?;
-        command::run("init", command::init(mirror), limits::GIT_READ, cancel).await.map(drop)
+        command::run_git("init", command::init_mirror(mirror), limits::GIT_READ, cancel).await.map(drop)
     }
 
     /// What a fetched branch, or a commit by its id, holds. Later fetches do not change it.
@@ -108,10 +108,10 @@ impl Mirrors {
             Err(_) => return Err(GitError::Name { name: branch_or_commit.to_owned() }),
         };
         let mirror = self.path(repo);
-        let commit = command::commit(&mirror, &revision)
+        let commit = command::resolve_commit(&mirror, &revision)
             .await?
             .ok_or_else(|| GitError::NotFetched { repo, what: branch_or_commit.to_owned() })?;
-        Snapshot::of(mirror, commit).await
+        Snapshot::load(mirror, commit).await
     }
 }
 

@@ -16,8 +16,8 @@ use crate::{
 };
 
 pub use checkout::{SkippedPath, stays_within};
-pub use command::{GitVersion, try_out};
-pub use local::open;
+pub use command::{GitVersion, check_git};
+pub use local::open_local;
 pub use mirror::Mirrors;
 pub use snapshot::{ChangedPath, CommitEntry, EntryMode, GitAttributes, PastCommit, Snapshot};
 
@@ -62,7 +62,7 @@ pub enum GitError {
 
 impl GitError {
     /// May the same call work later, with nothing changed by anyone?
-    pub fn passes(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Failed { what, .. } => *what == command::FETCH,
             Self::Process { source, .. } => {

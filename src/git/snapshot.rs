@@ -78,7 +78,7 @@ pub struct ChangedPath {
 }
 
 impl ChangedPath {
-    fn to(entry: &CommitEntry) -> Self {
+    fn from_entry(entry: &CommitEntry) -> Self {
         Self { path: entry.path.clone(), now: Some((entry.mode, entry.oid.clone())) }
     }
 }
@@ -110,12 +110,12 @@ struct TreeListing {
 }
 
 impl Snapshot {
-    pub(super) async fn of(mirror: PathBuf, commit: Oid) -> Result<Self, GitError> {
-        let list = command::on(&mirror)
+    pub(super) async fn load(mirror: PathBuf, commit: Oid) -> Result<Self, GitError> {
+        let list = command::in_mirror(&mirror)
             .args(["ls-tree", "-r", "-l", "-z", "--full-tree"])
             .arg(commit.as_str())
             .output_limit(TREE_BYTES);
-        let entries = parse_tree(&command::read("ls-tree", list).await?)?;
+        let entries = parse_tree(&command::read_output("ls-tree", list).await?)?;
         let sizes = entries
             .iter()
             .filter(|entry| entry.mode != EntryMode::Submodule && !entry.absent)
@@ -131,9 +131,10 @@ impl Snapshot {
     }
 
     /// What the commit says of itself.
-    pub async fn message(&self) -> Result<String, GitError> {
-        let log = command::on(&self.mirror).args(["log", "-1", "--format=%B"]).arg(self.commit.as_str());
-        let message = command::read("log", log).await?;
+    pub async fn commit_message(&self) -> Result<String, GitError> {
+        let log =
+            command::in_mirror(&self.mirror).args(["log", "-1", "--format=%B"]).arg(self.commit.as_str());
+        let message = command::read_output("log", log).await?;
         Ok(String::from_utf8_lossy(&message).into_owned())
     }
 
@@ -179,7 +180,7 @@ impl Snapshot {
     }
 
     /// The same by path and as text, in which U+FFFD stands for what is none; without what the repository lacks.
-    pub async fn texts(&self, entries: &[&CommitEntry]) -> Result<Vec<(String, String)>, GitError> {
+    pub async fn read_texts(&self, entries: &[&CommitEntry]) -> Result<Vec<(String, String)>, GitError> {
         let oids: Vec<Oid> = entries.iter().map(|entry| entry.oid.clone()).collect();
         let texts = self.read(&oids).await?.into_iter().zip(entries);
         let text = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
@@ -196,7 +197,7 @@ impl Snapshot {
             return Ok(found);
         }
         let paths: String = files().map(|entry| format!("{}\0", entry.path)).collect();
-        let ask = command::on(&self.mirror)
+        let ask = command::in_mirror(&self.mirror)
             .env("GIT_ATTR_NOSYSTEM", "1")
             // A program that the repository's own config names.
             .args(["-c", "core.fsmonitor=false", "-c", "core.attributesFile=/dev/null", "check-attr"])
@@ -205,7 +206,8 @@ impl Snapshot {
             .args(names)
             .stdin(paths.into_bytes())
             .output_limit(TREE_BYTES);
-        let said = match command::run("check-attr", ask, ATTRIBUTES_TIME, &CancellationToken::new()).await {
+        let said = match command::run_git("check-attr", ask, ATTRIBUTES_TIME, &CancellationToken::new()).await
+        {
             Err(error @ (GitError::Failed { .. } | GitError::Process { .. })) => {
                 tracing::warn!(%error, "what .gitattributes say is not heeded: it takes git 2.40 and few patterns");
                 return Ok(found);
@@ -227,30 +229,31 @@ impl Snapshot {
     /// The best common ancestors of this commit and another: several where histories were merged crosswise, none where
     /// the two have nothing in common, or the mirror has no such other.
     pub async fn merge_bases(&self, other: &Oid) -> Result<Vec<Oid>, GitError> {
-        if command::commit(&self.mirror, other.as_str()).await?.is_none() {
+        if command::resolve_commit(&self.mirror, other.as_str()).await?.is_none() {
             return Ok(Vec::new());
         }
         let find = ["merge-base", "--all", self.commit.as_str(), other.as_str()];
-        let found = match command::read("merge-base", command::on(&self.mirror).args(find)).await {
-            // Its way to say that there is none.
-            Err(GitError::Failed { stderr, .. }) if stderr.is_empty() => Vec::new(),
-            found => found?,
-        };
+        let found =
+            match command::read_output("merge-base", command::in_mirror(&self.mirror).args(find)).await {
+                // Its way to say that there is none.
+                Err(GitError::Failed { stderr, .. }) if stderr.is_empty() => Vec::new(),
+                found => found?,
+            };
         let found = String::from_utf8_lossy(&found);
         found
             .lines()
-            .map(|line| line.parse().map_err(|_| unreadable("merge-base", line.as_bytes())))
+            .map(|line| line.parse().map_err(|_| unreadable_error("merge-base", line.as_bytes())))
             .collect()
     }
 
     /// Whatever of this commit differs from any of these, in the order of paths; all there is, where there are none. A
     /// rename is a path that went and one that came.
     pub async fn changed_since(&self, bases: &[Oid]) -> Result<Vec<ChangedPath>, GitError> {
-        let all = |of: &Self| of.entries().iter().map(ChangedPath::to).collect::<BTreeSet<_>>();
+        let all = |of: &Self| of.entries().iter().map(ChangedPath::from_entry).collect::<BTreeSet<_>>();
         let now = all(self);
         let mut changed = if bases.is_empty() { now.clone() } else { BTreeSet::new() };
         for base in bases {
-            let then = all(&Self::of(self.mirror.clone(), base.clone()).await?);
+            let then = all(&Self::load(self.mirror.clone(), base.clone()).await?);
             let came: BTreeSet<_> = now.difference(&then).cloned().collect();
             let paths: HashSet<&str> = came.iter().map(|changed| changed.path.as_str()).collect();
             let gone = then.difference(&now).filter(|old| !paths.contains(old.path.as_str()));
@@ -262,8 +265,8 @@ impl Snapshot {
 
     /// The newest commits that led to this one, itself included and merges apart: at most so many, and none where the
     /// repository lacks what they changed. A path that git must quote is left out.
-    pub async fn past(&self, most: usize) -> Result<Vec<PastCommit>, GitError> {
-        let log = command::on(&self.mirror)
+    pub async fn past_commits(&self, most: usize) -> Result<Vec<PastCommit>, GitError> {
+        let log = command::in_mirror(&self.mirror)
             // What a signature is checked with is a program that the repository's own config names.
             .args([
                 "-c",
@@ -284,7 +287,7 @@ impl Snapshot {
             .args(["--root", "--encoding=UTF-8", "--format=%x00%s", &format!("--max-count={most}")])
             .arg(self.commit.as_str())
             .output_limit(TREE_BYTES);
-        let log = match command::read("log", log).await {
+        let log = match command::read_output("log", log).await {
             Err(GitError::Failed { .. }) => return Ok(Vec::new()),
             log => log?,
         };
@@ -299,13 +302,14 @@ impl Snapshot {
 
     async fn read_batch<'o>(&self, oids: &[&'o Oid]) -> Result<Vec<(&'o Oid, Option<Bytes>)>, GitError> {
         let asked: String = oids.iter().map(|oid| format!("{oid}\n")).collect();
-        let cat =
-            command::on(&self.mirror).args(["cat-file", "--batch", "--buffer"]).stdin(asked.into_bytes());
-        parse_batch(command::read("cat-file", cat).await?.into(), oids)
+        let cat = command::in_mirror(&self.mirror)
+            .args(["cat-file", "--batch", "--buffer"])
+            .stdin(asked.into_bytes());
+        parse_batch(command::read_output("cat-file", cat).await?.into(), oids)
     }
 }
 
-fn unreadable(what: &'static str, bytes: &[u8]) -> GitError {
+fn unreadable_error(what: &'static str, bytes: &[u8]) -> GitError {
     let why = String::from_utf8_lossy(bytes).chars().take(120).collect();
     GitError::Unreadable { what, why }
 }
@@ -313,7 +317,7 @@ fn unreadable(what: &'static str, bytes: &[u8]) -> GitError {
 /// `<mode> <type> <oid> <size padded left>\t<path>\0`, as often as there are entries.
 pub(super) fn parse_tree(listing: &[u8]) -> Result<Vec<CommitEntry>, GitError> {
     let lines = listing.split(|byte| *byte == 0).filter(|line| !line.is_empty());
-    lines.map(|line| parse_entry(line).ok_or_else(|| unreadable("ls-tree", line))).collect()
+    lines.map(|line| parse_entry(line).ok_or_else(|| unreadable_error("ls-tree", line))).collect()
 }
 
 fn parse_entry(line: &[u8]) -> Option<CommitEntry> {
@@ -341,7 +345,7 @@ fn parse_batch<'o>(mut output: Bytes, oids: &[&'o Oid]) -> Result<Vec<(&'o Oid, 
         let content = match size {
             Some(size) if rest.len() > size => Some(rest.split_to(size)),
             None if head == format!("{oid} missing") => None,
-            _ => return Err(unreadable("cat-file", head.as_bytes())),
+            _ => return Err(unreadable_error("cat-file", head.as_bytes())),
         };
         rest.advance(usize::from(content.is_some()));
         contents.push((*oid, content));

@@ -27,8 +27,8 @@ use serde_json::Value;
 use url::{Url, form_urlencoded};
 
 use super::{
-    client::{chain, client, graphql_url, http_client},
-    error::{GitHubApiError, GitHubClientError, classify, used_up},
+    client::{error_chain, graphql_url, http_client, octocrab_client},
+    error::{GitHubApiError, GitHubClientError, classify, rate_limit_reset},
     etag_cache::{CachedApiResponse, EtagCache},
     key::AppKey,
     manifest::{GitHubEndpoint, INSTALLATION_TOKEN},
@@ -61,7 +61,7 @@ const FILE_BYTES: usize = 256 * 1024 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ApiIdentity {
     /// Without credentials.
-    Nobody,
+    Anonymous,
     /// The App itself, by a token it signs.
     App,
     Installation(InstallationId),
@@ -93,19 +93,19 @@ pub(crate) struct ApiRequest {
     body: Option<Value>,
     /// The call as errors and logs name it.
     shown: String,
-    urgency: WritePriority,
+    priority: WritePriority,
     /// Its answer is kept, so that asking again costs nothing while nothing changes.
-    kept: bool,
+    cacheable: bool,
     counter: Option<ApiCallCounter>,
 }
 
 impl ApiRequest {
     /// `values` fill the placeholders of the call's route, in order.
-    pub(crate) fn to(call: &'static GitHubEndpoint, values: &[&str]) -> Self {
+    pub(crate) fn new(call: &'static GitHubEndpoint, values: &[&str]) -> Self {
         let route = call.route(values);
         let shown = format!("{} {route}", call.method());
         let (query, urgency) = (Vec::new(), WritePriority::Work);
-        Self { call, route, query, body: None, shown, urgency, kept: false, counter: None }
+        Self { call, route, query, body: None, shown, priority: urgency, cacheable: false, counter: None }
     }
 
     pub(crate) fn query(mut self, key: &'static str, value: impl ToString) -> Self {
@@ -119,24 +119,24 @@ impl ApiRequest {
     }
 
     /// Where the call stands among writes that wait for their turn.
-    pub(crate) fn urgency(mut self, urgency: WritePriority) -> Self {
-        self.urgency = urgency;
+    pub(crate) fn priority(mut self, urgency: WritePriority) -> Self {
+        self.priority = urgency;
         self
     }
 
     /// For what a run asks again and again.
-    pub(crate) fn kept(mut self) -> Self {
-        self.kept = true;
+    pub(crate) fn cacheable(mut self) -> Self {
+        self.cacheable = true;
         self
     }
 
-    pub(crate) fn counted(mut self, counter: Option<ApiCallCounter>) -> Self {
+    pub(crate) fn with_counter(mut self, counter: Option<ApiCallCounter>) -> Self {
         self.counter = counter;
         self
     }
 
     /// Errors name the template: what fills the route is not for logs.
-    pub(crate) fn route_is_secret(mut self) -> Self {
+    pub(crate) fn with_secret_route(mut self) -> Self {
         self.shown = self.call.to_string();
         self
     }
@@ -151,7 +151,7 @@ impl ApiRequest {
     }
 
     /// The same call at another address of the same thing.
-    pub(crate) fn moved_to(mut self, route: String) -> Self {
+    pub(crate) fn with_route(mut self, route: String) -> Self {
         self.route = route;
         self
     }
@@ -164,7 +164,7 @@ impl ApiRequest {
         format!("{}?{query}", self.route)
     }
 
-    fn only_reads(&self) -> bool {
+    fn is_read_only(&self) -> bool {
         *self.call.method() == Method::GET
     }
 }
@@ -184,24 +184,24 @@ impl ApiResponse {
             .iter()
             .any(|escape| self.body.windows(escape.len()).any(|at| at == *escape))
         {
-            let value = with_unix_lines(self.as_sent()?);
+            let value = with_unix_lines(self.json_verbatim()?);
             return serde_json::from_value(value).map_err(|e| GitHubApiError::unexpected(&self.shown, e));
         }
-        self.as_sent()
+        self.json_verbatim()
     }
 
     /// With the ends of lines as they came.
-    pub(crate) fn as_sent<T: DeserializeOwned>(&self) -> Result<T, GitHubApiError> {
+    pub(crate) fn json_verbatim<T: DeserializeOwned>(&self) -> Result<T, GitHubApiError> {
         serde_json::from_slice(&self.body).map_err(|e| GitHubApiError::unexpected(&self.shown, e))
     }
 
-    fn tag(&self) -> Option<String> {
+    fn etag(&self) -> Option<String> {
         Some(self.headers.get(header::ETAG)?.to_str().ok()?.to_owned())
     }
 
     /// The path and query of the `Link` header's `rel`; never its host, so that credentials go
     /// along and go nowhere else.
-    fn link(&self, rel: &str) -> Option<String> {
+    fn link_target(&self, rel: &str) -> Option<String> {
         let wanted = format!("rel=\"{rel}\"");
         let links = self.headers.get(header::LINK)?.to_str().ok()?;
         let link = links.split(',').find(|link| link.split(';').skip(1).any(|p| p.trim() == wanted))?;
@@ -210,16 +210,16 @@ impl ApiResponse {
     }
 
     /// Does the listing have another page after this one?
-    pub(crate) fn goes_on(&self) -> bool {
-        self.link("next").is_some()
+    pub(crate) fn has_next_page(&self) -> bool {
+        self.link_target("next").is_some()
     }
 
     /// How many pages the listing has that this is the first page of; none where GitHub leaves that open.
-    pub(crate) fn pages(&self) -> Option<usize> {
-        if !self.goes_on() {
+    pub(crate) fn page_count(&self) -> Option<usize> {
+        if !self.has_next_page() {
             return Some(1);
         }
-        let last = self.link("last")?;
+        let last = self.link_target("last")?;
         let (_, query) = last.split_once('?')?;
         form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "page")?.1.parse().ok()
     }
@@ -291,9 +291,9 @@ type RemainingByLimit = HashMap<(InstallationId, &'static str), (i64, Timestamp)
 
 impl RemainingRateLimits {
     /// Of each limit what the installation has that has least. Of one whose hour is over nothing is known.
-    pub fn least(&self, now: Timestamp) -> BTreeMap<&'static str, i64> {
+    pub fn lowest_by_limit(&self, now: Timestamp) -> BTreeMap<&'static str, i64> {
         let mut least = BTreeMap::new();
-        for ((_, limit), (left, until)) in self.all().iter() {
+        for ((_, limit), (left, until)) in self.lock().iter() {
             if *until > now {
                 least
                     .entry(*limit)
@@ -304,7 +304,7 @@ impl RemainingRateLimits {
         least
     }
 
-    fn all(&self) -> MutexGuard<'_, RemainingByLimit> {
+    fn lock(&self) -> MutexGuard<'_, RemainingByLimit> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -315,7 +315,7 @@ const LIMITS: [&str; 3] = ["core", "graphql", "search"];
 impl InstallationSession {
     /// Is GitHub's limit over, also the one that another process `told` of? One further away than any is what is left of
     /// a clock that was put back.
-    fn open(
+    fn check_rate_limit(
         &self,
         now: Timestamp,
         search: bool,
@@ -332,7 +332,7 @@ impl InstallationSession {
         Ok(())
     }
 
-    fn close(&self, until: Timestamp, search: bool) {
+    fn set_rate_limit(&self, until: Timestamp, search: bool) {
         let limit = if search { &self.searches_until } else { &self.limited_until };
         limit.store(until.0, Ordering::Relaxed);
     }
@@ -351,8 +351,8 @@ impl GitHubApi {
         let http = http_client(api_url)?;
         Ok(Self {
             key: Some((app_id, config::ReloadableValue::new(key))),
-            nobody: client(api_url, http.clone())?,
-            graphql: client(&graphql_url(api_url), http.clone())?,
+            nobody: octocrab_client(api_url, http.clone())?,
+            graphql: octocrab_client(&graphql_url(api_url), http.clone())?,
             files: http,
             sessions: Mutex::default(),
             base_path: api_url.path().trim_end_matches('/').to_owned(),
@@ -365,22 +365,22 @@ impl GitHubApi {
         })
     }
 
-    pub(crate) fn left(&self) -> &RemainingRateLimits {
+    pub(crate) fn remaining_rate_limits(&self) -> &RemainingRateLimits {
         &self.left
     }
 
-    fn note_left(&self, id: InstallationId, headers: &HeaderMap) {
+    fn record_remaining(&self, id: InstallationId, headers: &HeaderMap) {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let number = |name| text(name)?.parse::<i64>().ok();
         let Some(left) = number("x-ratelimit-remaining") else { return };
         let Some(reset) = number("x-ratelimit-reset") else { return };
         let named = |limit: &&str| text("x-ratelimit-resource") == Some(limit);
         let limit = LIMITS.into_iter().find(named).unwrap_or("other");
-        self.left.all().insert((id, limit), (left, Timestamp(reset.saturating_mul(1000))));
+        self.left.lock().insert((id, limit), (left, Timestamp(reset.saturating_mul(1000))));
     }
 
     /// Signs with another key from now on.
-    pub(crate) fn take_key(&self, key: &SecretString) -> Result<(), GitHubClientError> {
+    pub(crate) fn replace_key(&self, key: &SecretString) -> Result<(), GitHubClientError> {
         let new = AppKey::from_pem(key)?;
         if let Some((_, key)) = &self.key {
             key.set(new);
@@ -388,17 +388,17 @@ impl GitHubApi {
         Ok(())
     }
 
-    /// See [`WritePacer::share`].
-    pub(crate) fn share(&self, store: Arc<Store>) {
-        self.pace.share(store);
+    /// See [`WritePacer::share_with`].
+    pub(crate) fn share_pace(&self, store: Arc<Store>) {
+        self.pace.share_with(store);
     }
 
-    pub(crate) fn only_read(&self) {
+    pub(crate) fn set_read_only(&self) {
         self.unsent.get_or_init(Mutex::default);
     }
 
-    /// What was not sent since [`only_read`](Self::only_read), in its order.
-    pub(crate) fn unsent(&self) -> Vec<SuppressedWrite> {
+    /// What was not sent since [`only_read`](Self::set_read_only), in its order.
+    pub(crate) fn suppressed_writes(&self) -> Vec<SuppressedWrite> {
         let unsent = self.unsent.get().map(|all| all.lock().unwrap_or_else(PoisonError::into_inner).clone());
         unsent.unwrap_or_default()
     }
@@ -416,7 +416,7 @@ impl GitHubApi {
         who: ApiIdentity,
         request: ApiRequest,
     ) -> Result<ApiResponse, GitHubApiError> {
-        if let Some(unsent) = self.unsent.get().filter(|_| !request.only_reads()) {
+        if let Some(unsent) = self.unsent.get().filter(|_| !request.is_read_only()) {
             let (call, body) = (request.shown.clone(), request.body.clone());
             unsent.lock().unwrap_or_else(PoisonError::into_inner).push(SuppressedWrite { call, body });
             let message = "not sent: it would change something, and this only looks".to_owned();
@@ -426,40 +426,42 @@ impl GitHubApi {
                 message,
             });
         }
-        let first = self.attempt(who, &request).await;
+        let first = self.send_once(who, &request).await;
         match first {
-            Err(GitHubApiError::Transient { why, .. }) if request.only_reads() => {
+            Err(GitHubApiError::Transient { why, .. }) if request.is_read_only() => {
                 tracing::debug!(call = %request.shown, %why, "a read failed and is repeated");
-                self.attempt(who, &request).await
+                self.send_once(who, &request).await
             }
             other => other,
         }
     }
 
     /// Nothing more is sent for this installation until then.
-    pub(crate) fn close(&self, id: InstallationId, until: Timestamp) {
-        self.session(id).close(until, false);
+    pub(crate) fn pause_installation(&self, id: InstallationId, until: Timestamp) {
+        self.session_for(id).set_rate_limit(until, false);
     }
 
-    async fn attempt(&self, who: ApiIdentity, request: &ApiRequest) -> Result<ApiResponse, GitHubApiError> {
+    async fn send_once(&self, who: ApiIdentity, request: &ApiRequest) -> Result<ApiResponse, GitHubApiError> {
         let id = match who {
-            ApiIdentity::Nobody => return self.exchange(&self.nobody, request, None).await,
-            ApiIdentity::App => return self.exchange(&self.signed()?, request, None).await,
+            ApiIdentity::Anonymous => return self.exchange(&self.nobody, request, None).await,
+            ApiIdentity::App => return self.exchange(&self.app_client()?, request, None).await,
             ApiIdentity::Installation(id) => id,
         };
-        let (session, search) = (self.session(id), request.route.starts_with("/search/"));
-        let open = || session.open(self.clock.now(), search, |search| self.pace.limited(id, search));
+        let (session, search) = (self.session_for(id), request.route.starts_with("/search/"));
+        let open = || {
+            session.check_rate_limit(self.clock.now(), search, |search| self.pace.shared_limit(id, search))
+        };
         open()?;
-        if !request.only_reads() {
-            if !self.pace.turn(id, request.urgency).await {
+        if !request.is_read_only() {
+            if !self.pace.wait_for_turn(id, request.priority).await {
                 let why = "other writes come first".to_owned();
-                return Err(GitHubApiError::NotNow { call: request.shown.clone(), why });
+                return Err(GitHubApiError::TemporarilyRefused { call: request.shown.clone(), why });
             }
             // The limit may have come while this waited.
             open()?;
         }
-        let sent = self.installed(id, &session, search, request);
-        match self.pace.most().filter(|_| !request.only_reads()) {
+        let sent = self.send_as_installation(id, &session, search, request);
+        match self.pace.longest_write().filter(|_| !request.is_read_only()) {
             // GitHub knows no fence: what it has not got by then it is not given.
             Some(most) => tokio::time::timeout(most, sent).await.unwrap_or_else(|_| {
                 Err(GitHubApiError::Transient {
@@ -472,17 +474,19 @@ impl GitHubApi {
     }
 
     /// Asked just before a write is sent: this machine may have slept since, which no timeout counts.
-    fn leased(&self, request: &ApiRequest) -> Result<(), GitHubApiError> {
-        match self.pace.most() {
-            Some(most) if most < LEAST_LEASE && !request.only_reads() => Err(GitHubApiError::NotNow {
-                call: request.shown.clone(),
-                why: "this server's lease is about to end".into(),
-            }),
+    fn check_lease(&self, request: &ApiRequest) -> Result<(), GitHubApiError> {
+        match self.pace.longest_write() {
+            Some(most) if most < LEAST_LEASE && !request.is_read_only() => {
+                Err(GitHubApiError::TemporarilyRefused {
+                    call: request.shown.clone(),
+                    why: "this server's lease is about to end".into(),
+                })
+            }
             _ => Ok(()),
         }
     }
 
-    async fn installed(
+    async fn send_as_installation(
         &self,
         id: InstallationId,
         session: &Arc<InstallationSession>,
@@ -490,36 +494,36 @@ impl GitHubApi {
         request: &ApiRequest,
     ) -> Result<ApiResponse, GitHubApiError> {
         let target = request.target();
-        let kept = self.answers.get(id, &target).filter(|_| request.kept);
-        let live = self.live(id, session, None).await?;
-        self.leased(request)?;
+        let kept = self.answers.get(id, &target).filter(|_| request.cacheable);
+        let live = self.installation_client(id, session, None).await?;
+        self.check_lease(request)?;
         let mut result = self.exchange(live.client_for(request), request, kept.as_ref()).await;
         if matches!(result, Err(GitHubApiError::Unauthorized { .. })) {
-            let renewed = self.live(id, session, Some(&live)).await?;
-            self.leased(request)?;
+            let renewed = self.installation_client(id, session, Some(&live)).await?;
+            self.check_lease(request)?;
             result = self.exchange(renewed.client_for(request), request, kept.as_ref()).await;
         }
         if let Ok(answer) = &result {
-            if let Some(tag) = answer.tag().filter(|_| request.kept) {
-                self.answers.keep(id, &target, CachedApiResponse { tag, body: answer.body.clone() });
+            if let Some(tag) = answer.etag().filter(|_| request.cacheable) {
+                self.answers.insert(id, &target, CachedApiResponse { tag, body: answer.body.clone() });
             }
-            self.note_left(id, &answer.headers);
+            self.record_remaining(id, &answer.headers);
         }
         let limited = match &result {
-            Ok(answer) => used_up(&answer.headers, self.clock.now()),
+            Ok(answer) => rate_limit_reset(&answer.headers, self.clock.now()),
             Err(GitHubApiError::RateLimited { until }) => Some(*until),
             Err(_) => None,
         };
         if let Some(until) = limited {
-            session.close(until, search);
-            self.pace.limit(id, search, until);
+            session.set_rate_limit(until, search);
+            self.pace.publish_limit(id, search, until);
         }
         result
     }
 
     /// A client that speaks as the App, by a token signed now. Signed here and not by octocrab, which would
     /// take the machine's clock instead of ours.
-    fn signed(&self) -> Result<Octocrab, GitHubApiError> {
+    fn app_client(&self) -> Result<Octocrab, GitHubApiError> {
         #[derive(serde::Serialize)]
         struct JwtClaims {
             iss: String,
@@ -533,16 +537,16 @@ impl GitHubApi {
         let claims = JwtClaims { iss: app_id.to_string(), iat: now - 60, exp: now + 8 * 60 };
         let cannot_sign = || GitHubApiError::Invalid("the App's private key cannot sign".into());
         let token = key.get().sign(&claims).ok_or_else(cannot_sign)?;
-        self.nobody.user_access_token(token).map_err(|e| GitHubApiError::Invalid(chain(&e)))
+        self.nobody.user_access_token(token).map_err(|e| GitHubApiError::Invalid(error_chain(&e)))
     }
 
-    fn session(&self, id: InstallationId) -> Arc<InstallationSession> {
+    fn session_for(&self, id: InstallationId) -> Arc<InstallationSession> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(sessions.entry(id).or_default())
     }
 
     /// The installation's client, with a token that is neither `refused` nor about to expire.
-    async fn live(
+    async fn installation_client(
         &self,
         id: InstallationId,
         session: &InstallationSession,
@@ -557,12 +561,12 @@ impl GitHubApi {
             return Ok(live.clone());
         }
         *token = None;
-        let minted = self.mint(id, serde_json::json!({})).await?;
+        let minted = self.create_token(id, serde_json::json!({})).await?;
         let client = |nobody: &Octocrab| {
             let client = nobody.user_access_token(minted.token.clone());
             client
                 .map(Arc::new)
-                .map_err(|e| GitHubApiError::unexpected(&INSTALLATION_TOKEN.to_string(), chain(&e)))
+                .map_err(|e| GitHubApiError::unexpected(&INSTALLATION_TOKEN.to_string(), error_chain(&e)))
         };
         let (client, graphql) = (client(&self.nobody)?, client(&self.graphql)?);
         let live = InstallationClient { client, graphql, expires: minted.expires, granted: minted.granted };
@@ -572,21 +576,23 @@ impl GitHubApi {
 
     /// What the installation was given, as it was said with its token; with a new one if that is not `enough`, for it may
     /// have been given more since.
-    pub(crate) async fn granted(
+    pub(crate) async fn granted_permissions(
         &self,
         id: InstallationId,
         enough: impl Fn(&BTreeMap<String, String>) -> bool,
     ) -> Result<GrantedPermissions, GitHubApiError> {
-        let session = self.session(id);
-        let live = self.live(id, &session, None).await?;
+        let session = self.session_for(id);
+        let live = self.installation_client(id, &session, None).await?;
         match &live.granted {
-            Some(granted) if !enough(granted) => Ok(self.live(id, &session, Some(&live)).await?.granted),
+            Some(granted) if !enough(granted) => {
+                Ok(self.installation_client(id, &session, Some(&live)).await?.granted)
+            }
             _ => Ok(live.granted),
         }
     }
 
     /// A new token of an installation; `scope` narrows what it may do.
-    pub(crate) async fn mint(
+    pub(crate) async fn create_token(
         &self,
         id: InstallationId,
         scope: Value,
@@ -597,12 +603,15 @@ impl GitHubApi {
             expires_at: String,
             permissions: Option<BTreeMap<String, String>>,
         }
-        let request = ApiRequest::to(&INSTALLATION_TOKEN, &[&id.to_string()]).body(scope);
-        let answer = self.exchange(&self.signed()?, &request, None).await.map_err(|fault| match fault {
-            // The App itself is known here: it is this account that has it suspended, and can lift that at any time.
-            GitHubApiError::Forbidden { call, message, .. } => GitHubApiError::NotNow { call, why: message },
-            other => other,
-        })?;
+        let request = ApiRequest::new(&INSTALLATION_TOKEN, &[&id.to_string()]).body(scope);
+        let answer =
+            self.exchange(&self.app_client()?, &request, None).await.map_err(|fault| match fault {
+                // The App itself is known here: it is this account that has it suspended, and can lift that at any time.
+                GitHubApiError::Forbidden { call, message, .. } => {
+                    GitHubApiError::TemporarilyRefused { call, why: message }
+                }
+                other => other,
+            })?;
         // Not by `ApiResponse::json`: an error of serde may quote the value it stumbled over.
         let token: AccessTokenResponse = serde_json::from_slice(&answer.body)
             .map_err(|_| GitHubApiError::unexpected(&request.shown, "no token in it"))?;
@@ -621,7 +630,7 @@ impl GitHubApi {
     ) -> Result<ApiResponse, GitHubApiError> {
         let call = request.shown.as_str();
         if let Some(ApiCallCounter(count)) = &request.counter {
-            count(!request.only_reads());
+            count(!request.is_read_only());
         }
         let lost = |why: String| GitHubApiError::transient(call, why);
         let work = Box::pin(async {
@@ -636,8 +645,8 @@ impl GitHubApi {
             };
             let built = client
                 .build_request(builder, request.body.as_ref())
-                .map_err(|e| GitHubApiError::Invalid(format!("{call}: {}", chain(&e))))?;
-            let response = client.execute(built).await.map_err(|e| lost(chain(&e)))?;
+                .map_err(|e| GitHubApiError::Invalid(format!("{call}: {}", error_chain(&e))))?;
+            let response = client.execute(built).await.map_err(|e| lost(error_chain(&e)))?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, GITHUB_ANSWER_BYTES)
                 .collect()
@@ -655,7 +664,7 @@ impl GitHubApi {
         let (status, headers, body): (StatusCode, HeaderMap, Bytes) = tokio::time::timeout(GITHUB_CALL, work)
             .await
             .map_err(|_| lost(format!("no answer within {} s", GITHUB_CALL.as_secs())))??;
-        self.compare_clocks(&headers);
+        self.record_clock_offset(&headers);
         tracing::debug!(call, status = status.as_u16(), "called GitHub");
         let shown = request.shown.clone();
         match kept {
@@ -670,7 +679,7 @@ impl GitHubApi {
 
     /// The last bytes of a file that GitHub keeps elsewhere, in nobody's name and within [`GITHUB_CALL`]. One too long to be
     /// read to its end has none.
-    pub(crate) async fn end_of_file(&self, url: Url, bytes: usize) -> Result<Vec<u8>, String> {
+    pub(crate) async fn download_tail(&self, url: Url, bytes: usize) -> Result<Vec<u8>, String> {
         // Without encryption only what is on this machine, as the GitHub of a rehearsal is.
         if url.scheme() != "https"
             && !url.host_str().is_some_and(|host| host == "127.0.0.1" || host == "localhost")
@@ -679,11 +688,11 @@ impl GitHubApi {
         }
         let (mut end, mut read) = (Vec::new(), 0);
         let reading = async {
-            let mut answer = self.files.get(url).send().await.map_err(|e| chain(&e))?;
+            let mut answer = self.files.get(url).send().await.map_err(|e| error_chain(&e))?;
             if !answer.status().is_success() {
                 return Err(format!("status {}", answer.status().as_u16()));
             }
-            while let Some(chunk) = answer.chunk().await.map_err(|e| chain(&e))? {
+            while let Some(chunk) = answer.chunk().await.map_err(|e| error_chain(&e))? {
                 end.extend_from_slice(&chunk);
                 end.drain(..end.len().saturating_sub(bytes));
                 read += chunk.len();
@@ -697,7 +706,7 @@ impl GitHubApi {
         read.unwrap_or_else(|_| Err("it was not read to its end in time".to_owned()))
     }
 
-    fn compare_clocks(&self, headers: &HeaderMap) {
+    fn record_clock_offset(&self, headers: &HeaderMap) {
         let format = time::macros::format_description!(
             "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
         );
@@ -710,18 +719,18 @@ impl GitHubApi {
     }
 
     /// How far GitHub's clock was ahead of ours (negative: behind) at its last answer, in milliseconds.
-    pub(crate) fn ahead(&self) -> Option<i64> {
+    pub(crate) fn clock_ahead(&self) -> Option<i64> {
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The route of a listing's next page.
     pub(crate) fn next_page(&self, answer: &ApiResponse) -> Option<String> {
-        let link = answer.link("next")?;
+        let link = answer.link_target("next")?;
         Some(link.strip_prefix(&self.base_path).unwrap_or(&link).to_owned())
     }
 
     /// All items of a listing. `key` names the array where GitHub wraps it in an object.
-    pub(crate) async fn paged<T: DeserializeOwned>(
+    pub(crate) async fn list_all<T: DeserializeOwned>(
         &self,
         who: ApiIdentity,
         request: ApiRequest,
@@ -736,7 +745,7 @@ impl GitHubApi {
                 return Ok(items);
             };
             next.query.clear();
-            next = next.moved_to(route);
+            next = next.with_route(route);
         }
         Err(GitHubApiError::unexpected(&next.shown, format!("more than {} pages", limits::GITHUB_PAGES)))
     }
@@ -765,13 +774,13 @@ pub(crate) struct InstallationToken {
 pub(crate) type GrantedPermissions = Option<Arc<BTreeMap<String, String>>>;
 
 /// A call without an App: for the one that makes the App.
-pub(crate) async fn send_as_nobody(
+pub(crate) async fn send_anonymously(
     api_url: &Url,
     request: ApiRequest,
     clock: SharedClock,
 ) -> Result<ApiResponse, GitHubApiError> {
     let failed = |why: String| GitHubApiError::Invalid(format!("{}: {why}", request.shown));
-    let made = http_client(api_url).and_then(|files| Ok((client(api_url, files.clone())?, files)));
+    let made = http_client(api_url).and_then(|files| Ok((octocrab_client(api_url, files.clone())?, files)));
     let (nobody, files) = made.map_err(|e| failed(e.to_string()))?;
     let base_path = String::new();
     let ahead = Mutex::default();
@@ -791,5 +800,5 @@ pub(crate) async fn send_as_nobody(
         left: RemainingRateLimits::default(),
         unsent: OnceLock::new(),
     };
-    api.send(ApiIdentity::Nobody, request).await
+    api.send(ApiIdentity::Anonymous, request).await
 }

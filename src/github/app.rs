@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::{
-    api::{ApiIdentity, ApiRequest, GitHubApi, RemainingRateLimits, SuppressedWrite, send_as_nobody},
+    api::{ApiIdentity, ApiRequest, GitHubApi, RemainingRateLimits, SuppressedWrite, send_anonymously},
     error::{GitHubApiError, GitHubClientError},
     event::RepoRef,
     manifest::{
@@ -34,7 +34,7 @@ use crate::{
 
 /// A repository's name is taken to mean the same repository this long after GitHub said so: the writes of
 /// one step come in a burst, and each would ask again.
-const NAME_HOLDS: Duration = Duration::from_secs(10);
+const REPO_INFO_TTL: Duration = Duration::from_secs(10);
 
 /// A git token is used until so long before its end: one fetch of a large repository takes minutes.
 const GIT_TOKEN_MARGIN: Duration = Duration::from_secs(600);
@@ -89,7 +89,7 @@ pub struct GitHubOptions {
     pub app_id: u64,
     /// The RSA key in PEM form, as GitHub hands it out.
     pub private_key: SecretString,
-    /// [`Pacing::of`] the address, but where a test or a benchmark wants to see the pace.
+    /// [`Pacing::for_api`] the address, but where a test or a benchmark wants to see the pace.
     pub pacing: Pacing,
     pub clock: SharedClock,
 }
@@ -105,7 +105,7 @@ struct GitHubInner {
     web_url: Url,
     app_id: u64,
     bot: OnceCell<Actor>,
-    /// Repositories as GitHub described them, and when; see [`NAME_HOLDS`].
+    /// Repositories as GitHub described them, and when; see [`REPO_INFO_TTL`].
     described: Mutex<HashMap<RepoId, (RepoName, RepoInfo, Timestamp)>>,
     doubts: UncertainWrites,
     nodes: NodeIdCache,
@@ -187,7 +187,7 @@ impl From<InstallationResponse> for InstallationInfo {
 
 impl GitHub {
     /// For a few questions to this GitHub, which need no pace.
-    pub fn asking(
+    pub fn without_pacing(
         at: &GitHubSettings,
         app_id: u64,
         private_key: SecretString,
@@ -208,30 +208,30 @@ impl GitHub {
     }
 
     /// The node id of a label or issue, if it is known.
-    pub(super) fn node(&self, name: &str) -> Option<String> {
+    pub(super) fn node_id(&self, name: &str) -> Option<String> {
         self.inner.nodes.get(name, self.now())
     }
 
-    pub(super) fn keep_node(&self, name: String, id: &str) {
+    pub(super) fn cache_node_id(&self, name: String, id: &str) {
         if id.is_empty() {
             return;
         }
         self.inner.nodes.keep(name, id.to_owned(), self.now().plus(NODE_HOLDS));
     }
 
-    pub(super) fn forget_node(&self, name: &str) {
+    pub(super) fn forget_node_id(&self, name: &str) {
         self.inner.nodes.forget(name);
     }
 
     /// What GitHub said of the repository under this name a moment ago.
-    pub(super) fn described(&self, id: RepoId, name: &RepoName) -> Option<RepoInfo> {
+    pub(super) fn cached_repo_info(&self, id: RepoId, name: &RepoName) -> Option<RepoInfo> {
         let described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner);
         let (under, info, at) = described.get(&id)?;
-        let fresh = self.inner.clock.now().since(*at) < NAME_HOLDS;
+        let fresh = self.inner.clock.now().since(*at) < REPO_INFO_TTL;
         (fresh && under == name).then(|| info.clone())
     }
 
-    pub(super) fn describe(&self, name: &RepoName, info: &RepoInfo) {
+    pub(super) fn cache_repo_info(&self, name: &RepoName, info: &RepoInfo) {
         let mut described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner);
         described.insert(info.id, (name.clone(), info.clone(), self.inner.clock.now()));
     }
@@ -241,23 +241,23 @@ impl GitHub {
     }
 
     /// Signs with another of the App's keys from now on; tokens that GitHub gave hold on to their end.
-    pub fn take_key(&self, key: &SecretString) -> Result<(), GitHubClientError> {
-        self.api().take_key(key)
+    pub fn replace_key(&self, key: &SecretString) -> Result<(), GitHubClientError> {
+        self.api().replace_key(key)
     }
 
     /// From now on writes share their pace with the other processes that work for this App, and end with this one's lease.
-    pub fn share(&self, store: Arc<Store>) {
-        self.inner.api.share(store);
+    pub fn share_pace(&self, store: Arc<Store>) {
+        self.inner.api.share_pace(store);
     }
 
     /// From now on nothing is asked of it that would change anything there.
-    pub fn only_read(&self) {
-        self.inner.api.only_read();
+    pub fn set_read_only(&self) {
+        self.inner.api.set_read_only();
     }
 
     /// What would have changed something since then.
-    pub fn unsent(&self) -> Vec<SuppressedWrite> {
-        self.inner.api.unsent()
+    pub fn suppressed_writes(&self) -> Vec<SuppressedWrite> {
+        self.inner.api.suppressed_writes()
     }
 
     /// The App's own number.
@@ -269,7 +269,7 @@ impl GitHub {
         &self.inner.api
     }
 
-    pub(super) fn doubts(&self) -> &UncertainWrites {
+    pub(super) fn uncertain_writes(&self) -> &UncertainWrites {
         &self.inner.doubts
     }
 
@@ -293,7 +293,7 @@ impl GitHub {
             #[serde(default)]
             events: Vec<String>,
         }
-        let app: AppResponse = self.api().send(ApiIdentity::App, ApiRequest::to(&APP, &[])).await?.json()?;
+        let app: AppResponse = self.api().send(ApiIdentity::App, ApiRequest::new(&APP, &[])).await?.json()?;
         Ok(AppInfo {
             id: app.id,
             slug: app.slug,
@@ -310,7 +310,7 @@ impl GitHub {
         // An App's own key opens no user's page, so the look is made by an installation.
         let who = || async {
             let installed = self.installations().await?.into_iter().find(|i| !i.suspended);
-            Ok(installed.map_or(ApiIdentity::Nobody, |i| ApiIdentity::Installation(i.id)))
+            Ok(installed.map_or(ApiIdentity::Anonymous, |i| ApiIdentity::Installation(i.id)))
         };
         match self.inner.bot.get() {
             Some(bot) => Ok(bot.clone()),
@@ -319,7 +319,10 @@ impl GitHub {
     }
 
     /// As [`bot`](Self::bot), where an installation is at hand.
-    pub(crate) async fn bot_seen_by(&self, installation: InstallationId) -> Result<Actor, GitHubApiError> {
+    pub(crate) async fn bot_for_installation(
+        &self,
+        installation: InstallationId,
+    ) -> Result<Actor, GitHubApiError> {
         let who = ApiIdentity::Installation(installation);
         match self.inner.bot.get() {
             Some(bot) => Ok(bot.clone()),
@@ -339,7 +342,7 @@ impl GitHub {
 
     async fn look_up_bot(&self, who: ApiIdentity) -> Result<Actor, GitHubApiError> {
         let login = format!("{}[bot]", self.app().await?.slug);
-        match self.api().send(who, ApiRequest::to(&USER, &[&login])).await {
+        match self.api().send(who, ApiRequest::new(&USER, &[&login])).await {
             Ok(answer) => Ok(Actor { bot: true, ..answer.json::<GitHubUser>()?.into() }),
             // Some servers show no page for a bot. Nothing is by account 0, so no comment is taken for ours
             // when one is looked for; ours are still told by their sender's type and name.
@@ -353,13 +356,13 @@ impl GitHub {
 
     pub async fn installations(&self) -> Result<Vec<InstallationInfo>, GitHubApiError> {
         let found: Vec<InstallationResponse> =
-            self.api().paged(ApiIdentity::App, ApiRequest::to(&INSTALLATIONS, &[]), None).await?;
+            self.api().list_all(ApiIdentity::App, ApiRequest::new(&INSTALLATIONS, &[]), None).await?;
         Ok(found.into_iter().map(InstallationInfo::from).collect())
     }
 
     /// One installation; none when the App was removed there.
     pub async fn installation(&self, id: InstallationId) -> Result<Option<InstallationInfo>, GitHubApiError> {
-        let request = ApiRequest::to(&INSTALLATION, &[&id.to_string()]);
+        let request = ApiRequest::new(&INSTALLATION, &[&id.to_string()]);
         match self.api().send(ApiIdentity::App, request).await {
             Ok(answer) => Ok(Some(answer.json::<InstallationResponse>()?.into())),
             Err(GitHubApiError::NotFound { .. }) => Ok(None),
@@ -383,10 +386,12 @@ impl GitHub {
             #[serde(rename = "type", default)]
             kind: String,
         }
-        let request = ApiRequest::to(&INSTALLATION_REPOSITORIES, &[]);
+        let request = ApiRequest::new(&INSTALLATION_REPOSITORIES, &[]);
         let shown = INSTALLATION_REPOSITORIES.to_string();
-        let found: Vec<InstallationRepository> =
-            self.api().paged(ApiIdentity::Installation(installation), request, Some("repositories")).await?;
+        let found: Vec<InstallationRepository> = self
+            .api()
+            .list_all(ApiIdentity::Installation(installation), request, Some("repositories"))
+            .await?;
         let known = |repo: InstallationRepository| {
             Ok(RepoRef {
                 id: RepoId(repo.id),
@@ -409,7 +414,7 @@ impl GitHub {
             insecure_ssl: serde_json::Value,
         }
         let config: WebhookConfigResponse =
-            self.api().send(ApiIdentity::App, ApiRequest::to(&HOOK_CONFIG, &[])).await?.json()?;
+            self.api().send(ApiIdentity::App, ApiRequest::new(&HOOK_CONFIG, &[])).await?.json()?;
         let insecure = matches!(config.insecure_ssl.to_string().trim_matches('"'), "1" | "true");
         Ok(WebhookConfig { url: config.url, content_type: config.content_type, insecure })
     }
@@ -426,7 +431,7 @@ impl GitHub {
             return Ok((token, true));
         }
         let scope = json!({ "repository_ids": [repo.0], "permissions": { "contents": "read" } });
-        let minted = self.api().mint(installation, scope).await?;
+        let minted = self.api().create_token(installation, scope).await?;
         self.inner.git_tokens.keep(name, minted.token.clone(), minted.expires.minus(GIT_TOKEN_MARGIN));
         Ok((minted.token, false))
     }
@@ -439,12 +444,12 @@ impl GitHub {
     /// How far GitHub's clock was ahead of ours at its last answer, in milliseconds; negative when it was
     /// behind, none before the first answer.
     pub fn clock_ahead(&self) -> Option<i64> {
-        self.api().ahead()
+        self.api().clock_ahead()
     }
 
     /// What GitHub leaves each installation of its limits, as of the last answer.
-    pub fn left(&self) -> &RemainingRateLimits {
-        self.api().left()
+    pub fn remaining_rate_limits(&self) -> &RemainingRateLimits {
+        self.api().remaining_rate_limits()
     }
 
     /// A handle on one repository; nothing is sent yet.
@@ -467,8 +472,8 @@ pub async fn convert_manifest(
         pem: SecretField,
         webhook_secret: Option<SecretField>,
     }
-    let request = ApiRequest::to(&CONVERT_MANIFEST, &[code]).route_is_secret();
-    let answer = send_as_nobody(api_url, request, clock).await?;
+    let request = ApiRequest::new(&CONVERT_MANIFEST, &[code]).with_secret_route();
+    let answer = send_anonymously(api_url, request, clock).await?;
     let app: ManifestConversionResponse = serde_json::from_slice(&answer.body).map_err(|_| {
         GitHubApiError::unexpected(&CONVERT_MANIFEST.to_string(), "no App with its key in it")
     })?;

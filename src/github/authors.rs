@@ -11,7 +11,7 @@ use super::{
 };
 use crate::types::{Actor, IssueNo, Timestamp, UserId};
 
-const QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) {
+const AUTHORS_QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) {
   repository(owner: $owner, name: $name) { issue(number: $number) {
     author { ...who } authorAssociation editor { ...who } lastEditedAt
     timelineItems(itemTypes: [RENAMED_TITLE_EVENT], last: 1) { nodes { ... on RenamedTitleEvent { actor { ...who } createdAt } } }
@@ -61,7 +61,7 @@ pub struct IssueAuthors {
 }
 
 impl IssueAuthors {
-    pub fn all(&self) -> impl Iterator<Item = &Actor> {
+    pub fn actors(&self) -> impl Iterator<Item = &Actor> {
         std::iter::once(&self.author).chain(self.edits.iter().map(|(by, _)| by))
     }
 }
@@ -70,7 +70,9 @@ impl GitHubRepo {
     /// Whether the comment with this node id was written as a reply to an email.
     pub async fn is_by_email(&self, node: &str) -> Result<bool, GitHubApiError> {
         let query = "query($id: ID!) { node(id: $id) { ... on Comment { createdViaEmail } } }";
-        let request = self.bare(&BY_EMAIL, &[]).body(json!({ "query": query, "variables": { "id": node } }));
+        let request = self
+            .request_outside_repo(&BY_EMAIL, &[])
+            .body(json!({ "query": query, "variables": { "id": node } }));
         let answer: GraphQlResponse = self.send(request).await?.json()?;
         let by_email = answer.field(&BY_EMAIL, "node")?["createdViaEmail"].as_bool();
         by_email
@@ -80,7 +82,9 @@ impl GitHubRepo {
     pub async fn authors(&self, issue: IssueNo) -> Result<IssueAuthors, GitHubApiError> {
         let name = self.name();
         let variables = json!({ "owner": name.owner, "name": name.name, "number": issue });
-        let request = self.bare(&AUTHORS, &[]).body(json!({ "query": QUERY, "variables": variables }));
+        let request = self
+            .request_outside_repo(&AUTHORS, &[])
+            .body(json!({ "query": AUTHORS_QUERY, "variables": variables }));
         let answer: GraphQlResponse = self.send(request).await?.json()?;
         let found = &answer.field(&AUTHORS, "repository")?["issue"];
         let call = AUTHORS.to_string();
@@ -95,17 +99,17 @@ impl GitHubRepo {
         let mut edits = Vec::new();
         for (who, at) in edited.into_iter().chain(renamed) {
             edits.push((
-                actor(who),
+                actor_or_ghost(who),
                 Timestamp::parse(&at).map_err(|error| GitHubApiError::unexpected(&call, error))?,
             ));
         }
         let newcomer = ["FIRST_TIME_CONTRIBUTOR", "FIRST_TIMER", "NONE"];
         let newcomer = newcomer.contains(&found.author_association.as_str());
-        Ok(IssueAuthors { author: actor(found.author), newcomer, edits })
+        Ok(IssueAuthors { author: actor_or_ghost(found.author), newcomer, edits })
     }
 }
 
-fn actor(who: Option<GraphQlActor>) -> Actor {
+fn actor_or_ghost(who: Option<GraphQlActor>) -> Actor {
     let who = who.unwrap_or_else(|| GraphQlActor { login: "ghost".to_owned(), database_id: None });
     Actor { id: UserId(who.database_id.unwrap_or_default()), login: who.login, bot: false }
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// GitHub takes so many annotations in one request.
-pub const ANNOTATIONS: usize = 50;
+pub const MAX_ANNOTATIONS: usize = 50;
 
 /// Where a check is, or is to be: on a commit of this branch.
 #[derive(Debug, Clone)]
@@ -87,11 +87,11 @@ impl CheckRunTarget {
 
 impl PostedCheckRun {
     /// The run that it tells of.
-    pub fn run(&self) -> Option<RunId> {
+    pub fn run_id(&self) -> Option<RunId> {
         self.external_id.as_ref()?.split_once('/')?.0.parse().ok()
     }
 
-    fn goes_on(&self) -> bool {
+    fn is_in_progress(&self) -> bool {
         self.status != "completed"
     }
 }
@@ -108,7 +108,7 @@ impl CheckRunStatus {
         }
     }
 
-    pub fn goes_on(self) -> bool {
+    pub fn is_in_progress(self) -> bool {
         self.conclusion().is_none()
     }
 }
@@ -116,7 +116,7 @@ impl CheckRunStatus {
 impl CheckRunContent {
     /// Of all but the annotations.
     pub fn digest(&self) -> Hash {
-        Hash::of(Self { annotations: Vec::new(), ..self.clone() }.body().to_string().as_bytes())
+        Hash::digest(Self { annotations: Vec::new(), ..self.clone() }.body().to_string().as_bytes())
     }
 
     fn body(&self) -> Value {
@@ -125,7 +125,7 @@ impl CheckRunContent {
             AnnotationLevel::Warning => "warning",
             AnnotationLevel::Failure => "failure",
         };
-        let annotations = self.annotations.iter().take(ANNOTATIONS).map(|a| {
+        let annotations = self.annotations.iter().take(MAX_ANNOTATIONS).map(|a| {
             json!({ "path": a.path, "start_line": a.line, "end_line": a.line, "annotation_level": level(a.level),
                     "title": a.title, "message": a.message })
         });
@@ -160,30 +160,31 @@ impl GitHubRepo {
     ) -> Result<u64, GitHubApiError> {
         let marker = place.marker();
         if interrupted || lost {
-            let (doubts, now) = (self.github().doubts(), self.github().now());
+            let (doubts, now) = (self.github().uncertain_writes(), self.github().now());
             let about = format!("{} check {marker} on {}", self.id(), place.head);
             let same = |check: &&PostedCheckRun| {
-                let comes_to = check.goes_on() || check.conclusion.as_deref() == text.state.conclusion();
+                let comes_to =
+                    check.is_in_progress() || check.conclusion.as_deref() == text.state.conclusion();
                 check.external_id.as_ref() == Some(&marker)
-                    || (lost && check.run() == Some(place.run) && comes_to)
+                    || (lost && check.run_id() == Some(place.run) && comes_to)
             };
-            let there = self.checks_on(&place.head, &place.name).await?;
+            let there = self.our_checks(&place.head, &place.name).await?;
             if let Some(check) = there.iter().filter(same).max_by_key(|check| check.id) {
-                doubts.settle(&about);
-                self.edit_check(check.id, text, interrupted || !check.goes_on()).await?;
+                doubts.resolve(&about);
+                self.edit_check(check.id, text, interrupted || !check.is_in_progress()).await?;
                 return Ok(check.id);
             }
-            if interrupted && doubts.since(&about, now) < limits::LOOK_GAP {
+            if interrupted && doubts.start_or_age(&about, now) < limits::LOOKUP_INTERVAL {
                 let why = "an earlier one may have got through; it is looked for once more";
                 return Err(GitHubApiError::transient(&about, why));
             }
-            doubts.settle(&about);
+            doubts.resolve(&about);
         }
         let refuse = |why: &str| Err(GitHubApiError::Invalid(format!("a check on {why}")));
-        if IssueNo::of_branch(&place.branch).is_none() {
+        if IssueNo::from_branch(&place.branch).is_none() {
             return refuse("a branch that is not ours");
         }
-        let default = self.known().await?.default_branch.clone();
+        let default = self.verify_identity().await?.default_branch.clone();
         if self.branch(&default).await?.as_ref() == Some(&place.head) {
             return refuse("the head of the default branch");
         }
@@ -191,7 +192,7 @@ impl GitHubRepo {
         body["name"] = json!(place.name);
         body["head_sha"] = json!(place.head);
         body["external_id"] = json!(marker);
-        let create = self.request(&CREATE_CHECK, &[]).body(body).urgency(WritePriority::Decoration);
+        let create = self.request(&CREATE_CHECK, &[]).body(body).priority(WritePriority::StatusUpdate);
         Ok(self.write(create).await?.json::<PostedCheckRun>()?.id)
     }
 
@@ -208,11 +209,11 @@ impl GitHubRepo {
             body["output"]["annotations"] = json!([]);
         }
         let edit = self.request(&EDIT_CHECK, &[&id.to_string()]).body(body);
-        self.write(edit.urgency(WritePriority::Decoration)).await.map(drop)
+        self.write(edit.priority(WritePriority::StatusUpdate)).await.map(drop)
     }
 
     /// Shows a check again as it stands: GitHub holds its suite for unfinished once somebody asked for it to be run again.
-    pub async fn repeat_check(&self, check: &PostedCheckRun) -> Result<(), GitHubApiError> {
+    pub async fn resend_check(&self, check: &PostedCheckRun) -> Result<(), GitHubApiError> {
         let mut body = json!({ "status": check.status });
         if let Some(conclusion) = &check.conclusion {
             body["conclusion"] = json!(conclusion);
@@ -221,7 +222,7 @@ impl GitHubRepo {
     }
 
     /// The checks of ours on a commit; of all names where this one is empty.
-    pub async fn checks_on(&self, head: &Oid, name: &str) -> Result<Vec<PostedCheckRun>, GitHubApiError> {
+    pub async fn our_checks(&self, head: &Oid, name: &str) -> Result<Vec<PostedCheckRun>, GitHubApiError> {
         let request = self.request(&CHECKS, &[head.as_str()]).query("app_id", self.github().app_id());
         let request = request.query("filter", "all").query("per_page", 100);
         let request = if name.is_empty() { request } else { request.query("check_name", name) };

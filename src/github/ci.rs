@@ -14,20 +14,20 @@ use url::Url;
 
 use super::{
     api::ApiRequest,
-    error::{GitHubApiError, decorated},
+    error::{GitHubApiError, none_if_refused},
     manifest::{CHECKS, JOB_LOG, REMARKS, RUN_JOBS, STATUSES, WORKFLOW_RUNS},
     repo::GitHubRepo,
 };
 use crate::types::Oid;
 
 /// Pages of a hundred that are read of a list; of what is beyond them nothing is known.
-const PAGES: usize = 3;
+const MAX_PAGES: usize = 3;
 
 /// Runs whose jobs are read, those of this repository first.
-const MOST_RUNS: usize = 30;
+const MAX_RUNS: usize = 30;
 
 /// Remarks of one check that are read.
-const MOST_REMARKS: usize = 30;
+const MAX_CHECK_ANNOTATIONS: usize = 30;
 
 /// The App that runs GitHub's own workflows. The number of a check of its is that of the job.
 const ACTIONS: &str = "github-actions";
@@ -75,7 +75,7 @@ pub enum JobLogError {
 }
 
 /// Stands for what we were not shown.
-fn unseen() -> CiCheckReport {
+fn unknown_report() -> CiCheckReport {
     CiCheckReport {
         name: String::new(),
         outcome: CiCheckOutcome::Unknown,
@@ -90,30 +90,33 @@ impl GitHubRepo {
     ///
     /// # Errors
     /// Those that pass; what is refused for good is unknown.
-    pub async fn ci(&self, commit: &Oid) -> Result<Vec<CiCheckReport>, GitHubApiError> {
-        let checks = decorated(self.checks_of_others(commit).await)?;
-        let statuses = decorated(self.statuses(commit).await)?;
-        Ok([checks, statuses].into_iter().flat_map(|list| list.unwrap_or_else(|| vec![unseen()])).collect())
+    pub async fn ci_check_reports(&self, commit: &Oid) -> Result<Vec<CiCheckReport>, GitHubApiError> {
+        let checks = none_if_refused(self.external_check_reports(commit).await)?;
+        let statuses = none_if_refused(self.status_reports(commit).await)?;
+        Ok([checks, statuses]
+            .into_iter()
+            .flat_map(|list| list.unwrap_or_else(|| vec![unknown_report()]))
+            .collect())
     }
 
     /// The beginning of a list, and whether that is all of it.
-    async fn listed<T: DeserializeOwned>(
+    async fn list_first_pages<T: DeserializeOwned>(
         &self,
         request: ApiRequest,
         key: &'static str,
     ) -> Result<(Vec<T>, bool), GitHubApiError> {
-        let (request, mut listed) = (request.query("per_page", 100).kept(), Vec::new());
-        for page in 1..=PAGES {
+        let (request, mut listed) = (request.query("per_page", 100).cacheable(), Vec::new());
+        for page in 1..=MAX_PAGES {
             let answer = self.send(request.clone().query("page", page)).await?;
             listed.extend(answer.items::<T>(Some(key))?);
-            if !answer.goes_on() {
+            if !answer.has_next_page() {
                 return Ok((listed, true));
             }
         }
         Ok((listed, false))
     }
 
-    async fn checks_of_others(&self, commit: &Oid) -> Result<Vec<CiCheckReport>, GitHubApiError> {
+    async fn external_check_reports(&self, commit: &Oid) -> Result<Vec<CiCheckReport>, GitHubApiError> {
         #[derive(Deserialize)]
         struct CheckRunItem {
             id: u64,
@@ -140,14 +143,14 @@ impl GitHubRepo {
             annotations_count: u64,
         }
         let request = self.request(&CHECKS, &[commit.as_str()]).query("filter", "latest");
-        let (mut listed, whole) = self.listed::<CheckRunItem>(request, "check_runs").await?;
+        let (mut listed, whole) = self.list_first_pages::<CheckRunItem>(request, "check_runs").await?;
         let own = self.github().app_id();
         listed.retain(|check| check.app.as_ref().is_none_or(|app| app.id != own));
         let is_job = |check: &CheckRunItem| check.app.as_ref().is_some_and(|app| app.slug == ACTIONS);
         // Read after the checks, so that the run of each is there.
         let suites =
             listed.iter().filter(|check| is_job(check)).filter_map(|check| check.check_suite.as_ref());
-        let jobs = self.jobs(commit, suites.map(|suite| suite.id).collect()).await?;
+        let jobs = self.job_ownership(commit, suites.map(|suite| suite.id).collect()).await?;
         let report = |check: CheckRunItem| {
             let outcome = match (check.status.as_str(), check.conclusion.as_deref()) {
                 _ if is_job(&check) && jobs.get(&check.id) == Some(&false) => CiCheckOutcome::Foreign,
@@ -163,12 +166,16 @@ impl GitHubRepo {
             let remarks = (annotations_count > 0).then_some(check.id);
             CiCheckReport { name: check.name, outcome, says, check: remarks, job }
         };
-        Ok(listed.into_iter().map(report).chain((!whole).then(unseen)).collect())
+        Ok(listed.into_iter().map(report).chain((!whole).then(unknown_report)).collect())
     }
 
     /// Jobs of runs with these suites, and whether each ran for this repository. Of a check that is none of them nothing is
     /// known, nor of those of a fork that was deleted, or whose list is refused.
-    async fn jobs(&self, commit: &Oid, suites: BTreeSet<u64>) -> Result<BTreeMap<u64, bool>, GitHubApiError> {
+    async fn job_ownership(
+        &self,
+        commit: &Oid,
+        suites: BTreeSet<u64>,
+    ) -> Result<BTreeMap<u64, bool>, GitHubApiError> {
         #[derive(Deserialize)]
         struct WorkflowRunItem {
             id: u64,
@@ -181,22 +188,25 @@ impl GitHubRepo {
             return Ok(jobs);
         }
         let request = self.request(&WORKFLOW_RUNS, &[]).query("head_sha", commit.as_str());
-        let runs =
-            decorated(self.listed::<WorkflowRunItem>(request, "workflow_runs").await)?.unwrap_or_default().0;
+        let runs = none_if_refused(self.list_first_pages::<WorkflowRunItem>(request, "workflow_runs").await)?
+            .unwrap_or_default()
+            .0;
         let runs = runs.into_iter().filter(|run| run.check_suite_id.is_some_and(|id| suites.contains(&id)));
         let here = |run: WorkflowRunItem| Some((run.id, run.head_repository?.id == self.id().0));
         let mut runs: Vec<_> = runs.filter_map(here).collect();
         runs.sort_by_key(|(_, here)| !here);
-        for (run, here) in runs.into_iter().take(MOST_RUNS) {
+        for (run, here) in runs.into_iter().take(MAX_RUNS) {
             // Those of earlier attempts are of the same run.
             let request = self.request(&RUN_JOBS, &[&run.to_string()]).query("filter", "all");
-            let listed = decorated(self.listed::<IdObject>(request, "jobs").await)?.unwrap_or_default().0;
+            let listed = none_if_refused(self.list_first_pages::<IdObject>(request, "jobs").await)?
+                .unwrap_or_default()
+                .0;
             jobs.extend(listed.into_iter().map(|job| (job.id, here)));
         }
         Ok(jobs)
     }
 
-    async fn statuses(&self, commit: &Oid) -> Result<Vec<CiCheckReport>, GitHubApiError> {
+    async fn status_reports(&self, commit: &Oid) -> Result<Vec<CiCheckReport>, GitHubApiError> {
         #[derive(Deserialize)]
         struct CommitStatusItem {
             context: String,
@@ -204,8 +214,9 @@ impl GitHubRepo {
             description: Option<String>,
         }
         // Of each context the newest, which is what counts.
-        let (listed, whole) =
-            self.listed::<CommitStatusItem>(self.request(&STATUSES, &[commit.as_str()]), "statuses").await?;
+        let (listed, whole) = self
+            .list_first_pages::<CommitStatusItem>(self.request(&STATUSES, &[commit.as_str()]), "statuses")
+            .await?;
         let report = |status: CommitStatusItem| CiCheckReport {
             name: status.context,
             outcome: match status.state.as_str() {
@@ -217,14 +228,14 @@ impl GitHubRepo {
             check: None,
             job: None,
         };
-        Ok(listed.into_iter().map(report).chain((!whole).then(unseen)).collect())
+        Ok(listed.into_iter().map(report).chain((!whole).then(unknown_report)).collect())
     }
 
     /// What a check remarks at lines, each with its place.
     ///
     /// # Errors
     /// Those that pass.
-    pub async fn remarks_of_check(&self, check: u64) -> Result<Vec<String>, GitHubApiError> {
+    pub async fn check_annotations(&self, check: u64) -> Result<Vec<String>, GitHubApiError> {
         #[derive(Deserialize)]
         struct CheckAnnotationItem {
             #[serde(default)]
@@ -236,7 +247,7 @@ impl GitHubRepo {
             message: Option<String>,
         }
         let request = self.request(&REMARKS, &[&check.to_string()]).query("per_page", 100);
-        let answer = decorated(self.send(request.kept()).await)?;
+        let answer = none_if_refused(self.send(request.cacheable()).await)?;
         let mut listed: Vec<CheckAnnotationItem> =
             answer.map(|answer| answer.items(None)).transpose()?.unwrap_or_default();
         listed.sort_by_key(|listed| listed.annotation_level.as_deref() != Some("failure"));
@@ -244,11 +255,11 @@ impl GitHubRepo {
             let title = listed.title.map_or(String::new(), |title| format!("{title}: "));
             format!("{}:{}: {title}{}", listed.path, listed.start_line, listed.message.unwrap_or_default())
         };
-        Ok(listed.into_iter().take(MOST_REMARKS).map(line).collect())
+        Ok(listed.into_iter().take(MAX_CHECK_ANNOTATIONS).map(line).collect())
     }
 
     /// The last bytes of a job's log, if it can be had. It lies elsewhere, and no credentials of ours go there.
-    pub async fn end_of_log(&self, job: u64, bytes: usize) -> Result<Vec<u8>, JobLogError> {
+    pub async fn job_log_tail(&self, job: u64, bytes: usize) -> Result<Vec<u8>, JobLogError> {
         let location = match self.send(self.request(&JOB_LOG, &[&job.to_string()])).await {
             Err(GitHubApiError::Moved { location, .. }) => location,
             Err(limit @ GitHubApiError::RateLimited { .. }) => return Err(JobLogError::NotNow(limit)),
@@ -263,7 +274,7 @@ impl GitHubRepo {
             Ok(_) => return Err(JobLogError::Unreadable),
         };
         let url = Url::parse(&location).map_err(|_| JobLogError::Unreadable)?;
-        self.github().api().end_of_file(url, bytes).await.map_err(|why| {
+        self.github().api().download_tail(url, bytes).await.map_err(|why| {
             tracing::info!(job, why, "a log could not be read");
             JobLogError::Unreadable
         })

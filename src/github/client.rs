@@ -14,11 +14,11 @@ pub(super) fn http_client(api_url: &Url) -> Result<reqwest::Client, GitHubClient
     let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
     // Settings allow plain HTTP to this machine only; a proxy would carry tokens off it.
     let http = if api_url.scheme() == "http" { http.no_proxy() } else { http };
-    http.build().map_err(|e| GitHubClientError::Client(chain(&e)))
+    http.build().map_err(|e| GitHubClientError::Client(error_chain(&e)))
 }
 
 /// octocrab at one of the API's addresses.
-pub(super) fn client(api_url: &Url, http: reqwest::Client) -> Result<Octocrab, GitHubClientError> {
+pub(super) fn octocrab_client(api_url: &Url, http: reqwest::Client) -> Result<Octocrab, GitHubClientError> {
     let address = |why: String| GitHubClientError::Address {
         what: "the address of GitHub's API",
         url: api_url.to_string(),
@@ -27,12 +27,12 @@ pub(super) fn client(api_url: &Url, http: reqwest::Client) -> Result<Octocrab, G
     if !matches!(api_url.scheme(), "https" | "http") || api_url.host().is_none() {
         return Err(address("it must be an http or https URL".into()));
     }
-    let builder = Octocrab::builder().base_uri(api_url.as_str()).map_err(|e| address(chain(&e)))?;
-    builder.build_with_reqwest(http).map_err(|e| GitHubClientError::Client(chain(&e)))
+    let builder = Octocrab::builder().base_uri(api_url.as_str()).map_err(|e| address(error_chain(&e)))?;
+    builder.build_with_reqwest(http).map_err(|e| GitHubClientError::Client(error_chain(&e)))
 }
 
 /// An error and what caused it. What reqwest says itself is an address, which may hold a secret; the cause is behind it.
-pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let behind = causes.filter(|error| error.is::<reqwest::Error>()).last().map(|sent| sent.source());
     behind.unwrap_or(Some(error)).map_or_else(|| "it could not be sent".to_owned(), with_causes)

@@ -12,7 +12,7 @@ use super::{
         COMMENTS, DELETE_COMMENT, EDIT_AND_LABEL, EDIT_COMMENT, POST_COMMENT, REACT_COMMENT, REACT_ISSUE,
     },
     outbound::OutboundBody,
-    repo::{GitHubRepo, LabelChange, time},
+    repo::{GitHubRepo, LabelChange, parse_time},
     wire::GitHubUser,
     write_pacing::WritePriority,
 };
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Pages of comments searched, newest first, for one of ours that a crash left unrecorded.
-const COMMENT_LOOK_PAGES: usize = 10;
+const COMMENT_SEARCH_PAGES: usize = 10;
 
 /// With the rest of its line this fits the room that [`OutboundBody::pieces`] leaves.
 const MARKER_CHARS: usize = 150;
@@ -81,27 +81,27 @@ struct CommentResponse {
 }
 
 impl CommentResponse {
-    fn comment(&self) -> Result<Comment, GitHubApiError> {
+    fn to_comment(&self) -> Result<Comment, GitHubApiError> {
         Ok(Comment {
             id: CommentId(self.id),
             node: self.node_id.clone(),
             url: self.html_url.clone(),
-            created_at: time(&COMMENTS, &self.created_at)?,
-            updated_at: time(&COMMENTS, &self.updated_at)?,
+            created_at: parse_time(&COMMENTS, &self.created_at)?,
+            updated_at: parse_time(&COMMENTS, &self.updated_at)?,
         })
     }
 
     /// Anyone can write a marker; only ours counts in a comment that our own account wrote.
-    fn is(&self, by: UserId, line: &str) -> bool {
-        self.by(by) && self.body.as_deref().is_some_and(|body| body.trim_end().ends_with(line))
+    fn is_ours_with_marker(&self, by: UserId, line: &str) -> bool {
+        self.is_written_by(by) && self.body.as_deref().is_some_and(|body| body.trim_end().ends_with(line))
     }
 
-    fn by(&self, author: UserId) -> bool {
+    fn is_written_by(&self, author: UserId) -> bool {
         self.user.as_ref().is_some_and(|user| user.id == author.0)
     }
 
     /// The text and the marker behind it.
-    fn marked(&self) -> Option<(String, &str)> {
+    fn split_marker(&self) -> Option<(String, &str)> {
         let body = self.body.as_deref()?.trim_end().strip_suffix(" -->")?;
         let (text, marker) = body.rsplit_once("<!-- countersign:")?;
         Some((text.trim_end().to_owned(), marker))
@@ -121,7 +121,8 @@ impl GitHubRepo {
         interrupted: bool,
     ) -> Result<Comment, GitHubApiError> {
         match self.ensure_comment_on(issue, marker, body, interrupted).await {
-            Err(refused @ GitHubApiError::Forbidden { .. }) => match self.beside_locked(issue).await? {
+            Err(refused @ GitHubApiError::Forbidden { .. }) => match self.unlocked_conversation(issue).await?
+            {
                 Some(pull) => self.ensure_comment_on(pull, marker, body, interrupted).await,
                 None => Err(refused),
             },
@@ -141,8 +142,8 @@ impl GitHubRepo {
             let line = marker_line(marker, index)?;
             let text = format!("{piece}\n\n{line}");
             let comment = match interrupted && !self.was_refused(issue, &line) {
-                true => self.look_and_post(issue, &line, &text).await?.comment,
-                false => self.first_post(issue, &line, &text).await?,
+                true => self.find_or_post(issue, &line, &text).await?.comment,
+                false => self.post_unless_refused_before(issue, &line, &text).await?,
             };
             first.get_or_insert(comment);
         }
@@ -150,29 +151,36 @@ impl GitHubRepo {
     }
 
     /// Posts what is surely not there, and remembers it if that is so still.
-    async fn first_post(&self, issue: IssueNo, line: &str, text: &str) -> Result<Comment, GitHubApiError> {
-        let (doubts, refused) = (self.github().doubts(), self.refused(issue, line));
+    async fn post_unless_refused_before(
+        &self,
+        issue: IssueNo,
+        line: &str,
+        text: &str,
+    ) -> Result<Comment, GitHubApiError> {
+        let (doubts, refused) = (self.github().uncertain_writes(), self.refusal_key(issue, line));
         let posted = self.post_comment(issue, text).await;
         match &posted {
-            Err(fault) if !fault.leaves_doubt() => doubts.note(&refused, self.github().now(), None),
-            _ => doubts.settle(&refused),
+            Err(fault) if !fault.may_have_taken_effect() => {
+                doubts.record(&refused, self.github().now(), None)
+            }
+            _ => doubts.resolve(&refused),
         }
         posted
     }
 
     /// Did GitHub refuse to take it, each time so far?
     fn was_refused(&self, issue: IssueNo, line: &str) -> bool {
-        self.github().doubts().known(&self.refused(issue, line), self.github().now()).is_some()
+        self.github().uncertain_writes().lookup(&self.refusal_key(issue, line), self.github().now()).is_some()
     }
 
-    fn refused(&self, issue: IssueNo, line: &str) -> String {
+    fn refusal_key(&self, issue: IssueNo, line: &str) -> String {
         format!("{} {issue} {line} refused", self.id())
     }
 
     /// Where to say what an issue does not take: if its conversation is locked, on the open pull request of its branch, or
     /// of one that followed it. GitHub lets collaborators speak in a locked conversation and no App, whatever its
     /// permissions, and takes nobody's reactions there. A pull request is a conversation of its own.
-    pub async fn beside_locked(&self, issue: IssueNo) -> Result<Option<IssueNo>, GitHubApiError> {
+    pub async fn unlocked_conversation(&self, issue: IssueNo) -> Result<Option<IssueNo>, GitHubApiError> {
         if !self.issue(issue).await?.locked {
             return Ok(None);
         }
@@ -188,7 +196,7 @@ impl GitHubRepo {
 
     /// As an interrupted [`ensure_comment`](Self::ensure_comment), of which only the marker was the same: a comment that
     /// is found gets this text. What does not fit one comment is left out.
-    pub async fn renew_comment(
+    pub async fn replace_comment(
         &self,
         issue: IssueNo,
         marker: &str,
@@ -196,7 +204,7 @@ impl GitHubRepo {
     ) -> Result<Comment, GitHubApiError> {
         let line = marker_line(marker, 0)?;
         let text = format!("{}\n\n{line}", first_piece(body));
-        let there = self.look_and_post(issue, &line, &text).await?;
+        let there = self.find_or_post(issue, &line, &text).await?;
         if there.written {
             return Ok(there.comment);
         }
@@ -211,50 +219,50 @@ impl GitHubRepo {
     /// Two looks before a comment is written again. After that the older of the two stays, whichever
     /// GitHub shows first; and when the second answer was lost as well, so that nobody knows what to take
     /// away, it is waited until GitHub's reads have surely caught up.
-    async fn look_and_post(
+    async fn find_or_post(
         &self,
         issue: IssueNo,
         line: &str,
         text: &str,
     ) -> Result<EnsuredComment, GitHubApiError> {
-        let (doubts, now) = (self.github().doubts(), self.github().now());
+        let (doubts, now) = (self.github().uncertain_writes(), self.github().now());
         let [looking, again] =
             ["looking", "again"].map(|what| format!("{} {issue} {line} {what}", self.id()));
         let unsure = |why| Err(GitHubApiError::transient(&format!("a comment on issue {issue}"), why));
-        let found = self.keep_one(&self.newest_comments(issue).await?, line).await?;
+        let found = self.keep_oldest(&self.newest_comments(issue).await?, line).await?;
         let settled = |comment, written| {
-            doubts.settle(&looking);
-            doubts.settle(&again);
+            doubts.resolve(&looking);
+            doubts.resolve(&again);
             Ok(EnsuredComment { comment, written })
         };
-        match (found, doubts.known(&again, now)) {
-            (_, Some((age, None))) if age < limits::LAG => {
+        match (found, doubts.lookup(&again, now)) {
+            (_, Some((age, None))) if age < limits::GITHUB_LAG => {
                 return unsure("two may have got through; waiting until both would show");
             }
             (Some(found), Some((_, Some(second)))) => {
-                self.take_away(second, &found).await?;
+                self.delete_duplicate(second, &found).await?;
                 return settled(found, false);
             }
             (Some(found), _) => return settled(found, false),
-            (None, Some((age, Some(_)))) if age < limits::LAG => {
+            (None, Some((age, Some(_)))) if age < limits::GITHUB_LAG => {
                 return unsure("what was written again does not show yet");
             }
             (None, Some(_)) => {}
-            (None, None) if doubts.since(&looking, now) < limits::LOOK_GAP => {
+            (None, None) if doubts.start_or_age(&looking, now) < limits::LOOKUP_INTERVAL => {
                 return unsure("an earlier one may have got through; it is looked for once more");
             }
             (None, None) => {}
         }
-        doubts.note(&again, now, None);
+        doubts.record(&again, now, None);
         let posted = self.post_comment(issue, text).await.inspect_err(|fault| {
-            if !fault.leaves_doubt() {
-                doubts.settle(&again);
+            if !fault.may_have_taken_effect() {
+                doubts.resolve(&again);
             }
         })?;
-        doubts.note(&again, now, Some(posted.id.0));
-        match self.keep_one(&self.newest_comments(issue).await?, line).await? {
+        doubts.record(&again, now, Some(posted.id.0));
+        match self.keep_oldest(&self.newest_comments(issue).await?, line).await? {
             Some(found) => {
-                self.take_away(posted.id.0, &found).await?;
+                self.delete_duplicate(posted.id.0, &found).await?;
                 let written = found.id == posted.id;
                 settled(found, written)
             }
@@ -263,7 +271,7 @@ impl GitHubRepo {
     }
 
     /// Removes a second comment of ours, which may not show yet.
-    async fn take_away(&self, second: u64, kept: &Comment) -> Result<(), GitHubApiError> {
+    async fn delete_duplicate(&self, second: u64, kept: &Comment) -> Result<(), GitHubApiError> {
         if second == kept.id.0 {
             return Ok(());
         }
@@ -281,7 +289,7 @@ impl GitHubRepo {
         body: &OutboundBody,
     ) -> Result<(), GitHubApiError> {
         for comment in self.our_comments(issue).await? {
-            let shown = comment.marked().filter(|(_, own)| *own == marker);
+            let shown = comment.split_marker().filter(|(_, own)| *own == marker);
             if shown.is_none_or(|(text, _)| text == first_piece(body)) {
                 continue;
             }
@@ -294,15 +302,19 @@ impl GitHubRepo {
     }
 
     /// The newest comments of ours that are older than `before`, as they are now.
-    pub async fn our_texts(&self, issue: IssueNo, before: CommentId) -> Result<Vec<String>, GitHubApiError> {
+    pub async fn our_comment_texts(
+        &self,
+        issue: IssueNo,
+        before: CommentId,
+    ) -> Result<Vec<String>, GitHubApiError> {
         let ours = self.our_comments(issue).await?.into_iter().filter(|comment| comment.id < before.0);
         Ok(ours.filter_map(|comment| comment.body).collect())
     }
 
     async fn our_comments(&self, issue: IssueNo) -> Result<Vec<CommentResponse>, GitHubApiError> {
         let mut comments = self.newest_comments(issue).await?;
-        let bot = self.github().bot_seen_by(self.installation()).await?.id;
-        comments.retain(|comment| comment.by(bot));
+        let bot = self.github().bot_for_installation(self.installation()).await?.id;
+        comments.retain(|comment| comment.is_written_by(bot));
         Ok(comments)
     }
 
@@ -313,9 +325,9 @@ impl GitHubRepo {
         marker: &str,
     ) -> Result<Option<(Comment, String)>, GitHubApiError> {
         let (there, line) = (self.newest_comments(issue).await?, marker_line(marker, 0)?);
-        let Some(kept) = self.keep_one(&there, &line).await? else { return Ok(None) };
+        let Some(kept) = self.keep_oldest(&there, &line).await? else { return Ok(None) };
         let listed = there.iter().find(|listed| listed.id == kept.id.0);
-        let text = listed.and_then(CommentResponse::marked).map(|(text, _)| text).unwrap_or_default();
+        let text = listed.and_then(CommentResponse::split_marker).map(|(text, _)| text).unwrap_or_default();
         Ok(Some((kept, text)))
     }
 
@@ -329,8 +341,8 @@ impl GitHubRepo {
     ) -> Result<Comment, GitHubApiError> {
         let text = format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?);
         let edit = self.request(&EDIT_COMMENT, &[&id.to_string()]).body(json!({ "body": text }));
-        let edit = edit.urgency(WritePriority::Decoration);
-        self.write(edit).await?.json::<CommentResponse>()?.comment()
+        let edit = edit.priority(WritePriority::StatusUpdate);
+        self.write(edit).await?.json::<CommentResponse>()?.to_comment()
     }
 
     /// Replaces the text of our comment and changes the issue's labels in one write. Returns whether GitHub changed the
@@ -345,18 +357,18 @@ impl GitHubRepo {
         body: &OutboundBody,
         change: &LabelChange<'_>,
     ) -> Result<bool, GitHubApiError> {
-        let mut fields = self.label_fields(change).await?;
+        let mut fields = self.label_mutations(change).await?;
         let text = format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?);
         fields.push(GraphQlField {
             alias: "edit",
             mutation: "updateIssueComment",
-            takes: "UpdateIssueCommentInput",
-            gives: "clientMutationId",
+            input_type: "UpdateIssueCommentInput",
+            selection: "clientMutationId",
             input: json!({ "id": comment, "body": text }),
         });
-        let done = self.mutate(&EDIT_AND_LABEL, &fields, WritePriority::Decoration).await?;
+        let done = self.mutate(&EDIT_AND_LABEL, &fields, WritePriority::StatusUpdate).await?;
         done.field(&EDIT_AND_LABEL, "edit")?;
-        Ok(self.changed(&EDIT_AND_LABEL, &done, &fields, change).await.is_ok())
+        Ok(self.finish_label_change(&EDIT_AND_LABEL, &done, &fields, change).await.is_ok())
     }
 
     /// A reaction that is there already is left alone by GitHub itself.
@@ -365,19 +377,22 @@ impl GitHubRepo {
             ReactionTarget::Issue(number) => self.request(&REACT_ISSUE, &[&number.to_string()]),
             ReactionTarget::Comment(id) => self.request(&REACT_COMMENT, &[&id.to_string()]),
         };
-        let urgency =
-            if reaction == Reaction::ThumbsDown { WritePriority::Refused } else { WritePriority::Heard };
-        self.write(react.body(json!({ "content": reaction.as_str() })).urgency(urgency)).await.map(drop)
+        let urgency = if reaction == Reaction::ThumbsDown {
+            WritePriority::Rejection
+        } else {
+            WritePriority::Acknowledgement
+        };
+        self.write(react.body(json!({ "content": reaction.as_str() })).priority(urgency)).await.map(drop)
     }
 
     async fn post_comment(&self, issue: IssueNo, text: &str) -> Result<Comment, GitHubApiError> {
         let post = self.request(&POST_COMMENT, &[&issue.to_string()]).body(json!({ "body": text }));
-        self.write(post.urgency(WritePriority::Said)).await?.json::<CommentResponse>()?.comment()
+        self.write(post.priority(WritePriority::NewComment)).await?.json::<CommentResponse>()?.to_comment()
     }
 
     /// The comment of ours that ends in `line`. GitHub can hide a fresh comment from a look, and then
     /// there are two: the older stays, the others are taken away.
-    async fn keep_one(
+    async fn keep_oldest(
         &self,
         there: &[CommentResponse],
         line: &str,
@@ -385,15 +400,16 @@ impl GitHubRepo {
         if there.is_empty() {
             return Ok(None);
         }
-        let bot = self.github().bot_seen_by(self.installation()).await?.id;
-        let mut ours: Vec<&CommentResponse> = there.iter().filter(|c| c.is(bot, line)).collect();
+        let bot = self.github().bot_for_installation(self.installation()).await?.id;
+        let mut ours: Vec<&CommentResponse> =
+            there.iter().filter(|c| c.is_ours_with_marker(bot, line)).collect();
         ours.sort_by_key(|comment| comment.id);
         let Some((keep, doubles)) = ours.split_first() else {
             return Ok(None);
         };
-        let kept = keep.comment()?;
+        let kept = keep.to_comment()?;
         for double in doubles {
-            self.take_away(double.id, &kept).await?;
+            self.delete_duplicate(double.id, &kept).await?;
         }
         Ok(Some(kept))
     }
@@ -405,8 +421,8 @@ impl GitHubRepo {
             self.request(&COMMENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
         };
         let first: ApiResponse = self.send(page(1)).await?;
-        let last = self.pages(&first, page).await?;
-        let oldest = last.saturating_sub(COMMENT_LOOK_PAGES - 1).max(1);
+        let last = self.page_count(&first, page).await?;
+        let oldest = last.saturating_sub(COMMENT_SEARCH_PAGES - 1).max(1);
         let mut comments = if oldest == 1 { first.items(None)? } else { Vec::new() };
         for number in oldest.max(2)..=last {
             comments.extend(self.send(page(number)).await?.items::<CommentResponse>(None)?);
@@ -447,7 +463,7 @@ mod tests {
         }
     }
 
-    fn listed(id: u64, body: &str) -> CommentResponse {
+    fn comment_response(id: u64, body: &str) -> CommentResponse {
         CommentResponse {
             id: 1,
             node_id: String::new(),
@@ -462,8 +478,16 @@ mod tests {
     #[test]
     fn only_our_own_comment_counts() {
         let line = marker_line("m", 0).unwrap();
-        assert!(listed(5, &format!("text\r\n\r\n{line}\r\n")).is(UserId(5), &line));
-        assert!(!listed(6, &format!("text\n\n{line}")).is(UserId(5), &line), "a stranger's copy");
-        assert!(!listed(5, &format!("{line}\nquoted")).is(UserId(5), &line), "not the last line");
+        assert!(
+            comment_response(5, &format!("text\r\n\r\n{line}\r\n")).is_ours_with_marker(UserId(5), &line)
+        );
+        assert!(
+            !comment_response(6, &format!("text\n\n{line}")).is_ours_with_marker(UserId(5), &line),
+            "a stranger's copy"
+        );
+        assert!(
+            !comment_response(5, &format!("{line}\nquoted")).is_ours_with_marker(UserId(5), &line),
+            "not the last line"
+        );
     }
 }

@@ -15,14 +15,14 @@ use super::{
 use crate::types::Oid;
 
 /// Commits of others on top of one of ours whose answer was lost, beneath which it is still found; each is a call.
-const COMMITS_ON_OURS: usize = 20;
+const COMMIT_SEARCH_DEPTH: usize = 20;
 
 /// Files to be committed on top of `parent`, which must be the branch's head.
 #[derive(Debug, Clone)]
 pub struct CommitSpec {
     pub branch: String,
     /// There was no such branch: it is made, at `parent`.
-    pub begins: bool,
+    pub creates_branch: bool,
     pub parent: Oid,
     /// Path and content, none where it is removed; everything else stays as it is in `parent`.
     pub files: Vec<(String, Option<Vec<u8>>)>,
@@ -70,7 +70,7 @@ impl GitHubRepo {
     /// The commit a branch is at; `None` when there is no such branch.
     pub async fn branch(&self, name: &str) -> Result<Option<Oid>, GitHubApiError> {
         check_branch(name)?;
-        match self.send(self.request(&REF, &[name]).kept()).await {
+        match self.send(self.request(&REF, &[name]).cacheable()).await {
             Ok(answer) => {
                 let found: GitRefResponse = answer.json()?;
                 Ok((found.name == format!("refs/heads/{name}")).then_some(found.object.sha))
@@ -97,10 +97,10 @@ impl GitHubRepo {
             check_path(path)?;
         }
         let about = format!("branch {}", spec.branch);
-        let done = |head| Ok(self.sure(&about, self.described(head)));
+        let done = |head| Ok(self.resolve_uncertain_write(&about, self.commit_with_url(head)));
         if interrupted
             && let Some(head) = self.branch(&spec.branch).await?
-            && let Some(made) = self.made_before(spec, head).await?
+            && let Some(made) = self.find_previous_attempt(spec, head).await?
         {
             return done(made);
         }
@@ -109,19 +109,19 @@ impl GitHubRepo {
             Err(
                 fault @ (GitHubApiError::Rejected { .. }
                 | GitHubApiError::NotFound { .. }
-                | GitHubApiError::NoBranch { .. }),
+                | GitHubApiError::BranchForbidden { .. }),
             ) => fault,
             Err(fault) => return Err(fault),
         };
         // Many things are refused; where the branch is tells which it was.
         match self.branch(&spec.branch).await? {
-            Some(head) if head == spec.parent => Err(self.unless_behind(&about, refused)),
-            Some(head) if self.is(spec, &self.commit(&head).await?).await? => done(head),
+            Some(head) if head == spec.parent => Err(self.unless_reads_lag(&about, refused)),
+            Some(head) if self.is_same_commit(spec, &self.commit(&head).await?).await? => done(head),
             Some(head) => Err(GitHubApiError::Conflict {
                 call: format!("moving {} in {}", spec.branch, self.name()),
                 message: format!("it is at {} and no longer at {}", head.short(), spec.parent.short()),
             }),
-            None if spec.begins => Err(self.unless_behind(&about, refused)),
+            None if spec.creates_branch => Err(self.unless_reads_lag(&about, refused)),
             None => {
                 Err(GitHubApiError::NotFound { call: format!("moving {} in {}", spec.branch, self.name()) })
             }
@@ -131,7 +131,7 @@ impl GitHubRepo {
     /// One request, whether the branch begins with it or not; GitHub makes the commit only on top of the
     /// parent it was told.
     async fn commit_on_branch(&self, spec: &CommitSpec) -> Result<Oid, GitHubApiError> {
-        let info = self.known().await?;
+        let info = self.verify_identity().await?;
         let (headline, body) = spec.message.split_once("\n\n").unwrap_or((&spec.message, ""));
         let additions: Vec<_> = spec
             .files
@@ -148,8 +148,8 @@ impl GitHubRepo {
         let commit = GraphQlField {
             alias: "commit",
             mutation: "createCommitOnBranch",
-            takes: "CreateCommitOnBranchInput",
-            gives: "commit { oid }",
+            input_type: "CreateCommitOnBranchInput",
+            selection: "commit { oid }",
             input: json!({
                 "branch": { "repositoryNameWithOwner": info.name.to_string(), "branchName": spec.branch },
                 "message": { "headline": headline, "body": body },
@@ -157,11 +157,11 @@ impl GitHubRepo {
                 "expectedHeadOid": spec.parent,
             }),
         };
-        let begin = spec.begins.then(|| GraphQlField {
+        let begin = spec.creates_branch.then(|| GraphQlField {
             alias: "begin",
             mutation: "createRef",
-            takes: "CreateRefInput",
-            gives: "clientMutationId",
+            input_type: "CreateRefInput",
+            selection: "clientMutationId",
             input: json!({
                 "repositoryId": info.node, "name": format!("refs/heads/{}", spec.branch), "oid": spec.parent,
             }),
@@ -170,8 +170,8 @@ impl GitHubRepo {
         let mutated = self.mutate(&COMMIT_ON_BRANCH, &fields, WritePriority::Work).await?;
         // That the branch is there already is fine; the commit tells whether it is where it should be.
         let made = mutated.field(&COMMIT_ON_BRANCH, "commit").map_err(|fault| match fault {
-            GitHubApiError::NotFound { .. } if spec.begins => {
-                why_none(&mutated, &spec.branch).unwrap_or(fault)
+            GitHubApiError::NotFound { .. } if spec.creates_branch => {
+                branch_refusal(&mutated, &spec.branch).unwrap_or(fault)
             }
             fault => fault,
         })?;
@@ -180,14 +180,18 @@ impl GitHubRepo {
     }
 
     /// The commit that was asked for, from the branch's head down to where it was to begin.
-    async fn made_before(&self, spec: &CommitSpec, head: Oid) -> Result<Option<Oid>, GitHubApiError> {
+    async fn find_previous_attempt(
+        &self,
+        spec: &CommitSpec,
+        head: Oid,
+    ) -> Result<Option<Oid>, GitHubApiError> {
         let mut at = head;
-        for _ in 0..COMMITS_ON_OURS {
+        for _ in 0..COMMIT_SEARCH_DEPTH {
             if at == spec.parent {
                 break;
             }
             let found = self.commit(&at).await?;
-            if self.is(spec, &found).await? {
+            if self.is_same_commit(spec, &found).await? {
                 return Ok(Some(at));
             }
             let Some(parent) = found.parents.into_iter().next() else { break };
@@ -197,7 +201,7 @@ impl GitHubRepo {
     }
 
     /// Is this the commit that was asked for? Anyone may copy a message; nobody else's bytes are taken for ours.
-    async fn is(&self, spec: &CommitSpec, found: &CommitInfo) -> Result<bool, GitHubApiError> {
+    async fn is_same_commit(&self, spec: &CommitSpec, found: &CommitInfo) -> Result<bool, GitHubApiError> {
         if found.parents != [spec.parent.clone()] || found.message.trim_end() != spec.message.trim_end() {
             return Ok(false);
         }
@@ -209,7 +213,7 @@ impl GitHubRepo {
         Ok(true)
     }
 
-    fn described(&self, oid: Oid) -> Commit {
+    fn commit_with_url(&self, oid: Oid) -> Commit {
         let web = self.github().web_url().as_str().trim_end_matches('/');
         Commit { url: format!("{web}/{}/commit/{oid}", self.name()), oid }
     }
@@ -238,7 +242,7 @@ impl GitHubRepo {
             encoding: String,
         }
         check_path(path)?;
-        let answer = match self.send(self.request(&CONTENTS, &[path]).query("ref", at).kept()).await {
+        let answer = match self.send(self.request(&CONTENTS, &[path]).query("ref", at).cacheable()).await {
             Ok(answer) => answer,
             Err(GitHubApiError::NotFound { .. }) => return Ok(None),
             Err(fault) => return Err(fault),
@@ -249,7 +253,7 @@ impl GitHubRepo {
         }
         let entry: FileContentResponse = answer.json()?;
         match (entry.r#type.as_str(), entry.encoding.as_str()) {
-            ("file", "base64") => decode(&CONTENTS, &entry.content).map(Some),
+            ("file", "base64") => decode_base64(&CONTENTS, &entry.content).map(Some),
             // Above a megabyte the content stays away and the blob has it.
             ("file", _) => self.blob(&entry.sha).await.map(Some),
             _ => Ok(None),
@@ -283,23 +287,23 @@ impl GitHubRepo {
             content: String,
         }
         let blob: BlobResponse = self.send(self.request(&BLOB, &[oid.as_str()])).await?.json()?;
-        decode(&BLOB, &blob.content)
+        decode_base64(&BLOB, &blob.content)
     }
 }
 
 /// Why the branch was not made that a commit was to begin with.
-fn why_none(mutated: &GraphQlResponse, branch: &str) -> Option<GitHubApiError> {
+fn branch_refusal(mutated: &GraphQlResponse, branch: &str) -> Option<GitHubApiError> {
     let refused = mutated.field(&COMMIT_ON_BRANCH, "begin").err()?;
     Some(match refused {
         GitHubApiError::Rejected { message: why, .. } | GitHubApiError::Forbidden { message: why, .. } => {
-            GitHubApiError::NoBranch { branch: branch.to_owned(), why }
+            GitHubApiError::BranchForbidden { branch: branch.to_owned(), why }
         }
         other => other,
     })
 }
 
 /// GitHub breaks its base64 into lines.
-pub(super) fn decode(call: &GitHubEndpoint, text: &str) -> Result<Vec<u8>, GitHubApiError> {
+pub(super) fn decode_base64(call: &GitHubEndpoint, text: &str) -> Result<Vec<u8>, GitHubApiError> {
     let joined: String = text.split_ascii_whitespace().collect();
     STANDARD.decode(joined).map_err(|e| GitHubApiError::unexpected(&call.to_string(), e))
 }
@@ -377,7 +381,7 @@ mod tests {
 
     #[test]
     fn broken_lines_decode() {
-        assert_eq!(decode(&CONTENTS, "aGVs\nbG8=\n").unwrap(), b"hello");
-        assert!(matches!(decode(&CONTENTS, "a?"), Err(GitHubApiError::Unexpected { .. })));
+        assert_eq!(decode_base64(&CONTENTS, "aGVs\nbG8=\n").unwrap(), b"hello");
+        assert!(matches!(decode_base64(&CONTENTS, "a?"), Err(GitHubApiError::Unexpected { .. })));
     }
 }

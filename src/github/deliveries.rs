@@ -8,7 +8,7 @@ use super::{
     app::GitHub,
     error::GitHubApiError,
     manifest::{DELIVERIES, DELIVERY},
-    repo::time,
+    repo::parse_time,
 };
 use crate::types::{DeliveryId, InstallationId, Timestamp};
 
@@ -36,7 +36,7 @@ pub struct DeliveryLogCursor(String);
 pub struct DeliveryLogPage {
     pub attempts: Vec<DeliveryAttempt>,
     /// None: this is the log's end.
-    pub further: Option<DeliveryLogCursor>,
+    pub next_page: Option<DeliveryLogCursor>,
 }
 
 #[derive(Deserialize)]
@@ -56,17 +56,17 @@ impl GitHub {
         &self,
         from: Option<&DeliveryLogCursor>,
     ) -> Result<DeliveryLogPage, GitHubApiError> {
-        let request = ApiRequest::to(&DELIVERIES, &[]);
+        let request = ApiRequest::new(&DELIVERIES, &[]);
         let request = match from {
             None => request.query("per_page", 100),
-            Some(DeliveryLogCursor(target)) => request.moved_to(target.clone()),
+            Some(DeliveryLogCursor(target)) => request.with_route(target.clone()),
         };
         let answer = self.api().send(ApiIdentity::App, request).await?;
         let attempt = |listed: DeliveryListItem| {
             Ok(DeliveryAttempt {
                 number: listed.id,
                 id: DeliveryId(listed.guid),
-                at: time(&DELIVERIES, &listed.delivered_at)?,
+                at: parse_time(&DELIVERIES, &listed.delivered_at)?,
                 event: listed.event,
                 status: listed.status_code,
                 installation: listed.installation_id.map(InstallationId),
@@ -76,12 +76,15 @@ impl GitHub {
             answer.items::<DeliveryListItem>(None)?.into_iter().map(attempt).collect();
         Ok(DeliveryLogPage {
             attempts: attempts?,
-            further: self.api().next_page(&answer).map(DeliveryLogCursor),
+            next_page: self.api().next_page(&answer).map(DeliveryLogCursor),
         })
     }
 
     /// What the attempt carried, as JSON; none where GitHub has it no longer.
-    pub async fn delivered(&self, attempt: &DeliveryAttempt) -> Result<Option<Vec<u8>>, GitHubApiError> {
+    pub async fn delivery_payload(
+        &self,
+        attempt: &DeliveryAttempt,
+    ) -> Result<Option<Vec<u8>>, GitHubApiError> {
         #[derive(Deserialize)]
         struct DeliveryDetail {
             request: Option<DeliveryRequest>,
@@ -91,7 +94,7 @@ impl GitHub {
             #[serde(default)]
             payload: Value,
         }
-        let request = ApiRequest::to(&DELIVERY, &[&attempt.number.to_string()]);
+        let request = ApiRequest::new(&DELIVERY, &[&attempt.number.to_string()]);
         let answer = match self.api().send(ApiIdentity::App, request).await {
             Ok(answer) => answer,
             Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => return Ok(None),

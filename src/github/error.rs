@@ -2,7 +2,7 @@
 //!
 //! Every answer that is not a success becomes a [`GitHubApiError`] here, from its status and headers; the
 //! text of an answer decides nothing, but for the few cases that GitHub marks in no other way
-//! ([`PASSING`] and [`SECONDARY_LIMIT`]).
+//! ([`TEMPORARY_REFUSALS`] and [`SECONDARY_LIMIT_MESSAGE`]).
 
 use std::time::Duration;
 
@@ -43,14 +43,14 @@ pub enum GitHubApiError {
     Transient { call: String, why: String },
     /// Refused for a reason that passes. Nothing took effect.
     #[error("GitHub refuses {call} for now: {why}")]
-    NotNow { call: String, why: String },
+    TemporarilyRefused { call: String, why: String },
     #[error("GitHub knows nothing under {call}, or hides it from this App")]
     NotFound { call: String },
     /// It was there and is no more: a deleted issue, a repository replaced by another of its name.
     #[error("gone: {what}")]
     Gone { what: String },
     /// The App may not do this. `accepted_permissions` is GitHub's own word for what it wanted.
-    #[error("{}", forbidden(call, accepted_permissions.as_deref(), message))]
+    #[error("{}", forbidden_message(call, accepted_permissions.as_deref(), message))]
     Forbidden { call: String, accepted_permissions: Option<String>, message: String },
     /// Our credentials were refused, also with a new token.
     #[error(
@@ -65,7 +65,7 @@ pub enum GitHubApiError {
     Rejected { call: String, status: u16, message: String, problems: Vec<GitHubValidationError> },
     /// Among the rules of the repository or its organization is one against making this branch.
     #[error("GitHub does not let this App make the branch {branch}: {why}")]
-    NoBranch { branch: String, why: String },
+    BranchForbidden { branch: String, why: String },
     /// The repository or issue has another address now.
     #[error("{call} has moved to {location}")]
     Moved { call: String, location: String },
@@ -79,17 +79,17 @@ pub enum GitHubApiError {
 
 impl GitHubApiError {
     /// Is it only a matter of waiting?
-    pub fn passes(&self) -> bool {
-        matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::NotNow { .. })
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::TemporarilyRefused { .. })
     }
 
     /// Will nothing mend it? Credentials are mended by the operator; a page instead of an answer is an outage's.
     pub fn is_final(&self) -> bool {
-        !self.passes() && !matches!(self, Self::Unauthorized { .. } | Self::Unexpected { .. })
+        !self.is_temporary() && !matches!(self, Self::Unauthorized { .. } | Self::Unexpected { .. })
     }
 
     /// May a write that came to this have taken effect? All else GitHub says before it does anything.
-    pub(super) fn leaves_doubt(&self) -> bool {
+    pub(super) fn may_have_taken_effect(&self) -> bool {
         matches!(self, Self::Transient { .. } | Self::Unexpected { .. })
     }
 
@@ -104,7 +104,7 @@ impl GitHubApiError {
 
 /// What came of a decoration: a label, an edit that nobody waits for. Such a thing holds nothing up, so that what GitHub
 /// refuses for good is left out. What time ends, or whoever runs the server, is waited for as anything is.
-pub fn decorated<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, GitHubApiError> {
+pub fn none_if_refused<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, GitHubApiError> {
     done.map(Some).or_else(|fault| match fault.is_final() {
         false => Err(fault),
         true => {
@@ -114,7 +114,7 @@ pub fn decorated<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, GitHub
     })
 }
 
-fn forbidden(call: &str, accepted: Option<&str>, message: &str) -> String {
+fn forbidden_message(call: &str, accepted: Option<&str>, message: &str) -> String {
     match accepted.filter(|a| !a.is_empty()) {
         Some(accepted) => {
             // Alternatives are separated by `;`, what is needed together by `,`.
@@ -137,7 +137,7 @@ struct GitHubErrorBody {
 }
 
 impl GitHubErrorBody {
-    fn read(body: &[u8]) -> Self {
+    fn parse(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_else(|_| Self {
             message: String::from_utf8_lossy(body).trim().chars().take(200).collect(),
             ..Self::default()
@@ -145,7 +145,7 @@ impl GitHubErrorBody {
     }
 
     /// The message and its details in one line.
-    fn text(&self) -> String {
+    fn summary(&self) -> String {
         let mut text =
             if self.message.is_empty() { "no reason given".to_owned() } else { self.message.clone() };
         for error in &self.errors {
@@ -176,15 +176,15 @@ impl GitHubErrorBody {
         self.errors.iter().filter_map(problem).collect()
     }
 
-    fn speaks_of_rate(&self) -> bool {
-        self.documentation_url.contains("rate-limit") || is_about_pace(&self.message)
+    fn mentions_rate_limit(&self) -> bool {
+        self.documentation_url.contains("rate-limit") || is_rate_limit_message(&self.message)
     }
 }
 
 /// Refusals that time or an owner lifts, which share their status (or GraphQL's type) with final ones and have no code of
 /// their own: what is written too fast, what a copy of GitHub's data does not hold yet, an address that is not on an
 /// organization's list, and an installation that was suspended after it got the token it still uses.
-const PASSING: [&str; 5] = [
+const TEMPORARY_REFUSALS: [&str; 5] = [
     "submitted too quickly",
     "could not resolve to a node",
     "ip allow list",
@@ -193,16 +193,16 @@ const PASSING: [&str; 5] = [
 ];
 
 /// GitHub sends it without a header at times, and by GraphQL without a type.
-const SECONDARY_LIMIT: &str = "secondary rate limit";
+const SECONDARY_LIMIT_MESSAGE: &str = "secondary rate limit";
 
-pub(super) fn is_about_pace(message: &str) -> bool {
-    message.to_ascii_lowercase().contains(SECONDARY_LIMIT)
+pub(super) fn is_rate_limit_message(message: &str) -> bool {
+    message.to_ascii_lowercase().contains(SECONDARY_LIMIT_MESSAGE)
 }
 
 /// A refusal with a status (or a type) that is final otherwise.
-pub(super) fn passing(message: &str) -> bool {
+pub(super) fn is_temporary_refusal(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
-    PASSING.iter().any(|words| message.contains(words))
+    TEMPORARY_REFUSALS.iter().any(|words| message.contains(words))
 }
 
 /// Sorts an answer that is not a success.
@@ -213,8 +213,8 @@ pub(crate) fn classify(
     body: &[u8],
     now: Timestamp,
 ) -> GitHubApiError {
-    let refusal = GitHubErrorBody::read(body);
-    let message = refusal.text();
+    let refusal = GitHubErrorBody::parse(body);
+    let message = refusal.summary();
     let call = call.to_owned();
     if matches!(status.as_u16(), 403 | 429)
         && let Some(until) = limited_until(status, headers, &refusal, now)
@@ -222,15 +222,17 @@ pub(crate) fn classify(
         return GitHubApiError::RateLimited { until };
     }
     match status.as_u16() {
-        301 | 302 | 307 | 308 => match text(headers, header::LOCATION.as_str()) {
+        301 | 302 | 307 | 308 => match header_text(headers, header::LOCATION.as_str()) {
             Some(location) => GitHubApiError::Moved { call, location: location.to_owned() },
             None => GitHubApiError::unexpected(&call, "a redirect without a location"),
         },
         401 => GitHubApiError::Unauthorized { call, message },
-        403 | 422 if passing(&message) => GitHubApiError::NotNow { call, why: message },
+        403 | 422 if is_temporary_refusal(&message) => {
+            GitHubApiError::TemporarilyRefused { call, why: message }
+        }
         403 => GitHubApiError::Forbidden {
             call,
-            accepted_permissions: text(headers, "x-accepted-github-permissions").map(str::to_owned),
+            accepted_permissions: header_text(headers, "x-accepted-github-permissions").map(str::to_owned),
             message,
         },
         404 => GitHubApiError::NotFound { call },
@@ -243,8 +245,8 @@ pub(crate) fn classify(
 }
 
 /// When the primary limit is used up by an answer that was still given: until its reset.
-pub(crate) fn used_up(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
-    let number = |name| text(headers, name).and_then(|value| value.parse::<i64>().ok());
+pub(crate) fn rate_limit_reset(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
+    let number = |name| header_text(headers, name).and_then(|value| value.parse::<i64>().ok());
     if number("x-ratelimit-remaining") != Some(0) {
         return None;
     }
@@ -262,19 +264,19 @@ fn limited_until(
     refusal: &GitHubErrorBody,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let slow_down = status == StatusCode::TOO_MANY_REQUESTS || refusal.speaks_of_rate();
-    asked_to_wait(headers, now).or_else(|| slow_down.then(|| now.plus(limits::RATE_PAUSE)))
+    let slow_down = status == StatusCode::TOO_MANY_REQUESTS || refusal.mentions_rate_limit();
+    wait_until(headers, now).or_else(|| slow_down.then(|| now.plus(limits::RATE_PAUSE)))
 }
 
 /// Until when the headers of a refusal ask us to wait.
-pub(super) fn asked_to_wait(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
-    let seconds = text(headers, "retry-after").and_then(|value| value.parse::<i64>().ok());
-    let Some(seconds) = seconds else { return used_up(headers, now) };
+pub(super) fn wait_until(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
+    let seconds = header_text(headers, "retry-after").and_then(|value| value.parse::<i64>().ok());
+    let Some(seconds) = seconds else { return rate_limit_reset(headers, now) };
     let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     Some(now.plus(wait).clamp(now.plus(Duration::from_secs(1)), now.plus(limits::RATE_WAIT)))
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
 }
 
@@ -357,10 +359,13 @@ mod tests {
             (422, "Could not resolve to a node with the global id of 'I_1'."),
         ] {
             let refused = fault(status, &[], &serde_json::json!({ "message": passing }).to_string());
-            assert!(matches!(refused, GitHubApiError::NotNow { .. }) && refused.passes(), "{refused}");
+            assert!(
+                matches!(refused, GitHubApiError::TemporarilyRefused { .. }) && refused.is_temporary(),
+                "{refused}"
+            );
         }
         let fast = r#"{"message":"Validation Failed","errors":[{"resource":"IssueComment","code":"unprocessable","field":"data","message":"was submitted too quickly"}]}"#;
-        assert!(matches!(fault(422, &[], fast), GitHubApiError::NotNow { .. }));
+        assert!(matches!(fault(422, &[], fast), GitHubApiError::TemporarilyRefused { .. }));
         assert!(
             matches!(fault(301, &[("location", "https://x/y")], ""), GitHubApiError::Moved { location, .. } if location == "https://x/y")
         );

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use crate::types::InstallationId;
 
 /// Answers kept with their tags, and the longest one that is: an issue with its text, not a listing.
-const ANSWERS_KEPT: usize = 512;
-const ANSWER_KEPT_BYTES: usize = 64 * 1024;
+const MAX_CACHED_RESPONSES: usize = 512;
+const MAX_CACHED_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// An answer and its tag.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub(crate) struct CachedApiResponse {
 /// What was asked, by whom: another installation may be shown something else.
 type EtagCacheKey = (InstallationId, String);
 
-/// The answers used last, within [`ANSWERS_KEPT`].
+/// The answers used last, within [`MAX_CACHED_RESPONSES`].
 #[derive(Default)]
 pub(crate) struct EtagCache(Mutex<EtagCacheEntries>);
 
@@ -45,15 +45,15 @@ impl EtagCache {
         Some(kept.clone())
     }
 
-    pub(crate) fn keep(&self, by: InstallationId, target: &str, answer: CachedApiResponse) {
-        if answer.body.len() > ANSWER_KEPT_BYTES {
+    pub(crate) fn insert(&self, by: InstallationId, target: &str, answer: CachedApiResponse) {
+        if answer.body.len() > MAX_CACHED_RESPONSE_BYTES {
             return;
         }
         let mut inner = self.lock();
         inner.clock += 1;
         let now = inner.clock;
         inner.kept.insert((by, target.to_owned()), (answer, now));
-        if inner.kept.len() > ANSWERS_KEPT {
+        if inner.kept.len() > MAX_CACHED_RESPONSES {
             let oldest = inner.kept.iter().min_by_key(|(_, (_, used))| *used);
             if let Some(question) = oldest.map(|(question, _)| question.clone()) {
                 inner.kept.remove(&question);
@@ -75,14 +75,15 @@ mod tests {
         let answers = EtagCache::default();
         let (me, you) = (InstallationId(1), InstallationId(2));
         let kept = |n: usize| CachedApiResponse { tag: n.to_string(), body: Bytes::new() };
-        for n in 0..ANSWERS_KEPT {
-            answers.keep(me, &n.to_string(), kept(n));
+        for n in 0..MAX_CACHED_RESPONSES {
+            answers.insert(me, &n.to_string(), kept(n));
         }
         assert!(answers.get(me, "0").is_some() && answers.get(you, "0").is_none());
-        answers.keep(me, "one more", kept(0));
+        answers.insert(me, "one more", kept(0));
         assert!(answers.get(me, "0").is_some() && answers.get(me, "1").is_none());
-        let large = CachedApiResponse { tag: String::new(), body: vec![0; ANSWER_KEPT_BYTES + 1].into() };
-        answers.keep(me, "large", large);
+        let large =
+            CachedApiResponse { tag: String::new(), body: vec![0; MAX_CACHED_RESPONSE_BYTES + 1].into() };
+        answers.insert(me, "large", large);
         assert!(answers.get(me, "large").is_none());
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::{
-    error::{GitHubApiError, asked_to_wait, is_about_pace, passing},
+    error::{GitHubApiError, is_rate_limit_message, is_temporary_refusal, wait_until},
     manifest::GitHubEndpoint,
     repo::GitHubRepo,
     write_pacing::WritePriority,
@@ -18,9 +18,9 @@ pub(super) struct GraphQlField {
     pub(super) alias: &'static str,
     pub(super) mutation: &'static str,
     /// GitHub's name for the type of the input.
-    pub(super) takes: &'static str,
+    pub(super) input_type: &'static str,
     /// What is wanted back.
-    pub(super) gives: &'static str,
+    pub(super) selection: &'static str,
     pub(super) input: Value,
 }
 
@@ -53,19 +53,19 @@ fn or_none<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) ->
 impl GraphQlError {
     /// GitHub has called it both.
     fn is_rate_limit(&self) -> bool {
-        matches!(self.kind.as_str(), "RATE_LIMIT" | "RATE_LIMITED") || is_about_pace(&self.message)
+        matches!(self.kind.as_str(), "RATE_LIMIT" | "RATE_LIMITED") || is_rate_limit_message(&self.message)
     }
 
     /// GraphQL says 200 also where GitHub failed. So only what is known to be final is final; a type that is new, or none
     /// ("Something went wrong while executing your query"), is as good as a 502.
-    fn fault(&self, call: String) -> GitHubApiError {
+    fn into_api_error(&self, call: String) -> GitHubApiError {
         let message: String = self.message.chars().take(500).collect();
         // A request that is not valid has no type but the validator's own code.
         let invalid = self.kind.is_empty() && self.extensions["code"].is_string();
         match self.kind.as_str() {
             "NOT_FOUND" => GitHubApiError::NotFound { call },
-            "FORBIDDEN" | "INSUFFICIENT_SCOPES" | "UNPROCESSABLE" if passing(&message) => {
-                GitHubApiError::NotNow { call, why: message }
+            "FORBIDDEN" | "INSUFFICIENT_SCOPES" | "UNPROCESSABLE" if is_temporary_refusal(&message) => {
+                GitHubApiError::TemporarilyRefused { call, why: message }
             }
             "FORBIDDEN" | "INSUFFICIENT_SCOPES" => {
                 GitHubApiError::Forbidden { call, accepted_permissions: None, message }
@@ -92,7 +92,7 @@ impl GraphQlResponse {
         let call = call.to_string();
         Err(match problem {
             None => GitHubApiError::unexpected(&call, format!("neither `{alias}` nor an error in it")),
-            Some(problem) => problem.fault(call),
+            Some(problem) => problem.into_api_error(call),
         })
     }
 }
@@ -105,21 +105,22 @@ impl GitHubRepo {
         fields: &[GraphQlField],
         urgency: WritePriority,
     ) -> Result<GraphQlResponse, GitHubApiError> {
-        let takes: Vec<_> = fields.iter().map(|f| format!("${}: {}!", f.alias, f.takes)).collect();
+        let takes: Vec<_> = fields.iter().map(|f| format!("${}: {}!", f.alias, f.input_type)).collect();
         let does: Vec<_> = fields
             .iter()
-            .map(|f| format!("{}: {}(input: ${}) {{ {} }}", f.alias, f.mutation, f.alias, f.gives))
+            .map(|f| format!("{}: {}(input: ${}) {{ {} }}", f.alias, f.mutation, f.alias, f.selection))
             .collect();
         let query = format!("mutation({}) {{ {} }}", takes.join(", "), does.join(" "));
         let variables: serde_json::Map<_, _> =
             fields.iter().map(|f| (f.alias.to_owned(), f.input.clone())).collect();
-        let request = self.bare(call, &[]).body(json!({ "query": query, "variables": variables }));
-        let answer = self.write(request.urgency(urgency)).await?;
+        let request =
+            self.request_outside_repo(call, &[]).body(json!({ "query": query, "variables": variables }));
+        let answer = self.write(request.priority(urgency)).await?;
         let mutated: GraphQlResponse = answer.json()?;
         if mutated.errors.iter().any(GraphQlError::is_rate_limit) {
             let now = self.github().now();
-            let until = asked_to_wait(&answer.headers, now).unwrap_or(now.plus(limits::RATE_PAUSE));
-            self.github().api().close(self.installation(), until);
+            let until = wait_until(&answer.headers, now).unwrap_or(now.plus(limits::RATE_PAUSE));
+            self.github().api().pause_installation(self.installation(), until);
             return Err(GitHubApiError::RateLimited { until });
         }
         Ok(mutated)

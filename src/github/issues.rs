@@ -53,7 +53,7 @@ impl From<IssueListItem> for MarkedIssue {
 ///
 /// # Errors
 /// [`GitHubApiError::Invalid`] for a marker that could not be told from text.
-pub fn marked(body: &OutboundBody, marker: &str) -> Result<String, GitHubApiError> {
+pub fn append_marker(body: &OutboundBody, marker: &str) -> Result<String, GitHubApiError> {
     Ok(format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?))
 }
 
@@ -83,27 +83,28 @@ impl GitHubRepo {
     ) -> Result<MarkedIssue, GitHubApiError> {
         let about = format!("{} new issue {marker}", self.id());
         if interrupted {
-            let (doubts, now) = (self.github().doubts(), self.github().now());
-            if let Some(found) = self.issue_marked(marker).await? {
-                doubts.settle(&about);
+            let (doubts, now) = (self.github().uncertain_writes(), self.github().now());
+            if let Some(found) = self.find_marked_issue(marker).await? {
+                doubts.resolve(&about);
                 return Ok(found);
             }
-            if doubts.since(&about, now) < limits::LAG {
+            if doubts.start_or_age(&about, now) < limits::GITHUB_LAG {
                 let why = "it may have been filed; it is looked for until it would show";
                 return Err(GitHubApiError::transient(&about, why));
             }
-            doubts.settle(&about);
+            doubts.resolve(&about);
         }
-        let text = marked(body, marker)?;
+        let text = append_marker(body, marker)?;
         let create =
             self.request(&CREATE_ISSUE, &[]).body(json!({ "title": title, "body": text, "labels": labels }));
-        Ok(self.write(create.urgency(WritePriority::Said)).await?.json::<IssueListItem>()?.into())
+        Ok(self.write(create.priority(WritePriority::NewComment)).await?.json::<IssueListItem>()?.into())
     }
 
     /// The issue of ours with this marker, the first of them where GitHub hid one from us. Anyone can write a marker; it
     /// counts in an issue that our own account opened.
-    pub async fn issue_marked(&self, marker: &str) -> Result<Option<MarkedIssue>, GitHubApiError> {
-        let (bot, line) = (self.github().bot_seen_by(self.installation()).await?, marker_line(marker, 0)?);
+    pub async fn find_marked_issue(&self, marker: &str) -> Result<Option<MarkedIssue>, GitHubApiError> {
+        let (bot, line) =
+            (self.github().bot_for_installation(self.installation()).await?, marker_line(marker, 0)?);
         let request = self.request(&ISSUES_LIST, &[]).query("state", "all").query("creator", &bot.login);
         let request = request.query("sort", "created").query("per_page", 100);
         let found: Vec<IssueListItem> = self.send(request).await?.items(None)?;
@@ -123,12 +124,12 @@ impl GitHubRepo {
     ) -> Result<MarkedIssue, GitHubApiError> {
         let edit =
             self.request(&EDIT_ISSUE, &[&number.to_string()]).body(json!({ "title": title, "body": text }));
-        Ok(self.write(edit.urgency(WritePriority::Said)).await?.json::<IssueListItem>()?.into())
+        Ok(self.write(edit.priority(WritePriority::NewComment)).await?.json::<IssueListItem>()?.into())
     }
 
     /// Puts labels on an issue that the repository has; GitHub makes those that it has not.
     pub async fn add_labels(&self, number: IssueNo, labels: &[String]) -> Result<(), GitHubApiError> {
         let add = self.request(&ADD_LABELS, &[&number.to_string()]).body(json!({ "labels": labels }));
-        self.write(add.urgency(WritePriority::Decoration)).await.map(drop)
+        self.write(add.priority(WritePriority::StatusUpdate)).await.map(drop)
     }
 }

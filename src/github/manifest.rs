@@ -20,7 +20,7 @@ pub enum RequiredPermission {
     /// A permission of the installation, by the name it has in the manifest.
     Permission(&'static str, PermissionLevel),
     /// A permission that the App does not ask for and somebody may have given it. A refusal is an answer.
-    IfGiven(&'static str, PermissionLevel),
+    IfGranted(&'static str, PermissionLevel),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -56,17 +56,18 @@ macro_rules! calls {
     };
 }
 
-const METADATA: RequiredPermission = RequiredPermission::Permission("metadata", PermissionLevel::Read);
-const CODE: RequiredPermission = RequiredPermission::Permission("contents", PermissionLevel::Read);
-const COMMIT: RequiredPermission = RequiredPermission::Permission("contents", PermissionLevel::Write);
-const ISSUES: RequiredPermission = RequiredPermission::Permission("issues", PermissionLevel::Read);
-const DISCUSS: RequiredPermission = RequiredPermission::Permission("issues", PermissionLevel::Write);
-const PULLS: RequiredPermission = RequiredPermission::Permission("pull_requests", PermissionLevel::Read);
-const SEE_CHECKS: RequiredPermission = RequiredPermission::Permission("checks", PermissionLevel::Read);
-const CHECK: RequiredPermission = RequiredPermission::Permission("checks", PermissionLevel::Write);
-const SEE_STATUSES: RequiredPermission = RequiredPermission::Permission("statuses", PermissionLevel::Read);
-const SEE_ACTIONS: RequiredPermission = RequiredPermission::Permission("actions", PermissionLevel::Read);
-const PROPOSE: RequiredPermission = RequiredPermission::Permission("pull_requests", PermissionLevel::Write);
+const READ_METADATA: RequiredPermission = RequiredPermission::Permission("metadata", PermissionLevel::Read);
+const READ_CONTENTS: RequiredPermission = RequiredPermission::Permission("contents", PermissionLevel::Read);
+const WRITE_CONTENTS: RequiredPermission = RequiredPermission::Permission("contents", PermissionLevel::Write);
+const READ_ISSUES: RequiredPermission = RequiredPermission::Permission("issues", PermissionLevel::Read);
+const WRITE_ISSUES: RequiredPermission = RequiredPermission::Permission("issues", PermissionLevel::Write);
+const READ_PULLS: RequiredPermission = RequiredPermission::Permission("pull_requests", PermissionLevel::Read);
+const READ_CHECKS: RequiredPermission = RequiredPermission::Permission("checks", PermissionLevel::Read);
+const WRITE_CHECKS: RequiredPermission = RequiredPermission::Permission("checks", PermissionLevel::Write);
+const READ_STATUSES: RequiredPermission = RequiredPermission::Permission("statuses", PermissionLevel::Read);
+const READ_ACTIONS: RequiredPermission = RequiredPermission::Permission("actions", PermissionLevel::Read);
+const WRITE_PULLS: RequiredPermission =
+    RequiredPermission::Permission("pull_requests", PermissionLevel::Write);
 
 calls! {
     APP: GET "/app" RequiredPermission::App;
@@ -77,66 +78,66 @@ calls! {
     INSTALLATION: GET "/app/installations/{installation}" RequiredPermission::App;
     INSTALLATION_TOKEN: POST "/app/installations/{installation}/access_tokens" RequiredPermission::App;
     CONVERT_MANIFEST: POST "/app-manifests/{code}/conversions" RequiredPermission::Nothing;
-    INSTALLATION_REPOSITORIES: GET "/installation/repositories" METADATA;
+    INSTALLATION_REPOSITORIES: GET "/installation/repositories" READ_METADATA;
     USER: GET "/users/{login}" RequiredPermission::Nothing;
     SEARCH: GET "/search/repositories" RequiredPermission::Nothing;
     SEARCH_CODE: GET "/search/code" RequiredPermission::Nothing;
     README: GET "/repos/{owner}/{repo}/readme" RequiredPermission::Nothing;
     OTHERS_FILE: GET "/repos/{owner}/{repo}/contents/{*path}" RequiredPermission::Nothing;
-    TEAM_MEMBERS: GET "/orgs/{organization}/teams/{team}/members" RequiredPermission::IfGiven("members", PermissionLevel::Read);
+    TEAM_MEMBERS: GET "/orgs/{organization}/teams/{team}/members" RequiredPermission::IfGranted("members", PermissionLevel::Read);
 
-    REPOSITORY: GET "/repos/{owner}/{repo}" METADATA;
-    REPOSITORY_BY_ID: GET "/repositories/{id}" METADATA;
-    RULES: GET "/repos/{owner}/{repo}/rules/branches/countersign/issue-1" METADATA;
-    PERMISSION: GET "/repos/{owner}/{repo}/collaborators/{login}/permission" METADATA;
+    REPOSITORY: GET "/repos/{owner}/{repo}" READ_METADATA;
+    REPOSITORY_BY_ID: GET "/repositories/{id}" READ_METADATA;
+    RULES: GET "/repos/{owner}/{repo}/rules/branches/countersign/issue-1" READ_METADATA;
+    PERMISSION: GET "/repos/{owner}/{repo}/collaborators/{login}/permission" READ_METADATA;
 
-    ISSUES_LIST: GET "/repos/{owner}/{repo}/issues" ISSUES;
-    CREATE_ISSUE: POST "/repos/{owner}/{repo}/issues" DISCUSS;
-    EDIT_ISSUE: PATCH "/repos/{owner}/{repo}/issues/{issue}" DISCUSS;
-    ISSUE_EVENTS: GET "/repos/{owner}/{repo}/issues/{issue}/events" ISSUES;
-    ISSUE: GET "/repos/{owner}/{repo}/issues/{issue}" ISSUES;
-    COMMENTS: GET "/repos/{owner}/{repo}/issues/{issue}/comments" ISSUES;
-    POST_COMMENT: POST "/repos/{owner}/{repo}/issues/{issue}/comments" DISCUSS;
-    EDIT_COMMENT: PATCH "/repos/{owner}/{repo}/issues/comments/{comment}" DISCUSS;
-    DELETE_COMMENT: DELETE "/repos/{owner}/{repo}/issues/comments/{comment}" DISCUSS;
-    REACT_COMMENT: POST "/repos/{owner}/{repo}/issues/comments/{comment}/reactions" DISCUSS;
-    REACT_ISSUE: POST "/repos/{owner}/{repo}/issues/{issue}/reactions" DISCUSS;
-    LABEL: GET "/repos/{owner}/{repo}/labels/{label}" ISSUES;
-    CREATE_LABEL: POST "/repos/{owner}/{repo}/labels" DISCUSS;
-    DELETE_LABEL: DELETE "/repos/{owner}/{repo}/labels/{label}" DISCUSS;
-    ADD_LABELS: POST "/repos/{owner}/{repo}/issues/{issue}/labels" DISCUSS;
-    REMOVE_LABEL: DELETE "/repos/{owner}/{repo}/issues/{issue}/labels/{label}" DISCUSS;
+    ISSUES_LIST: GET "/repos/{owner}/{repo}/issues" READ_ISSUES;
+    CREATE_ISSUE: POST "/repos/{owner}/{repo}/issues" WRITE_ISSUES;
+    EDIT_ISSUE: PATCH "/repos/{owner}/{repo}/issues/{issue}" WRITE_ISSUES;
+    ISSUE_EVENTS: GET "/repos/{owner}/{repo}/issues/{issue}/events" READ_ISSUES;
+    ISSUE: GET "/repos/{owner}/{repo}/issues/{issue}" READ_ISSUES;
+    COMMENTS: GET "/repos/{owner}/{repo}/issues/{issue}/comments" READ_ISSUES;
+    POST_COMMENT: POST "/repos/{owner}/{repo}/issues/{issue}/comments" WRITE_ISSUES;
+    EDIT_COMMENT: PATCH "/repos/{owner}/{repo}/issues/comments/{comment}" WRITE_ISSUES;
+    DELETE_COMMENT: DELETE "/repos/{owner}/{repo}/issues/comments/{comment}" WRITE_ISSUES;
+    REACT_COMMENT: POST "/repos/{owner}/{repo}/issues/comments/{comment}/reactions" WRITE_ISSUES;
+    REACT_ISSUE: POST "/repos/{owner}/{repo}/issues/{issue}/reactions" WRITE_ISSUES;
+    LABEL: GET "/repos/{owner}/{repo}/labels/{label}" READ_ISSUES;
+    CREATE_LABEL: POST "/repos/{owner}/{repo}/labels" WRITE_ISSUES;
+    DELETE_LABEL: DELETE "/repos/{owner}/{repo}/labels/{label}" WRITE_ISSUES;
+    ADD_LABELS: POST "/repos/{owner}/{repo}/issues/{issue}/labels" WRITE_ISSUES;
+    REMOVE_LABEL: DELETE "/repos/{owner}/{repo}/issues/{issue}/labels/{label}" WRITE_ISSUES;
 
-    AUTHORS: POST "/graphql" ISSUES;
-    BY_EMAIL: POST "/graphql" ISSUES;
-    COMMIT_ON_BRANCH: POST "/graphql" COMMIT;
-    CHANGE_LABELS: POST "/graphql" DISCUSS;
-    EDIT_AND_LABEL: POST "/graphql" DISCUSS;
+    AUTHORS: POST "/graphql" READ_ISSUES;
+    BY_EMAIL: POST "/graphql" READ_ISSUES;
+    COMMIT_ON_BRANCH: POST "/graphql" WRITE_CONTENTS;
+    CHANGE_LABELS: POST "/graphql" WRITE_ISSUES;
+    EDIT_AND_LABEL: POST "/graphql" WRITE_ISSUES;
 
-    REF: GET "/repos/{owner}/{repo}/git/ref/heads/{*branch}" CODE;
-    COMMIT_OBJECT: GET "/repos/{owner}/{repo}/git/commits/{commit}" CODE;
+    REF: GET "/repos/{owner}/{repo}/git/ref/heads/{*branch}" READ_CONTENTS;
+    COMMIT_OBJECT: GET "/repos/{owner}/{repo}/git/commits/{commit}" READ_CONTENTS;
     // One of ours, whatever its placeholder holds.
-    DELETE_BRANCH: DELETE "/repos/{owner}/{repo}/git/refs/heads/countersign/{made}" COMMIT;
-    BLOB: GET "/repos/{owner}/{repo}/git/blobs/{blob}" CODE;
-    CONTENTS: GET "/repos/{owner}/{repo}/contents/{*path}" CODE;
+    DELETE_BRANCH: DELETE "/repos/{owner}/{repo}/git/refs/heads/countersign/{made}" WRITE_CONTENTS;
+    BLOB: GET "/repos/{owner}/{repo}/git/blobs/{blob}" READ_CONTENTS;
+    CONTENTS: GET "/repos/{owner}/{repo}/contents/{*path}" READ_CONTENTS;
 
-    PULL: GET "/repos/{owner}/{repo}/pulls/{pull}" PULLS;
-    PULL_COMMITS: GET "/repos/{owner}/{repo}/pulls/{pull}/commits" PULLS;
-    REVIEW_COMMENTS: GET "/repos/{owner}/{repo}/pulls/{pull}/reviews/{review}/comments" PULLS;
-    LINE_COMMENTS: GET "/repos/{owner}/{repo}/pulls/{pull}/comments" PULLS;
-    REPLY: POST "/repos/{owner}/{repo}/pulls/{pull}/comments/{comment}/replies" PROPOSE;
-    PULLS_LIST: GET "/repos/{owner}/{repo}/pulls" PULLS;
-    CREATE_PULL: POST "/repos/{owner}/{repo}/pulls" PROPOSE;
-    EDIT_PULL: PATCH "/repos/{owner}/{repo}/pulls/{pull}" PROPOSE;
+    PULL: GET "/repos/{owner}/{repo}/pulls/{pull}" READ_PULLS;
+    PULL_COMMITS: GET "/repos/{owner}/{repo}/pulls/{pull}/commits" READ_PULLS;
+    REVIEW_COMMENTS: GET "/repos/{owner}/{repo}/pulls/{pull}/reviews/{review}/comments" READ_PULLS;
+    LINE_COMMENTS: GET "/repos/{owner}/{repo}/pulls/{pull}/comments" READ_PULLS;
+    REPLY: POST "/repos/{owner}/{repo}/pulls/{pull}/comments/{comment}/replies" WRITE_PULLS;
+    PULLS_LIST: GET "/repos/{owner}/{repo}/pulls" READ_PULLS;
+    CREATE_PULL: POST "/repos/{owner}/{repo}/pulls" WRITE_PULLS;
+    EDIT_PULL: PATCH "/repos/{owner}/{repo}/pulls/{pull}" WRITE_PULLS;
 
-    CHECKS: GET "/repos/{owner}/{repo}/commits/{commit}/check-runs" SEE_CHECKS;
-    REMARKS: GET "/repos/{owner}/{repo}/check-runs/{check}/annotations" SEE_CHECKS;
-    STATUSES: GET "/repos/{owner}/{repo}/commits/{commit}/status" SEE_STATUSES;
-    WORKFLOW_RUNS: GET "/repos/{owner}/{repo}/actions/runs" SEE_ACTIONS;
-    RUN_JOBS: GET "/repos/{owner}/{repo}/actions/runs/{run}/jobs" SEE_ACTIONS;
-    JOB_LOG: GET "/repos/{owner}/{repo}/actions/jobs/{job}/logs" SEE_ACTIONS;
-    CREATE_CHECK: POST "/repos/{owner}/{repo}/check-runs" CHECK;
-    EDIT_CHECK: PATCH "/repos/{owner}/{repo}/check-runs/{check}" CHECK;
+    CHECKS: GET "/repos/{owner}/{repo}/commits/{commit}/check-runs" READ_CHECKS;
+    REMARKS: GET "/repos/{owner}/{repo}/check-runs/{check}/annotations" READ_CHECKS;
+    STATUSES: GET "/repos/{owner}/{repo}/commits/{commit}/status" READ_STATUSES;
+    WORKFLOW_RUNS: GET "/repos/{owner}/{repo}/actions/runs" READ_ACTIONS;
+    RUN_JOBS: GET "/repos/{owner}/{repo}/actions/runs/{run}/jobs" READ_ACTIONS;
+    JOB_LOG: GET "/repos/{owner}/{repo}/actions/jobs/{job}/logs" READ_ACTIONS;
+    CREATE_CHECK: POST "/repos/{owner}/{repo}/check-runs" WRITE_CHECKS;
+    EDIT_CHECK: PATCH "/repos/{owner}/{repo}/check-runs/{check}" WRITE_CHECKS;
 }
 
 impl GitHubEndpoint {
@@ -163,7 +164,7 @@ impl GitHubEndpoint {
                 None => route.push_str(segment),
                 Some(name) => {
                     let value = values.next().expect("a value for every placeholder");
-                    encode(value, name.starts_with('*'), &mut route);
+                    percent_encode(value, name.starts_with('*'), &mut route);
                 }
             }
         }
@@ -173,7 +174,7 @@ impl GitHubEndpoint {
 }
 
 /// Percent-encodes all but the unreserved characters; `/` stays where several segments are allowed.
-fn encode(value: &str, several: bool, into: &mut String) {
+fn percent_encode(value: &str, several: bool, into: &mut String) {
     for byte in value.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
@@ -213,7 +214,7 @@ impl AppManifest {
     }
 
     /// The manifest as the registration form posts it.
-    pub fn form(&self, name: &str, addresses: &AppManifestUrls) -> Value {
+    pub fn registration_form(&self, name: &str, addresses: &AppManifestUrls) -> Value {
         json!({
             "name": name,
             "url": addresses.homepage,
@@ -229,7 +230,7 @@ impl AppManifest {
 
     /// Permissions that the App, as GitHub shows it, lacks: `issues: write`, in words for `doctor`.
     pub fn missing_permissions(&self, granted: &BTreeMap<String, String>) -> Vec<String> {
-        lacking(self.permissions.iter().map(|(name, level)| (name.as_str(), *level)), granted)
+        missing_grants(self.permissions.iter().map(|(name, level)| (name.as_str(), *level)), granted)
     }
 
     /// Events that the App, as GitHub shows it, does not get.
@@ -239,16 +240,20 @@ impl AppManifest {
 }
 
 /// Those of a run that works with a branch and a pull request, or on its issue alone, which were not granted.
-pub(crate) fn lacking_for_run(on_branch: bool, granted: &BTreeMap<String, String>) -> Vec<String> {
-    let needs: &[RequiredPermission] = if on_branch { &[DISCUSS, COMMIT, PROPOSE] } else { &[DISCUSS, CODE] };
+pub(crate) fn missing_permissions_for_run(
+    on_branch: bool,
+    granted: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let needs: &[RequiredPermission] =
+        if on_branch { &[WRITE_ISSUES, WRITE_CONTENTS, WRITE_PULLS] } else { &[WRITE_ISSUES, READ_CONTENTS] };
     let permission = |needs: &RequiredPermission| match needs {
         RequiredPermission::Permission(name, level) => Some((*name, *level)),
         _ => None,
     };
-    lacking(needs.iter().filter_map(permission), granted)
+    missing_grants(needs.iter().filter_map(permission), granted)
 }
 
-fn lacking<'n>(
+fn missing_grants<'n>(
     needs: impl Iterator<Item = (&'n str, PermissionLevel)>,
     granted: &BTreeMap<String, String>,
 ) -> Vec<String> {
@@ -311,7 +316,7 @@ mod tests {
             webhook: "https://h/webhook".into(),
             created: "http://127.0.0.1:1/created".into(),
         };
-        let form = AppManifest::embedded().form("countersign-acme", &addresses);
+        let form = AppManifest::embedded().registration_form("countersign-acme", &addresses);
         assert_eq!(form["hook_attributes"]["url"], "https://h/webhook");
         assert_eq!(form["default_permissions"]["issues"], "write");
         assert!(!form.to_string().contains(".invalid"), "{form}");

@@ -8,13 +8,13 @@ use super::{
     error::GitHubApiError,
     event::RepoRef,
     manifest::{COMMENTS, ISSUE_EVENTS, ISSUES_LIST},
-    repo::{GitHubRepo, time},
-    wire::{GitHubUser, author},
+    repo::{GitHubRepo, parse_time},
+    wire::{GitHubUser, author_or_ghost},
 };
 use crate::types::{Actor, DeliveryId, InstallationId, IssueNo, RepoId, Timestamp};
 
 /// Pages of an issue's events that are searched, newest first, for who put a label on it.
-const EVENT_LOOK_PAGES: usize = 20;
+const EVENT_SEARCH_PAGES: usize = 20;
 
 /// The act of putting a label on an issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,32 +28,38 @@ pub struct LabelEvent {
 }
 
 impl LabelEvent {
-    /// The id under which [`told`](Self::told) is handed in: the act's own, so that it counts once.
-    pub fn id(&self, repo: RepoId) -> DeliveryId {
-        DeliveryId(format!("{FOUND}{repo}-{}", self.event))
+    /// The id under which [`told`](Self::synthetic_payload) is handed in: the act's own, so that it counts once.
+    pub fn delivery_id(&self, repo: RepoId) -> DeliveryId {
+        DeliveryId(format!("{SYNTHETIC_ID_PREFIX}{repo}-{}", self.event))
     }
 
     /// Was this delivery made up for a label that was found on an issue? GitHub's own ids do not look like it.
-    pub fn was_found(id: &DeliveryId) -> bool {
-        id.0.starts_with(FOUND)
+    pub fn is_synthetic_delivery(id: &DeliveryId) -> bool {
+        id.0.starts_with(SYNTHETIC_ID_PREFIX)
     }
 
     /// The delivery that should have told of it, of the event `issues`.
-    pub fn told(&self, repo: &RepoRef, installation: InstallationId, issue: IssueNo, label: &str) -> Vec<u8> {
+    pub fn synthetic_payload(
+        &self,
+        repo: &RepoRef,
+        installation: InstallationId,
+        issue: IssueNo,
+        label: &str,
+    ) -> Vec<u8> {
         let body = json!({
             "action": "labeled",
             "label": { "name": label },
             "issue": { "number": issue, "updated_at": self.at.to_string() },
-            "repository": repository(repo),
+            "repository": repository_json(repo),
             "installation": { "id": installation },
-            "sender": user(&self.actor),
+            "sender": user_json(&self.actor),
         });
         body.to_string().into_bytes()
     }
 }
 
 /// The repository as a webhook payload describes it.
-fn repository(repo: &RepoRef) -> Value {
+fn repository_json(repo: &RepoRef) -> Value {
     let owner = if repo.user_owned { "User" } else { "Organization" };
     json!({
         "id": repo.id, "full_name": repo.name.to_string(), "private": repo.private,
@@ -61,12 +67,12 @@ fn repository(repo: &RepoRef) -> Value {
     })
 }
 
-fn user(Actor { id, login, bot }: &Actor) -> Value {
+fn user_json(Actor { id, login, bot }: &Actor) -> Value {
     json!({ "id": id, "login": login, "type": if *bot { "Bot" } else { "User" } })
 }
 
 /// What such an id begins with.
-const FOUND: &str = "labeling-";
+const SYNTHETIC_ID_PREFIX: &str = "labeling-";
 
 #[derive(Deserialize)]
 struct IssueEventResponse {
@@ -99,7 +105,7 @@ impl GitHubRepo {
             pull_request: Option<serde::de::IgnoredAny>,
         }
         let request = self.request(&ISSUES_LIST, &[]).query("labels", label).query("state", "open");
-        let found: Vec<LabeledIssueItem> = self.paged(request).await?;
+        let found: Vec<LabeledIssueItem> = self.list_all(request).await?;
         Ok(found.iter().filter(|i| i.pull_request.is_none()).map(|i| IssueNo(i.number)).collect())
     }
 
@@ -112,7 +118,7 @@ impl GitHubRepo {
         since: Timestamp,
     ) -> Result<Vec<(DeliveryId, Vec<u8>)>, GitHubApiError> {
         let request = self.request(&COMMENTS, &[&issue.to_string()]).query("since", since);
-        let mut comments: Vec<Value> = self.paged(request).await?;
+        let mut comments: Vec<Value> = self.list_all(request).await?;
         let since = since.to_string();
         comments.retain(|c| c["created_at"] == c["updated_at"] && c["created_at"].as_str() >= Some(&since));
         if comments.is_empty() {
@@ -122,8 +128,8 @@ impl GitHubRepo {
         let told = |comment: Value| {
             let body = json!({
                 "action": "created",
-                "issue": { "number": issue, "user": user(&about.author) },
-                "repository": repository(repo),
+                "issue": { "number": issue, "user": user_json(&about.author) },
+                "repository": repository_json(repo),
                 "installation": { "id": self.installation() },
                 "sender": comment["user"],
                 "comment": comment,
@@ -135,7 +141,7 @@ impl GitHubRepo {
     }
 
     /// Who put the label on that the issue bears now; none when its history does not show it.
-    pub async fn newest_labeling(
+    pub async fn newest_label_event(
         &self,
         issue: IssueNo,
         label: &str,
@@ -145,23 +151,23 @@ impl GitHubRepo {
         };
         // GitHub lists the oldest first and cannot be asked otherwise.
         let first: ApiResponse = self.send(page(1)).await?;
-        let last = self.pages(&first, page).await?;
-        for number in (last.saturating_sub(EVENT_LOOK_PAGES)..=last).rev().filter(|n| *n > 0) {
+        let last = self.page_count(&first, page).await?;
+        for number in (last.saturating_sub(EVENT_SEARCH_PAGES)..=last).rev().filter(|n| *n > 0) {
             let events: Vec<IssueEventResponse> =
                 if number == 1 { first.items(None)? } else { self.send(page(number)).await?.items(None)? };
             if let Some(newest) = events.into_iter().rev().find(|event| event.is_about(label)) {
-                return labeling(newest);
+                return parse_label_event(newest);
             }
         }
         Ok(None)
     }
 }
 
-fn labeling(newest: IssueEventResponse) -> Result<Option<LabelEvent>, GitHubApiError> {
+fn parse_label_event(newest: IssueEventResponse) -> Result<Option<LabelEvent>, GitHubApiError> {
     if newest.event == "unlabeled" {
         return Ok(None); // taken off since the issue was listed
     }
-    let mut actor = author(newest.actor);
+    let mut actor = author_or_ghost(newest.actor);
     actor.bot |= newest.performed_via_github_app.is_some();
-    Ok(Some(LabelEvent { event: newest.id, actor, at: time(&ISSUE_EVENTS, &newest.created_at)? }))
+    Ok(Some(LabelEvent { event: newest.id, actor, at: parse_time(&ISSUE_EVENTS, &newest.created_at)? }))
 }

@@ -35,17 +35,18 @@ mod write_pacing;
 
 pub use api::{ApiCallCounter, RemainingRateLimits, SuppressedWrite};
 pub use app::{AppInfo, GitHub, GitHubOptions, InstallationInfo, NewApp, WebhookConfig, convert_manifest};
-pub use assumptions::{AssumptionCheck, AssumptionOutcome, look, write};
+pub use assumptions::{AssumptionCheck, AssumptionOutcome, check_read_assumptions, check_write_assumptions};
 pub use checks::{
-    ANNOTATIONS, Annotation, AnnotationLevel, CheckRunContent, CheckRunStatus, CheckRunTarget, PostedCheckRun,
+    Annotation, AnnotationLevel, CheckRunContent, CheckRunStatus, CheckRunTarget, MAX_ANNOTATIONS,
+    PostedCheckRun,
 };
 pub use ci::{CiCheckOutcome, CiCheckReport, JobLogError};
 pub use comments::{Comment, Reaction, ReactionTarget};
 pub use commits::{Commit, CommitInfo, CommitSpec};
 pub use deliveries::{DeliveryAttempt, DeliveryLogCursor, DeliveryLogPage};
-pub use error::{GitHubApiError, GitHubClientError, GitHubValidationError, decorated};
+pub use error::{GitHubApiError, GitHubClientError, GitHubValidationError, none_if_refused};
 pub use event::{RepoRef, WebhookEvent};
-pub use issues::{MarkedIssue, OpenIssue, marked};
+pub use issues::{MarkedIssue, OpenIssue, append_marker};
 pub use manifest::{AppManifest, CALLS};
 pub use missed_events::LabelEvent;
 pub use outbound::OutboundBody;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::{
     error::GitHubApiError,
-    manifest::{PERMISSION, TEAM_MEMBERS, USER, lacking_for_run},
+    manifest::{PERMISSION, TEAM_MEMBERS, USER, missing_permissions_for_run},
     repo::GitHubRepo,
 };
 use crate::types::{Actor, Role, UserId};
@@ -42,7 +42,7 @@ struct PermissionFlags {
 impl GitHubRepo {
     /// The actor's role. An error means that we could not ask, which is not a no.
     pub async fn permission(&self, actor: &Actor) -> Result<Role, GitHubApiError> {
-        match self.send(self.request(&PERMISSION, &[&actor.login]).kept()).await {
+        match self.send(self.request(&PERMISSION, &[&actor.login]).cacheable()).await {
             Ok(answer) => Ok(answer.json::<CollaboratorResponse>()?.role_of(actor)),
             Err(GitHubApiError::NotFound { .. }) => Ok(Role::None),
             Err(fault) => Err(fault),
@@ -50,16 +50,17 @@ impl GitHubRepo {
     }
 
     /// What the App was not given here and a run takes, as in `issues: write`; on its issue alone, or on a branch as well.
-    pub async fn lacks(&self, on_branch: bool) -> Result<Vec<String>, GitHubApiError> {
-        let lacking = |granted: &_| lacking_for_run(on_branch, granted);
+    pub async fn missing_permissions(&self, on_branch: bool) -> Result<Vec<String>, GitHubApiError> {
+        let lacking = |granted: &_| missing_permissions_for_run(on_branch, granted);
         let api = self.github().api();
-        let granted = api.granted(self.installation(), |granted| lacking(granted).is_empty()).await?;
+        let granted =
+            api.granted_permissions(self.installation(), |granted| lacking(granted).is_empty()).await?;
         Ok(granted.map_or_else(Vec::new, |granted| lacking(&granted)))
     }
 
     /// Whose account this is; none where there is none of that name.
-    pub async fn person(&self, login: &str) -> Result<Option<Actor>, GitHubApiError> {
-        match self.send(self.bare(&USER, &[login]).kept()).await {
+    pub async fn find_user(&self, login: &str) -> Result<Option<Actor>, GitHubApiError> {
+        match self.send(self.request_outside_repo(&USER, &[login]).cacheable()).await {
             Ok(answer) => {
                 let CollaboratorUser { id, login, kind, .. } = answer.json()?;
                 Ok(Some(Actor { id: UserId(id), login, bot: kind == "Bot" }))
@@ -70,8 +71,15 @@ impl GitHubRepo {
     }
 
     /// Who is in a team; none where there is no such team or GitHub does not tell us.
-    pub async fn team(&self, organization: &str, team: &str) -> Result<Option<Vec<UserId>>, GitHubApiError> {
-        match self.paged::<CollaboratorUser>(self.bare(&TEAM_MEMBERS, &[organization, team])).await {
+    pub async fn team_members(
+        &self,
+        organization: &str,
+        team: &str,
+    ) -> Result<Option<Vec<UserId>>, GitHubApiError> {
+        match self
+            .list_all::<CollaboratorUser>(self.request_outside_repo(&TEAM_MEMBERS, &[organization, team]))
+            .await
+        {
             Ok(people) => Ok(Some(people.into_iter().map(|person| UserId(person.id)).collect())),
             Err(GitHubApiError::NotFound { .. } | GitHubApiError::Forbidden { .. }) => Ok(None),
             Err(fault) => Err(fault),

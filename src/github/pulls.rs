@@ -31,7 +31,7 @@ pub struct PullRequestSpec {
 }
 
 /// What the title of one begins with that ought to be a draft and cannot.
-const WIP: &str = "[WIP] ";
+const WIP_PREFIX: &str = "[WIP] ";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRequest {
@@ -95,7 +95,7 @@ impl From<PullRequestResponse> for PullRequest {
             number: IssueNo(found.number),
             url: found.html_url,
             draft: found.draft,
-            wip: found.title.starts_with(WIP),
+            wip: found.title.starts_with(WIP_PREFIX),
             open: found.state == "open",
             merged: found.merged_at.is_some(),
             // Of an open one it is that of a trial.
@@ -122,7 +122,7 @@ pub struct LineComment {
 
 /// The line of the new file that a part of a diff ends at, which is the one that a comment on it is about: GitHub does not
 /// always tell its number.
-fn last_line(hunk: &str) -> Option<u64> {
+fn last_hunk_line(hunk: &str) -> Option<u64> {
     let (header, lines) = hunk.split_once('\n')?;
     let first: u64 = header.split_once('+')?.1.split([',', ' ']).next()?.parse().ok()?;
     let shown = lines.lines().filter(|line| !line.starts_with(['-', '\\'])).count();
@@ -140,7 +140,7 @@ impl GitHubRepo {
                 true => found,
                 false => self.patch_pull(IssueNo(found.number), json!({ "body": body })).await?,
             };
-            return Ok(self.sure(&about, found.into()));
+            return Ok(self.resolve_uncertain_write(&about, found.into()));
         }
         let created = match self.create_pull(spec, spec.draft).await {
             // Drafts are not known on every plan, and 422 says many things: a normal one is tried,
@@ -153,19 +153,19 @@ impl GitHubRepo {
         match created {
             // Someone opened it since the look.
             Err(fault @ GitHubApiError::Rejected { status: 422, .. }) => match self.open_pull(spec).await? {
-                Some(found) => Ok(self.sure(&about, found.into())),
-                None => Err(self.unless_behind(&about, fault)),
+                Some(found) => Ok(self.resolve_uncertain_write(&about, found.into())),
+                None => Err(self.unless_reads_lag(&about, fault)),
             },
             other => other,
         }
     }
 
     async fn open_pull(&self, spec: &PullRequestSpec) -> Result<Option<PullRequestResponse>, GitHubApiError> {
-        let request = self.pulls_from(&spec.head).await?.query("state", "open");
+        let request = self.pulls_from_branch(&spec.head).await?.query("state", "open");
         let here = |end: &PullRequestRef, branch: &str| {
             end.r#ref == branch && end.repo.as_ref().is_some_and(|repo| repo.id == self.id().0)
         };
-        let mut found: Vec<PullRequestResponse> = self.paged(request).await?;
+        let mut found: Vec<PullRequestResponse> = self.list_all(request).await?;
         found.retain(|pull| here(&pull.head, &spec.head));
         if let Some(at) = found.iter().position(|pull| here(&pull.base, &spec.base)) {
             return Ok(Some(found.swap_remove(at)));
@@ -175,7 +175,8 @@ impl GitHubRepo {
     }
 
     async fn create_pull(&self, spec: &PullRequestSpec, draft: bool) -> Result<PullRequest, GitHubApiError> {
-        let title = if spec.draft && !draft { format!("{WIP}{}", spec.title) } else { spec.title.clone() };
+        let title =
+            if spec.draft && !draft { format!("{WIP_PREFIX}{}", spec.title) } else { spec.title.clone() };
         let body = json!({
             "title": title, "head": spec.head, "base": spec.base, "body": first_piece(&spec.body), "draft": draft,
         });
@@ -211,7 +212,7 @@ impl GitHubRepo {
 
     pub async fn pull(&self, number: IssueNo) -> Result<PullRequest, GitHubApiError> {
         Ok(self
-            .send(self.request(&PULL, &[&number.to_string()]).kept())
+            .send(self.request(&PULL, &[&number.to_string()]).cacheable())
             .await?
             .json::<PullRequestResponse>()?
             .into())
@@ -252,9 +253,9 @@ impl GitHubRepo {
             diff_hunk: String,
         }
         let request = self.request(&REVIEW_COMMENTS, &[&pull.to_string(), &review.to_string()]);
-        let listed: Vec<ReviewCommentItem> = self.paged(request).await?;
+        let listed: Vec<ReviewCommentItem> = self.list_all(request).await?;
         let comment = |listed: ReviewCommentItem| {
-            let line = listed.line.or(listed.original_line).or_else(|| last_line(&listed.diff_hunk));
+            let line = listed.line.or(listed.original_line).or_else(|| last_hunk_line(&listed.diff_hunk));
             let thread = listed.in_reply_to_id.unwrap_or(listed.id);
             LineComment { thread, path: listed.path, line, body: listed.body.unwrap_or_default() }
         };
@@ -277,24 +278,24 @@ impl GitHubRepo {
         }
         let line = marker_line(marker, 0)?;
         if interrupted {
-            let (doubts, now) = (self.github().doubts(), self.github().now());
+            let (doubts, now) = (self.github().uncertain_writes(), self.github().now());
             let about = format!("{} reply {marker}", self.id());
             let bot = self.bot().await?.id;
             let listed: Vec<ThreadReplyItem> =
-                self.paged(self.request(&LINE_COMMENTS, &[&pull.to_string()])).await?;
+                self.list_all(self.request(&LINE_COMMENTS, &[&pull.to_string()])).await?;
             let ours = |said: &ThreadReplyItem| {
                 said.user.as_ref().is_some_and(|user| user.id == bot.0)
                     && said.body.as_ref().is_some_and(|body| body.trim_end().ends_with(&line))
             };
             if listed.iter().any(ours) {
-                doubts.settle(&about);
+                doubts.resolve(&about);
                 return Ok(());
             }
-            if doubts.since(&about, now) < limits::LOOK_GAP {
+            if doubts.start_or_age(&about, now) < limits::LOOKUP_INTERVAL {
                 let why = "an earlier one may have got through; it is looked for once more";
                 return Err(GitHubApiError::transient(&about, why));
             }
-            doubts.settle(&about);
+            doubts.resolve(&about);
         }
         let reply = self.request(&REPLY, &[&pull.to_string(), &thread.to_string()]);
         let text = format!("{}\n\n{line}", first_piece(body));
@@ -303,16 +304,16 @@ impl GitHubRepo {
 
     /// Every pull request that came from this branch, open or not.
     pub async fn pulls_of_branch(&self, branch: &str) -> Result<Vec<PullRequest>, GitHubApiError> {
-        let request = self.pulls_from(branch).await?.query("state", "all");
-        let found: Vec<PullRequestResponse> = self.paged(request).await?;
+        let request = self.pulls_from_branch(branch).await?.query("state", "all");
+        let found: Vec<PullRequestResponse> = self.list_all(request).await?;
         let ours =
             |pull: &PullRequestResponse| pull.head.repo.as_ref().is_some_and(|repo| repo.id == self.id().0);
         Ok(found.into_iter().filter(|p| p.head.r#ref == branch && ours(p)).map(PullRequest::from).collect())
     }
 
     /// The filter wants the owner's present name.
-    async fn pulls_from(&self, branch: &str) -> Result<ApiRequest, GitHubApiError> {
-        let owner = &self.known().await?.name.owner;
+    async fn pulls_from_branch(&self, branch: &str) -> Result<ApiRequest, GitHubApiError> {
+        let owner = &self.verify_identity().await?.name.owner;
         Ok(self.request(&PULLS_LIST, &[]).query("head", format!("{owner}:{branch}")))
     }
 }

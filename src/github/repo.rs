@@ -19,7 +19,7 @@ use super::{
         ADD_LABELS, CHANGE_LABELS, CREATE_LABEL, GitHubEndpoint, ISSUE, LABEL, REMOVE_LABEL, REPOSITORY,
         REPOSITORY_BY_ID,
     },
-    wire::{GitHubUser, author},
+    wire::{GitHubUser, author_or_ghost},
     write_pacing::WritePriority,
 };
 use crate::{
@@ -40,7 +40,7 @@ pub struct GitHubRepo {
     known: Arc<OnceCell<RepoInfo>>,
     counter: Option<ApiCallCounter>,
     /// Where this handle's writes stand among others, if not where each stands by itself.
-    urgency: Option<WritePriority>,
+    priority: Option<WritePriority>,
     /// GitHub sent a call of this handle to another address.
     redirected: Arc<AtomicBool>,
 }
@@ -96,7 +96,7 @@ fn yes() -> bool {
 }
 
 impl RepositoryResponse {
-    fn info(self) -> Result<RepoInfo, GitHubApiError> {
+    fn into_info(self) -> Result<RepoInfo, GitHubApiError> {
         Ok(RepoInfo {
             id: RepoId(self.id),
             node: self.node_id,
@@ -115,8 +115,8 @@ impl RepositoryResponse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelChange<'a> {
     pub issue: IssueNo,
-    pub off: Option<&'a str>,
-    pub on: Option<LabelSpec<'a>>,
+    pub remove: Option<&'a str>,
+    pub add: Option<LabelSpec<'a>>,
 }
 
 /// A label as GraphQL knows it.
@@ -130,9 +130,9 @@ struct LabelNode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RepositoryAvailability {
     /// It is there, maybe under another name.
-    Here(RepoInfo),
+    Available(RepoInfo),
     /// Deleted, or no longer among the installation's repositories: the two look the same.
-    OutOfReach,
+    Unreachable,
     Suspended,
     Uninstalled,
 }
@@ -149,22 +149,22 @@ pub struct LabelSpec<'a> {
 impl GitHubRepo {
     pub(super) fn new(github: GitHub, installation: InstallationId, id: RepoId, name: RepoName) -> Self {
         let (known, redirected) = (Arc::default(), Arc::default());
-        Self { github, installation, id, name, known, counter: None, urgency: None, redirected }
+        Self { github, installation, id, name, known, counter: None, priority: None, redirected }
     }
 
     /// The same handle, whose calls are told to `counter`.
-    pub fn counted(self, counter: ApiCallCounter) -> Self {
+    pub fn with_counter(self, counter: ApiCallCounter) -> Self {
         Self { counter: Some(counter), ..self }
     }
 
     /// The same handle, whose writes go before all others: a person can answer only once they are there.
-    pub fn asking(self) -> Self {
-        Self { urgency: Some(WritePriority::Asked), ..self }
+    pub fn with_question_priority(self) -> Self {
+        Self { priority: Some(WritePriority::Question), ..self }
     }
 
     /// The same handle, whose writes a person waits for who asked; what others say here meanwhile waits as long.
-    pub fn answering(self) -> Self {
-        Self { urgency: Some(WritePriority::Heard), ..self }
+    pub fn with_reply_priority(self) -> Self {
+        Self { priority: Some(WritePriority::Acknowledgement), ..self }
     }
 
     pub fn id(&self) -> RepoId {
@@ -185,7 +185,7 @@ impl GitHubRepo {
 
     /// The App's own account.
     pub async fn bot(&self) -> Result<Actor, GitHubApiError> {
-        self.github.bot_seen_by(self.installation).await
+        self.github.bot_for_installation(self.installation).await
     }
 
     /// Did a call of this handle have to be sent to another address, because the name is an old one?
@@ -193,7 +193,7 @@ impl GitHubRepo {
         self.redirected.load(Ordering::Relaxed)
     }
 
-    fn who(&self) -> ApiIdentity {
+    fn identity(&self) -> ApiIdentity {
         ApiIdentity::Installation(self.installation)
     }
 
@@ -203,21 +203,21 @@ impl GitHubRepo {
             .into_iter()
             .chain(rest.iter().copied())
             .collect();
-        ApiRequest::to(call, &values).counted(self.counter.clone())
+        ApiRequest::new(call, &values).with_counter(self.counter.clone())
     }
 
     /// A call whose route names no repository.
-    pub(super) fn bare(&self, call: &'static GitHubEndpoint, values: &[&str]) -> ApiRequest {
-        ApiRequest::to(call, values).counted(self.counter.clone())
+    pub(super) fn request_outside_repo(&self, call: &'static GitHubEndpoint, values: &[&str]) -> ApiRequest {
+        ApiRequest::new(call, values).with_counter(self.counter.clone())
     }
 
     /// Sends, and follows a redirect that leads to this same repository under its new name. Any
     /// other redirect (an issue that went elsewhere) is the caller's to know.
     pub(super) async fn send(&self, request: ApiRequest) -> Result<ApiResponse, GitHubApiError> {
         let api = self.github.api();
-        match api.send(self.who(), request.clone()).await {
+        match api.send(self.identity(), request.clone()).await {
             Err(GitHubApiError::Moved { call, location }) => match self.new_route(&request, &location) {
-                Some(route) => api.send(self.who(), request.moved_to(route)).await,
+                Some(route) => api.send(self.identity(), request.with_route(route)).await,
                 None => Err(GitHubApiError::Moved { call, location }),
             },
             other => other,
@@ -225,14 +225,14 @@ impl GitHubRepo {
     }
 
     /// All items of a listing, as [`send`](Self::send) sends.
-    pub(super) async fn paged<T: DeserializeOwned>(
+    pub(super) async fn list_all<T: DeserializeOwned>(
         &self,
         request: ApiRequest,
     ) -> Result<Vec<T>, GitHubApiError> {
         let api = self.github.api();
-        match api.paged(self.who(), request.clone(), None).await {
+        match api.list_all(self.identity(), request.clone(), None).await {
             Err(GitHubApiError::Moved { call, location }) => match self.new_route(&request, &location) {
-                Some(route) => api.paged(self.who(), request.moved_to(route), None).await,
+                Some(route) => api.list_all(self.identity(), request.with_route(route), None).await,
                 None => Err(GitHubApiError::Moved { call, location }),
             },
             other => other,
@@ -240,16 +240,16 @@ impl GitHubRepo {
     }
 
     /// How many pages a listing has. Where GitHub does not say, it is read on to its end.
-    pub(super) async fn pages(
+    pub(super) async fn page_count(
         &self,
         first: &ApiResponse,
         page: impl Fn(usize) -> ApiRequest,
     ) -> Result<usize, GitHubApiError> {
-        if let Some(pages) = first.pages() {
+        if let Some(pages) = first.page_count() {
             return Ok(pages);
         }
         for number in 2..limits::GITHUB_PAGES {
-            if !self.send(page(number)).await?.goes_on() {
+            if !self.send(page(number)).await?.has_next_page() {
                 return Ok(number);
             }
         }
@@ -272,17 +272,17 @@ impl GitHubRepo {
 
     /// Sends a write, once the name is known to mean this repository still.
     pub(super) async fn write(&self, request: ApiRequest) -> Result<ApiResponse, GitHubApiError> {
-        self.known().await?;
-        self.send(match self.urgency {
-            Some(urgency) => request.urgency(urgency),
+        self.verify_identity().await?;
+        self.send(match self.priority {
+            Some(urgency) => request.priority(urgency),
             None => request,
         })
         .await
     }
 
-    pub(super) async fn known(&self) -> Result<&RepoInfo, GitHubApiError> {
+    pub(super) async fn verify_identity(&self) -> Result<&RepoInfo, GitHubApiError> {
         let look = || async {
-            match self.github.described(self.id, &self.name) {
+            match self.github.cached_repo_info(self.id, &self.name) {
                 Some(info) => Ok(info),
                 None => self.info().await,
             }
@@ -295,51 +295,54 @@ impl GitHubRepo {
     /// # Errors
     /// [`GitHubApiError::Gone`] when the name belongs to another repository.
     pub async fn info(&self) -> Result<RepoInfo, GitHubApiError> {
-        let repo: RepositoryResponse = self.send(self.request(&REPOSITORY, &[]).kept()).await?.json()?;
+        let repo: RepositoryResponse = self.send(self.request(&REPOSITORY, &[]).cacheable()).await?.json()?;
         if repo.id != self.id.0 {
             let what = format!("repository {} (number {}): another has its name now", self.name, self.id);
             return Err(GitHubApiError::Gone { what });
         }
-        let info = repo.info()?;
-        self.github.describe(&self.name, &info);
+        let info = repo.into_info()?;
+        self.github.cache_repo_info(&self.name, &info);
         Ok(info)
     }
 
     /// Where the repository is when its name leads nowhere.
-    pub async fn whereabouts(&self) -> Result<RepositoryAvailability, GitHubApiError> {
+    pub async fn availability(&self) -> Result<RepositoryAvailability, GitHubApiError> {
         match self.github.installation(self.installation).await? {
             None => return Ok(RepositoryAvailability::Uninstalled),
             Some(installation) if installation.suspended => return Ok(RepositoryAvailability::Suspended),
             Some(_) => {}
         }
-        let by_id = ApiRequest::to(&REPOSITORY_BY_ID, &[&self.id.to_string()]).counted(self.counter.clone());
-        match self.github.api().send(self.who(), by_id).await {
-            Ok(answer) => Ok(RepositoryAvailability::Here(answer.json::<RepositoryResponse>()?.info()?)),
+        let by_id =
+            ApiRequest::new(&REPOSITORY_BY_ID, &[&self.id.to_string()]).with_counter(self.counter.clone());
+        match self.github.api().send(self.identity(), by_id).await {
+            Ok(answer) => {
+                Ok(RepositoryAvailability::Available(answer.json::<RepositoryResponse>()?.into_info()?))
+            }
             Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => {
-                Ok(RepositoryAvailability::OutOfReach)
+                Ok(RepositoryAvailability::Unreachable)
             }
             Err(fault) => Err(fault),
         }
     }
 
     /// What was in doubt is known now.
-    pub fn sure<T>(&self, about: &str, known: T) -> T {
-        self.github.doubts().settle(&format!("{} {about}", self.id));
+    pub fn resolve_uncertain_write<T>(&self, about: &str, known: T) -> T {
+        self.github.uncertain_writes().resolve(&format!("{} {about}", self.id));
         known
     }
 
     /// A refusal that may only mean that GitHub's reads are behind its writes: waited out for
-    /// [`limits::LAG`], then believed.
-    pub fn unless_behind(&self, about: &str, refusal: GitHubApiError) -> GitHubApiError {
-        let (doubts, now) = (self.github.doubts(), self.github.now());
+    /// [`limits::GITHUB_LAG`], then believed.
+    pub fn unless_reads_lag(&self, about: &str, refusal: GitHubApiError) -> GitHubApiError {
+        let (doubts, now) = (self.github.uncertain_writes(), self.github.now());
         let about = format!("{} {about}", self.id);
-        if doubts.since(&about, now) < limits::LAG {
+        if doubts.start_or_age(&about, now) < limits::GITHUB_LAG {
             return GitHubApiError::transient(
                 &about,
                 format!("refused, and what stands there does not show ({refusal})"),
             );
         }
-        doubts.settle(&about);
+        doubts.resolve(&about);
         refusal
     }
 
@@ -371,8 +374,8 @@ impl GitHubRepo {
             Whole { name: Option<String> },
         }
         let found: IssueResponse =
-            self.send(self.request(&ISSUE, &[&number.to_string()]).kept()).await?.as_sent()?;
-        self.github.keep_node(self.issue_key(number), &found.node_id);
+            self.send(self.request(&ISSUE, &[&number.to_string()]).cacheable()).await?.json_verbatim()?;
+        self.github.cache_node_id(self.issue_key(number), &found.node_id);
         let body = found.body.unwrap_or_default();
         let label = |label| match label {
             LabelResponse::Name(name) => Some(name),
@@ -381,15 +384,15 @@ impl GitHubRepo {
         Ok(Issue {
             number: IssueNo(found.number),
             node: found.node_id,
-            digest: Hash::of_parts([found.title.as_bytes(), body.as_bytes()]),
+            digest: Hash::digest_parts([found.title.as_bytes(), body.as_bytes()]),
             title: unix_lines(found.title),
             body: unix_lines(body),
             state_open: found.state == "open",
-            author: author(found.user),
+            author: author_or_ghost(found.user),
             labels: found.labels.into_iter().filter_map(label).collect(),
             locked: found.locked,
             is_pull: found.pull_request.is_some(),
-            updated_at: time(&ISSUE, &found.updated_at)?,
+            updated_at: parse_time(&ISSUE, &found.updated_at)?,
             url: found.html_url,
         })
     }
@@ -398,60 +401,60 @@ impl GitHubRepo {
     pub async fn ensure_label(&self, issue: IssueNo, label: LabelSpec<'_>) -> Result<(), GitHubApiError> {
         self.define_label(label).await?;
         let add = self.request(&ADD_LABELS, &[&issue.to_string()]).body(json!({ "labels": [label.name] }));
-        self.write(add.urgency(WritePriority::Decoration)).await.map(drop)
+        self.write(add.priority(WritePriority::StatusUpdate)).await.map(drop)
     }
 
     /// Takes a label off, whether it is there or not, and puts one on. What else is on the issue stays: the whole set is
     /// never written, since somebody may be changing it just now.
     pub async fn change_label(&self, change: &LabelChange<'_>) -> Result<(), GitHubApiError> {
-        if let LabelChange { issue, off: None, on: Some(on) } = *change {
+        if let LabelChange { issue, remove: None, add: Some(on) } = *change {
             return self.ensure_label(issue, on).await;
         }
-        let fields = self.label_fields(change).await?;
+        let fields = self.label_mutations(change).await?;
         if fields.is_empty() {
             return Ok(());
         }
         let about = format!("labels of issue {}", change.issue);
-        let done = self.mutate(&CHANGE_LABELS, &fields, WritePriority::Decoration).await?;
-        match self.changed(&CHANGE_LABELS, &done, &fields, change).await {
+        let done = self.mutate(&CHANGE_LABELS, &fields, WritePriority::StatusUpdate).await?;
+        match self.finish_label_change(&CHANGE_LABELS, &done, &fields, change).await {
             Ok(()) => {
-                self.sure(&about, ());
+                self.resolve_uncertain_write(&about, ());
                 Ok(())
             }
             // A label that was made just now may not show everywhere.
-            Err(missing @ GitHubApiError::NotFound { .. }) => Err(self.unless_behind(&about, missing)),
+            Err(missing @ GitHubApiError::NotFound { .. }) => Err(self.unless_reads_lag(&about, missing)),
             Err(fault) => Err(fault),
         }
     }
 
     /// A label that the repository does not have is on none of its issues, and need not be taken off.
-    pub(super) async fn label_fields(
+    pub(super) async fn label_mutations(
         &self,
         change: &LabelChange<'_>,
     ) -> Result<Vec<GraphQlField>, GitHubApiError> {
-        let add = match change.on {
-            Some(on) => Some(match self.github.node(&self.label_key(on.name)) {
+        let add = match change.add {
+            Some(on) => Some(match self.github.node_id(&self.label_key(on.name)) {
                 Some(node) => node,
                 None => self.define_label(on).await?,
             }),
             None => None,
         };
-        let remove = match change.off {
-            Some(off) => self.known_label(off).await?,
+        let remove = match change.remove {
+            Some(off) => self.cached_label_id(off).await?,
             None => None,
         };
         if add.is_none() && remove.is_none() {
             return Ok(Vec::new());
         }
-        let issue = match self.github.node(&self.issue_key(change.issue)) {
+        let issue = match self.github.node_id(&self.issue_key(change.issue)) {
             Some(node) => node,
             None => self.issue(change.issue).await?.node,
         };
         let field = |alias, mutation, takes, label: String| GraphQlField {
             alias,
             mutation,
-            takes,
-            gives: "clientMutationId",
+            input_type: takes,
+            selection: "clientMutationId",
             input: json!({ "labelableId": issue, "labelIds": [label] }),
         };
         let add = add.map(|label| field("add", "addLabelsToLabelable", "AddLabelsToLabelableInput", label));
@@ -462,7 +465,7 @@ impl GitHubRepo {
 
     /// Whether the labels changed. After a failure all node ids are looked up again; a label that was not taken off by its
     /// id is taken off by its name, for it may have been made again.
-    pub(super) async fn changed(
+    pub(super) async fn finish_label_change(
         &self,
         call: &GitHubEndpoint,
         done: &GraphQlResponse,
@@ -472,10 +475,10 @@ impl GitHubRepo {
         let mut failed = None;
         for field in fields {
             let Err(fault) = done.field(call, field.alias) else { continue };
-            let labels = change.off.into_iter().chain(change.on.map(|on| on.name));
-            labels.for_each(|name| self.github.forget_node(&self.label_key(name)));
-            self.github.forget_node(&self.issue_key(change.issue));
-            match (fault, change.off) {
+            let labels = change.remove.into_iter().chain(change.add.map(|on| on.name));
+            labels.for_each(|name| self.github.forget_node_id(&self.label_key(name)));
+            self.github.forget_node_id(&self.issue_key(change.issue));
+            match (fault, change.remove) {
                 (GitHubApiError::NotFound { .. } | GitHubApiError::Rejected { .. }, Some(off))
                     if field.alias == "remove" =>
                 {
@@ -490,18 +493,20 @@ impl GitHubRepo {
     /// Makes a label known in the repository and returns its node id. One that is there keeps the look people gave it.
     pub async fn define_label(&self, label: LabelSpec<'_>) -> Result<String, GitHubApiError> {
         let LabelSpec { name, color, description } = label;
-        if let Some(found) = self.label(name).await? {
+        if let Some(found) = self.fetch_label_id(name).await? {
             return Ok(found);
         }
         let body = json!({ "name": name, "color": color, "description": description });
-        let create = self.request(&CREATE_LABEL, &[]).body(body).urgency(WritePriority::Decoration);
+        let create = self.request(&CREATE_LABEL, &[]).body(body).priority(WritePriority::StatusUpdate);
         match self.write(create).await {
-            Ok(answer) => Ok(self.kept_label(name, answer.json()?)),
+            Ok(answer) => Ok(self.cache_label_id(name, answer.json()?)),
             // Someone was faster, unless it was something else.
-            Err(fault @ GitHubApiError::Rejected { status: 422, .. }) => match self.label(name).await? {
-                Some(found) => Ok(self.sure(&format!("label {name}"), found)),
-                None => Err(self.unless_behind(&format!("label {name}"), fault)),
-            },
+            Err(fault @ GitHubApiError::Rejected { status: 422, .. }) => {
+                match self.fetch_label_id(name).await? {
+                    Some(found) => Ok(self.resolve_uncertain_write(&format!("label {name}"), found)),
+                    None => Err(self.unless_reads_lag(&format!("label {name}"), fault)),
+                }
+            }
             Err(fault) => Err(fault),
         }
     }
@@ -514,27 +519,27 @@ impl GitHubRepo {
         format!("{} issue {number}", self.id)
     }
 
-    fn kept_label(&self, name: &str, label: LabelNode) -> String {
-        self.github.keep_node(self.label_key(name), &label.node_id);
+    fn cache_label_id(&self, name: &str, label: LabelNode) -> String {
+        self.github.cache_node_id(self.label_key(name), &label.node_id);
         label.node_id
     }
 
     /// The node id of a label, asked for unless GitHub said it within the last hour.
-    async fn known_label(&self, name: &str) -> Result<Option<String>, GitHubApiError> {
-        match self.github.node(&self.label_key(name)) {
+    async fn cached_label_id(&self, name: &str) -> Result<Option<String>, GitHubApiError> {
+        match self.github.node_id(&self.label_key(name)) {
             Some(node) => Ok(Some(node)),
-            None => self.label(name).await,
+            None => self.fetch_label_id(name).await,
         }
     }
 
     /// Does the repository have this label?
     pub async fn has_label(&self, name: &str) -> Result<bool, GitHubApiError> {
-        Ok(self.label(name).await?.is_some())
+        Ok(self.fetch_label_id(name).await?.is_some())
     }
 
-    async fn label(&self, name: &str) -> Result<Option<String>, GitHubApiError> {
-        match self.send(self.request(&LABEL, &[name]).kept()).await {
-            Ok(answer) => Ok(Some(self.kept_label(name, answer.json()?))),
+    async fn fetch_label_id(&self, name: &str) -> Result<Option<String>, GitHubApiError> {
+        match self.send(self.request(&LABEL, &[name]).cacheable()).await {
+            Ok(answer) => Ok(Some(self.cache_label_id(name, answer.json()?))),
             Err(GitHubApiError::NotFound { .. }) => Ok(None),
             Err(fault) => Err(fault),
         }
@@ -542,7 +547,8 @@ impl GitHubRepo {
 
     /// Takes a label off an issue. That it is not there is fine.
     pub async fn remove_label(&self, issue: IssueNo, name: &str) -> Result<(), GitHubApiError> {
-        let remove = self.request(&REMOVE_LABEL, &[&issue.to_string(), name]).urgency(WritePriority::Heard);
+        let remove =
+            self.request(&REMOVE_LABEL, &[&issue.to_string(), name]).priority(WritePriority::Acknowledgement);
         match self.write(remove).await {
             Ok(_) | Err(GitHubApiError::NotFound { .. }) => Ok(()),
             Err(fault) => Err(fault),
@@ -551,7 +557,7 @@ impl GitHubRepo {
 }
 
 /// A time in an answer of `call`.
-pub(super) fn time(call: &GitHubEndpoint, text: &str) -> Result<Timestamp, GitHubApiError> {
+pub(super) fn parse_time(call: &GitHubEndpoint, text: &str) -> Result<Timestamp, GitHubApiError> {
     Timestamp::parse(text).map_err(|e| GitHubApiError::unexpected(&call.to_string(), e))
 }
 
@@ -565,7 +571,7 @@ mod tests {
             let text =
                 format!("{{\"id\": 1, \"full_name\": \"maya/tally\", \"default_branch\": \"main\"{said}}}");
             let found: RepositoryResponse = serde_json::from_str(&text).unwrap();
-            assert_eq!(found.info().unwrap().private, private, "{text}");
+            assert_eq!(found.into_info().unwrap().private, private, "{text}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    commits::{check_path, decode},
+    commits::{check_path, decode_base64},
     error::GitHubApiError,
     manifest::{GitHubEndpoint, OTHERS_FILE, README, SEARCH, SEARCH_CODE},
     repo::GitHubRepo,
@@ -11,7 +11,7 @@ use super::{
 use crate::types::RepoName;
 
 /// Of a repository's own line about itself.
-const ABOUT_CHARS: usize = 300;
+const MAX_DESCRIPTION_CHARS: usize = 300;
 
 /// A public repository that a search found. What it says of itself is anybody's text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ impl GitHubRepo {
     ///
     /// # Errors
     /// [`GitHubApiError::Transient`] also where GitHub gave the search up before it found anything: that is not nothing.
-    pub async fn search(
+    pub async fn search_repositories(
         &self,
         words: &[String],
         stars: u32,
@@ -59,7 +59,7 @@ impl GitHubRepo {
             items: Vec<RepositorySearchItem>,
         }
         let query = format!("{} is:public stars:>={stars}", words.join(" "));
-        let request = self.bare(&SEARCH, &[]).query("q", query).query("sort", "stars");
+        let request = self.request_outside_repo(&SEARCH, &[]).query("q", query).query("sort", "stars");
         let answer: RepositorySearchResponse = self.send(request.query("per_page", most)).await?.json()?;
         if answer.incomplete_results && answer.items.is_empty() {
             return Err(GitHubApiError::transient(
@@ -76,7 +76,7 @@ impl GitHubRepo {
                 stars: item.stargazers_count,
                 licence: item.license.and_then(|licence| licence.spdx_id).filter(told),
                 homepage: item.homepage,
-                about: item.description.unwrap_or_default().chars().take(ABOUT_CHARS).collect(),
+                about: item.description.unwrap_or_default().chars().take(MAX_DESCRIPTION_CHARS).collect(),
             })
         });
         Ok(found.collect())
@@ -104,7 +104,7 @@ impl GitHubRepo {
             items: Vec<CodeSearchItem>,
         }
         let query = format!("{} repo:{other}", words.join(" "));
-        let request = self.bare(&SEARCH_CODE, &[]).query("q", query).query("per_page", most);
+        let request = self.request_outside_repo(&SEARCH_CODE, &[]).query("q", query).query("per_page", most);
         let answer: CodeSearchResponse = self.send(request).await?.json()?;
         if answer.incomplete_results && answer.items.is_empty() {
             return Err(GitHubApiError::transient(
@@ -117,16 +117,16 @@ impl GitHubRepo {
     }
 
     /// The README of a public repository, which need not be this one; none where it has none that is sent as text.
-    pub async fn readme_of(&self, other: &RepoName) -> Result<Option<String>, GitHubApiError> {
-        self.text_of(&README, &[&other.owner, &other.name]).await
+    pub async fn public_readme(&self, other: &RepoName) -> Result<Option<String>, GitHubApiError> {
+        self.public_text(&README, &[&other.owner, &other.name]).await
     }
 
-    /// As [`GitHubRepo::readme_of`], of any of its files.
-    pub async fn file_of(&self, other: &RepoName, path: &str) -> Result<Option<String>, GitHubApiError> {
-        self.text_of(&OTHERS_FILE, &[&other.owner, &other.name, path]).await
+    /// As [`GitHubRepo::public_readme`], of any of its files.
+    pub async fn public_file(&self, other: &RepoName, path: &str) -> Result<Option<String>, GitHubApiError> {
+        self.public_text(&OTHERS_FILE, &[&other.owner, &other.name, path]).await
     }
 
-    async fn text_of(
+    async fn public_text(
         &self,
         call: &'static GitHubEndpoint,
         values: &[&str],
@@ -138,7 +138,7 @@ impl GitHubRepo {
             #[serde(default)]
             encoding: String,
         }
-        let file: TextFileResponse = match self.send(self.bare(call, values)).await {
+        let file: TextFileResponse = match self.send(self.request_outside_repo(call, values)).await {
             Ok(answer) => answer.json()?,
             // It went since it was found.
             Err(
@@ -149,6 +149,6 @@ impl GitHubRepo {
         if file.encoding != "base64" {
             return Ok(None);
         }
-        Ok(Some(String::from_utf8_lossy(&decode(call, &file.content)?).into_owned()))
+        Ok(Some(String::from_utf8_lossy(&decode_base64(call, &file.content)?).into_owned()))
     }
 }

@@ -14,7 +14,7 @@ use std::{
 use crate::types::Timestamp;
 
 /// A doubt about a write that nobody came back to is forgotten after this long.
-const DOUBT_FORGOTTEN: Duration = Duration::from_secs(3600);
+const UNCERTAIN_WRITE_TTL: Duration = Duration::from_secs(3600);
 
 /// Doubts in this process, by what they are about.
 #[derive(Default)]
@@ -28,27 +28,27 @@ struct UncertainWrite {
 
 impl UncertainWrites {
     /// How long this has been in doubt; the first time it is asked, no time at all.
-    pub(crate) fn since(&self, about: &str, now: Timestamp) -> Duration {
+    pub(crate) fn start_or_age(&self, about: &str, now: Timestamp) -> Duration {
         let mut doubts = self.lock();
         // What nobody came back to: its run has ended, or its delivery was given up.
-        doubts.retain(|_, doubt| now.since(doubt.since) < DOUBT_FORGOTTEN);
+        doubts.retain(|_, doubt| now.since(doubt.since) < UNCERTAIN_WRITE_TTL);
         now.since(
             doubts.entry(about.to_owned()).or_insert(UncertainWrite { since: now, written: None }).since,
         )
     }
 
     /// Something was written again, now.
-    pub(crate) fn note(&self, about: &str, now: Timestamp, written: Option<u64>) {
+    pub(crate) fn record(&self, about: &str, now: Timestamp, written: Option<u64>) {
         self.lock().insert(about.to_owned(), UncertainWrite { since: now, written });
     }
 
     /// For how long, and what was noted with it.
-    pub(crate) fn known(&self, about: &str, now: Timestamp) -> Option<(Duration, Option<u64>)> {
+    pub(crate) fn lookup(&self, about: &str, now: Timestamp) -> Option<(Duration, Option<u64>)> {
         self.lock().get(about).map(|doubt| (now.since(doubt.since), doubt.written))
     }
 
     /// It is known now.
-    pub(crate) fn settle(&self, about: &str) {
+    pub(crate) fn resolve(&self, about: &str) {
         self.lock().remove(about);
     }
 

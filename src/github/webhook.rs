@@ -40,7 +40,7 @@ pub fn verify(
 ) -> Result<VerifiedDelivery, WebhookRefusal> {
     check_signature(secrets, headers, body)?;
     check_content_type(headers)?;
-    let Some(event) = name(headers, "x-github-event") else {
+    let Some(event) = header_word(headers, "x-github-event") else {
         return refuse(StatusCode::BAD_REQUEST, "The X-GitHub-Event header is missing or malformed.");
     };
     let Some(id) = delivery_id(headers) else {
@@ -73,7 +73,7 @@ pub fn claimed_digest(headers: &HeaderMap) -> Result<[u8; 32], WebhookRefusal> {
 
 /// What the request calls itself, signed or not.
 pub fn delivery_id(headers: &HeaderMap) -> Option<String> {
-    name(headers, "x-github-delivery")
+    header_word(headers, "x-github-delivery")
 }
 
 fn check_signature(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -> Result<(), WebhookRefusal> {
@@ -111,7 +111,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), WebhookRefusal> {
 }
 
 /// A header whose value is one word of visible ASCII.
-fn name(headers: &HeaderMap, header: &str) -> Option<String> {
+fn header_word(headers: &HeaderMap, header: &str) -> Option<String> {
     let value = headers.get(header)?.to_str().ok()?;
     let sound = (1..=NAME_CHARS).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_graphic());
     sound.then(|| value.to_owned())

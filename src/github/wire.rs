@@ -27,7 +27,7 @@ impl From<GitHubUser> for Actor {
 }
 
 /// The author of something; GitHub says `null` once the account is gone.
-pub(crate) fn author(user: Option<GitHubUser>) -> Actor {
+pub(crate) fn author_or_ghost(user: Option<GitHubUser>) -> Actor {
     user.map_or_else(ghost, Actor::from)
 }
 

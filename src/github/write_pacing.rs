@@ -44,7 +44,7 @@ pub enum Pacing {
 
 impl Pacing {
     /// An API on this machine is a rehearsal and has no limits to spare.
-    pub fn of(api_url: &Url) -> Self {
+    pub fn for_api(api_url: &Url) -> Self {
         let here = match api_url.host() {
             Some(url::Host::Domain(name)) => name == "localhost",
             Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
@@ -60,24 +60,24 @@ impl Pacing {
 pub(crate) enum WritePriority {
     /// What a person is asked, and what stands between that and their answer: until it is written, nothing they say
     /// can count. A run has few of these, so they keep the others waiting for moments only.
-    Asked,
+    Question,
     /// Somebody waits to see that they were heard: 👀, their label taken off, what they asked to be shown.
-    Heard,
+    Acknowledgement,
     /// A new comment: a question to people, an answer, a reason.
-    Said,
+    NewComment,
     /// Branches, commits, pull requests: what a comment will speak of.
     Work,
     /// What shows where things stand and will be overtaken: status edits, state labels.
-    Decoration,
+    StatusUpdate,
     /// A thumb down. Anybody can have as many as they like, so it never stands in line: where there is no room for it
     /// at once, it is left out.
-    Refused,
+    Rejection,
 }
 
 impl WritePriority {
     /// What must be left in the bucket for others once this write has been let through.
-    fn leaves(self) -> Duration {
-        if self <= Self::Heard { Duration::ZERO } else { WRITE_GAP * WRITES_RESERVED }
+    fn reserve_left(self) -> Duration {
+        if self <= Self::Acknowledgement { Duration::ZERO } else { WRITE_GAP * WRITES_RESERVED }
     }
 }
 
@@ -96,33 +96,33 @@ impl WritePacer {
     }
 
     /// From now on writes share the pace with those of the store's other processes, and end with its lease.
-    pub(crate) fn share(&self, store: Arc<Store>) {
+    pub(crate) fn share_with(&self, store: Arc<Store>) {
         let _ = self.store.set(store);
     }
 
     /// How long a write may take, so that nobody else may have taken up the run it is of. None: nobody ever may.
-    pub(crate) fn most(&self) -> Option<Duration> {
+    pub(crate) fn longest_write(&self) -> Option<Duration> {
         self.store.get().and_then(|store| store.lease_left())
     }
 
-    /// Tells the store's other processes of GitHub's limit, as [`Store::limit`] does; nobody waits for that.
-    pub(crate) fn limit(&self, installation: InstallationId, search: bool, until: Timestamp) {
+    /// Tells the store's other processes of GitHub's limit, as [`Store::publish_rate_limit`] does; nobody waits for that.
+    pub(crate) fn publish_limit(&self, installation: InstallationId, search: bool, until: Timestamp) {
         let Some(store) = self.store.get().cloned() else { return };
         tokio::spawn(async move {
-            if let Err(error) = store.limit(installation, search, until).await {
+            if let Err(error) = store.publish_rate_limit(installation, search, until).await {
                 tracing::warn!(%error, "other servers were not told of GitHub's limit");
             }
         });
     }
 
-    /// See [`Store::limited`].
-    pub(crate) fn limited(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
-        self.store.get()?.limited(installation, search)
+    /// See [`Store::rate_limited_until`].
+    pub(crate) fn shared_limit(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
+        self.store.get()?.rate_limited_until(installation, search)
     }
 
     /// Resolves when it is known whether the write may be sent, which all but refusals may in the end. Dropping the
     /// future gives the place in the queue up.
-    pub(crate) async fn turn(&self, installation: InstallationId, urgency: WritePriority) -> bool {
+    pub(crate) async fn wait_for_turn(&self, installation: InstallationId, urgency: WritePriority) -> bool {
         if self.pacing == Pacing::Off {
             return true;
         }
@@ -131,8 +131,8 @@ impl WritePacer {
             let full = || Arc::new(WriteBucket::full(self.clock.now()));
             Arc::clone(buckets.entry(installation).or_insert_with(full))
         };
-        let sharers = self.store.get().map_or(1, |store| store.nodes().max(1));
-        bucket.turn(self.clock.as_ref(), urgency, sharers).await
+        let sharers = self.store.get().map_or(1, |store| store.node_count().max(1));
+        bucket.wait_for_turn(self.clock.as_ref(), urgency, sharers).await
     }
 }
 
@@ -157,11 +157,11 @@ struct WriteQueue {
 
 /// What the queue answers to one who waits in it.
 enum WriteAdmission {
-    Go,
+    Admitted,
     /// First, but there is not enough in the bucket yet.
-    In(Duration),
+    WaitFor(Duration),
     /// Others are before.
-    Behind,
+    Queued,
 }
 
 impl WriteBucket {
@@ -172,21 +172,23 @@ impl WriteBucket {
     }
 
     /// So many processes fill from the same source, each as if the others wrote as much as it does.
-    async fn turn(&self, clock: &dyn Clock, urgency: WritePriority, sharers: u32) -> bool {
+    async fn wait_for_turn(&self, clock: &dyn Clock, urgency: WritePriority, sharers: u32) -> bool {
         let ticket = WriteTicket::take(self, urgency);
         loop {
             let changed = self.changed.notified();
             let admission = self.lock().admit(ticket.rank, clock.now(), sharers);
             match admission {
-                WriteAdmission::Go => return true,
-                WriteAdmission::In(_) | WriteAdmission::Behind if urgency == WritePriority::Refused => {
+                WriteAdmission::Admitted => return true,
+                WriteAdmission::WaitFor(_) | WriteAdmission::Queued
+                    if urgency == WritePriority::Rejection =>
+                {
                     return false;
                 }
-                WriteAdmission::In(wait) => tokio::select! {
+                WriteAdmission::WaitFor(wait) => tokio::select! {
                     () = clock.sleep(wait) => {}
                     () = changed => {}
                 },
-                WriteAdmission::Behind => changed.await,
+                WriteAdmission::Queued => changed.await,
             }
         }
     }
@@ -203,14 +205,14 @@ impl WriteQueue {
         self.level = (self.level + now.since(self.at) / sharers).min(full);
         self.at = now;
         if self.waiting.first() != Some(&rank) {
-            return WriteAdmission::Behind;
+            return WriteAdmission::Queued;
         }
-        let needed = WRITE_GAP + rank.0.leaves();
+        let needed = WRITE_GAP + rank.0.reserve_left();
         if self.level < needed {
-            return WriteAdmission::In((needed - self.level) * sharers);
+            return WriteAdmission::WaitFor((needed - self.level) * sharers);
         }
         self.level -= WRITE_GAP;
-        WriteAdmission::Go
+        WriteAdmission::Admitted
     }
 }
 
@@ -247,26 +249,33 @@ mod tests {
         let mut admit = |urgency, at| {
             queue.waiting = [(urgency, 0)].into();
             match queue.admit((urgency, 0), Timestamp(at), 1) {
-                WriteAdmission::Go => 0,
-                WriteAdmission::In(wait) => wait.as_millis(),
-                WriteAdmission::Behind => unreachable!("there is no other"),
+                WriteAdmission::Admitted => 0,
+                WriteAdmission::WaitFor(wait) => wait.as_millis(),
+                WriteAdmission::Queued => unreachable!("there is no other"),
             }
         };
         let work: Vec<_> = (0..4).map(|_| admit(WritePriority::Work, 0)).collect();
         assert_eq!(work, [0, 0, 0, 1000]);
         assert_eq!(
-            [admit(WritePriority::Heard, 0), admit(WritePriority::Heard, 0), admit(WritePriority::Heard, 0)],
+            [
+                admit(WritePriority::Acknowledgement, 0),
+                admit(WritePriority::Acknowledgement, 0),
+                admit(WritePriority::Acknowledgement, 0)
+            ],
             [0, 0, 1000]
         );
-        assert_eq!(admit(WritePriority::Heard, 600), 400);
-        assert_eq!([admit(WritePriority::Heard, 1000), admit(WritePriority::Heard, 1000)], [0, 1000]);
-        assert_eq!(admit(WritePriority::Heard, 500), 1000, "a clock put back fills nothing");
+        assert_eq!(admit(WritePriority::Acknowledgement, 600), 400);
+        assert_eq!(
+            [admit(WritePriority::Acknowledgement, 1000), admit(WritePriority::Acknowledgement, 1000)],
+            [0, 1000]
+        );
+        assert_eq!(admit(WritePriority::Acknowledgement, 500), 1000, "a clock put back fills nothing");
         assert_eq!(
             admit(WritePriority::Work, 1_000_000_000),
             0,
             "and one put forward fills no more than the bucket"
         );
-        let rest: Vec<_> = (0..5).map(|_| admit(WritePriority::Heard, 1_000_000_000)).collect();
+        let rest: Vec<_> = (0..5).map(|_| admit(WritePriority::Acknowledgement, 1_000_000_000)).collect();
         assert_eq!(rest, [0, 0, 0, 0, 1000]);
     }
 
@@ -274,29 +283,29 @@ mod tests {
     fn processes_that_share_an_app_share_its_pace() {
         let mut queue = WriteBucket::full(Timestamp(0)).queue.into_inner().unwrap();
         queue.level = Duration::ZERO;
-        queue.waiting = [(WritePriority::Asked, 0)].into();
-        let mut admit = |at| queue.admit((WritePriority::Asked, 0), Timestamp(at), 3);
-        assert!(matches!(admit(0), WriteAdmission::In(wait) if wait == WRITE_GAP * 3));
-        assert!(matches!(admit(2999), WriteAdmission::In(_)));
-        assert!(matches!(admit(3003), WriteAdmission::Go), "each waits as long as three writes take");
+        queue.waiting = [(WritePriority::Question, 0)].into();
+        let mut admit = |at| queue.admit((WritePriority::Question, 0), Timestamp(at), 3);
+        assert!(matches!(admit(0), WriteAdmission::WaitFor(wait) if wait == WRITE_GAP * 3));
+        assert!(matches!(admit(2999), WriteAdmission::WaitFor(_)));
+        assert!(matches!(admit(3003), WriteAdmission::Admitted), "each waits as long as three writes take");
     }
 
     #[test]
     fn the_more_urgent_goes_first_and_then_whoever_came_first() {
         let bucket = WriteBucket::full(Timestamp(0));
-        let decoration = WriteTicket::take(&bucket, WritePriority::Decoration);
+        let decoration = WriteTicket::take(&bucket, WritePriority::StatusUpdate);
         let (first, second) = (
             WriteTicket::take(&bucket, WritePriority::Work),
             WriteTicket::take(&bucket, WritePriority::Work),
         );
         let (heard, asked) = (
-            WriteTicket::take(&bucket, WritePriority::Heard),
-            WriteTicket::take(&bucket, WritePriority::Asked),
+            WriteTicket::take(&bucket, WritePriority::Acknowledgement),
+            WriteTicket::take(&bucket, WritePriority::Question),
         );
         for (second, ticket) in (9..).zip([asked, heard, first, second, decoration]) {
             assert!(matches!(
                 bucket.lock().admit(ticket.rank, Timestamp(second * 1000), 1),
-                WriteAdmission::Go
+                WriteAdmission::Admitted
             ));
         }
         assert!(bucket.lock().waiting.is_empty(), "whoever is done or gives up leaves the queue");
@@ -304,7 +313,7 @@ mod tests {
 
     #[test]
     fn only_this_machine_is_not_paced() {
-        let of = |url: &str| Pacing::of(&url.parse().unwrap());
+        let of = |url: &str| Pacing::for_api(&url.parse().unwrap());
         for here in ["http://127.0.0.1:3000/api/v3", "http://localhost/", "http://[::1]:1/"] {
             assert_eq!(of(here), Pacing::Off, "{here}");
         }

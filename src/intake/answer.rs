@@ -5,7 +5,7 @@ use crate::{
     engine::{
         APPROVE, GateAnswer, GateAnswerOutcome, GateAnswerRequest, GateRow, RunFilter, RunView, RunViewStatus,
     },
-    github::{GitHubApiError, GitHubRepo, OutboundBody, decorated},
+    github::{GitHubApiError, GitHubRepo, OutboundBody, none_if_refused},
     messages::{self, ApproveLine},
     publication::waits_for_merge,
     store::ClaimedDelivery,
@@ -17,16 +17,16 @@ pub(super) enum CommandReply {
     /// Nothing is said; this is for the log.
     Note(String),
     /// The person is told. All that one delivery has to tell goes into one comment.
-    Words(OutboundBody),
+    Comment(OutboundBody),
     /// The person asked to see something, which is kept in the one comment for that.
-    Shown(OutboundBody),
+    SharedComment(OutboundBody),
     /// Not for this person. Strangers are never answered in prose: each comment is mail to everybody.
-    No(String),
+    Refusal(String),
 }
 
 impl Intake {
     /// Hands an answer to the engine and puts into words what that says to it. It may mean the run that `ended`.
-    pub(super) async fn signal(
+    pub(super) async fn send_answer(
         &self,
         taken: &ClaimedDelivery,
         (repo, issue): (RepoId, IssueNo),
@@ -37,67 +37,74 @@ impl Intake {
         // A hash names what is answered, whenever that is heard.
         let late = taken.swept && answer.hash.is_none() && {
             let live = self.engine.list(live).await?;
-            moved_on(live.iter().filter(|run| concerns(&answer, run)), answer.at)?
+            has_moved_on(live.iter().filter(|run| is_answer_to(&answer, run)), answer.at)?
         };
         let (verb, text) = (answer.verb.clone(), answer.text.clone());
         let stage = answer.stage.clone().or_else(|| answer.way.clone());
-        let line = |gate: &GateRow| line_of(gate, &verb, &text);
+        let line = |gate: &GateRow| approve_line(gate, &verb, &text);
         let lines = |gates: &[GateRow]| {
             let takes = |gate: &&GateRow| gate.spec.verbs.iter().any(|(known, _)| *known == verb);
             gates.iter().filter(takes).map(line).collect::<Vec<_>>()
         };
-        Ok(CommandReply::Words(
+        Ok(CommandReply::Comment(
             match self.engine.signal(GateAnswerRequest { repo, issue, answer, late }).await? {
-                GateAnswerOutcome::Taken(run) => {
+                GateAnswerOutcome::Accepted(run) => {
                     return Ok(CommandReply::Note(format!("`/{verb}` taken by {run}")));
                 }
                 GateAnswerOutcome::Duplicate => return Ok(CommandReply::Note("heard before".to_owned())),
-                GateAnswerOutcome::Late => messages::came_late(&verb),
+                GateAnswerOutcome::Late => messages::late_command_reply(&verb),
                 GateAnswerOutcome::NotAllowed { needs, .. } => {
-                    return Ok(CommandReply::No(format!("refused: `/{verb}` needs {needs} here")));
+                    return Ok(CommandReply::Refusal(format!("refused: `/{verb}` needs {needs} here")));
                 }
-                GateAnswerOutcome::NotTheirs(why) => {
-                    return Ok(CommandReply::No(format!("refused: `/{verb}` {why} here")));
+                GateAnswerOutcome::IneligibleApprover(why) => {
+                    return Ok(CommandReply::Refusal(format!("refused: `/{verb}` {why} here")));
                 }
-                GateAnswerOutcome::NoGate(runs) if runs.iter().any(|run| run.opening) => {
+                GateAnswerOutcome::NoGate(runs) if runs.iter().any(|run| run.shows_unopened_gate) => {
                     return Err(IntakeError::Opening);
                 }
-                GateAnswerOutcome::NoGate(runs) => self.no_gate(&verb, &runs),
+                GateAnswerOutcome::NoGate(runs) => self.no_gate_reply(&verb, &runs),
                 GateAnswerOutcome::NoRun => {
                     let over = |run: &RunView| {
-                        messages::over(run.id, &run.workflow, run.status.as_str(), run.why.as_deref())
+                        messages::run_ended_reply(
+                            run.id,
+                            &run.workflow,
+                            run.status.as_str(),
+                            run.why.as_deref(),
+                        )
                     };
-                    ended.map_or_else(|| messages::runs(&[]), over)
+                    ended.map_or_else(|| messages::runs_table(&[]), over)
                 }
                 GateAnswerOutcome::WrongStage(gates) => {
-                    messages::wrong_stage(stage.as_deref().unwrap_or_default(), &lines(&gates))
+                    messages::wrong_stage_reply(stage.as_deref().unwrap_or_default(), &lines(&gates))
                 }
-                GateAnswerOutcome::Several(gates) => messages::several(&lines(&gates)),
-                GateAnswerOutcome::Stale(gate) => messages::stale(&line(&gate)),
+                GateAnswerOutcome::SeveralGates(gates) => messages::ambiguous_gate_reply(&lines(&gates)),
+                GateAnswerOutcome::Stale(gate) => messages::stale_hash_reply(&line(&gate)),
                 GateAnswerOutcome::TooSoon(gate) => {
-                    let touched_by = gate.touched.as_ref().map(|remark| remark.by.login.as_str());
-                    messages::too_soon(&line(&gate), touched_by)
+                    let touched_by = gate.comment_edit.as_ref().map(|remark| remark.by.login.as_str());
+                    messages::too_soon_reply(&line(&gate), touched_by)
                 }
-                GateAnswerOutcome::NoWay(gate) => messages::no_way(&verb, &line(&gate)),
+                GateAnswerOutcome::UnknownOption(gate) => messages::wrong_option_reply(&verb, &line(&gate)),
             },
         ))
     }
 
     /// Nothing waits, or nothing that takes this command.
-    pub(super) fn no_gate(&self, verb: &str, runs: &[RunView]) -> OutboundBody {
+    pub(super) fn no_gate_reply(&self, verb: &str, runs: &[RunView]) -> OutboundBody {
         if runs.iter().any(waits_for_merge) && runs.iter().filter(|run| run.gate.is_some()).count() == 1 {
-            return messages::waits_for_merge(verb);
+            return messages::waits_for_merge_reply(verb);
         }
         if let Some(gate) = runs.iter().find_map(|run| run.gate.as_ref()) {
-            let rows = gate.spec.verbs.iter().filter_map(|(verb, _)| self.router.row(verb));
-            return messages::no_such_verb(verb, &rows.map(|row| row.usage).collect::<Vec<_>>());
+            let rows = gate.spec.verbs.iter().filter_map(|(verb, _)| self.router.find_command(verb));
+            return messages::wrong_command_reply(verb, &rows.map(|row| row.usage).collect::<Vec<_>>());
         }
-        runs.first()
-            .map_or_else(|| messages::runs(&[]), |run| messages::no_gate(run.id, &run.step_title, None))
+        runs.first().map_or_else(
+            || messages::runs_table(&[]),
+            |run| messages::no_gate_reply(run.id, &run.step_title, None),
+        )
     }
 
     /// Says all that a delivery has to say, in one comment: where it was `asked`, about a run on `issue`.
-    pub(super) async fn say(
+    pub(super) async fn post_reply(
         &self,
         taken: &ClaimedDelivery,
         cause: &Cause,
@@ -108,26 +115,26 @@ impl Intake {
         if words.is_empty() {
             return Ok(());
         }
-        let (marker, body) = (reply_marker(&cause::nth(cause, 0)), messages::together(words));
+        let (marker, body) = (reply_marker(&cause::nth(cause, 0)), messages::join_replies(words));
         let say = async {
-            let place = unlocked(repo, asked, issue).await?;
-            repo.ensure_comment(place, &marker, &body, taken.again).await.map(drop)
+            let place = unlocked_thread(repo, asked, issue).await?;
+            repo.ensure_comment(place, &marker, &body, taken.taken_before).await.map(drop)
         };
-        Ok(told(say.await).map(drop)?)
+        Ok(tolerate_refusal(say.await).map(drop)?)
     }
 }
 
-/// As [`decorated`], but not for what is not there: a fresh issue or comment may only not show yet, so the delivery is put
+/// As [`none_if_refused`], but not for what is not there: a fresh issue or comment may only not show yet, so the delivery is put
 /// off as any that meets this.
-pub(super) fn told<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, GitHubApiError> {
+pub(super) fn tolerate_refusal<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, GitHubApiError> {
     match done {
         Err(fault @ GitHubApiError::NotFound { .. }) => Err(fault),
-        done => decorated(done),
+        done => none_if_refused(done),
     }
 }
 
 /// Where to answer what was asked on a pull request of the run on `issue`: there, unless that conversation is locked.
-pub(super) async fn unlocked(
+pub(super) async fn unlocked_thread(
     repo: &GitHubRepo,
     asked: IssueNo,
     issue: IssueNo,
@@ -137,7 +144,7 @@ pub(super) async fn unlocked(
 
 /// Has any of these runs gone on since somebody said something at `then`? What was found late may be about what is past.
 /// Where a gate is about to open that is not known yet.
-pub(super) fn moved_on<'r>(
+pub(super) fn has_moved_on<'r>(
     runs: impl IntoIterator<Item = &'r RunView>,
     then: Timestamp,
 ) -> Result<bool, IntakeError> {
@@ -148,7 +155,7 @@ pub(super) fn moved_on<'r>(
             // One that waits is saved at each look, and goes nowhere; one that ends neither.
             None if matches!(run.status, RunViewStatus::Waiting | RunViewStatus::Halting)
                 || run.updated_at <= then => {}
-            None if run.opening => return Err(IntakeError::Opening),
+            None if run.shows_unopened_gate => return Err(IntakeError::Opening),
             _ => return Ok(true),
         }
     }
@@ -156,7 +163,7 @@ pub(super) fn moved_on<'r>(
 }
 
 /// Can this be an answer to what the run asks, or asked?
-fn concerns(answer: &GateAnswer, run: &RunView) -> bool {
+fn is_answer_to(answer: &GateAnswer, run: &RunView) -> bool {
     run.gate.as_ref().is_none_or(|gate| {
         gate.spec.verbs.iter().any(|(verb, _)| *verb == answer.verb)
             && answer.stage.as_ref().is_none_or(|stage| gate.spec.stage.eq_ignore_ascii_case(stage))
@@ -164,9 +171,12 @@ fn concerns(answer: &GateAnswer, run: &RunView) -> bool {
 }
 
 /// The line with which a person says the same to this gate.
-pub(super) fn line_of(gate: &GateRow, verb: &str, text: &str) -> ApproveLine {
+pub(super) fn approve_line(gate: &GateRow, verb: &str, text: &str) -> ApproveLine {
     let other = (verb != APPROVE).then(|| (verb.to_owned(), text.to_owned()));
-    ApproveLine { other, ..ApproveLine::approve(&gate.spec.stage, gate.spec.subject, &gate.spec.ways) }
+    ApproveLine {
+        other_verb: other,
+        ..ApproveLine::approve(&gate.spec.stage, gate.spec.subject, &gate.spec.options)
+    }
 }
 
 #[cfg(test)]
@@ -174,7 +184,7 @@ mod tests {
     use super::*;
     use crate::{
         commands::ROUTE,
-        publication::{WATCH, foremost},
+        publication::{MERGE_GATE, most_urgent_run},
         store::{Approvers, GateSpec, GitHubCallCount, RunTrigger},
         types::{Actor, Hash, InstallationId, Role, RunId, UserId},
     };
@@ -191,15 +201,15 @@ mod tests {
             run: RunId { repo, seq: 1 },
             spec: GateSpec {
                 stage: stage.to_owned(),
-                subject: Hash::of(b"subject"),
+                subject: Hash::digest(b"subject"),
                 verbs: vec![("revise".to_owned(), Role::Write.into())],
                 shown_at: at,
                 approvers: Approvers::default(),
                 expires: None,
-                ways: Vec::new(),
+                options: Vec::new(),
             },
             answers: 0,
-            touched: None,
+            comment_edit: None,
         };
         RunView {
             id: RunId { repo, seq: 1 },
@@ -210,8 +220,8 @@ mod tests {
             step_id: "N4".to_owned(),
             step_title: String::new(),
             gate: stage.map(gate),
-            opening,
-            watches: false,
+            shows_unopened_gate: opening,
+            has_watch_step: false,
             visit: 1,
             started_by: ada(),
             started_at: Timestamp(0),
@@ -251,7 +261,7 @@ mod tests {
             commit: None,
             review: None,
         };
-        match moved_on(Some(run).filter(|run| concerns(&answer, run)), answer.at) {
+        match has_moved_on(Some(run).filter(|run| is_answer_to(&answer, run)), answer.at) {
             Ok(true) => "late",
             Ok(false) => "in time",
             Err(_) => "not known yet",
@@ -264,9 +274,9 @@ mod tests {
             run.id.seq = seq;
             run
         };
-        let of = |runs: &[RunView]| foremost(runs.iter().cloned()).map(|run| run.id.seq);
+        let of = |runs: &[RunView]| most_urgent_run(runs.iter().cloned()).map(|run| run.id.seq);
         let gate = numbered(1, run(RunViewStatus::Asking, false, Some("lld")));
-        let merge = numbered(2, run(RunViewStatus::Asking, false, Some(WATCH)));
+        let merge = numbered(2, run(RunViewStatus::Asking, false, Some(MERGE_GATE)));
         let waits = numbered(3, run(RunViewStatus::Waiting, false, None));
         let works = numbered(4, run(RunViewStatus::Running, false, None));
         let mut reads = numbered(5, run(RunViewStatus::Running, false, None));

@@ -6,17 +6,17 @@
 
 use super::{
     DeliveryNote, DeliveryResult, Intake, cause,
-    comment::means,
-    events::{IssueRef, LATE},
+    comment::applies_to_ended_run,
+    events::{IssueRef, LATE_NOTE},
 };
 use crate::{
     engine::{RETRY, RetryDecision, RunFilter, RunRemark, RunView, RunViewStatus},
     github::{
-        decorated,
         event::{CheckRerequestEvent, CiEvent, RepoRef},
+        none_if_refused,
     },
     publication::waits_for_merge,
-    rounds::someone,
+    rounds::unknown_actor,
     store::ClaimedDelivery,
     types::{IssueNo, Role},
 };
@@ -24,24 +24,24 @@ use crate::{
 impl Intake {
     /// CI has something to say: it is time to look, for the run that pushed this very commit last. What it says is read from
     /// GitHub, so that nothing hangs on who says it.
-    pub(super) async fn ci(&self, taken: &ClaimedDelivery, e: &CiEvent) -> DeliveryResult {
-        let issue = e.branches.iter().find_map(|branch| IssueNo::of_branch(branch));
+    pub(super) async fn handle_ci(&self, taken: &ClaimedDelivery, e: &CiEvent) -> DeliveryResult {
+        let issue = e.branches.iter().find_map(|branch| IssueNo::from_branch(branch));
         let elsewhere = e.head_repo.is_some_and(|repo| repo != e.repo.id);
         let Some(issue) = issue.filter(|_| !elsewhere && e.app != Some(self.github.app_id())) else {
             return Ok(DeliveryNote::Nothing("CI of no branch of ours, or a check of our own".into()));
         };
-        let Some(db) = self.store.repo_if_any(e.repo.id).await? else {
+        let Some(db) = self.store.existing_repository_database(e.repo.id).await? else {
             return Ok(DeliveryNote::Nothing("nothing was pushed here".into()));
         };
         let pushed = db.commits_of_issue(issue).await?.into_iter().rev().find_map(|row| row.commit);
         if pushed.as_ref() != Some(&e.commit) {
             return Ok(DeliveryNote::Nothing("not the commit that was pushed last".into()));
         }
-        self.look_again(taken, &e.repo, issue).await
+        self.wake_merge_watches(taken, &e.repo, issue).await
     }
 
     /// Something happened on a pull request: it is time to look, for the runs that wait for its merge.
-    pub(super) async fn look_again(
+    pub(super) async fn wake_merge_watches(
         &self,
         taken: &ClaimedDelivery,
         repo: &RepoRef,
@@ -50,19 +50,21 @@ impl Intake {
         let live = RunFilter { repo: Some(repo.id), issue: Some(issue), live_only: true };
         let runs = self.engine.list(live).await?;
         let mut told = Vec::new();
-        for run in runs.iter().filter(|run| run.watches && (run.opening || waits_for_merge(run))) {
+        for run in
+            runs.iter().filter(|run| run.has_watch_step && (run.shows_unopened_gate || waits_for_merge(run)))
+        {
             told.push(run.id.to_string());
             // One look answers for all that is told before it.
-            let soon = self.clock.now().plus(RunRemark::LOOK_WITHIN);
+            let soon = self.clock.now().plus(RunRemark::CHECK_PUSHED_WITHIN);
             if run.status == RunViewStatus::Asking && run.due.is_some_and(|due| due <= soon) {
                 continue;
             }
             let remark = RunRemark {
                 cause: cause::nth(&cause::delivery(taken), run.id.seq),
-                verb: RunRemark::LOOK.to_owned(),
+                verb: RunRemark::CHECK_PUSHED.to_owned(),
                 finding: String::new(),
                 text: String::new(),
-                by: someone(),
+                by: unknown_actor(),
                 role: Role::None,
                 at: taken.received_at,
             };
@@ -74,38 +76,39 @@ impl Intake {
         Ok(DeliveryNote::Done(format!("told to look again: {}", told.join(", "))))
     }
 
-    pub(super) async fn rerequested(
+    pub(super) async fn handle_check_rerequest(
         &self,
         taken: &ClaimedDelivery,
         e: &CheckRerequestEvent,
     ) -> DeliveryResult {
-        let issue = e.head_branch.as_deref().and_then(IssueNo::of_branch);
+        let issue = e.head_branch.as_deref().and_then(IssueNo::from_branch);
         let Some(issue) = issue.filter(|_| e.app == self.github.app_id() && !e.sender.bot) else {
             return Ok(DeliveryNote::Nothing("not a check of ours, or asked for by a bot".into()));
         };
         if taken.swept {
-            return Ok(DeliveryNote::Nothing(LATE.into()));
+            return Ok(DeliveryNote::Nothing(LATE_NOTE.into()));
         }
         let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
-        let repo = self.repo(&at).answering();
+        let repo = self.repo(&at).with_reply_priority();
         let role = repo.permission(&e.sender).await?;
-        let least = self.router.row(RETRY).map_or(Role::Triage, |row| row.role);
+        let least = self.router.find_command(RETRY).map_or(Role::Triage, |row| row.role);
         if role < least {
             return Ok(DeliveryNote::Done(format!("refused: {role} may not run a check again")));
         }
-        let checks = decorated(repo.checks_on(&e.head_oid, &e.name).await)?.unwrap_or_default();
+        let checks = none_if_refused(repo.our_checks(&e.head_oid, &e.name).await)?.unwrap_or_default();
         let runs = RunFilter { repo: Some(e.repo.id), issue: Some(issue), live_only: false };
         let newest = self.engine.list(runs).await?.into_iter().max_by_key(|run| run.id);
-        let shown = |run: &RunView| checks.iter().any(|check| check.run() == Some(run.id));
-        if let Some(run) = newest.filter(|run| means(RETRY, Some(run)) && shown(run)) {
+        let shown = |run: &RunView| checks.iter().any(|check| check.run_id() == Some(run.id));
+        if let Some(run) = newest.filter(|run| applies_to_ended_run(RETRY, Some(run)) && shown(run)) {
             let cause = cause::nth(&cause::delivery(taken), 0);
-            let retried = self.try_again(&repo, (issue, run.id, &run.workflow), cause, &e.sender).await?;
-            if matches!(retried, RetryDecision::Going | RetryDecision::Duplicate) {
+            let retried =
+                self.resume_halted_run(&repo, (issue, run.id, &run.workflow), cause, &e.sender).await?;
+            if matches!(retried, RetryDecision::Resumed | RetryDecision::Duplicate) {
                 return Ok(DeliveryNote::Done(format!("{} is tried again, as its check is", run.id)));
             }
         }
         for check in &checks {
-            decorated(repo.repeat_check(check).await)?;
+            none_if_refused(repo.resend_check(check).await)?;
         }
         Ok(DeliveryNote::Done(format!("{} checks shown again as they stand", checks.len())))
     }

@@ -4,8 +4,8 @@
 //! delivered again by somebody) it may hold no longer, and GitHub is asked.
 
 use super::{
-    DeliveryNote, DeliveryResult, Intake, IntakeError, LAG, cause,
-    events::{IssueRef, LATE},
+    DeliveryNote, DeliveryResult, GITHUB_LAG, Intake, IntakeError, cause,
+    events::{IssueRef, LATE_NOTE},
 };
 use crate::{
     engine::{CancelRunsRequest, RunFilter, RunView},
@@ -19,20 +19,24 @@ use crate::{
 };
 
 impl Intake {
-    pub(super) async fn issue_closed(
+    pub(super) async fn handle_issue_closed(
         &self,
         taken: &ClaimedDelivery,
         at: &IssueRef<'_>,
         e: &IssueEvent,
     ) -> DeliveryResult {
-        if self.told_late(taken, e.at) && self.is_open(at).await? {
-            return Ok(DeliveryNote::Nothing(LATE.into()));
+        if self.is_late(taken, e.at) && self.is_open(at).await? {
+            return Ok(DeliveryNote::Nothing(LATE_NOTE.into()));
         }
-        self.stop(taken, at, &e.sender, "the issue was closed").await
+        self.stop_runs(taken, at, &e.sender, "the issue was closed").await
     }
 
-    pub(super) async fn pull(&self, taken: &ClaimedDelivery, e: &PullRequestEvent) -> DeliveryResult {
-        let Some(issue) = IssueNo::of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id))
+    pub(super) async fn handle_pull_request(
+        &self,
+        taken: &ClaimedDelivery,
+        e: &PullRequestEvent,
+    ) -> DeliveryResult {
+        let Some(issue) = IssueNo::from_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id))
         else {
             return Ok(DeliveryNote::Nothing("not a pull request of ours".into()));
         };
@@ -42,43 +46,44 @@ impl Intake {
         }
         let merged = match e.action {
             PullRequestAction::Closed { merged } => merged,
-            PullRequestAction::Synchronize => return self.look_again(taken, &e.repo, issue).await,
+            PullRequestAction::Synchronize => return self.wake_merge_watches(taken, &e.repo, issue).await,
             _ => return Ok(DeliveryNote::Nothing("nothing to do".into())),
         };
         let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
         let closed_at = e.closed_at.unwrap_or(taken.received_at);
-        if self.told_late(taken, closed_at) && self.has_open_pull(&at, &e.head_branch).await? {
-            return Ok(DeliveryNote::Nothing(LATE.into()));
+        if self.is_late(taken, closed_at) && self.has_open_pull(&at, &e.head_branch).await? {
+            return Ok(DeliveryNote::Nothing(LATE_NOTE.into()));
         }
         let live = RunFilter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
         let why = if merged { MERGED } else { "its pull request was closed" };
-        let present = e.author.id == bot && self.is_present(&at, &e.head_branch).await?;
+        let present = e.author.id == bot && self.is_current_branch(&at, &e.head_branch).await?;
         let shows = |run: &&RunView| {
-            shows(run, e.opened_at, closed_at, !merged && run.watches) && (present || !run.watches)
+            shows_pull_request(run, e.opened_at, closed_at, !merged && run.has_watch_step)
+                && (present || !run.has_watch_step)
         };
         let mut stopped = 0;
         for run in self.engine.list(live).await?.iter().filter(shows) {
-            stopped += self.cancel(taken, &at, &e.sender, Some(run.id), why).await?;
+            stopped += self.cancel_runs(taken, &at, &e.sender, Some(run.id), why).await?;
         }
         if stopped == 0 && !present {
             // A run may show one that a person opened.
-            return self.look_again(taken, &e.repo, issue).await;
+            return self.wake_merge_watches(taken, &e.repo, issue).await;
         }
-        Ok(stopping(stopped, why))
+        Ok(stop_note(stopped, why))
     }
 
     /// Stops all work on an issue.
-    pub(super) async fn stop(
+    pub(super) async fn stop_runs(
         &self,
         taken: &ClaimedDelivery,
         at: &IssueRef<'_>,
         by: &Actor,
         why: &str,
     ) -> DeliveryResult {
-        Ok(stopping(self.cancel(taken, at, by, None, why).await?, why))
+        Ok(stop_note(self.cancel_runs(taken, at, by, None, why).await?, why))
     }
 
-    async fn cancel(
+    async fn cancel_runs(
         &self,
         taken: &ClaimedDelivery,
         at: &IssueRef<'_>,
@@ -93,8 +98,8 @@ impl Intake {
     }
 
     /// Is this told of so long after it happened that it may hold no longer?
-    pub(super) fn told_late(&self, taken: &ClaimedDelivery, at: Timestamp) -> bool {
-        taken.swept || self.githubs_now().since(at) > LAG
+    pub(super) fn is_late(&self, taken: &ClaimedDelivery, at: Timestamp) -> bool {
+        taken.swept || self.github_now().since(at) > GITHUB_LAG
     }
 
     /// Is the issue open? One that is gone is not.
@@ -107,8 +112,8 @@ impl Intake {
     }
 
     /// Do our runs of the issue commit on this branch now?
-    async fn is_present(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, IntakeError> {
-        let Some(db) = self.store.repo_if_any(at.repo.id).await? else { return Ok(false) };
+    async fn is_current_branch(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, IntakeError> {
+        let Some(db) = self.store.existing_repository_database(at.repo.id).await? else { return Ok(false) };
         Ok(db.commits_of_issue(at.issue).await?.last().is_some_and(|row| row.branch == branch))
     }
 
@@ -122,13 +127,13 @@ impl Intake {
 /// may that is at work: a merge of the documents alone is no reason not to. One that began after it was closed, or has not come
 /// to showing one, has nothing to do with it; should a run's pull request be closed between two gates, the run sees that itself
 /// before its next stage.
-fn shows(run: &RunView, opened_at: Timestamp, closed_at: Timestamp, pushes: bool) -> bool {
+fn shows_pull_request(run: &RunView, opened_at: Timestamp, closed_at: Timestamp, pushes: bool) -> bool {
     let began = run.trigger.at; // by GitHub's clock, like the others
-    let at_a_gate = run.gate.is_some() || run.opening;
+    let at_a_gate = run.gate.is_some() || run.shows_unopened_gate;
     began <= closed_at && (began <= opened_at || at_a_gate || pushes)
 }
 
-fn stopping(runs: usize, why: &str) -> DeliveryNote {
+fn stop_note(runs: usize, why: &str) -> DeliveryNote {
     match runs {
         0 => DeliveryNote::Nothing("nothing was running".into()),
         n => DeliveryNote::Done(format!("stopping {n} of its runs: {why}")),

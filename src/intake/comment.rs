@@ -2,21 +2,23 @@
 
 use super::{
     DeliveryNote, DeliveryResult, Intake, IntakeError,
-    answer::{CommandReply, line_of, moved_on, told, unlocked},
+    answer::{CommandReply, approve_line, has_moved_on, tolerate_refusal, unlocked_thread},
     cause,
-    events::{IssueRef, TOLD},
+    events::{DUPLICATE_NOTE, IssueRef},
 };
 use crate::{
     commands::{
         self, ApproveArguments, CommandKind, CommandMistake, CommandSpec, CommentCommand, DISMISS, MUST_FIX,
         ROUTE,
     },
-    documents::hidden_text::visible,
+    documents::hidden_text::visible_text,
     engine::{
         APPROVE, AllowedResponders, CancelRunsRequest, GateAnswer, GateRow, OVERRIDE, RETRY, REVISE,
         RetryDecision, RetryRunRequest, RunFilter, RunTrigger, RunView, RunViewStatus,
     },
-    github::{GitHubApiError, GitHubRepo, OutboundBody, ReactionTarget, decorated, event::CommentEvent},
+    github::{
+        GitHubApiError, GitHubRepo, OutboundBody, ReactionTarget, event::CommentEvent, none_if_refused,
+    },
     messages::{self, ConflictingRunState, HelpRow},
     publication::gate_marker,
     store::{ActivePause, ClaimedDelivery, Spending},
@@ -38,15 +40,15 @@ pub(super) struct CommentContext<'a> {
     /// Runs of ours that are alive on this issue.
     pub(super) live: Vec<RunView>,
     /// All runs there were on it when we were told late: one of them may have overtaken a start.
-    known: Vec<RunView>,
-    /// The newest run, where it goes on no more: `/retry`, [`MEANS_ENDED`] and a pasted line may mean it, and it is looked
+    earlier_runs: Vec<RunView>,
+    /// The newest run, where it goes on no more: `/retry`, [`COMMANDS_FOR_ENDED_RUNS`] and a pasted line may mean it, and it is looked
     /// for only when one of them was said.
     pub(super) ended: Option<RunView>,
 }
 
 impl CommentContext<'_> {
     /// Where it is shown that this was heard.
-    fn on(&self) -> ReactionTarget {
+    fn reaction_target(&self) -> ReactionTarget {
         ReactionTarget::Comment(self.event.comment)
     }
 
@@ -68,15 +70,15 @@ impl CommentContext<'_> {
     }
 
     /// Has this workflow been at work here since the comment was written, for another cause?
-    fn overtaken(&self, workflow: &str, cause: &Cause) -> bool {
-        let runs = || self.known.iter().filter(|run| run.workflow == workflow);
+    fn is_overtaken(&self, workflow: &str, cause: &Cause) -> bool {
+        let runs = || self.earlier_runs.iter().filter(|run| run.workflow == workflow);
         let since = |run: &RunView| run.started_at.max(run.updated_at) >= self.event.created_at;
         runs().all(|run| run.trigger.cause != *cause) && runs().any(since)
     }
 }
 
 impl Intake {
-    pub(crate) async fn comment(&self, taken: &ClaimedDelivery, e: &CommentEvent) -> DeliveryResult {
+    pub(crate) async fn handle_comment(&self, taken: &ClaimedDelivery, e: &CommentEvent) -> DeliveryResult {
         if e.sender.bot || e.via_app {
             return Ok(DeliveryNote::Nothing("a bot's comment never acts".into()));
         }
@@ -92,13 +94,13 @@ impl Intake {
         if found.is_empty() {
             return Ok(DeliveryNote::Nothing("no command in it".into()));
         }
-        let Some(said) = self.listen(taken, e, &found).await? else {
+        let Some(said) = self.load_comment_context(taken, e, &found).await? else {
             return Ok(DeliveryNote::Nothing("nothing of ours is alive here".into()));
         };
-        if !self.store.inbox().owns(&taken.id, &said.cause).await? {
-            return Ok(DeliveryNote::Nothing(TOLD.into()));
+        if !self.store.inbox().claim_cause(&taken.id, &said.cause).await? {
+            return Ok(DeliveryNote::Nothing(DUPLICATE_NOTE.into()));
         }
-        let above = self.above_what_is_repeated(&said, &found).await?;
+        let above = self.length_above_quote(&said, &found).await?;
         // A command above may quote us on purpose, and keeps all of its text then.
         let lines_above = e.body[..above].lines().count();
         if found.iter().flatten().any(|command| command.line > lines_above) {
@@ -107,18 +109,19 @@ impl Intake {
                 found.iter().flatten().find(|command| !kept.iter().flatten().any(|c| c.name == command.name));
             return match verb.filter(|_| kept.is_empty() && said.role >= Role::Triage) {
                 Some(verb) => {
-                    let body = self.not_by_email(&said, verb.name).await?;
-                    self.say(taken, &said.cause, &said.repo, (e.issue, said.at.issue), &[body]).await?;
+                    let body = self.email_reply(&said, verb.name).await?;
+                    self.post_reply(taken, &said.cause, &said.repo, (e.issue, said.at.issue), &[body])
+                        .await?;
                     Ok(DeliveryNote::Done("commands below what was repeated do not count".to_owned()))
                 }
-                None => self.hear(&said, &kept).await,
+                None => self.handle_commands(&said, &kept).await,
             };
         }
-        self.hear(&said, &found).await
+        self.handle_commands(&said, &found).await
     }
 
     /// Length of the comment above the part that repeats ours; the whole length if no command follows that part.
-    async fn above_what_is_repeated(
+    async fn length_above_quote(
         &self,
         said: &CommentContext<'_>,
         found: &[Result<CommentCommand, CommandMistake>],
@@ -130,11 +133,11 @@ impl Intake {
         if !first.is_some_and(|line| several || before(line)) {
             return Ok(e.body.len());
         }
-        let ours = said.repo.our_texts(e.issue, e.comment).await?;
-        Ok(commands::repeats(&e.body, ours.iter().map(String::as_str)).unwrap_or(e.body.len()))
+        let ours = said.repo.our_comment_texts(e.issue, e.comment).await?;
+        Ok(commands::find_quoted_text(&e.body, ours.iter().map(String::as_str)).unwrap_or(e.body.len()))
     }
 
-    async fn not_by_email(&self, said: &CommentContext<'_>, verb: &str) -> Result<OutboundBody, IntakeError> {
+    async fn email_reply(&self, said: &CommentContext<'_>, verb: &str) -> Result<OutboundBody, IntakeError> {
         let gate = said.live.iter().find(|run| run.gate.is_some());
         let comment = match gate {
             Some(run) => {
@@ -143,11 +146,11 @@ impl Intake {
             }
             None => None,
         };
-        Ok(messages::not_by_email(verb, comment.as_ref().map(|(comment, _)| comment.url.as_str())))
+        Ok(messages::email_command_reply(verb, comment.as_ref().map(|(comment, _)| comment.url.as_str())))
     }
 
     /// Obeys what it may, in order, and says what there is to say at the end, once.
-    async fn hear(
+    async fn handle_commands(
         &self,
         said: &CommentContext<'_>,
         found: &[Result<CommentCommand, CommandMistake>],
@@ -162,37 +165,39 @@ impl Intake {
                 }
                 Ok(command) => {
                     obeyed += 1;
-                    self.obey(said, command, cause::nth(&said.cause, index as u64)).await?
+                    self.execute_command(said, command, cause::nth(&said.cause, index as u64)).await?
                 }
-                Err(mistake) => self.correct(said, mistake),
+                Err(mistake) => self.correct_mistake(said, mistake),
             };
             let (note, to, body) = match reply {
                 CommandReply::Note(note) => {
                     notes.push(note);
                     continue;
                 }
-                CommandReply::No(why) => {
-                    self.refuse(said.taken, &said.repo, said.on(), &said.event.sender).await;
+                CommandReply::Refusal(why) => {
+                    self.show_refusal(said.taken, &said.repo, said.reaction_target(), &said.event.sender)
+                        .await;
                     notes.push(why);
                     break;
                 }
-                CommandReply::Words(body) => ("answered", &mut words, body),
-                CommandReply::Shown(body) => ("told", &mut shown, body),
+                CommandReply::Comment(body) => ("answered", &mut words, body),
+                CommandReply::SharedComment(body) => ("told", &mut shown, body),
             };
             notes.push(note.to_owned());
             if to.len() < COMMANDS_PER_COMMENT && !to.contains(&body) {
                 to.push(body);
             }
         }
-        told(self.show(said, &shown).await)?;
-        self.say(said.taken, &said.cause, &said.repo, (said.event.issue, said.at.issue), &words).await?;
+        tolerate_refusal(self.update_answers_comment(said, &shown).await)?;
+        self.post_reply(said.taken, &said.cause, &said.repo, (said.event.issue, said.at.issue), &words)
+            .await?;
         notes.dedup();
         Ok(DeliveryNote::Done(notes.join("; ")))
     }
 
     /// Which issue this is about, what lives there and what the sender may do; none when the bare words in
     /// it are not meant for us.
-    async fn listen<'a>(
+    async fn load_comment_context<'a>(
         &self,
         taken: &'a ClaimedDelivery,
         e: &'a CommentEvent,
@@ -211,18 +216,23 @@ impl Intake {
             .engine
             .list(RunFilter { repo: Some(e.repo.id), issue: Some(issue), live_only: true })
             .await?;
-        let says = |c: &CommentCommand| c.name == RETRY || MEANS_ENDED.contains(&c.name) || pasted(c);
+        let says = |c: &CommentCommand| {
+            c.name == RETRY || COMMANDS_FOR_ENDED_RUNS.contains(&c.name) || is_pasted_line(c)
+        };
         let ended = match found.iter().flatten().any(says) {
-            true => self.ended((e.repo.id, issue), e.created_at).await?,
+            true => self.newest_ended_run((e.repo.id, issue), e.created_at).await?,
             false => None,
         };
         let any = found.iter().any(|c| match c {
             Ok(command) => {
                 command.addressed
                     || !live.is_empty()
-                    || self.router.row(command.name).is_some_and(|row| row.kind == CommandKind::Starts)
-                    || means(command.name, ended.as_ref())
-                    || (ended.is_some() && pasted(command))
+                    || self
+                        .router
+                        .find_command(command.name)
+                        .is_some_and(|row| row.kind == CommandKind::Starts)
+                    || applies_to_ended_run(command.name, ended.as_ref())
+                    || (ended.is_some() && is_pasted_line(command))
             }
             Err(CommandMistake::Unknown { addressed: true, .. }) => true,
             Err(_) => live.iter().any(|run| run.gate.is_some()),
@@ -239,12 +249,12 @@ impl Intake {
         } else {
             Vec::new()
         };
-        Ok(Some(CommentContext { taken, cause, event: e, at, repo, role, live, known, ended }))
+        Ok(Some(CommentContext { taken, cause, event: e, at, repo, role, live, earlier_runs: known, ended }))
     }
 
     /// The newest run of the issue, if it ended or cannot be read. One that was begun only after the comment had been
     /// written, which came late, is not meant.
-    pub(super) async fn ended(
+    pub(super) async fn newest_ended_run(
         &self,
         (repo, issue): (RepoId, IssueNo),
         at: Timestamp,
@@ -255,31 +265,35 @@ impl Intake {
         let newest = runs
             .filter(|run| run.workflow != ROUTE || run.status != RunViewStatus::Done)
             .max_by_key(|run| run.id);
-        let over = |run: &RunView| !run.status.live() || run.status == RunViewStatus::Parked;
+        let over = |run: &RunView| !run.status.is_live() || run.status == RunViewStatus::Parked;
         Ok(newest.filter(|run| over(run) && run.started_at <= at))
     }
 
-    async fn retry(&self, said: &CommentContext<'_>, cause: Cause) -> Result<CommandReply, IntakeError> {
-        let halted = said.ended.as_ref().filter(|run| means(RETRY, Some(run)));
+    async fn retry_halted_run(
+        &self,
+        said: &CommentContext<'_>,
+        cause: Cause,
+    ) -> Result<CommandReply, IntakeError> {
+        let halted = said.ended.as_ref().filter(|run| applies_to_ended_run(RETRY, Some(run)));
         let Some(RunView { id: run, workflow, .. }) = halted else {
-            return Ok(CommandReply::Words(messages::nothing_to_retry()));
+            return Ok(CommandReply::Comment(messages::nothing_to_retry_reply()));
         };
         let halted = (said.at.issue, *run, workflow.as_str());
-        Ok(match self.try_again(&said.repo, halted, cause, &said.event.sender).await? {
-            RetryDecision::Going | RetryDecision::Duplicate => {
+        Ok(match self.resume_halted_run(&said.repo, halted, cause, &said.event.sender).await? {
+            RetryDecision::Resumed | RetryDecision::Duplicate => {
                 CommandReply::Note(format!("{run} is tried again"))
             }
             RetryDecision::NoRun | RetryDecision::NotFailed(_) => {
-                CommandReply::Words(messages::nothing_to_retry())
+                CommandReply::Comment(messages::nothing_to_retry_reply())
             }
-            RetryDecision::Another(other) => {
-                CommandReply::Words(messages::already_running(other.id, &other.workflow, None))
+            RetryDecision::OtherRunLive(other) => {
+                CommandReply::Comment(messages::already_running_reply(other.id, &other.workflow, None))
             }
         })
     }
 
     /// Lets a run that halted go on.
-    pub(super) async fn try_again(
+    pub(super) async fn resume_halted_run(
         &self,
         repo: &GitHubRepo,
         (issue, run, workflow): (IssueNo, RunId, &str),
@@ -288,49 +302,52 @@ impl Intake {
     ) -> Result<RetryDecision<RunView>, IntakeError> {
         let retried = self.engine.retry(RetryRunRequest { run, cause, by: by.login.clone() }).await?;
         // A request is read in no time, and its run shows no labels that would be taken off again.
-        if workflow != ROUTE && matches!(retried, RetryDecision::Going | RetryDecision::Duplicate) {
+        if workflow != ROUTE && matches!(retried, RetryDecision::Resumed | RetryDecision::Duplicate) {
             // The halt put this label there; the run's state is that of before, and knows nothing of it.
-            decorated(repo.remove_label(issue, messages::STOPPED.name).await)?;
+            none_if_refused(repo.remove_label(issue, messages::STOPPED.name).await)?;
         }
         Ok(retried)
     }
 
     /// What the work on this issue has cost, unless everybody would read it.
-    async fn cost(&self, said: &CommentContext<'_>) -> Result<CommandReply, IntakeError> {
+    async fn cost_reply(&self, said: &CommentContext<'_>) -> Result<CommandReply, IntakeError> {
         if !self.shows_cost_on_public && !said.repo.info().await?.private {
-            return Ok(CommandReply::Shown(messages::costs_not_shown()));
+            return Ok(CommandReply::SharedComment(messages::costs_hidden_reply()));
         }
-        let rows = match self.store.repo_if_any(said.at.repo.id).await? {
+        let rows = match self.store.existing_repository_database(said.at.repo.id).await? {
             Some(db) => db.costs_of_issue(said.at.issue).await?,
             None => Vec::new(),
         };
-        let by_run = Spending::by(&rows, |row| format!("{} {}", row.workflow, row.run));
-        let by_model = Spending::by(&rows, |row| row.call.served.as_ref().unwrap_or(&row.call.asked).clone());
-        let all = Spending::of(rows.iter().map(|row| &row.call));
-        Ok(CommandReply::Shown(messages::costs(&by_run, &by_model, &all)))
+        let by_run = Spending::grouped_by(&rows, |row| format!("{} {}", row.workflow, row.run));
+        let by_model =
+            Spending::grouped_by(&rows, |row| row.call.served.as_ref().unwrap_or(&row.call.asked).clone());
+        let all = Spending::from_calls(rows.iter().map(|row| &row.call));
+        Ok(CommandReply::SharedComment(messages::costs_table(&by_run, &by_model, &all)))
     }
 
     /// Does what a command says if it may, and only then shows 👀: what is put off until a gate opens shows none, and
     /// nothing waits for a reaction's turn among the writes.
-    async fn obey(
+    async fn execute_command(
         &self,
         said: &CommentContext<'_>,
         command: &CommentCommand,
         cause: Cause,
     ) -> Result<CommandReply, IntakeError> {
-        let Some(row) = self.router.row(command.name) else {
+        let Some(row) = self.router.find_command(command.name) else {
             return Ok(CommandReply::Note("not a word of ours".to_owned()));
         };
-        let again = means(row.name, said.ended.as_ref()) || (said.ended.is_some() && pasted(command));
+        let again = applies_to_ended_run(row.name, said.ended.as_ref())
+            || (said.ended.is_some() && is_pasted_line(command));
         if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Starts && !again {
             return Ok(CommandReply::Note(format!("`/{}` is not meant for us here", row.name)));
         }
-        let needs = needed(row, &said.live);
+        let needs = needed_role(row, &said.live);
         let gates = said.live.iter().filter_map(|run| run.gate.as_ref());
-        let named =
-            |(verb, who): &(String, AllowedResponders)| verb == row.name && who.names(said.event.sender.id);
+        let named = |(verb, who): &(String, AllowedResponders)| {
+            verb == row.name && who.names_person(said.event.sender.id)
+        };
         if said.role < needs && !gates.flat_map(|gate| &gate.spec.verbs).any(named) {
-            return Ok(CommandReply::No(format!("refused: {} may not {}", said.role, row.name)));
+            return Ok(CommandReply::Refusal(format!("refused: {} may not {}", said.role, row.name)));
         }
         if row.role <= Role::Read && !self.may_ask(said.taken, &said.event.sender) {
             return Ok(CommandReply::Note(format!(
@@ -338,14 +355,14 @@ impl Intake {
                 said.event.sender.login
             )));
         }
-        let reply = self.carry_out(said, command, row, cause).await?;
-        if !matches!(reply, CommandReply::No(_)) {
-            self.heard(said.taken, &said.repo, said.on()).await;
+        let reply = self.dispatch_command(said, command, row, cause).await?;
+        if !matches!(reply, CommandReply::Refusal(_)) {
+            self.acknowledge(said.taken, &said.repo, said.reaction_target()).await;
         }
         Ok(reply)
     }
 
-    async fn carry_out(
+    async fn dispatch_command(
         &self,
         said: &CommentContext<'_>,
         command: &CommentCommand,
@@ -354,19 +371,19 @@ impl Intake {
     ) -> Result<CommandReply, IntakeError> {
         let steers = said.taken.swept && row.kind == CommandKind::Controls;
         // While a gate is about to open nobody knows, and `/stop` waits for nothing.
-        if steers && moved_on(&said.live, said.event.created_at).is_ok_and(|moved_on| moved_on) {
-            return Ok(CommandReply::Words(messages::came_late(row.name)));
+        if steers && has_moved_on(&said.live, said.event.created_at).is_ok_and(|moved_on| moved_on) {
+            return Ok(CommandReply::Comment(messages::late_command_reply(row.name)));
         }
-        if let Some((workflow, _)) = self.router.by_command(row.name) {
-            if said.overtaken(workflow, &cause) {
-                return Ok(CommandReply::Words(messages::came_late(row.name)));
+        if let Some((workflow, _)) = self.router.workflow_of_command(row.name) {
+            if said.is_overtaken(workflow, &cause) {
+                return Ok(CommandReply::Comment(messages::late_command_reply(row.name)));
             }
             if row.name == ROUTE
-                && let Some(reply) = self.not_routed(said, &command.args, &cause)
+                && let Some(reply) = self.refuse_request(said, &command.args, &cause)
             {
                 return Ok(reply);
             }
-            return self.start(workflow, said.trigger(row.name, &command.args, cause)).await;
+            return self.start_workflow(workflow, said.trigger(row.name, &command.args, cause)).await;
         }
         match row.name {
             "stop" => {
@@ -381,7 +398,10 @@ impl Intake {
                 let runs = self.engine.cancel(cancel).await?.len();
                 Ok(CommandReply::Note(format!("stopping {runs} runs")))
             }
-            "help" => Ok(CommandReply::Shown(messages::help(&self.help_rows(), said.at.repo.user_owned))),
+            "help" => Ok(CommandReply::SharedComment(messages::help_table(
+                &self.help_rows(),
+                said.at.repo.user_owned,
+            ))),
             "status" => {
                 let runs = self
                     .engine
@@ -392,32 +412,42 @@ impl Intake {
                     })
                     .await?;
                 let pauses = self.engine.pauses().await?;
-                let lines: Vec<_> = runs.iter().map(|run| line(run, &pauses)).collect();
-                Ok(CommandReply::Shown(messages::runs(&lines)))
+                let lines: Vec<_> = runs.iter().map(|run| run_status_row(run, &pauses)).collect();
+                Ok(CommandReply::SharedComment(messages::runs_table(&lines)))
             }
-            "cost" => self.cost(said).await,
-            RETRY if !means(RETRY, said.ended.as_ref()) && said.live.iter().any(takes_retry) => {
-                self.answer(said, command, cause).await
+            "cost" => self.cost_reply(said).await,
+            RETRY
+                if !applies_to_ended_run(RETRY, said.ended.as_ref()) && said.live.iter().any(takes_retry) =>
+            {
+                self.answer_gate(said, command, cause).await
             }
-            RETRY => self.retry(said, cause).await,
-            RESTART => self.restart(said, command, cause).await,
-            DISMISS | MUST_FIX => self.settle(said, command, cause).await,
-            _ => self.answer(said, command, cause).await,
+            RETRY => self.retry_halted_run(said, cause).await,
+            RESTART => self.restart_workflow(said, command, cause).await,
+            DISMISS | MUST_FIX => self.settle_finding(said, command, cause).await,
+            _ => self.answer_gate(said, command, cause).await,
         }
     }
 
     /// What is said to a request in free words for which no model is asked.
-    fn not_routed(&self, said: &CommentContext<'_>, request: &str, cause: &Cause) -> Option<CommandReply> {
+    fn refuse_request(
+        &self,
+        said: &CommentContext<'_>,
+        request: &str,
+        cause: &Cause,
+    ) -> Option<CommandReply> {
         // What people do not see of it is none.
-        if !self.routes || visible(request).text.trim().is_empty() {
-            return Some(CommandReply::Shown(messages::help(&self.help_rows(), said.at.repo.user_owned)));
+        if !self.routes || visible_text(request).text.trim().is_empty() {
+            return Some(CommandReply::SharedComment(messages::help_table(
+                &self.help_rows(),
+                said.at.repo.user_owned,
+            )));
         }
         // Of the one that was begun for the same comment, before we could write that down, nothing is said.
-        let other = |run: &&RunView| ![cause, &cause.onward()].contains(&&run.trigger.cause);
+        let other = |run: &&RunView| ![cause, &cause.follow_up()].contains(&&run.trigger.cause);
         let busy = said.live.iter().rfind(other).filter(|_| said.live.iter().all(|run| other(&run)))?;
         let stands =
             if busy.gate.is_some() { ConflictingRunState::Asking } else { ConflictingRunState::AtWork };
-        Some(CommandReply::Words(messages::route_busy(&busy.workflow, stands)))
+        Some(CommandReply::Comment(messages::route_busy_reply(&busy.workflow, stands)))
     }
 
     fn help_rows(&self) -> Vec<HelpRow> {
@@ -432,15 +462,19 @@ impl Intake {
     }
 
     /// `/help`, `/status` and `/cost` share one comment a thread, which keeps the last answer to each.
-    async fn show(&self, said: &CommentContext<'_>, shown: &[OutboundBody]) -> Result<(), GitHubApiError> {
+    async fn update_answers_comment(
+        &self,
+        said: &CommentContext<'_>,
+        shown: &[OutboundBody],
+    ) -> Result<(), GitHubApiError> {
         if shown.is_empty() {
             return Ok(());
         }
-        let repo = said.repo.clone().answering();
-        let place = unlocked(&repo, said.event.issue, said.at.issue).await?;
-        let place = repo.beside_locked(place).await?.unwrap_or(place);
+        let repo = said.repo.clone().with_reply_priority();
+        let place = unlocked_thread(&repo, said.event.issue, said.at.issue).await?;
+        let place = repo.unlocked_conversation(place).await?.unwrap_or(place);
         if let Some((comment, text)) = repo.read_comment(place, ANSWERS).await? {
-            let body = messages::answers(shown, &text);
+            let body = messages::merge_answers(shown, &text);
             if body.as_str() == text {
                 return Ok(());
             }
@@ -450,10 +484,12 @@ impl Intake {
                 edited => return edited.map(drop),
             }
         }
-        repo.ensure_comment(place, ANSWERS, &messages::answers(shown, ""), said.taken.again).await.map(drop)
+        repo.ensure_comment(place, ANSWERS, &messages::merge_answers(shown, ""), said.taken.taken_before)
+            .await
+            .map(drop)
     }
 
-    async fn answer(
+    async fn answer_gate(
         &self,
         said: &CommentContext<'_>,
         command: &CommentCommand,
@@ -463,13 +499,15 @@ impl Intake {
         if [APPROVE, OVERRIDE].contains(&command.name)
             && let Some(node) = &said.event.node
             // Where no gate is open or about to be, nothing can count.
-            && said.live.iter().any(|run| run.opening || run.gate.is_some())
+            && said.live.iter().any(|run| run.shows_unopened_gate || run.gate.is_some())
         {
             match said.repo.is_by_email(node).await {
-                Ok(true) => return Ok(CommandReply::Words(self.not_by_email(said, command.name).await?)),
+                Ok(true) => return Ok(CommandReply::Comment(self.email_reply(said, command.name).await?)),
                 Ok(false) => {}
                 // It would wait for the gate anyway, and keeps no `/stop` waiting that way.
-                Err(_) if said.live.iter().any(|run| run.opening) => return Err(IntakeError::Opening),
+                Err(_) if said.live.iter().any(|run| run.shows_unopened_gate) => {
+                    return Err(IntakeError::Opening);
+                }
                 Err(fault) => return Err(fault.into()),
             }
         }
@@ -477,37 +515,47 @@ impl Intake {
             match ApproveArguments::parse(&command.args) {
                 Ok(approve) => (approve, String::new()),
                 Err(error) => {
-                    return Ok(CommandReply::Words(messages::not_understood(APPROVE, &error.to_string())));
+                    return Ok(CommandReply::Comment(messages::bad_arguments_reply(
+                        APPROVE,
+                        &error.to_string(),
+                    )));
                 }
             }
         } else {
             if command.name == "budget"
                 && let Err(error) = commands::parse_raise(&command.args)
             {
-                return Ok(CommandReply::Words(messages::not_understood("budget", &error.to_string())));
+                return Ok(CommandReply::Comment(messages::bad_arguments_reply(
+                    "budget",
+                    &error.to_string(),
+                )));
             }
             if command.name == "answer"
                 && let Err(error) = commands::parse_answers(&command.args)
             {
-                return Ok(CommandReply::Words(messages::not_understood("answer", &error.to_string())));
+                return Ok(CommandReply::Comment(messages::bad_arguments_reply(
+                    "answer",
+                    &error.to_string(),
+                )));
             }
-            let way = commands::way(&command.args).filter(|_| command.name == OVERRIDE);
-            let mut fields = ApproveArguments { way: way.map(str::to_owned), ..ApproveArguments::default() };
+            let way = commands::parse_option(&command.args).filter(|_| command.name == OVERRIDE);
+            let mut fields =
+                ApproveArguments { option: way.map(str::to_owned), ..ApproveArguments::default() };
             let mut text = command.args.clone();
             // Any other such word, as the id of a commit, is a part of the reason.
             if command.name == OVERRIDE
                 && let Some((hash, reason)) = commands::split_hash(&text)
-                && let Some(db) = self.store.repo_if_any(said.at.repo.id).await?
-                && db.has_asked_about(said.at.issue, &hash).await?
+                && let Some(db) = self.store.existing_repository_database(said.at.repo.id).await?
+                && db.has_gate_about(said.at.issue, &hash).await?
             {
                 (fields.hash, text) = (Some(hash), reason);
             }
             if let Some((stage, rest)) = split_stage(said, command) {
                 (fields.stage, text) = (Some(stage), rest);
             }
-            let takes_text = self.router.row(command.name).is_some_and(CommandSpec::takes_text);
+            let takes_text = self.router.find_command(command.name).is_some_and(CommandSpec::takes_text);
             if takes_text && text.is_empty() {
-                return Ok(CommandReply::Words(messages::empty_args(command.name)));
+                return Ok(CommandReply::Comment(messages::missing_text_reply(command.name)));
             }
             (fields, text)
         };
@@ -516,7 +564,7 @@ impl Intake {
             verb: command.name.to_owned(),
             stage: approve.stage,
             hash: approve.hash,
-            way: approve.way,
+            way: approve.option,
             text,
             by: said.event.sender.clone(),
             role: said.role,
@@ -525,52 +573,56 @@ impl Intake {
             commit: None,
             review: None,
         };
-        self.signal(said.taken, (said.at.repo.id, said.at.issue), answer, said.ended.as_ref()).await
+        self.send_answer(said.taken, (said.at.repo.id, said.at.issue), answer, said.ended.as_ref()).await
     }
 
     /// A word we do not know is corrected only where a gate of ours is open or we were addressed by name, and
     /// only for people who could have said the right one.
-    fn correct(&self, said: &CommentContext<'_>, mistake: &CommandMistake) -> CommandReply {
+    fn correct_mistake(&self, said: &CommentContext<'_>, mistake: &CommandMistake) -> CommandReply {
         let open = said.live.iter().any(|run| run.gate.is_some());
         let (least, body) = match mistake {
-            CommandMistake::NeedsText { name, .. } if open => {
-                (self.router.row(name).map_or(Role::Triage, |row| row.role), messages::empty_args(name))
-            }
+            CommandMistake::NeedsText { name, .. } if open => (
+                self.router.find_command(name).map_or(Role::Triage, |row| row.role),
+                messages::missing_text_reply(name),
+            ),
             CommandMistake::Unknown { word, did_you_mean, addressed, .. } if *addressed || open => {
-                (Role::Triage, messages::unknown_command(word, *did_you_mean))
+                (Role::Triage, messages::unknown_command_reply(word, *did_you_mean))
             }
             CommandMistake::NotPlain { name, args, misspelt } if open => {
-                let least = self.router.row(name).map_or(Role::Triage, |row| needed(row, &said.live));
+                let least =
+                    self.router.find_command(name).map_or(Role::Triage, |row| needed_role(row, &said.live));
                 let asks = |gate: &&GateRow| gate.spec.verbs.iter().any(|(verb, _)| verb == name);
                 let gates: Vec<_> =
                     said.live.iter().filter_map(|run| run.gate.as_ref()).filter(asks).collect();
                 let mut who = gates.iter().flat_map(|gate| &gate.spec.verbs).filter(|(verb, _)| verb == name);
-                if said.role < least.max(Role::Triage) && !who.any(|(_, who)| who.names(said.event.sender.id))
+                if said.role < least.max(Role::Triage)
+                    && !who.any(|(_, who)| who.names_person(said.event.sender.id))
                 {
                     let why = format!("refused: {} is not told how to {name}", said.role);
-                    return if *misspelt { CommandReply::No(why) } else { CommandReply::Note(why) };
+                    return if *misspelt { CommandReply::Refusal(why) } else { CommandReply::Note(why) };
                 }
-                return CommandReply::Words(match *name {
-                    APPROVE if gates.is_empty() => self.no_gate(name, &said.live),
-                    APPROVE => messages::not_plain(
+                return CommandReply::Comment(match *name {
+                    APPROVE if gates.is_empty() => self.no_gate_reply(name, &said.live),
+                    APPROVE => messages::not_plain_text_reply(
                         "",
-                        &gates.into_iter().map(|gate| line_of(gate, APPROVE, "")).collect::<Vec<_>>(),
+                        &gates.into_iter().map(|gate| approve_line(gate, APPROVE, "")).collect::<Vec<_>>(),
                     ),
-                    name => messages::not_plain(format!("/{name} {args}").trim_end(), &[]),
+                    name => messages::not_plain_text_reply(format!("/{name} {args}").trim_end(), &[]),
                 });
             }
             _ => return CommandReply::Note("a word of somebody else's".to_owned()),
         };
         if said.role < least.max(Role::Triage) {
-            return CommandReply::No(format!("refused: {} is not corrected", said.role));
+            return CommandReply::Refusal(format!("refused: {} is not corrected", said.role));
         }
-        CommandReply::Words(body)
+        CommandReply::Comment(body)
     }
 }
 
 /// Can `/retry` be an answer to what the run asks, or is about to ask?
 fn takes_retry(run: &RunView) -> bool {
-    run.opening || run.gate.as_ref().is_some_and(|gate| gate.spec.verbs.iter().any(|(verb, _)| verb == RETRY))
+    run.shows_unopened_gate
+        || run.gate.as_ref().is_some_and(|gate| gate.spec.verbs.iter().any(|(verb, _)| verb == RETRY))
 }
 
 /// The stage that a `/retry` names, or a `/revise` where more than one gate is open, and the text after it.
@@ -586,12 +638,12 @@ fn split_stage(said: &CommentContext<'_>, command: &CommentCommand) -> Option<(S
 
 /// What anybody may ask where a run of ours is at work, the public may not ask where there is none: it would
 /// make us write on any issue.
-fn needed(row: &CommandSpec, live: &[RunView]) -> Role {
+fn needed_role(row: &CommandSpec, live: &[RunView]) -> Role {
     if live.is_empty() { row.role.max(Role::Triage) } else { row.role }
 }
 
 /// Is it a line of ours, with its hash? Nobody else's bot has such a one, so it is answered although nothing waits for it.
-fn pasted(command: &CommentCommand) -> bool {
+fn is_pasted_line(command: &CommentCommand) -> bool {
     command.name == APPROVE
         && ApproveArguments::parse(&command.args).is_ok_and(|approve| approve.hash.is_some())
 }
@@ -599,20 +651,20 @@ fn pasted(command: &CommentCommand) -> bool {
 const RESTART: &str = "restart";
 
 /// Words that, like [`RETRY`], may mean a run which is alive no more.
-const MEANS_ENDED: [&str; 4] = [RESTART, REVISE, "status", "cost"];
+const COMMANDS_FOR_ENDED_RUNS: [&str; 4] = [RESTART, REVISE, "status", "cost"];
 
-pub(super) fn means(command: &str, ended: Option<&RunView>) -> bool {
+pub(super) fn applies_to_ended_run(command: &str, ended: Option<&RunView>) -> bool {
     ended.is_some_and(|run| match command {
         RETRY => matches!(run.status, RunViewStatus::Failed | RunViewStatus::Parked),
-        _ => MEANS_ENDED.contains(&command),
+        _ => COMMANDS_FOR_ENDED_RUNS.contains(&command),
     })
 }
 
 /// Marks the comment that `/help`, `/status` and `/cost` are answered in.
 const ANSWERS: &str = "answers";
 
-fn line(run: &RunView, pauses: &[ActivePause]) -> messages::RunStatusRow {
-    let paused = run.status.live() && ActivePause::of(pauses, run.id.repo).is_some();
+fn run_status_row(run: &RunView, pauses: &[ActivePause]) -> messages::RunStatusRow {
+    let paused = run.status.is_live() && ActivePause::for_repository(pauses, run.id.repo).is_some();
     messages::RunStatusRow {
         run: run.id,
         workflow: run.workflow.clone(),

@@ -20,35 +20,36 @@ const PANIC_AGE: Duration = Duration::from_secs(600);
 
 impl Intake {
     /// Deals with every delivery that is ready, oldest first and one at a time; says how many there were.
-    pub async fn tick(&self) -> Result<usize, StoreError> {
+    pub async fn drain_inbox(&self) -> Result<usize, StoreError> {
         let stop = CancellationToken::new();
-        self.tell_pauses().await;
+        self.try_pause_notices().await;
         let mut count = 0;
         loop {
-            self.write_what_is_left().await?;
+            self.save_unsaved_endings().await?;
             let Some(taken) = self.store.inbox().claim().await? else { return Ok(count) };
-            self.work(vec![taken], &stop).await?;
+            self.work_lane(vec![taken], &stop).await?;
             count += 1;
         }
     }
 
     /// Works until told to stop. What is acknowledged and not dealt with by then waits for the next boot.
     pub async fn run(&self, stop: CancellationToken) {
-        tokio::join!(self.keep_working(&stop), self.keep_tidy(&stop), self.keep_telling_pauses(&stop));
+        tokio::join!(self.run_lanes(&stop), self.run_cleanup(&stop), self.run_pause_notices(&stop));
     }
 
-    async fn keep_working(&self, stop: &CancellationToken) {
+    async fn run_lanes(&self, stop: &CancellationToken) {
         let mut lanes = FuturesUnordered::new();
         // Whose turn was last.
         let mut turn = None;
         let inbox = self.store.inbox();
         while !stop.is_cancelled() {
-            let take = self.take(LANES - lanes.len(), &mut turn);
-            let nap = match panics::survive("claiming deliveries", take).await {
+            let take = self.claim_lanes(LANES - lanes.len(), &mut turn);
+            let nap = match panics::catch_and_log_panic("claiming deliveries", take).await {
                 Some(Ok(taken)) => {
-                    let work = |lane| panics::survive("a lane is worked on", self.work(lane, stop));
+                    let work =
+                        |lane| panics::catch_and_log_panic("a lane is worked on", self.work_lane(lane, stop));
                     lanes.extend(taken.into_iter().map(work));
-                    self.next_due().await
+                    self.time_until_due().await
                 }
                 Some(Err(error)) => {
                     tracing::error!(%error, "the inbox could not be read or written; trying again");
@@ -59,20 +60,22 @@ impl Intake {
             let free = lanes.len() < LANES;
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(worked) = lanes.next() => complain(worked),
-                () = self.woken.notified(), if free => {}
-                () = inbox.news(), if free => {}
+                Some(worked) = lanes.next() => log_lane_error(worked),
+                () = self.delivery_stored.notified(), if free => {}
+                () = inbox.wait_for_remote_delivery(), if free => {}
                 () = self.clock.sleep(nap), if free => {}
             }
         }
         while let Some(worked) = lanes.next().await {
-            complain(worked);
+            log_lane_error(worked);
         }
     }
 
-    async fn keep_tidy(&self, stop: &CancellationToken) {
+    async fn run_cleanup(&self, stop: &CancellationToken) {
         while !stop.is_cancelled() {
-            if let Some(Err(error)) = panics::survive("removing old rows", self.tidy()).await {
+            if let Some(Err(error)) =
+                panics::catch_and_log_panic("removing old rows", self.remove_old_data()).await
+            {
                 tracing::error!(%error, "what is too old could not be removed; trying again later");
             }
             tokio::select! {
@@ -82,7 +85,7 @@ impl Intake {
         }
     }
 
-    async fn take(
+    async fn claim_lanes(
         &self,
         lanes: usize,
         turn: &mut Option<RepoId>,
@@ -90,7 +93,7 @@ impl Intake {
         if lanes == 0 {
             return Ok(Vec::new());
         }
-        self.write_what_is_left().await?;
+        self.save_unsaved_endings().await?;
         let taken = self.store.inbox().claim_lanes(lanes, *turn).await?;
         if let Some(last) = taken.last().and_then(|lane| lane.first()) {
             *turn = last.subject.repository;
@@ -98,32 +101,38 @@ impl Intake {
         Ok(taken)
     }
 
-    async fn next_due(&self) -> Duration {
+    async fn time_until_due(&self) -> Duration {
         match self.store.inbox().next_due().await {
-            Ok(Some(at)) => at.since(self.clock.now()).clamp(Duration::from_millis(50), limits::LONGEST_NAP),
-            Ok(None) => limits::LONGEST_NAP,
+            Ok(Some(at)) => {
+                at.since(self.clock.now()).clamp(Duration::from_millis(50), limits::LONGEST_SLEEP)
+            }
+            Ok(None) => limits::LONGEST_SLEEP,
             Err(_) => Duration::from_secs(1),
         }
     }
 
     /// Deals with the deliveries of one lane in order. Behind one that holds it nothing is touched.
-    async fn work(&self, lane: Vec<ClaimedDelivery>, stop: &CancellationToken) -> Result<(), StoreError> {
+    async fn work_lane(
+        &self,
+        lane: Vec<ClaimedDelivery>,
+        stop: &CancellationToken,
+    ) -> Result<(), StoreError> {
         let mut endings = Vec::with_capacity(lane.len());
         let mut held = false;
         for taken in lane {
             let ending = if held || stop.is_cancelled() {
-                DeliveryDisposition::Untouched
+                DeliveryDisposition::Released
             } else {
-                self.deal_with_safely(&taken).await
+                self.handle_delivery_safely(&taken).await
             };
-            held |= matches!(ending, DeliveryDisposition::Later { holds, .. } if holds > self.clock.now());
+            held |= matches!(ending, DeliveryDisposition::PutOff { holds, .. } if holds > self.clock.now());
             endings.push((taken.id, ending));
         }
-        self.write_down(endings).await
+        self.save_endings(endings).await
     }
 
-    async fn deal_with_safely(&self, taken: &ClaimedDelivery) -> DeliveryDisposition {
-        panics::catch(self.deal_with(taken)).await.unwrap_or_else(|why| {
+    async fn handle_delivery_safely(&self, taken: &ClaimedDelivery) -> DeliveryDisposition {
+        panics::catch_panic(self.handle_delivery(taken)).await.unwrap_or_else(|why| {
             let (why, now) = (format!("our own fault: {why}"), self.clock.now());
             let age = now.since(taken.received_at);
             let dead = age > PANIC_AGE;
@@ -132,25 +141,25 @@ impl Intake {
                 return DeliveryDisposition::Dead(why);
             }
             let pause = (age / 4).clamp(limits::DELIVERY_RETRY, limits::DELIVERY_LONGEST_RETRY);
-            DeliveryDisposition::Later { why, at: now.plus(pause), holds: now }
+            DeliveryDisposition::PutOff { why, at: now.plus(pause), holds: now }
         })
     }
 
-    async fn write_down(&self, endings: Vec<(DeliveryId, DeliveryDisposition)>) -> Result<(), StoreError> {
-        let written = self.store.inbox().end(endings.clone()).await;
+    async fn save_endings(&self, endings: Vec<(DeliveryId, DeliveryDisposition)>) -> Result<(), StoreError> {
+        let written = self.store.inbox().record_dispositions(endings.clone()).await;
         if written.is_err() {
-            self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).extend(endings);
+            self.unsaved_endings.lock().unwrap_or_else(PoisonError::into_inner).extend(endings);
         }
         written
     }
 
-    async fn write_what_is_left(&self) -> Result<(), StoreError> {
-        let left = mem::take(&mut *self.unwritten.lock().unwrap_or_else(PoisonError::into_inner));
-        if left.is_empty() { Ok(()) } else { self.write_down(left).await }
+    async fn save_unsaved_endings(&self) -> Result<(), StoreError> {
+        let left = mem::take(&mut *self.unsaved_endings.lock().unwrap_or_else(PoisonError::into_inner));
+        if left.is_empty() { Ok(()) } else { self.save_endings(left).await }
     }
 }
 
-fn complain(worked: Option<Result<(), StoreError>>) {
+fn log_lane_error(worked: Option<Result<(), StoreError>>) {
     if let Some(Err(error)) = worked {
         tracing::error!(%error, "what became of deliveries could not be written; it is, before others are taken");
     }

@@ -11,7 +11,11 @@ use crate::{
 };
 
 impl Intake {
-    pub(super) async fn touched(&self, taken: &ClaimedDelivery, e: &CommentEditedEvent) -> DeliveryResult {
+    pub(super) async fn handle_edited_gate_comment(
+        &self,
+        taken: &ClaimedDelivery,
+        e: &CommentEditedEvent,
+    ) -> DeliveryResult {
         let bot = self.bot().await?;
         if e.author.id != bot.id || e.sender.id == bot.id {
             return Ok(DeliveryNote::Nothing("not a comment of ours".into()));
@@ -25,20 +29,21 @@ impl Intake {
         let runs = self.engine.list(live).await?;
         let asks = runs.iter().find(|run| {
             let marker = publication::gate_marker(run.id, run.visit);
-            (run.gate.is_some() || run.opening) && e.text.trim_end().ends_with(&format!(":{marker} -->"))
+            (run.gate.is_some() || run.shows_unopened_gate)
+                && e.text.trim_end().ends_with(&format!(":{marker} -->"))
         });
         let Some(run) = asks else {
             return Ok(DeliveryNote::Nothing("no comment that asks people now".into()));
         };
         let Some(gate) = &run.gate else { return Err(IntakeError::Opening) };
-        if e.sender.bot && gate.touched.is_some() {
+        if e.sender.bot && gate.comment_edit.is_some() {
             return Ok(DeliveryNote::Nothing(
                 "a bot changed it again, and it takes the hash alone already".into(),
             ));
         }
         let remark = RunRemark {
             cause: cause::delivery(taken),
-            verb: RunRemark::TOUCHED.to_owned(),
+            verb: RunRemark::COMMENT_EDITED.to_owned(),
             finding: run.visit.to_string(),
             text: e.comment.to_string(),
             by: e.sender.clone(),

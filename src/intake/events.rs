@@ -1,15 +1,16 @@
 //! What each event means to us.
 
 use super::{
-    DeliveryNote, DeliveryResult, Intake, IntakeError, answer::CommandReply, cause, labels::is_state,
+    DeliveryNote, DeliveryResult, Intake, IntakeError, answer::CommandReply, cause, labels::is_state_label,
 };
 use crate::{
     commands::{AUTO, HOTFIX},
     config::PeopleSettings,
     engine::{RunFilter, RunTrigger, StartDecision, StartRunRequest},
     github::{
-        GitHubRepo, LabelEvent, ReactionTarget, decorated,
+        GitHubRepo, LabelEvent, ReactionTarget,
         event::{IssueAction, RepoRef, WebhookEvent},
+        none_if_refused,
     },
     messages,
     publication::waits_for_merge,
@@ -18,56 +19,58 @@ use crate::{
 };
 
 impl Intake {
-    pub(crate) async fn route(&self, taken: &ClaimedDelivery, event: &WebhookEvent) -> DeliveryResult {
-        if self.too_late(taken, event).await? {
+    pub(crate) async fn handle_event(&self, taken: &ClaimedDelivery, event: &WebhookEvent) -> DeliveryResult {
+        if self.is_too_late(taken, event).await? {
             return Ok(DeliveryNote::Nothing("ignored: its repository is gone".into()));
         }
         match event {
-            WebhookEvent::Repository(e) => return self.repository(taken, e).await,
-            WebhookEvent::Installation(e) => return self.installation(taken, e).await,
+            WebhookEvent::Repository(e) => return self.handle_repository(taken, e).await,
+            WebhookEvent::Installation(e) => return self.handle_installation(taken, e).await,
             WebhookEvent::InstallationRepositories { installation, added, removed, sender } => {
-                return self.repositories(taken, *installation, added, removed, sender).await;
+                return self.handle_repositories(taken, *installation, added, removed, sender).await;
             }
             _ => {}
         }
         if let (Some(repo), Some(installation)) = (event.repo(), event.installation()) {
-            self.store.directory().saw_repository(row(repo, installation)).await?;
+            self.store.installation_registry().record_repository(repository_row(repo, installation)).await?;
         }
         match event {
             WebhookEvent::Issue(e) => {
                 let at = IssueRef { repo: &e.repo, installation: e.installation, issue: e.issue };
                 match &e.action {
-                    IssueAction::Labeled { label } if is_state(label) => {
-                        self.state_label(&at, label, true, &e.sender).await
+                    IssueAction::Labeled { label } if is_state_label(label) => {
+                        self.repair_state_label(&at, label, true, &e.sender).await
                     }
-                    IssueAction::Unlabeled { label } if is_state(label) => {
-                        self.state_label(&at, label, false, &e.sender).await
+                    IssueAction::Unlabeled { label } if is_state_label(label) => {
+                        self.repair_state_label(&at, label, false, &e.sender).await
                     }
                     IssueAction::Labeled { label } => {
                         let by = LabelEvent { event: 0, actor: e.sender.clone(), at: e.at };
-                        self.told_of_label(taken, &at, label, by).await
+                        self.handle_label_once(taken, &at, label, by).await
                     }
-                    IssueAction::Closed => self.issue_closed(taken, &at, e).await,
-                    IssueAction::Deleted => self.stop(taken, &at, &e.sender, "the issue was deleted").await,
+                    IssueAction::Closed => self.handle_issue_closed(taken, &at, e).await,
+                    IssueAction::Deleted => {
+                        self.stop_runs(taken, &at, &e.sender, "the issue was deleted").await
+                    }
                     IssueAction::Transferred => {
-                        self.stop(taken, &at, &e.sender, "the issue was transferred").await
+                        self.stop_runs(taken, &at, &e.sender, "the issue was transferred").await
                     }
                     _ => Ok(DeliveryNote::Nothing("nothing to do".into())),
                 }
             }
-            WebhookEvent::Comment(e) => self.comment(taken, e).await,
-            WebhookEvent::Touched(e) => self.touched(taken, e).await,
-            WebhookEvent::Review(e) => self.review(taken, e).await,
-            WebhookEvent::PullRequest(e) => self.pull(taken, e).await,
-            WebhookEvent::Rerequested(e) => self.rerequested(taken, e).await,
-            WebhookEvent::Ci(e) => self.ci(taken, e).await,
+            WebhookEvent::Comment(e) => self.handle_comment(taken, e).await,
+            WebhookEvent::CommentEdited(e) => self.handle_edited_gate_comment(taken, e).await,
+            WebhookEvent::Review(e) => self.handle_review(taken, e).await,
+            WebhookEvent::PullRequest(e) => self.handle_pull_request(taken, e).await,
+            WebhookEvent::CheckRerequested(e) => self.handle_check_rerequest(taken, e).await,
+            WebhookEvent::Ci(e) => self.handle_ci(taken, e).await,
             WebhookEvent::Ping => Ok(DeliveryNote::Nothing("pong".into())),
             WebhookEvent::Ignored { why } => Ok(DeliveryNote::Nothing(format!("ignored: {why}").into())),
             _ => Ok(DeliveryNote::Nothing("nothing to do yet".into())),
         }
     }
 
-    pub(super) async fn labeled(
+    pub(super) async fn handle_label(
         &self,
         taken: &ClaimedDelivery,
         at: &IssueRef<'_>,
@@ -76,31 +79,31 @@ impl Intake {
         when: Timestamp,
     ) -> DeliveryResult {
         if self.people.opts_out(label) {
-            return self.stop(taken, at, sender, "its issue is to be left alone, says a label").await;
+            return self.stop_runs(taken, at, sender, "its issue is to be left alone, says a label").await;
         }
-        let Some(row) = self.router.by_label(label) else {
+        let Some(row) = self.router.command_of_label(label) else {
             return Ok(DeliveryNote::Nothing("not a label of ours".into()));
         };
         if sender.bot || sender.id == self.bot().await?.id {
             return Ok(DeliveryNote::Nothing("a bot's label never acts".into()));
         }
         let cause = cause::label(at.repo.id, at.issue, label, sender, when);
-        if !self.store.inbox().owns(&taken.id, &cause).await? {
-            return Ok(DeliveryNote::Nothing(TOLD.into()));
+        if !self.store.inbox().claim_cause(&taken.id, &cause).await? {
+            return Ok(DeliveryNote::Nothing(DUPLICATE_NOTE.into()));
         }
         let repo = self.repo(at);
         let role = repo.permission(sender).await?;
         if role < row.role {
-            self.refuse(taken, &repo, ReactionTarget::Issue(at.issue), sender).await;
+            self.show_refusal(taken, &repo, ReactionTarget::Issue(at.issue), sender).await;
             let needs = row.role;
             return Ok(DeliveryNote::Done(format!(
                 "refused: `{label}` needs {needs}, and {} has {role}",
                 sender.login
             )));
         }
-        let Some((workflow, _)) = self.router.by_command(row.name) else {
-            let stopped = self.stop(taken, at, sender, "asked to by the label").await?;
-            decorated(repo.remove_label(at.issue, label).await)?;
+        let Some((workflow, _)) = self.router.workflow_of_command(row.name) else {
+            let stopped = self.stop_runs(taken, at, sender, "asked to by the label").await?;
+            none_if_refused(repo.remove_label(at.issue, label).await)?;
             return Ok(stopped);
         };
         let trigger = RunTrigger {
@@ -116,40 +119,43 @@ impl Intake {
             comment: None,
             request: None,
         };
-        let reply = self.start(workflow, trigger).await?;
-        self.heard(taken, &repo, ReactionTarget::Issue(at.issue)).await;
+        let reply = self.start_workflow(workflow, trigger).await?;
+        self.acknowledge(taken, &repo, ReactionTarget::Issue(at.issue)).await;
         let note = match reply {
-            CommandReply::Note(note) | CommandReply::No(note) => note,
-            CommandReply::Words(body) | CommandReply::Shown(body) => {
-                self.say(taken, &cause, &repo, (at.issue, at.issue), &[body]).await?;
+            CommandReply::Note(note) | CommandReply::Refusal(note) => note,
+            CommandReply::Comment(body) | CommandReply::SharedComment(body) => {
+                self.post_reply(taken, &cause, &repo, (at.issue, at.issue), &[body]).await?;
                 "answered".to_owned()
             }
         };
         // Last: one that is gone, when we are told of it late, means that somebody took it back.
-        decorated(repo.remove_label(at.issue, label).await)?;
+        none_if_refused(repo.remove_label(at.issue, label).await)?;
         Ok(DeliveryNote::Done(note))
     }
 
     /// What keeps a person from starting another run today, in words.
-    pub(super) async fn too_much(&self, trigger: &RunTrigger) -> Result<Option<CommandReply>, IntakeError> {
-        let Some(db) = self.store.repo_if_any(trigger.repo).await? else { return Ok(None) };
+    pub(super) async fn check_person_limits(
+        &self,
+        trigger: &RunTrigger,
+    ) -> Result<Option<CommandReply>, IntakeError> {
+        let Some(db) = self.store.existing_repository_database(trigger.repo).await? else { return Ok(None) };
         let today = self.clock.now().day_start();
-        let (runs, spent) = db.of_person(trigger.actor.id, today, &trigger.cause).await?;
+        let (runs, spent) = db.spend_of_person(trigger.actor.id, today, &trigger.cause).await?;
         let PeopleSettings { runs_a_day, cost_a_day, .. } = self.people;
         let said = match (runs_a_day, cost_a_day) {
-            (Some(most), _) if runs >= u64::from(most) => Some(messages::too_many_runs(most)),
-            (_, Some(most)) if spent >= most => Some(messages::too_much_spent()),
+            (Some(most), _) if runs >= u64::from(most) => Some(messages::too_many_runs_reply(most)),
+            (_, Some(most)) if spent >= most => Some(messages::too_much_spent_reply()),
             _ => None,
         };
-        Ok(said.map(CommandReply::Words))
+        Ok(said.map(CommandReply::Comment))
     }
 
-    pub(super) async fn start(
+    pub(super) async fn start_workflow(
         &self,
         workflow: &str,
         trigger: RunTrigger,
     ) -> Result<CommandReply, IntakeError> {
-        if let Some(refused) = self.too_much(&trigger).await? {
+        if let Some(refused) = self.check_person_limits(&trigger).await? {
             return Ok(refused);
         }
         let runs = RunFilter { repo: Some(trigger.repo), issue: Some(trigger.issue), live_only: false };
@@ -160,18 +166,18 @@ impl Intake {
         };
         // What they lead to is there already. A design begun beside it would end in nothing.
         if runs.iter().any(waits_for_merge) && runs.iter().all(|run| run.trigger.cause != trigger.cause) {
-            return Ok(CommandReply::Words(messages::waits_for_merge(&trigger.command)));
+            return Ok(CommandReply::Comment(messages::waits_for_merge_reply(&trigger.command)));
         }
         Ok(match self.engine.start(StartRunRequest { workflow: workflow.to_owned(), trigger }).await? {
             StartDecision::New(run) => CommandReply::Note(format!("started {workflow} as {run}")),
             StartDecision::Duplicate(run) => {
                 CommandReply::Note(format!("{run} was started by the same before"))
             }
-            StartDecision::Live(run) if waits_for_merge(&run) => {
-                CommandReply::Words(messages::waits_for_merge(workflow))
+            StartDecision::AlreadyLive(run) if waits_for_merge(&run) => {
+                CommandReply::Comment(messages::waits_for_merge_reply(workflow))
             }
-            StartDecision::Live(run) => {
-                CommandReply::Words(messages::already_running(run.id, workflow, None))
+            StartDecision::AlreadyLive(run) => {
+                CommandReply::Comment(messages::already_running_reply(run.id, workflow, None))
             }
         })
     }
@@ -179,7 +185,7 @@ impl Intake {
     /// The issue that a pull request of ours grew from.
     pub(crate) async fn issue_of_pull(&self, at: &IssueRef<'_>) -> Result<Option<IssueNo>, IntakeError> {
         let pull = self.repo(at).pull(at.issue).await?;
-        Ok(IssueNo::of_branch(&pull.head_branch).filter(|_| pull.head_repo == Some(at.repo.id)))
+        Ok(IssueNo::from_branch(&pull.head_branch).filter(|_| pull.head_repo == Some(at.repo.id)))
     }
 
     pub(crate) fn repo(&self, at: &IssueRef<'_>) -> GitHubRepo {
@@ -188,10 +194,10 @@ impl Intake {
 }
 
 /// What is noted of a delivery that tells of what another one told.
-pub(crate) const TOLD: &str = "another delivery told of it";
+pub(crate) const DUPLICATE_NOTE: &str = "another delivery told of it";
 
 /// What is noted of a delivery that was found when what it tells of held no longer.
-pub(crate) const LATE: &str = "came late: it holds no longer";
+pub(crate) const LATE_NOTE: &str = "came late: it holds no longer";
 
 /// The issue or pull request that something happened on.
 pub struct IssueRef<'a> {
@@ -205,6 +211,6 @@ pub(crate) fn reply_marker(cause: &Cause) -> String {
     format!("reply-{cause}")
 }
 
-pub(super) fn row(repo: &RepoRef, installation: InstallationId) -> RepositoryRow {
+pub(super) fn repository_row(repo: &RepoRef, installation: InstallationId) -> RepositoryRow {
     RepositoryRow { id: repo.id, installation, name: repo.name.clone() }
 }

@@ -8,13 +8,13 @@ use crate::{
         AnswerReceipt, CancelRunsRequest, FindingRow, RunRemark, RunView, StartDecision, StartRunRequest,
     },
     messages,
-    rounds::may_settle,
+    rounds::role_to_settle,
     types::Cause,
 };
 
 impl Intake {
     /// Hands in a `/dismiss` or `/must-fix`. It is about the live run that found anything.
-    pub(super) async fn settle(
+    pub(super) async fn settle_finding(
         &self,
         said: &CommentContext<'_>,
         command: &CommentCommand,
@@ -23,25 +23,31 @@ impl Intake {
         let FindingArguments { finding, text } = match FindingArguments::parse(command.name, &command.args) {
             Ok(args) => args,
             Err(error) => {
-                return Ok(CommandReply::Words(messages::not_understood(command.name, &error.to_string())));
+                return Ok(CommandReply::Comment(messages::bad_arguments_reply(
+                    command.name,
+                    &error.to_string(),
+                )));
             }
         };
-        let found = self.findings(said).await?;
+        let found = self.live_findings(said).await?;
         let (run, found) = match &found[..] {
-            [] => return Ok(CommandReply::Words(messages::no_findings())),
+            [] => return Ok(CommandReply::Comment(messages::no_findings_reply())),
             [one] => one,
-            _ => return Ok(CommandReply::Words(messages::whose_finding())),
+            _ => return Ok(CommandReply::Comment(messages::ambiguous_finding_reply())),
         };
         let Some(row) = found.iter().find(|row| row.id == finding) else {
-            let open = found.iter().filter(|row| open(row)).map(|row| row.id.as_str());
-            return Ok(CommandReply::Words(messages::no_such_finding(&finding, open)));
+            let open = found.iter().filter(|row| is_open(row)).map(|row| row.id.as_str());
+            return Ok(CommandReply::Comment(messages::unknown_finding_reply(&finding, open)));
         };
-        if command.name == DISMISS && !open(row) {
-            return Ok(CommandReply::Words(messages::settled_already(&finding, &row.status)));
+        if command.name == DISMISS && !is_open(row) {
+            return Ok(CommandReply::Comment(messages::already_settled_reply(&finding, &row.status)));
         }
-        let needs = may_settle(command.name, row.severity == FindingSeverity::Blocking.as_str());
+        let needs = role_to_settle(command.name, row.severity == FindingSeverity::Blocking.as_str());
         if said.role < needs {
-            return Ok(CommandReply::No(format!("refused: {} of {finding} needs {needs}", command.name)));
+            return Ok(CommandReply::Refusal(format!(
+                "refused: {} of {finding} needs {needs}",
+                command.name
+            )));
         }
         let remark = RunRemark {
             cause,
@@ -53,19 +59,21 @@ impl Intake {
             at: said.event.created_at,
         };
         Ok(match self.engine.remark(run.id, remark).await? {
-            AnswerReceipt::Taken | AnswerReceipt::Duplicate => {
+            AnswerReceipt::Accepted | AnswerReceipt::Duplicate => {
                 CommandReply::Note(format!("`/{}` taken by {}", command.name, run.id))
             }
-            AnswerReceipt::Changed => CommandReply::Words(messages::no_findings()),
+            AnswerReceipt::Changed => CommandReply::Comment(messages::no_findings_reply()),
         })
     }
 
     /// The live runs of the issue that found anything, and how each finding of theirs stands.
-    async fn findings<'s>(
+    async fn live_findings<'s>(
         &self,
         said: &'s CommentContext<'_>,
     ) -> Result<Vec<(&'s RunView, Vec<FindingRow>)>, IntakeError> {
-        let Some(db) = self.store.repo_if_any(said.at.repo.id).await? else { return Ok(Vec::new()) };
+        let Some(db) = self.store.existing_repository_database(said.at.repo.id).await? else {
+            return Ok(Vec::new());
+        };
         let mut all = Vec::new();
         for run in &said.live {
             let mut found: Vec<FindingRow> = Vec::new();
@@ -81,7 +89,7 @@ impl Intake {
     }
 
     /// Ends the run there is and starts its workflow from the beginning, once that one has ended.
-    pub(super) async fn restart(
+    pub(super) async fn restart_workflow(
         &self,
         said: &CommentContext<'_>,
         command: &CommentCommand,
@@ -93,28 +101,28 @@ impl Intake {
         let mut names: Vec<_> = here.iter().map(|run| run.workflow.as_str()).collect();
         names.dedup();
         let (workflow, row) = match names[..] {
-            [name] => match self.router.by_command(name) {
+            [name] => match self.router.workflow_of_command(name) {
                 Some((_, row)) if said.role < row.role => {
-                    return Ok(CommandReply::No(format!("refused: {} may not {}", said.role, row.name)));
+                    return Ok(CommandReply::Refusal(format!("refused: {} may not {}", said.role, row.name)));
                 }
                 Some((workflow, row)) => (workflow, row.name),
-                None => return Ok(CommandReply::Words(messages::nothing_to_restart())),
+                None => return Ok(CommandReply::Comment(messages::nothing_to_restart_reply())),
             },
-            [] => return Ok(CommandReply::Words(messages::nothing_to_restart())),
+            [] => return Ok(CommandReply::Comment(messages::nothing_to_restart_reply())),
             _ => {
                 let why = "more than one workflow is at work here; name the one that is meant";
-                return Ok(CommandReply::Words(messages::not_understood(command.name, why)));
+                return Ok(CommandReply::Comment(messages::bad_arguments_reply(command.name, why)));
             }
         };
         // What was asked for is asked for again.
         let args = here.first().map_or("", |run| run.trigger.args.as_str());
         let mut trigger = said.trigger(row, args, cause.clone());
         trigger.request = here.iter().find_map(|run| run.trigger.request.clone());
-        if let Some(refused) = self.too_much(&trigger).await? {
+        if let Some(refused) = self.check_person_limits(&trigger).await? {
             return Ok(refused);
         }
         let (repo, issue, by) = (said.at.repo.id, said.at.issue, said.event.sender.clone());
-        for run in here.iter().filter(|run| run.status.live() && run.trigger.cause != cause) {
+        for run in here.iter().filter(|run| run.status.is_live() && run.trigger.cause != cause) {
             let why = "started anew".to_owned();
             let run = Some(run.id);
             self.engine
@@ -126,11 +134,11 @@ impl Intake {
                 CommandReply::Note(format!("started {workflow} anew as {run}"))
             }
             // It is still telling people that it ends.
-            StartDecision::Live(_) => return Err(IntakeError::Opening),
+            StartDecision::AlreadyLive(_) => return Err(IntakeError::Opening),
         })
     }
 }
 
-fn open(row: &FindingRow) -> bool {
+fn is_open(row: &FindingRow) -> bool {
     row.status == FindingStatus::Open.as_str()
 }

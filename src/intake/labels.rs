@@ -7,13 +7,13 @@
 
 use super::{
     DeliveryNote, DeliveryResult, Intake, IntakeError,
-    events::{IssueRef, LATE},
+    events::{IssueRef, LATE_NOTE},
 };
 use crate::{
     engine::{RunFilter, RunView, RunViewStatus},
-    github::{InstallationInfo, LabelEvent, RepoRef, WebhookEvent, decorated},
+    github::{InstallationInfo, LabelEvent, RepoRef, WebhookEvent, none_if_refused},
     messages,
-    publication::foremost,
+    publication::most_urgent_run,
     store::{ClaimedDelivery, DeliveryReceipt, LabelingKey, NewDelivery, RepositoryRow},
     types::{Actor, InstallationId},
 };
@@ -29,19 +29,19 @@ pub struct LabelSearchResult {
 
 impl Intake {
     /// Looks for labels of ours in every repository that we were given and work for.
-    pub async fn look_for_labels(&self) -> Result<LabelSearchResult, IntakeError> {
+    pub async fn find_missed_labels(&self) -> Result<LabelSearchResult, IntakeError> {
         let mut labels = LabelSearchResult::default();
         let installations = self.github.installations().await?;
         let ours: Vec<_> = installations.iter().filter(|i| self.allow.contains(&i.id)).collect();
         for installation in &ours {
-            if let Err(trouble) = self.heal(installation).await {
-                labels.unsure += usize::from(passes(&trouble));
+            if let Err(trouble) = self.sync_suspension(installation).await {
+                labels.unsure += usize::from(is_temporary(&trouble));
                 tracing::warn!(installation = %installation.id, %trouble, "cannot note that a suspension began or ended");
             }
         }
         for installation in ours.iter().filter(|i| !i.suspended) {
             if let Err(trouble) = self.search_installation(installation.id, &mut labels).await {
-                labels.unsure += usize::from(passes(&trouble));
+                labels.unsure += usize::from(is_temporary(&trouble));
                 tracing::warn!(installation = %installation.id, %trouble, "cannot look for labels");
             }
         }
@@ -49,12 +49,12 @@ impl Intake {
     }
 
     /// That an installation was suspended, or no longer is, may be among what nobody told us.
-    async fn heal(&self, now: &InstallationInfo) -> Result<(), IntakeError> {
-        let known = self.store.directory().installation(now.id).await?;
+    async fn sync_suspension(&self, now: &InstallationInfo) -> Result<(), IntakeError> {
+        let known = self.store.installation_registry().installation(now.id).await?;
         if known.is_some_and(|known| known.suspended == now.suspended) {
             return Ok(());
         }
-        self.saw_installation(now.id, &now.account, now.suspended).await
+        self.record_installation(now.id, &now.account, now.suspended).await
     }
 
     async fn search_installation(
@@ -64,14 +64,17 @@ impl Intake {
     ) -> Result<(), IntakeError> {
         for repo in self.github.repositories(installation).await? {
             let (id, name) = (repo.id, repo.name.clone());
-            self.store.directory().saw_repository(RepositoryRow { id, installation, name }).await?;
-            if let Err(trouble) = self.take_off_working(&repo, installation).await {
-                labels.unsure += usize::from(passes(&trouble));
+            self.store
+                .installation_registry()
+                .record_repository(RepositoryRow { id, installation, name })
+                .await?;
+            if let Err(trouble) = self.remove_old_labels(&repo, installation).await {
+                labels.unsure += usize::from(is_temporary(&trouble));
                 tracing::warn!(repository = %repo.name, %trouble, "could not take the labels of an earlier version off");
             }
             for label in self.router.rows().iter().filter_map(|row| row.label) {
                 if let Err(trouble) = self.search_repository(&repo, installation, label, labels).await {
-                    labels.unsure += usize::from(passes(&trouble));
+                    labels.unsure += usize::from(is_temporary(&trouble));
                     tracing::warn!(repository = %repo.name, label, %trouble, "cannot look for labels");
                     break; // what keeps us from the one label keeps us from the next
                 }
@@ -81,14 +84,14 @@ impl Intake {
     }
 
     /// Takes off what an earlier version put on while a run worked.
-    async fn take_off_working(
+    async fn remove_old_labels(
         &self,
         repo: &RepoRef,
         installation: InstallationId,
     ) -> Result<(), IntakeError> {
         let handle = self.github.repo(installation, repo.id, repo.name.clone());
         for issue in handle.issues_labeled(messages::OLD_WORKING).await? {
-            decorated(handle.remove_label(issue, messages::OLD_WORKING).await)?;
+            none_if_refused(handle.remove_label(issue, messages::OLD_WORKING).await)?;
         }
         Ok(())
     }
@@ -103,10 +106,10 @@ impl Intake {
         let handle = self.github.repo(installation, repo.id, repo.name.clone());
         for issue in handle.issues_labeled(label).await? {
             let at = IssueRef { repo, installation, issue };
-            match self.trace(&at, label).await {
+            match self.store_missed_label(&at, label).await {
                 Ok(found) => labels.found += usize::from(found),
                 Err(trouble) => {
-                    labels.unsure += usize::from(passes(&trouble));
+                    labels.unsure += usize::from(is_temporary(&trouble));
                     tracing::warn!(repository = %repo.name, %issue, label, %trouble, "a label waits");
                 }
             }
@@ -115,29 +118,34 @@ impl Intake {
     }
 
     /// Hands in what a label tells, unless that was dealt with before; false then.
-    async fn trace(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, IntakeError> {
-        let Some(labeling) = self.repo(at).newest_labeling(at.issue, label).await? else {
+    async fn store_missed_label(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, IntakeError> {
+        let Some(labeling) = self.repo(at).newest_label_event(at.issue, label).await? else {
             return Ok(false);
         };
-        if self.store.labeling_note(&key(at, label, &labeling), false).await?.is_some() {
+        if self.store.labeling_note(&labeling_key(at, label, &labeling), false).await?.is_some() {
             return Ok(false);
         }
-        let body = labeling.told(at.repo, at.installation, at.issue, label);
-        let (id, event) = (labeling.id(at.repo.id), "issues".to_owned());
+        let body = labeling.synthetic_payload(at.repo, at.installation, at.issue, label);
+        let (id, event) = (labeling.delivery_id(at.repo.id), "issues".to_owned());
         let subject = WebhookEvent::subject(&event, &body);
         let new = NewDelivery { id, event, subject, swept: true, body };
-        let found = self.store.inbox().accept(new).await? != DeliveryReceipt::Duplicate;
+        let found = self.store.inbox().accept_delivery(new).await? != DeliveryReceipt::Duplicate;
         if found {
             tracing::info!(repository = %at.repo.name, issue = %at.issue, label, by = %labeling.actor.login, "found on the issue");
-            self.woken.notify_one();
+            self.delivery_stored.notify_one();
         }
         Ok(found)
     }
 
     /// Has a run come of it that we know of? Then the label only failed to come off.
-    async fn started(&self, at: &IssueRef<'_>, label: &str, by: &LabelEvent) -> Result<bool, IntakeError> {
-        let Some(command) = self.router.by_label(label) else { return Ok(false) };
-        let Some((workflow, _)) = self.router.by_command(command.name) else { return Ok(false) };
+    async fn has_started_run(
+        &self,
+        at: &IssueRef<'_>,
+        label: &str,
+        by: &LabelEvent,
+    ) -> Result<bool, IntakeError> {
+        let Some(command) = self.router.command_of_label(label) else { return Ok(false) };
+        let Some((workflow, _)) = self.router.workflow_of_command(command.name) else { return Ok(false) };
         let filter = RunFilter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: false };
         let runs = self.engine.list(filter).await?;
         Ok(runs.iter().any(|run| {
@@ -146,14 +154,14 @@ impl Intake {
     }
 
     /// Is the label still there? It comes off last, so a second try finds it too.
-    async fn bears(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, IntakeError> {
+    async fn has_label(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, IntakeError> {
         let issue = self.repo(at).issue(at.issue).await?;
         Ok(issue.labels.iter().any(|name| name.eq_ignore_ascii_case(label)))
     }
 
     /// A person put a label on that says how a run stands, or took it off: on an issue with a live one it is put right. Once
     /// a turn of the run, so that we and somebody's automation do not go on for ever; what bots do is theirs.
-    pub(super) async fn state_label(
+    pub(super) async fn repair_state_label(
         &self,
         at: &IssueRef<'_>,
         label: &str,
@@ -164,7 +172,8 @@ impl Intake {
             return Ok(DeliveryNote::Nothing("a bot's label never acts".into()));
         }
         let filter = RunFilter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: true };
-        let Some(RunView { id: run, visit, status, .. }) = foremost(self.engine.list(filter).await?) else {
+        let Some(RunView { id: run, visit, status, .. }) = most_urgent_run(self.engine.list(filter).await?)
+        else {
             return Ok(DeliveryNote::Nothing("no run is at work here".into()));
         };
         let view = (status == RunViewStatus::Asking).then_some(messages::NEEDS_YOU);
@@ -172,7 +181,7 @@ impl Intake {
         if on == view.is_some_and(|view| view.name == label) || status == RunViewStatus::Waiting {
             return Ok(DeliveryNote::Nothing("it is as it should be".into()));
         }
-        if self.repaired.lock().await.get(&run) == Some(&visit) {
+        if self.repaired_labels.lock().await.get(&run) == Some(&visit) {
             return Ok(DeliveryNote::Nothing("the labels were put right in this turn already".into()));
         }
         let repo = self.repo(at);
@@ -180,52 +189,52 @@ impl Intake {
             Some(view) if !on => repo.ensure_label(at.issue, view.spec()).await?,
             _ => repo.remove_label(at.issue, label).await?,
         }
-        self.repaired.lock().await.insert(run, visit);
+        self.repaired_labels.lock().await.insert(run, visit);
         Ok(DeliveryNote::Done(format!("put right, as run {run} stands")))
     }
 
     /// Obeys a label once, and notes what came of it, so that a refusal is not asked about again. Of the two ways we
     /// learn of a label, the one that is second finds the note of the first.
-    pub(super) async fn told_of_label(
+    pub(super) async fn handle_label_once(
         &self,
         taken: &ClaimedDelivery,
         at: &IssueRef<'_>,
         label: &str,
         labeling: LabelEvent,
     ) -> DeliveryResult {
-        if self.router.by_label(label).is_none() && !self.people.opts_out(label) {
+        if self.router.command_of_label(label).is_none() && !self.people.opts_out(label) {
             return Ok(DeliveryNote::Nothing("not a label of ours".into()));
         }
-        let (key, found) = (key(at, label, &labeling), LabelEvent::was_found(&taken.id));
+        let (key, found) = (labeling_key(at, label, &labeling), LabelEvent::is_synthetic_delivery(&taken.id));
         if let Some(note) = self.store.labeling_note(&key, !found).await? {
             return Ok(DeliveryNote::Done(format!("heard before: {note}")));
         }
-        let note = if found && self.started(at, label, &labeling).await? {
+        let note = if found && self.has_started_run(at, label, &labeling).await? {
             self.repo(at).remove_label(at.issue, label).await?;
             DeliveryNote::Nothing("it had started its run before".into())
-        } else if self.told_late(taken, labeling.at) && !self.bears(at, label).await? {
-            DeliveryNote::Nothing(LATE.into())
+        } else if self.is_late(taken, labeling.at) && !self.has_label(at, label).await? {
+            DeliveryNote::Nothing(LATE_NOTE.into())
         } else {
-            self.labeled(taken, at, label, &labeling.actor, labeling.at).await?
+            self.handle_label(taken, at, label, &labeling.actor, labeling.at).await?
         };
-        self.store.note_labeling(&key, found, &note.to_string()).await?;
+        self.store.record_labeling(&key, found, &note.to_string()).await?;
         Ok(note)
     }
 }
 
 /// Does it say how a run stands?
-pub(super) fn is_state(label: &str) -> bool {
+pub(super) fn is_state_label(label: &str) -> bool {
     messages::STATES.iter().any(|view| view.name == label)
 }
 
-fn passes(trouble: &IntakeError) -> bool {
+fn is_temporary(trouble: &IntakeError) -> bool {
     match trouble {
         IntakeError::GitHub(fault) => !fault.is_final(),
         IntakeError::Engine(_) | IntakeError::Store(_) | IntakeError::Opening => true,
     }
 }
 
-fn key(at: &IssueRef<'_>, label: &str, labeling: &LabelEvent) -> LabelingKey {
+fn labeling_key(at: &IssueRef<'_>, label: &str, labeling: &LabelEvent) -> LabelingKey {
     LabelingKey {
         repo: at.repo.id,
         issue: at.issue,

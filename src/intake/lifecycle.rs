@@ -9,8 +9,8 @@ use std::{
 };
 
 use super::{
-    DeliveryNote, DeliveryResult, Intake, IntakeError, LAG, cause,
-    events::{LATE, row},
+    DeliveryNote, DeliveryResult, GITHUB_LAG, Intake, IntakeError, cause,
+    events::{LATE_NOTE, repository_row},
 };
 use crate::{
     engine::{CancelRunsRequest, RunFilter},
@@ -24,14 +24,14 @@ use crate::{
 
 /// What belongs to a repository that was deleted or taken from the App is kept for a month, for whoever
 /// took it away by mistake; then it is removed.
-const GONE_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+const LOST_REPOSITORY_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Intake {
     /// Drops what is too old to be kept.
-    pub async fn tidy(&self) -> Result<(), StoreError> {
-        while self.store.inbox().tidy().await? > 0 {}
-        let then = self.clock.now().minus(GONE_KEPT);
-        for repo in self.store.directory().lost_before(then).await? {
+    pub async fn remove_old_data(&self) -> Result<(), StoreError> {
+        while self.store.inbox().delete_expired().await? > 0 {}
+        let then = self.clock.now().minus(LOST_REPOSITORY_RETENTION);
+        for repo in self.store.installation_registry().repositories_removed_before(then).await? {
             let live = RunFilter { repo: Some(repo), issue: None, live_only: true };
             match self.engine.list(live).await {
                 Ok(runs) if runs.is_empty() => {
@@ -47,31 +47,33 @@ impl Intake {
         Ok(())
     }
 
-    pub(super) async fn installation(
+    pub(super) async fn handle_installation(
         &self,
         taken: &ClaimedDelivery,
         e: &InstallationEvent,
     ) -> DeliveryResult {
-        let (directory, account) = (self.store.directory(), &e.account);
-        let Some(action) = self.still(taken, e).await? else { return Ok(DeliveryNote::Nothing(LATE.into())) };
+        let (directory, account) = (self.store.installation_registry(), &e.account);
+        let Some(action) = self.current_installation_action(taken, e).await? else {
+            return Ok(DeliveryNote::Nothing(LATE_NOTE.into()));
+        };
         match action {
             InstallationAction::Deleted => {
                 let mut ended = 0;
-                for repo in directory.lost_installation(e.installation).await? {
+                for repo in directory.remove_installation(e.installation).await? {
                     ended += self.end_runs(taken, repo, &e.sender, "the App was uninstalled").await?;
                 }
                 Ok(DeliveryNote::Done(format!("uninstalled by {account}; runs ended on {ended} issues")))
             }
             InstallationAction::Suspended => {
-                self.saw_installation(e.installation, account, true).await?;
+                self.record_installation(e.installation, account, true).await?;
                 Ok(DeliveryNote::Done(format!("suspended by {account}")))
             }
             InstallationAction::Created | InstallationAction::Unsuspended => {
-                self.saw_installation(e.installation, account, false).await?;
+                self.record_installation(e.installation, account, false).await?;
                 if taken.swept {
-                    self.saw_given(e.installation).await?;
+                    self.record_current_repositories(e.installation).await?;
                 } else {
-                    self.saw(e.installation, &e.repositories).await?;
+                    self.record_repositories(e.installation, &e.repositories).await?;
                 }
                 Ok(DeliveryNote::Done(format!("at work for {account}")))
             }
@@ -81,7 +83,7 @@ impl Intake {
         }
     }
 
-    pub(super) async fn repositories(
+    pub(super) async fn handle_repositories(
         &self,
         taken: &ClaimedDelivery,
         installation: InstallationId,
@@ -90,15 +92,15 @@ impl Intake {
         by: &Actor,
     ) -> DeliveryResult {
         if taken.swept {
-            return self.repositories_now(taken, installation, removed, by).await;
+            return self.handle_late_repositories(taken, installation, removed, by).await;
         }
-        self.saw(installation, added).await?;
-        self.taken_away(taken, removed, by).await?;
+        self.record_repositories(installation, added).await?;
+        self.drop_repositories(taken, removed, by).await?;
         Ok(DeliveryNote::Done(format!("{} repositories added, {} removed", added.len(), removed.len())))
     }
 
     /// What was told of late: those count that are given to the App now, and those that are not.
-    async fn repositories_now(
+    async fn handle_late_repositories(
         &self,
         taken: &ClaimedDelivery,
         installation: InstallationId,
@@ -108,11 +110,11 @@ impl Intake {
         // Nothing of a suspended one can be listed; its runs rest, and look for themselves when they go on.
         let there = self.github.installation(installation).await?;
         if there.is_none_or(|installation| installation.suspended) {
-            return Ok(DeliveryNote::Nothing(LATE.into()));
+            return Ok(DeliveryNote::Nothing(LATE_NOTE.into()));
         }
-        let given = self.saw_given(installation).await?;
+        let given = self.record_current_repositories(installation).await?;
         let removed: Vec<_> = removed.iter().filter(|(repo, _)| !given.contains(repo)).cloned().collect();
-        self.taken_away(taken, &removed, by).await?;
+        self.drop_repositories(taken, &removed, by).await?;
         Ok(DeliveryNote::Done(format!(
             "told late; {} repositories are given, {} were removed",
             given.len(),
@@ -120,7 +122,7 @@ impl Intake {
         )))
     }
 
-    async fn taken_away(
+    async fn drop_repositories(
         &self,
         taken: &ClaimedDelivery,
         removed: &[(RepoId, RepoName)],
@@ -128,14 +130,14 @@ impl Intake {
     ) -> Result<(), IntakeError> {
         for (repo, _) in removed {
             self.end_runs(taken, *repo, by, "the repository was taken from the App").await?;
-            self.store.directory().lost_repository(*repo).await?;
+            self.store.installation_registry().mark_repository_removed(*repo).await?;
         }
         Ok(())
     }
 
     /// What an installation's delivery means now. One that was found late may be overtaken by what came after it, so
     /// GitHub is asked how things are; none when that is not what it tells of.
-    async fn still(
+    async fn current_installation_action(
         &self,
         taken: &ClaimedDelivery,
         e: &InstallationEvent,
@@ -154,32 +156,32 @@ impl Intake {
 
     /// Notes whether an installation rests. If it did and does not any more, what waited goes on at once, and comments that
     /// were written meanwhile are read: GitHub sends a suspended App no webhooks, and never makes up for them.
-    pub(super) async fn saw_installation(
+    pub(super) async fn record_installation(
         &self,
         installation: InstallationId,
         account: &str,
         suspended: bool,
     ) -> Result<(), IntakeError> {
-        let known = self.store.directory().installation(installation).await?;
+        let known = self.store.installation_registry().installation(installation).await?;
         if !suspended
             && known.is_some_and(|known| known.suspended)
-            && let Err(trouble) = self.find_comments(installation).await
+            && let Err(trouble) = self.store_missed_comments(installation).await
         {
             // What people wrote is less than that the work goes on.
             tracing::warn!(%installation, ?trouble, "could not read comments from while the App was suspended");
         }
-        self.store.directory().saw_installation(installation, account, suspended).await?;
+        self.store.installation_registry().record_installation(installation, account, suspended).await?;
         if !suspended {
-            self.store.inbox().resume(installation).await?;
-            self.woken.notify_one();
-            self.engine.wake();
+            self.store.inbox().resume_installation(installation).await?;
+            self.delivery_stored.notify_one();
+            self.engine.wake_waiting_runs();
         }
         Ok(())
     }
 
     /// Puts into the inbox what was written on the issues of live runs since these last changed. A comment that we were told
     /// of before counts once.
-    async fn find_comments(&self, installation: InstallationId) -> Result<(), IntakeError> {
+    async fn store_missed_comments(&self, installation: InstallationId) -> Result<(), IntakeError> {
         for repo in self.github.repositories(installation).await? {
             let live = RunFilter { repo: Some(repo.id), issue: None, live_only: true };
             let mut since = BTreeMap::new();
@@ -190,7 +192,7 @@ impl Intake {
             }
             let handle = self.github.repo(installation, repo.id, repo.name.clone());
             for (issue, since) in since {
-                let comments = match handle.comments_since(&repo, issue, since.minus(LAG)).await {
+                let comments = match handle.comments_since(&repo, issue, since.minus(GITHUB_LAG)).await {
                     Err(fault) => {
                         tracing::warn!(repository = %repo.name, %issue, %fault, "cannot read comments from while the App was suspended");
                         continue;
@@ -201,7 +203,7 @@ impl Intake {
                     let event = "issue_comment".to_owned();
                     let subject = WebhookEvent::subject(&event, &body);
                     let new = NewDelivery { id, event, subject, swept: true, body };
-                    if self.store.inbox().accept(new).await? == DeliveryReceipt::New {
+                    if self.store.inbox().accept_delivery(new).await? == DeliveryReceipt::New {
                         tracing::info!(repository = %repo.name, %issue, "found a comment from while the App was suspended");
                     }
                 }
@@ -211,22 +213,29 @@ impl Intake {
     }
 
     /// Notes the repositories that an installation is given now.
-    async fn saw_given(&self, installation: InstallationId) -> Result<BTreeSet<RepoId>, IntakeError> {
+    async fn record_current_repositories(
+        &self,
+        installation: InstallationId,
+    ) -> Result<BTreeSet<RepoId>, IntakeError> {
         let given = self.github.repositories(installation).await?;
         for repo in &given {
-            self.store.directory().saw_repository(row(repo, installation)).await?;
+            self.store.installation_registry().record_repository(repository_row(repo, installation)).await?;
         }
         Ok(given.iter().map(|repo| repo.id).collect())
     }
 
-    pub(super) async fn repository(&self, taken: &ClaimedDelivery, e: &RepositoryEvent) -> DeliveryResult {
-        let (directory, repo) = (self.store.directory(), e.repo.id);
-        let mut seen = row(&e.repo, e.installation);
+    pub(super) async fn handle_repository(
+        &self,
+        taken: &ClaimedDelivery,
+        e: &RepositoryEvent,
+    ) -> DeliveryResult {
+        let (directory, repo) = (self.store.installation_registry(), e.repo.id);
+        let mut seen = repository_row(&e.repo, e.installation);
         if taken.swept {
             let handle = self.github.repo(e.installation, repo, e.repo.name.clone());
-            match name_now(&handle, e.action).await? {
+            match current_name(&handle, e.action).await? {
                 Some(name) => seen.name = name,
-                None => return Ok(DeliveryNote::Nothing(LATE.into())),
+                None => return Ok(DeliveryNote::Nothing(LATE_NOTE.into())),
             }
         }
         let elsewhere =
@@ -243,9 +252,9 @@ impl Intake {
             None => 0,
         };
         // Last, so that a second try sees the same.
-        directory.saw_repository(seen).await?;
+        directory.record_repository(seen).await?;
         if e.action == RepositoryAction::Deleted {
-            directory.lost_repository(repo).await?;
+            directory.mark_repository_removed(repo).await?;
         }
         Ok(DeliveryNote::Done(match why {
             Some(why) => format!("{why}; its runs ended on {ended} issues"),
@@ -254,36 +263,39 @@ impl Intake {
     }
 
     /// Why this event is not heard now, if it is not: the repository is gone and this one came around it.
-    pub(super) async fn too_late(
+    pub(super) async fn is_too_late(
         &self,
         taken: &ClaimedDelivery,
         event: &WebhookEvent,
     ) -> Result<bool, IntakeError> {
         let Some(repo) = event.repo().filter(|_| !taken.subject.fence) else { return Ok(false) };
-        let lost = self.store.directory().lost_at(repo.id).await?;
+        let lost = self.store.installation_registry().repository_removed_at(repo.id).await?;
         // GitHub tells nothing of what the App may not see: a later one means that it is back.
-        Ok(lost.is_some_and(|lost| taken.swept || taken.received_at < lost.plus(LAG)))
+        Ok(lost.is_some_and(|lost| taken.swept || taken.received_at < lost.plus(GITHUB_LAG)))
     }
 
     /// Does its installation rest?
-    pub(super) async fn rests(&self, event: &WebhookEvent) -> Result<bool, IntakeError> {
+    pub(super) async fn is_suspended(&self, event: &WebhookEvent) -> Result<bool, IntakeError> {
         match (event, event.installation()) {
             (WebhookEvent::Installation(_) | WebhookEvent::InstallationRepositories { .. }, _)
             | (_, None) => Ok(false),
-            (_, Some(id)) => {
-                Ok(self.store.directory().installation(id).await?.is_some_and(|row| row.suspended))
-            }
+            (_, Some(id)) => Ok(self
+                .store
+                .installation_registry()
+                .installation(id)
+                .await?
+                .is_some_and(|row| row.suspended)),
         }
     }
 
-    async fn saw(
+    async fn record_repositories(
         &self,
         installation: InstallationId,
         repositories: &[(RepoId, RepoName)],
     ) -> Result<(), IntakeError> {
         for (id, name) in repositories {
             let row = RepositoryRow { id: *id, installation, name: name.clone() };
-            self.store.directory().saw_repository(row).await?;
+            self.store.installation_registry().record_repository(row).await?;
         }
         Ok(())
     }
@@ -315,14 +327,14 @@ impl Intake {
 }
 
 /// The name of a repository of which something was told late; none when what was told does not hold any more.
-async fn name_now(repo: &GitHubRepo, told: RepositoryAction) -> Result<Option<RepoName>, IntakeError> {
-    Ok(match repo.whereabouts().await? {
-        RepositoryAvailability::Here(now) => match told {
+async fn current_name(repo: &GitHubRepo, told: RepositoryAction) -> Result<Option<RepoName>, IntakeError> {
+    Ok(match repo.availability().await? {
+        RepositoryAvailability::Available(now) => match told {
             RepositoryAction::Deleted => None,
             RepositoryAction::Archived if !now.archived => None,
             _ => Some(now.name),
         },
-        RepositoryAvailability::OutOfReach => {
+        RepositoryAvailability::Unreachable => {
             (told == RepositoryAction::Deleted).then(|| repo.name().clone())
         }
         // Its runs rest, or have nobody to work for, and find out for themselves.

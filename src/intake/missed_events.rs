@@ -8,12 +8,12 @@ use super::{Intake, IntakeError};
 use crate::{
     engine::{CancelRunsRequest, RunFilter, RunView, RunViewStatus},
     limits, panics,
-    rounds::{SWITCHED_OFF, someone, switched_off},
+    rounds::{SWITCHED_OFF, is_switched_off, unknown_actor},
     types::{Cause, RepoId, Timestamp},
 };
 
 /// How often issues are looked for that bear a label of ours nobody told us of.
-const LABELS_EVERY: Duration = Duration::from_secs(6 * 3600);
+const LABELS_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 
 /// The first wait before such a look is repeated that could not see everything; doubled up to the longest.
 const LABELS_RETRY: Duration = Duration::from_secs(30);
@@ -21,14 +21,14 @@ const LABELS_LONGEST_RETRY: Duration = Duration::from_secs(1800);
 
 impl Intake {
     /// Looks at start and then again and again, until told to stop.
-    pub async fn patrol(&self, stop: CancellationToken) {
+    pub async fn poll_missed_events(&self, stop: CancellationToken) {
         let mut labels = LabelSchedule { due: self.clock.now(), wait: LABELS_RETRY };
         while !stop.is_cancelled() {
             tokio::select! {
                 // A look that is cut short is made again by the next boot.
                 () = stop.cancelled() => return,
                 // One that panics is due again as after any other trouble.
-                _ = panics::survive("looking for lost webhooks", self.round(&mut labels)) => {}
+                _ = panics::catch_and_log_panic("looking for lost webhooks", self.poll_once(&mut labels)) => {}
             }
             let nap = labels.due.since(self.clock.now()).min(limits::SWEEP_EVERY);
             tokio::select! {
@@ -38,7 +38,7 @@ impl Intake {
         }
     }
 
-    async fn round(&self, labels: &mut LabelSchedule) {
+    async fn poll_once(&self, labels: &mut LabelSchedule) {
         match self.sweep().await {
             Ok(0) => {}
             Ok(brought) => tracing::warn!(brought, "deliveries had been missed"),
@@ -46,20 +46,20 @@ impl Intake {
                 tracing::warn!(%trouble, "GitHub's log of deliveries could not be looked through; trying again")
             }
         }
-        if let Err(trouble) = self.look_for_switches().await {
+        if let Err(trouble) = self.stop_switched_off_runs().await {
             tracing::warn!(%trouble, "it could not be looked at where work was switched off; trying again");
         }
         if labels.due > self.clock.now() {
             return;
         }
-        let sure = match self.look_for_labels().await {
+        let sure = match self.find_missed_labels().await {
             Ok(found) => found.unsure == 0,
             Err(trouble) => {
                 tracing::warn!(%trouble, "labels could not be looked for; trying again");
                 false
             }
         };
-        labels.next(sure, self.clock.now());
+        labels.reschedule(sure, self.clock.now());
     }
 }
 
@@ -69,7 +69,7 @@ impl Intake {
     ///
     /// # Errors
     /// Those of our own databases; a repository that cannot be asked is left for the next look.
-    pub async fn look_for_switches(&self) -> Result<(), IntakeError> {
+    pub async fn stop_switched_off_runs(&self) -> Result<(), IntakeError> {
         let live = self.engine.list(RunFilter { repo: None, issue: None, live_only: true }).await?;
         let mut waiting: BTreeMap<RepoId, Vec<RunView>> = BTreeMap::new();
         for run in live
@@ -79,11 +79,11 @@ impl Intake {
             waiting.entry(run.id.repo).or_default().push(run);
         }
         for (repo, runs) in waiting {
-            let Some(row) = self.store.directory().repository(repo).await? else { continue };
+            let Some(row) = self.store.installation_registry().repository(repo).await? else { continue };
             if !self.allow.contains(&row.installation) {
                 continue;
             }
-            match switched_off(&self.github.repo(row.installation, repo, row.name)).await {
+            match is_switched_off(&self.github.repo(row.installation, repo, row.name)).await {
                 Ok(false) => {}
                 Ok(true) => {
                     for run in runs {
@@ -91,7 +91,7 @@ impl Intake {
                             (Cause(format!("switched-off-{}", run.id)), SWITCHED_OFF.to_owned());
                         let (issue, run) = (run.issue, Some(run.id));
                         self.engine
-                            .cancel(CancelRunsRequest { repo, issue, run, cause, by: someone(), why })
+                            .cancel(CancelRunsRequest { repo, issue, run, cause, by: unknown_actor(), why })
                             .await?;
                     }
                 }
@@ -110,9 +110,9 @@ struct LabelSchedule {
 }
 
 impl LabelSchedule {
-    fn next(&mut self, sure: bool, now: Timestamp) {
+    fn reschedule(&mut self, sure: bool, now: Timestamp) {
         if sure {
-            *self = Self { due: now.plus(LABELS_EVERY), wait: LABELS_RETRY };
+            *self = Self { due: now.plus(LABELS_INTERVAL), wait: LABELS_RETRY };
         } else {
             self.due = now.plus(self.wait);
             self.wait = (self.wait * 2).min(LABELS_LONGEST_RETRY);

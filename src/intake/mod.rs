@@ -46,7 +46,7 @@ use crate::{
     config::PeopleSettings,
     engine::{EngineError, EnginePort},
     github::{GitHub, GitHubApiError, WebhookEvent},
-    limits::{self, LAG},
+    limits::{self, GITHUB_LAG},
     store::{ClaimedDelivery, DeliveryDisposition, Store, StoreError},
     types::{Actor, DeliveryId, InstallationId, RunId, Timestamp},
 };
@@ -74,15 +74,15 @@ pub struct Intake {
     people: PeopleSettings,
     routes: bool,
     clock: SharedClock,
-    woken: Arc<Notify>,
+    delivery_stored: Arc<Notify>,
     reactions: reactions::ReactionMemory,
     /// Rung when a pause begins or ends.
-    paused: Arc<Notify>,
-    told_paused: tokio::sync::Mutex<pauses::PauseNotices>,
+    pause_changed: Arc<Notify>,
+    pause_notices: tokio::sync::Mutex<pauses::PauseNotices>,
     /// The turn of each run in which its state label was put right.
-    repaired: tokio::sync::Mutex<BTreeMap<RunId, u64>>,
+    repaired_labels: tokio::sync::Mutex<BTreeMap<RunId, u64>>,
     /// What could not be written down; it is, before another delivery is taken.
-    unwritten: Mutex<Vec<(DeliveryId, DeliveryDisposition)>>,
+    unsaved_endings: Mutex<Vec<(DeliveryId, DeliveryDisposition)>>,
 }
 
 /// What the intake needs besides the rooms it talks to.
@@ -118,18 +118,18 @@ impl CommandRouter {
         &self.rows
     }
 
-    pub(crate) fn row(&self, name: &str) -> Option<&CommandSpec> {
+    pub(crate) fn find_command(&self, name: &str) -> Option<&CommandSpec> {
         self.rows.iter().find(|row| row.name == name)
     }
 
     /// The workflow a command starts.
-    pub(crate) fn by_command(&self, name: &str) -> Option<(&'static str, &CommandSpec)> {
+    pub(crate) fn workflow_of_command(&self, name: &str) -> Option<(&'static str, &CommandSpec)> {
         self.starts.iter().find(|(_, row)| row.name == name).map(|(workflow, row)| (*workflow, row))
     }
 
     /// The word that a label stands for.
-    pub(crate) fn by_label(&self, label: &str) -> Option<&CommandSpec> {
-        crate::commands::by_label(&self.rows, label)
+    pub(crate) fn command_of_label(&self, label: &str) -> Option<&CommandSpec> {
+        crate::commands::find_by_label(&self.rows, label)
     }
 }
 
@@ -182,26 +182,26 @@ impl Intake {
             people: options.people,
             routes: options.routes,
             clock,
-            woken: Arc::default(),
+            delivery_stored: Arc::default(),
             reactions: reactions::ReactionMemory::default(),
-            paused: Arc::default(),
-            told_paused: tokio::sync::Mutex::default(),
-            repaired: tokio::sync::Mutex::default(),
-            unwritten: Mutex::default(),
+            pause_changed: Arc::default(),
+            pause_notices: tokio::sync::Mutex::default(),
+            repaired_labels: tokio::sync::Mutex::default(),
+            unsaved_endings: Mutex::default(),
         }
     }
 
     /// Rung by the front door after a delivery is stored.
-    pub fn bell(&self) -> Arc<Notify> {
-        self.woken.clone()
+    pub fn delivery_notifier(&self) -> Arc<Notify> {
+        self.delivery_stored.clone()
     }
 
     /// Rung by whoever begins or ends a pause.
-    pub fn pause_bell(&self) -> Arc<Notify> {
-        self.paused.clone()
+    pub fn pause_notifier(&self) -> Arc<Notify> {
+        self.pause_changed.clone()
     }
 
-    async fn deal_with(&self, taken: &ClaimedDelivery) -> DeliveryDisposition {
+    async fn handle_delivery(&self, taken: &ClaimedDelivery) -> DeliveryDisposition {
         // Before anything else: whoever is not ours costs us nothing.
         if taken.subject.installation.is_some_and(|installation| !self.allow.contains(&installation)) {
             tracing::debug!(delivery = %taken.id, event = %taken.event, "ignored: not ours");
@@ -218,9 +218,9 @@ impl Intake {
             Ok(Err(error)) => return unreadable(&error),
             Err(error) => return unreadable(&error),
         };
-        let handled = match self.rests(&event).await {
-            Ok(true) => return self.rest(taken),
-            Ok(false) => self.route(taken, &event).await,
+        let handled = match self.is_suspended(&event).await {
+            Ok(true) => return self.postpone_suspended(taken),
+            Ok(false) => self.handle_event(taken, &event).await,
             Err(trouble) => Err(trouble),
         };
         let ending = match handled {
@@ -235,45 +235,49 @@ impl Intake {
                 }
                 DeliveryDisposition::Done(note.to_string())
             }
-            Err(trouble) => self.put_off(taken, &trouble),
+            Err(trouble) => self.postpone_or_drop(taken, &trouble),
         };
-        if !matches!(ending, DeliveryDisposition::Later { .. }) {
+        if !matches!(ending, DeliveryDisposition::PutOff { .. }) {
             self.reactions.forget(&taken.id);
         }
         ending
     }
 
     /// Kept until its installation is taken up again; it must not hold back the delivery that says so.
-    fn rest(&self, taken: &ClaimedDelivery) -> DeliveryDisposition {
+    fn postpone_suspended(&self, taken: &ClaimedDelivery) -> DeliveryDisposition {
         let (now, why) = (self.clock.now(), "its installation is suspended".to_owned());
         if now.since(taken.received_at) < DELIVERY_AGE {
-            return DeliveryDisposition::Later { why, at: now.plus(SUSPENDED_RETRY), holds: now };
+            return DeliveryDisposition::PutOff { why, at: now.plus(SUSPENDED_RETRY), holds: now };
         }
         DeliveryDisposition::Dead(why)
     }
 
     /// GitHub was told that we have it, so only time or a fault that no waiting mends makes us give it up.
-    fn put_off(&self, taken: &ClaimedDelivery, trouble: &IntakeError) -> DeliveryDisposition {
+    fn postpone_or_drop(&self, taken: &ClaimedDelivery, trouble: &IntakeError) -> DeliveryDisposition {
         let now = self.clock.now();
         let age = now.since(taken.received_at);
         let soon = now.plus((age / 4).clamp(limits::DELIVERY_RETRY, limits::DELIVERY_LONGEST_RETRY));
         let at = match trouble {
             IntakeError::GitHub(GitHubApiError::RateLimited { until }) => Some(*until),
-            IntakeError::GitHub(GitHubApiError::NotFound { .. }) => (age < LAG).then_some(soon),
+            IntakeError::GitHub(GitHubApiError::NotFound { .. }) => (age < GITHUB_LAG).then_some(soon),
             IntakeError::GitHub(fault) => (!fault.is_final()).then_some(soon),
-            IntakeError::Opening if age < LAG => Some(now.plus(GATE_OPENING)),
+            IntakeError::Opening if age < GITHUB_LAG => Some(now.plus(GATE_OPENING)),
             IntakeError::Opening => Some(soon),
             IntakeError::Store(_) | IntakeError::Engine(EngineError::Store(_)) => Some(soon),
             IntakeError::Engine(_) => None,
         };
         match at {
             // At its first trouble also one that looks old: a clock that jumped makes everything old.
-            Some(at) if age < DELIVERY_AGE || !taken.again => {
+            Some(at) if age < DELIVERY_AGE || !taken.taken_before => {
                 tracing::info!(delivery = %taken.id, %trouble, %at, "put off");
                 // What is said of the issue next may be `/stop`.
-                let hold = if matches!(trouble, IntakeError::Opening) { LAG } else { limits::DELIVERY_HOLDS };
+                let hold = if matches!(trouble, IntakeError::Opening) {
+                    GITHUB_LAG
+                } else {
+                    limits::DELIVERY_HOLD_TIME
+                };
                 let holds = taken.received_at.plus(hold);
-                DeliveryDisposition::Later { why: trouble.to_string(), at, holds }
+                DeliveryDisposition::PutOff { why: trouble.to_string(), at, holds }
             }
             _ => {
                 tracing::warn!(delivery = %taken.id, %trouble, "put aside");
@@ -283,7 +287,7 @@ impl Intake {
     }
 
     /// What time it is by GitHub's clock, as far as it told.
-    fn githubs_now(&self) -> Timestamp {
+    fn github_now(&self) -> Timestamp {
         let ahead = self.github.clock_ahead().unwrap_or(0);
         Timestamp(self.clock.now().0.saturating_add(ahead))
     }

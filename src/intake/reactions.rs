@@ -25,7 +25,7 @@ const PERSON_WINDOW: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct ReactionMemory {
     /// Deliveries that had their 👀 and are not dealt with yet: one that was put off gets no second.
-    heard: Mutex<HashSet<DeliveryId>>,
+    acknowledged: Mutex<HashSet<DeliveryId>>,
     refused: PersonAllowance,
     asked: PersonAllowance,
 }
@@ -33,11 +33,11 @@ pub(super) struct ReactionMemory {
 impl ReactionMemory {
     /// It was dealt with.
     pub(super) fn forget(&self, id: &DeliveryId) {
-        self.heard().remove(id);
+        self.acknowledged().remove(id);
     }
 
-    fn heard(&self) -> MutexGuard<'_, HashSet<DeliveryId>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn acknowledged(&self) -> MutexGuard<'_, HashSet<DeliveryId>> {
+        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,14 +58,14 @@ impl PersonAllowance {
 
 impl Intake {
     /// Shows that what a delivery tells was heard.
-    pub(super) async fn heard(&self, taken: &ClaimedDelivery, repo: &GitHubRepo, on: ReactionTarget) {
-        if self.reactions.heard().insert(taken.id.clone()) {
-            show(taken, repo, on, Reaction::Eyes).await;
+    pub(super) async fn acknowledge(&self, taken: &ClaimedDelivery, repo: &GitHubRepo, on: ReactionTarget) {
+        if self.reactions.acknowledged().insert(taken.id.clone()) {
+            react(taken, repo, on, Reaction::Eyes).await;
         }
     }
 
     /// Shows somebody that they may not, a few times a minute.
-    pub(super) async fn refuse(
+    pub(super) async fn show_refusal(
         &self,
         taken: &ClaimedDelivery,
         repo: &GitHubRepo,
@@ -73,7 +73,7 @@ impl Intake {
         who: &Actor,
     ) {
         if self.reactions.refused.take(who.id, self.clock.now()) {
-            show(taken, repo, on, Reaction::ThumbsDown).await;
+            react(taken, repo, on, Reaction::ThumbsDown).await;
         } else {
             tracing::info!(delivery = %taken.id, who = %who.login, "one refusal of many is not shown");
         }
@@ -81,12 +81,13 @@ impl Intake {
 
     /// May this person be told once more what anybody may ask? What a delivery asks counts once.
     pub(super) fn may_ask(&self, taken: &ClaimedDelivery, who: &Actor) -> bool {
-        self.reactions.heard().contains(&taken.id) || self.reactions.asked.take(who.id, self.clock.now())
+        self.reactions.acknowledged().contains(&taken.id)
+            || self.reactions.asked.take(who.id, self.clock.now())
     }
 }
 
 /// Unlike other writes it may be repeated at once: what is there already GitHub leaves alone.
-async fn show(taken: &ClaimedDelivery, repo: &GitHubRepo, on: ReactionTarget, reaction: Reaction) {
+async fn react(taken: &ClaimedDelivery, repo: &GitHubRepo, on: ReactionTarget, reaction: Reaction) {
     let shown = match repo.react(on, reaction).await {
         Err(GitHubApiError::Transient { .. }) => repo.react(on, reaction).await,
         shown => shown,

@@ -4,10 +4,10 @@ use super::{
     DeliveryNote, DeliveryResult, Intake,
     answer::CommandReply,
     cause,
-    events::{IssueRef, TOLD},
+    events::{DUPLICATE_NOTE, IssueRef},
 };
 use crate::{
-    documents::hidden_text::visible,
+    documents::hidden_text::visible_text,
     engine::{APPROVE, GateAnswer, REVISE, RunFilter, RunRemark},
     github::{
         LineComment,
@@ -15,7 +15,7 @@ use crate::{
     },
     messages,
     publication::waits_for_merge,
-    rounds::REMARKS,
+    rounds::MOST_REVIEW_REMARKS,
     store::ClaimedDelivery,
 };
 
@@ -27,7 +27,7 @@ const ALL_CHARS: usize = 30_000;
 
 impl Intake {
     /// GitHub's own review buttons on the run's pull request mean `/approve` and `/revise`.
-    pub(super) async fn review(&self, taken: &ClaimedDelivery, e: &ReviewEvent) -> DeliveryResult {
+    pub(super) async fn handle_review(&self, taken: &ClaimedDelivery, e: &ReviewEvent) -> DeliveryResult {
         if e.sender.bot || e.sender.id == self.bot().await?.id {
             return Ok(DeliveryNote::Nothing("a bot's review never acts".into()));
         }
@@ -45,14 +45,14 @@ impl Intake {
         };
         let at = IssueRef { issue, ..here };
         let role = self.repo(&at).permission(&e.sender).await?;
-        if self.router.row(verb).is_none_or(|row| role < row.role) {
+        if self.router.find_command(verb).is_none_or(|row| role < row.role) {
             return Ok(DeliveryNote::Done(format!("refused: {role} may not {verb}")));
         }
         let live = RunFilter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
         let live = self.engine.list(live).await?;
         // Reviews go on after the work has ended. Whoever asks for changes then is told that nobody makes them.
         let ended = match live.is_empty() && e.state == ReviewState::ChangesRequested {
-            true => self.ended((e.repo.id, issue), e.submitted_at).await?,
+            true => self.newest_ended_run((e.repo.id, issue), e.submitted_at).await?,
             false => None,
         };
         if live.is_empty() && ended.is_none() {
@@ -64,7 +64,7 @@ impl Intake {
         let pushes = live.iter().find(|run| match e.state {
             ReviewState::Approved => false,
             ReviewState::ChangesRequested => waits_for_merge(run),
-            ReviewState::Commented => run.watches,
+            ReviewState::Commented => run.has_watch_step,
         });
         match e.state {
             ReviewState::Commented if pushes.is_none() => {
@@ -76,19 +76,19 @@ impl Intake {
             _ => {}
         }
         let cause = cause::review(e.review);
-        if !self.store.inbox().owns(&taken.id, &cause).await? {
-            return Ok(DeliveryNote::Nothing(TOLD.into()));
+        if !self.store.inbox().claim_cause(&taken.id, &cause).await? {
+            return Ok(DeliveryNote::Nothing(DUPLICATE_NOTE.into()));
         }
         let comments = match verb {
             REVISE => self.repo(&at).review_comments(e.pull, e.review).await?,
             _ => Vec::new(),
         };
-        let text = words(&e.body, &comments);
+        let text = review_text(&e.body, &comments);
         if text.is_empty() && e.state == ReviewState::Commented {
             return Ok(DeliveryNote::Nothing("a review that says nothing".into()));
         }
         let reply = if verb == REVISE && text.is_empty() {
-            CommandReply::Words(messages::empty_args(verb))
+            CommandReply::Comment(messages::missing_text_reply(verb))
         } else if let Some(run) = pushes {
             let remark = RunRemark {
                 cause: cause::nth(&cause, 0),
@@ -116,15 +116,15 @@ impl Intake {
                 commit: e.commit_id.clone(),
                 review: (!comments.is_empty()).then_some(e.review),
             };
-            self.signal(taken, (e.repo.id, issue), answer, ended.as_ref()).await?
+            self.send_answer(taken, (e.repo.id, issue), answer, ended.as_ref()).await?
         };
         match reply {
             // A review takes no thumb.
-            CommandReply::Note(note) | CommandReply::No(note) => {
+            CommandReply::Note(note) | CommandReply::Refusal(note) => {
                 Ok(DeliveryNote::Done(format!("a review: {note}")))
             }
-            CommandReply::Words(body) | CommandReply::Shown(body) => {
-                self.say(taken, &cause, &self.repo(&at), (e.pull, at.issue), &[body]).await?;
+            CommandReply::Comment(body) | CommandReply::SharedComment(body) => {
+                self.post_reply(taken, &cause, &self.repo(&at), (e.pull, at.issue), &[body]).await?;
                 Ok(DeliveryNote::Done("a review: answered".to_owned()))
             }
         }
@@ -133,10 +133,10 @@ impl Intake {
 
 /// What a review says, its comments first and each with its place. Each is an item of a list, so that what one of them
 /// opens in Markdown ends with it.
-fn words(body: &str, comments: &[LineComment]) -> String {
+fn review_text(body: &str, comments: &[LineComment]) -> String {
     let (mut said, mut room, mut told) = (String::new(), ALL_CHARS, 0);
     let full = comments.iter().filter(|comment| !comment.body.trim().is_empty());
-    for comment in full.clone().take(REMARKS) {
+    for comment in full.clone().take(MOST_REVIEW_REMARKS) {
         if room == 0 {
             break;
         }
@@ -144,7 +144,7 @@ fn words(body: &str, comments: &[LineComment]) -> String {
         let path: String = comment.path.chars().filter(|c| *c != '`' && !c.is_control()).collect();
         let text: String = comment.body.trim().chars().take(COMMENT_CHARS.min(room)).collect();
         room -= text.chars().count().min(room);
-        let text = seen(&text).replace('\n', "\n  ");
+        let text = visible_comment(&text).replace('\n', "\n  ");
         said += &format!("- `{path}{line}`: {text}\n");
         told += 1;
     }
@@ -157,8 +157,8 @@ fn words(body: &str, comments: &[LineComment]) -> String {
 
 /// What people see of a comment. What they do not see stands behind it as one that is closed, so that it hides no more than
 /// itself and is taken out and told of where all the words are.
-fn seen(text: &str) -> String {
-    let seen = visible(text);
+fn visible_comment(text: &str) -> String {
+    let seen = visible_text(text);
     let hidden =
         seen.hidden.iter().map(|row| format!("\n\n<!-- {} -->", row.excerpt.replace(['-', '<', '>'], " ")));
     seen.text.trim().to_owned() + &hidden.collect::<String>()
@@ -182,14 +182,14 @@ mod tests {
             at(Some(2), " \n"),
             at(Some(3), "last"),
         ];
-        let said = words("And so on.", &comments);
-        let told = visible(&said);
+        let said = review_text("And so on.", &comments);
+        let told = visible_text(&said);
         assert!(told.hidden.len() == 1 && told.hidden[0].excerpt.contains("hidden"), "{:?}", told.hidden);
         let seen = told.text;
         assert!(!seen.contains("hidden") && !seen.contains("why"), "{seen}");
         assert!(seen.contains("`docs/lld/LLD-1.md:3`: last") && seen.ends_with("And so on.\n"), "{seen}");
-        assert_eq!(words(" \n", &comments[2..3]), "");
-        let many = words("", &vec![at(Some(1), &"x".repeat(9_000)); 60]);
+        assert_eq!(review_text(" \n", &comments[2..3]), "");
+        let many = review_text("", &vec![at(Some(1), &"x".repeat(9_000)); 60]);
         assert!(
             many.len() < 32_000 && many.ends_with("(45 more comments of this review had no room here.)"),
             "{}",

@@ -25,14 +25,14 @@ pub enum SimulatedAction {
 #[derive(Debug)]
 pub struct SimulationResult {
     /// In words, for whoever runs this server.
-    pub said: Vec<String>,
+    pub sentences: Vec<String>,
     /// The run that would begin.
-    pub begun: Option<RunView>,
+    pub started_run: Option<RunView>,
 }
 
 impl Intake {
     /// What would come of it if this person did that now.
-    pub async fn imagine(
+    pub async fn simulate(
         &self,
         at: &IssueRef<'_>,
         by: &Actor,
@@ -41,43 +41,43 @@ impl Intake {
         if !self.allow.contains(&at.installation) {
             let why =
                 format!("nothing: its installation {} is not in [installations] allow", at.installation);
-            return Ok(SimulationResult { said: vec![why], begun: None });
+            return Ok(SimulationResult { sentences: vec![why], started_run: None });
         }
         let all = RunFilter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: false };
         let before = self.engine.list(all).await?;
-        let event = self.event(at, by, what).await?;
+        let event = self.simulated_event(at, by, what).await?;
         let id = DeliveryId("imagined".to_owned());
         let (name, subject) = ("imagined".to_owned(), DeliverySubject::default());
         let new = NewDelivery { id: id.clone(), event: name, subject, swept: false, body: Vec::new() };
-        self.store.inbox().accept(new).await?;
+        self.store.inbox().accept_delivery(new).await?;
         let mut said = Vec::new();
-        if self.rests(&event).await? {
+        if self.is_suspended(&event).await? {
             said.push("put off: its installation is suspended".to_owned());
         } else {
-            match self.route(&ClaimedDelivery::imagined(id, self.clock.now()), &event).await {
+            match self.handle_event(&ClaimedDelivery::simulated(id, self.clock.now()), &event).await {
                 Ok(note) => said.push(note.to_string()),
                 // What it would do next hangs on an answer to what was not sent.
-                Err(IntakeError::GitHub(_)) if !self.github.unsent().is_empty() => {}
+                Err(IntakeError::GitHub(_)) if !self.github.suppressed_writes().is_empty() => {}
                 Err(trouble) => return Err(trouble),
             }
         }
-        said.extend(self.github.unsent().iter().map(unsent));
+        said.extend(self.github.suppressed_writes().iter().map(describe_unsent));
         if let Some(since) = ActivePause::since(&self.engine.pauses().await?, at.repo.id) {
             let paused = "work on this repository is paused since";
             said.push(format!("{paused} {since}: no step is begun before `countersign resume`"));
         }
         let after = self.engine.list(all).await?;
         let begun = after.into_iter().find(|run| before.iter().all(|known| known.id != run.id));
-        Ok(SimulationResult { said, begun })
+        Ok(SimulationResult { sentences: said, started_run: begun })
     }
 
-    async fn event(
+    async fn simulated_event(
         &self,
         at: &IssueRef<'_>,
         by: &Actor,
         what: &SimulatedAction,
     ) -> Result<WebhookEvent, IntakeError> {
-        let (now, issue) = (self.githubs_now(), self.repo(at).issue(at.issue).await?);
+        let (now, issue) = (self.github_now(), self.repo(at).issue(at.issue).await?);
         let (repo, installation) = (at.repo.clone(), at.installation);
         Ok(match what {
             SimulatedAction::Label(label) => WebhookEvent::Issue(IssueEvent {
@@ -109,7 +109,7 @@ impl Intake {
 }
 
 /// What GitHub would be told.
-fn unsent(SuppressedWrite { call, body }: &SuppressedWrite) -> String {
+fn describe_unsent(SuppressedWrite { call, body }: &SuppressedWrite) -> String {
     let text = |key| body.as_ref().and_then(|body| body[key].as_str());
     match (text("content"), text("body")) {
         (Some("-1"), _) => "👎 would be shown".to_owned(),

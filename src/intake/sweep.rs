@@ -45,14 +45,14 @@ struct SweepProgress {
 impl Intake {
     /// Looks through the log once; says how many deliveries it brought.
     pub async fn sweep(&self) -> Result<usize, IntakeError> {
-        let mark = self.store.swept_to().await?;
-        let mut part = self.part_of_log(mark, None).await?;
+        let mark = self.store.sweep_position().await?;
+        let mut part = self.read_log_section(mark, None).await?;
         let (newest, latest) = (part.newest, mem::take(&mut part.missing));
         // Of what is further back only where it begins: what that leads to stays the same, whatever comes meanwhile.
         let mut earlier = Vec::new();
         for _ in 1..limits::SWEEP_PARTS {
             let Some(from) = part.further.take() else { break };
-            part = self.part_of_log(mark, Some(from.clone())).await?;
+            part = self.read_log_section(mark, Some(from.clone())).await?;
             if !part.missing.is_empty() {
                 earlier.push(from);
             }
@@ -67,19 +67,19 @@ impl Intake {
         }
         let mut brought = SweepProgress::default();
         for from in earlier.into_iter().rev() {
-            let part = self.part_of_log(mark, Some(from)).await?;
-            self.fetch(part.missing, &mut brought).await?;
+            let part = self.read_log_section(mark, Some(from)).await?;
+            self.fetch_deliveries(part.missing, &mut brought).await?;
         }
         // An attempt may be another one at what was brought just now.
-        self.fetch(self.unheard(latest).await?, &mut brought).await?;
+        self.fetch_deliveries(self.filter_unknown(latest).await?, &mut brought).await?;
         if let Some(failed) = brought.failed {
             return Err(failed.into());
         }
-        self.move_mark(mark, newest).await?;
+        self.advance_mark(mark, newest).await?;
         Ok(brought.count)
     }
 
-    async fn part_of_log(
+    async fn read_log_section(
         &self,
         mark: Timestamp,
         mut from: Option<DeliveryLogCursor>,
@@ -87,12 +87,12 @@ impl Intake {
         let (mut missing, mut newest) = (Vec::new(), None);
         for _ in 0..limits::SWEEP_PAGES {
             let page = self.github.deliveries(from.as_ref()).await?;
-            let since = self.not_ahead(mark);
+            let since = self.clamp_to_github_clock(mark);
             newest = newest.or(page.attempts.first().map(|attempt| attempt.at));
             let reached = page.attempts.last().is_none_or(|oldest| oldest.at < since);
             let wanted = page.attempts.into_iter().filter(|a| a.at >= since && self.may_fetch(a)).collect();
-            missing.extend(self.unheard(wanted).await?);
-            from = page.further.filter(|_| !reached);
+            missing.extend(self.filter_unknown(wanted).await?);
+            from = page.next_page.filter(|_| !reached);
             if from.is_none() {
                 break;
             }
@@ -101,24 +101,27 @@ impl Intake {
     }
 
     /// GitHub's clock counts in its log. A mark that lies ahead of it was set by a clock of ours that was wrong.
-    fn not_ahead(&self, mark: Timestamp) -> Timestamp {
-        mark.min(self.githubs_now())
+    fn clamp_to_github_clock(&self, mark: Timestamp) -> Timestamp {
+        mark.min(self.github_now())
     }
 
     fn may_fetch(&self, attempt: &DeliveryAttempt) -> bool {
         // All nodes have one mark, so what another one serves is fetched for it.
-        attempt.installation.is_none_or(|id| self.allow.contains(&id) || self.store.is_served(id))
+        attempt.installation.is_none_or(|id| self.allow.contains(&id) || self.store.is_served_by_cluster(id))
     }
 
-    async fn unheard(&self, attempts: Vec<DeliveryAttempt>) -> Result<Vec<DeliveryAttempt>, IntakeError> {
+    async fn filter_unknown(
+        &self,
+        attempts: Vec<DeliveryAttempt>,
+    ) -> Result<Vec<DeliveryAttempt>, IntakeError> {
         let ids = attempts.iter().map(|attempt| attempt.id.clone()).collect();
-        let unheard: HashSet<DeliveryId> = self.store.unheard(ids).await?.into_iter().collect();
+        let unheard: HashSet<DeliveryId> = self.store.missing_deliveries(ids).await?.into_iter().collect();
         Ok(attempts.into_iter().filter(|attempt| unheard.contains(&attempt.id)).collect())
     }
 
     /// The oldest first, as they would have come. One that cannot be had keeps the mark where it is, for as long as
     /// GitHub lists it, and keeps no other out; a few of them in a row are GitHub's own trouble, and end the look.
-    async fn fetch(
+    async fn fetch_deliveries(
         &self,
         missing: Vec<DeliveryAttempt>,
         brought: &mut SweepProgress,
@@ -129,7 +132,7 @@ impl Intake {
             if had.contains(&attempt.id) {
                 continue;
             }
-            let answer = self.github.delivered(&attempt).await;
+            let answer = self.github.delivery_payload(&attempt).await;
             brought.failures = match &answer {
                 Err(GitHubApiError::Transient { .. }) => brought.failures + 1,
                 _ => 0,
@@ -154,22 +157,22 @@ impl Intake {
             let (id, event) = (attempt.id.clone(), attempt.event.clone());
             let subject = WebhookEvent::subject(&event, &body);
             let new = NewDelivery { id, event, subject, swept: true, body };
-            if self.store.inbox().accept(new).await? == DeliveryReceipt::New {
+            if self.store.inbox().accept_delivery(new).await? == DeliveryReceipt::New {
                 tracing::info!(delivery = %attempt.id, event = %attempt.event, at = %attempt.at, "found in GitHub's log");
                 brought.count += 1;
-                self.woken.notify_one();
+                self.delivery_stored.notify_one();
             }
             had.insert(attempt.id);
         }
         Ok(())
     }
 
-    async fn move_mark(&self, mark: Timestamp, newest: Option<Timestamp>) -> Result<(), IntakeError> {
-        let since = self.not_ahead(mark);
+    async fn advance_mark(&self, mark: Timestamp, newest: Option<Timestamp>) -> Result<(), IntakeError> {
+        let since = self.clamp_to_github_clock(mark);
         let overlap = i64::try_from(SWEEP_OVERLAP.as_millis()).unwrap_or(0);
         let to = newest.map_or(since, |newest| since.max(Timestamp(newest.0.saturating_sub(overlap))));
         if to != mark {
-            self.store.set_swept_to(to).await?;
+            self.store.set_sweep_position(to).await?;
         }
         Ok(())
     }

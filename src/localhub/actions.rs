@@ -133,7 +133,7 @@ impl Hub {
     }
 
     /// Gives a repository stars, a licence and what else it is found by.
-    pub fn set_fame(&self, repo: RepoId, fame: RepositoryProfile) -> Result<(), HubError> {
+    pub fn set_profile(&self, repo: RepoId, fame: RepositoryProfile) -> Result<(), HubError> {
         self.change(|c| {
             c.repo_mut(repo)?.fame = fame;
             Ok(())
@@ -167,7 +167,7 @@ impl Hub {
         self.change(|c| {
             let from = c.git(repo).branch(branch);
             c.git(repo).set_reference(&format!("refs/heads/{branch}"), to)?;
-            c.branch_moved(repo, branch, from, Some(to.clone()), user)
+            c.follow_branch_move(repo, branch, from, Some(to.clone()), user)
         })
     }
 
@@ -180,11 +180,11 @@ impl Hub {
         state: &str,
         body: &str,
     ) -> Result<u64, HubError> {
-        self.review_at(repo, pull, user, state, body, &[])
+        self.review_lines(repo, pull, user, state, body, &[])
     }
 
     /// The same with comments: path, line and text of each.
-    pub fn review_at(
+    pub fn review_lines(
         &self,
         repo: RepoId,
         pull: IssueNo,
@@ -225,7 +225,9 @@ impl Hub {
 
     /// Someone marks a pull request as ready for review, or as a draft again.
     pub fn set_draft(&self, repo: RepoId, pull: IssueNo, user: UserId, draft: bool) -> Result<(), HubError> {
-        self.change(|c| if draft { c.draft_again(repo, pull, user) } else { c.ready(repo, pull, user) })
+        self.change(
+            |c| if draft { c.convert_to_draft(repo, pull, user) } else { c.mark_ready(repo, pull, user) },
+        )
     }
 
     /// Someone opens a pull request from a branch.
@@ -248,7 +250,7 @@ impl Hub {
             if let Some(pull) = &mut c.issue_mut(repo, pull)?.pull {
                 (pull.base, pull.base_oid) = (base.to_owned(), oid);
             }
-            c.hook_issue(repo, pull, "edited", user, vec![]);
+            c.queue_issue_webhook(repo, pull, "edited", user, vec![]);
             Ok(())
         })
     }
@@ -319,7 +321,7 @@ impl HubTransaction<'_> {
                       "events": app.events, "config": { "content_type": "json", "insecure_ssl": "0", "url": app.webhook_url } },
         });
         self.state.apps.insert(id, app);
-        self.hook_app(id, "ping", None, None, object(ping));
+        self.queue_app_webhook(id, "ping", None, None, into_object(ping));
         Ok(AppCredentials { id, slug: spec.slug, client_id, pem, webhook_secret: spec.webhook_secret })
     }
 
@@ -338,7 +340,7 @@ impl HubTransaction<'_> {
             return Err(HubError::Refused(format!("{login}/{name} exists already")));
         }
         let id = RepoId(self.state.fresh_id());
-        let default_branch = self.fill(id, owner, source).inspect_err(|_| {
+        let default_branch = self.create_git_repository(id, owner, source).inspect_err(|_| {
             // What was begun is of no use to anyone; the error is what counts.
             drop(std::fs::remove_dir_all(self.hub.git_dir(id)));
         })?;
@@ -367,7 +369,12 @@ impl HubTransaction<'_> {
     }
 
     /// Makes the bare repository and its first commits; answers the default branch.
-    fn fill(&self, id: RepoId, owner: UserId, source: RepoSource) -> Result<String, HubError> {
+    fn create_git_repository(
+        &self,
+        id: RepoId,
+        owner: UserId,
+        source: RepoSource,
+    ) -> Result<String, HubError> {
         // Nobody has this number yet: what is there was begun by a hub that was killed.
         drop(std::fs::remove_dir_all(self.hub.git_dir(id)));
         let git = BareRepository::init(self.hub.git_dir(id), "main")?;
@@ -378,7 +385,7 @@ impl HubTransaction<'_> {
                 commit_files(&git, "main", None, &files, "Initial commit", &author)?;
                 Ok("main".to_owned())
             }
-            RepoSource::Clone(path) => git.fetch_head_of(&path, &self.hub.data),
+            RepoSource::Clone(path) => git.fetch_head(&path, &self.hub.data),
         }
     }
 
@@ -410,7 +417,13 @@ impl HubTransaction<'_> {
         };
         self.state.installations.insert(id, row);
         let repositories = self.short_repositories(repositories);
-        self.hook_installation(id, "installation", "created", account, vec![("repositories", repositories)]);
+        self.queue_installation_webhook(
+            id,
+            "installation",
+            "created",
+            account,
+            vec![("repositories", repositories)],
+        );
         Ok(id)
     }
 
@@ -426,7 +439,7 @@ impl HubTransaction<'_> {
             ("repositories_added", added),
             ("repositories_removed", json!([])),
         ];
-        self.hook_installation(id, "installation_repositories", "added", by, extra);
+        self.queue_installation_webhook(id, "installation_repositories", "added", by, extra);
     }
 
     fn suspend(&mut self, id: InstallationId, suspended: bool) -> Result<(), HubError> {
@@ -436,19 +449,19 @@ impl HubTransaction<'_> {
         row.suspended_at = suspended.then_some(at);
         let by = row.account;
         let action = if suspended { "suspend" } else { "unsuspend" };
-        self.hook_installation(id, "installation", action, by, vec![]);
+        self.queue_installation_webhook(id, "installation", action, by, vec![]);
         Ok(())
     }
 
     fn uninstall(&mut self, id: InstallationId) -> Result<(), HubError> {
         let row = self.state.installations.get(&id);
         let by = row.ok_or_else(|| HubError::Missing(format!("installation {id}")))?.account;
-        self.hook_installation(id, "installation", "deleted", by, vec![]);
+        self.queue_installation_webhook(id, "installation", "deleted", by, vec![]);
         self.state.installations.remove(&id);
         Ok(())
     }
 
-    fn hook_installation(
+    fn queue_installation_webhook(
         &mut self,
         id: InstallationId,
         event: &str,
@@ -458,9 +471,10 @@ impl HubTransaction<'_> {
     ) {
         let Some(row) = self.state.installations.get(&id) else { return };
         let (app, json) = (row.app, self.json());
-        let mut body = object(json!({ "installation": json.installation(row), "sender": json.account(by) }));
+        let mut body =
+            into_object(json!({ "installation": json.installation(row), "sender": json.account(by) }));
         body.extend(extra.into_iter().map(|(k, v)| (k.to_owned(), v)));
-        self.hook_app(app, event, Some(action), Some(id), body);
+        self.queue_app_webhook(app, event, Some(action), Some(id), body);
     }
 
     fn short_repositories(&self, ids: &[RepoId]) -> Value {
@@ -470,7 +484,7 @@ impl HubTransaction<'_> {
 
     fn delete_repo(&mut self, repo: RepoId) -> Result<(), HubError> {
         let owner = self.repo(repo)?.owner;
-        self.hook(repo, "repository", Some("deleted"), owner, vec![]);
+        self.queue_webhook(repo, "repository", Some("deleted"), owner, vec![]);
         self.state.repositories.remove(&repo);
         self.state.renamed.retain(|_, to| *to != repo);
         for installation in self.state.installations.values_mut() {
@@ -489,7 +503,7 @@ impl HubTransaction<'_> {
         self.state.renamed.insert(old.to_string().to_ascii_lowercase(), repo);
         self.repo_mut(repo)?.name = new_name.to_owned();
         let changes = json!({ "repository": { "name": { "from": was } } });
-        self.hook(repo, "repository", Some("renamed"), owner, vec![("changes", changes)]);
+        self.queue_webhook(repo, "repository", Some("renamed"), owner, vec![("changes", changes)]);
         Ok(())
     }
 
@@ -507,7 +521,7 @@ impl HubTransaction<'_> {
         let parent = from.clone().or_else(|| git.branch(default_branch));
         let author = signature(self.account(by)?, self.at);
         let oid = commit_files(&git, branch, parent.as_ref(), files, message, &author)?;
-        self.branch_moved(repo, branch, from, Some(oid.clone()), by)?;
+        self.follow_branch_move(repo, branch, from, Some(oid.clone()), by)?;
         Ok(oid)
     }
 
@@ -533,33 +547,38 @@ impl HubTransaction<'_> {
             merge_commit: None,
             reviews: vec![],
         });
-        self.tell(repo, Some(number), by, HubEventKind::PullOpened { title: new.title, draft, head });
-        self.hook_issue(repo, number, "opened", by, vec![]);
+        self.publish_event(
+            repo,
+            Some(number),
+            by,
+            HubEventKind::PullOpened { title: new.title, draft, head },
+        );
+        self.queue_issue_webhook(repo, number, "opened", by, vec![]);
         Ok(number)
     }
 
     /// A person marks a draft ready for review.
-    pub(super) fn ready(&mut self, repo: RepoId, number: IssueNo, by: UserId) -> Result<(), HubError> {
+    pub(super) fn mark_ready(&mut self, repo: RepoId, number: IssueNo, by: UserId) -> Result<(), HubError> {
         let issue = self.issue_mut(repo, number)?;
         let title = issue.title.clone();
         match &mut issue.pull {
             Some(pull) if pull.draft => pull.draft = false,
             _ => return Ok(()),
         }
-        let event = self.event("ready_for_review", by);
-        self.trace(repo, number, event);
-        self.tell(repo, Some(number), by, HubEventKind::PullEdited { title });
-        self.hook_issue(repo, number, "ready_for_review", by, vec![]);
+        let event = self.new_timeline_event("ready_for_review", by);
+        self.add_timeline_event(repo, number, event);
+        self.publish_event(repo, Some(number), by, HubEventKind::PullEdited { title });
+        self.queue_issue_webhook(repo, number, "ready_for_review", by, vec![]);
         Ok(())
     }
 
-    fn draft_again(&mut self, repo: RepoId, number: IssueNo, by: UserId) -> Result<(), HubError> {
+    fn convert_to_draft(&mut self, repo: RepoId, number: IssueNo, by: UserId) -> Result<(), HubError> {
         if let Some(pull) = &mut self.issue_mut(repo, number)?.pull {
             pull.draft = true;
         }
-        let event = self.event("convert_to_draft", by);
-        self.trace(repo, number, event);
-        self.hook_issue(repo, number, "converted_to_draft", by, vec![]);
+        let event = self.new_timeline_event("convert_to_draft", by);
+        self.add_timeline_event(repo, number, event);
+        self.queue_issue_webhook(repo, number, "converted_to_draft", by, vec![]);
         Ok(())
     }
 
@@ -580,7 +599,7 @@ impl HubTransaction<'_> {
             reply_to: None,
         });
         let comments = comments.collect();
-        self.submit(repo, number, (by, id, at), (state, body), comments)
+        self.submit_review(repo, number, (by, id, at), (state, body), comments)
     }
 
     /// Somebody answers in a thread: GitHub makes a review of that, too.
@@ -597,11 +616,11 @@ impl HubTransaction<'_> {
         let root = root.ok_or_else(|| HubError::Missing(format!("review comment {to}")))?.clone();
         let (id, review) = (self.state.fresh_id(), self.state.fresh_id());
         let reply = HubLineComment { id, body: body.to_owned(), reply_to: Some(to), ..root };
-        self.submit(repo, number, (by, review, self.at), ("COMMENTED", ""), vec![reply.clone()])?;
+        self.submit_review(repo, number, (by, review, self.at), ("COMMENTED", ""), vec![reply.clone()])?;
         Ok(reply)
     }
 
-    fn submit(
+    fn submit_review(
         &mut self,
         repo: RepoId,
         number: IssueNo,
@@ -621,7 +640,7 @@ impl HubTransaction<'_> {
             comments,
         };
         pull.reviews.push(review.clone());
-        self.tell(
+        self.publish_event(
             repo,
             Some(number),
             by,
@@ -632,7 +651,7 @@ impl HubTransaction<'_> {
         // The event writes the state in lower case, the API in upper.
         said["state"] = json!(state.to_ascii_lowercase());
         let body = vec![("review", said), ("pull_request", self.json().pull(row, issue))];
-        self.hook(repo, "pull_request_review", Some("submitted"), by, body);
+        self.queue_webhook(repo, "pull_request_review", Some("submitted"), by, body);
         Ok(id)
     }
 
@@ -647,7 +666,7 @@ impl HubTransaction<'_> {
         let git = self.git(repo);
         let base =
             git.branch(&pull.base).ok_or_else(|| HubError::Missing(format!("branch {}", pull.base)))?;
-        let tree = git.merged_tree(&base, &pull.head_oid);
+        let tree = git.merge_trees(&base, &pull.head_oid);
         let tree =
             tree.ok_or_else(|| HubError::Refused(format!("#{number} conflicts with {}", pull.base)))?;
         let who = signature(self.account(by)?, at);
@@ -659,7 +678,7 @@ impl HubTransaction<'_> {
             pull.merged_by = Some(by);
             pull.merge_commit = Some(commit.clone());
         }
-        self.tell(repo, Some(number), by, HubEventKind::PullMerged);
+        self.publish_event(repo, Some(number), by, HubEventKind::PullMerged);
         let text = issue_text.unwrap_or_default();
         let named = text.split("Closes #").skip(1);
         let number_of = |rest: &str| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
@@ -667,7 +686,7 @@ impl HubTransaction<'_> {
             self.set_open(repo, closed, by, false, Some("completed"))?;
         }
         self.set_open(repo, number, by, false, None)?;
-        self.branch_moved(repo, &pull.base, Some(base), Some(commit), by)
+        self.follow_branch_move(repo, &pull.base, Some(base), Some(commit), by)
     }
 }
 
@@ -691,7 +710,7 @@ pub(super) struct NewPullRequest {
     pub(super) base_oid: Oid,
 }
 
-fn object(value: Value) -> Map<String, Value> {
+fn into_object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,
         _ => Map::new(),
@@ -722,6 +741,6 @@ fn commit_files(
 impl JsonRenderer<'_> {
     /// All that a payload says of the installation it is for.
     pub(super) fn installation_stub(id: InstallationId) -> Value {
-        json!({ "id": id, "node_id": super::json::node("I", id.0) })
+        json!({ "id": id, "node_id": super::json::node_id("I", id.0) })
     }
 }

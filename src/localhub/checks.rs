@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     Hub, HubError,
-    json::{JsonRenderer, node},
+    json::{JsonRenderer, node_id},
     model::{HubAnnotation, HubCheckRun, HubRepository},
     transaction::HubTransaction,
     views::HubEventKind,
@@ -77,7 +77,13 @@ impl Hub {
         self.change(|c| {
             let found = c.repo(repo)?.checks.iter().find(|known| known.id == check).cloned();
             let found = found.ok_or_else(|| HubError::Missing(format!("check run {check}")))?;
-            c.hook_check(repo, &found, if suite { "check_suite" } else { "check_run" }, "rerequested", user)
+            c.queue_check_webhook(
+                repo,
+                &found,
+                if suite { "check_suite" } else { "check_run" },
+                "rerequested",
+                user,
+            )
         })
     }
 }
@@ -119,13 +125,13 @@ impl HubTransaction<'_> {
         checks.sort_by_key(|check| check.id);
         let state = check.conclusion.as_ref().unwrap_or(&check.status).clone();
         let (name, title) = (check.name.clone(), check.title.clone().unwrap_or_default());
-        self.tell(repo, None, by, HubEventKind::Checked { name, state, title });
+        self.publish_event(repo, None, by, HubEventKind::Checked { name, state, title });
         let action = match (id, &check.conclusion) {
             (_, Some(_)) => "completed",
             (None, None) => "created",
             (Some(_), None) => return Ok(check),
         };
-        self.hook_check(repo, &check, "check_run", action, by)?;
+        self.queue_check_webhook(repo, &check, "check_run", action, by)?;
         Ok(check)
     }
 
@@ -168,7 +174,7 @@ impl HubTransaction<'_> {
     }
 
     /// GitHub tells only the App itself when its check is asked for again, and here nobody else has any.
-    fn hook_check(
+    fn queue_check_webhook(
         &mut self,
         repo: RepoId,
         check: &HubCheckRun,
@@ -179,7 +185,7 @@ impl HubTransaction<'_> {
         let row = self.repo(repo)?;
         let json = self.json();
         let body = if event == "check_suite" { json.check_suite(check) } else { json.check_run(row, check) };
-        self.hook(repo, event, Some(action), by, vec![(event, body)]);
+        self.queue_webhook(repo, event, Some(action), by, vec![(event, body)]);
         Ok(())
     }
 }
@@ -189,7 +195,7 @@ impl JsonRenderer<'_> {
         let url = format!("{}/check-runs/{}", self.repo_api(repo), check.id);
         let web = format!("{}/runs/{}", self.repo_web(repo), check.id);
         json!({
-            "id": check.id, "head_sha": check.head, "node_id": node("CR", check.id),
+            "id": check.id, "head_sha": check.head, "node_id": node_id("CR", check.id),
             "external_id": check.external_id.clone().unwrap_or_default(), "url": url, "html_url": web,
             "details_url": check.details_url.as_ref().unwrap_or(&web), "status": check.status,
             "conclusion": check.conclusion, "started_at": check.started_at.to_string(),
@@ -202,7 +208,7 @@ impl JsonRenderer<'_> {
 
     fn check_suite(&self, check: &HubCheckRun) -> Value {
         json!({
-            "id": check.suite, "node_id": node("CS", check.suite), "head_branch": check.branch,
+            "id": check.suite, "node_id": node_id("CS", check.suite), "head_branch": check.branch,
             "head_sha": check.head, "status": check.status, "conclusion": check.conclusion,
             "app": self.check_app(check), "pull_requests": [],
         })

@@ -36,9 +36,9 @@ pub struct ActionsJob {
 
 impl Hub {
     /// A job says how it stands on a commit; gives the number of its check. Said again by its name, it is a new one.
-    pub fn job(&self, repo: RepoId, head: &Oid, job: ActionsJob) -> Result<u64, HubError> {
+    pub fn report_job(&self, repo: RepoId, head: &Oid, job: ActionsJob) -> Result<u64, HubError> {
         self.change(|c| {
-            let app = c.actions(repo)?;
+            let app = c.actions_app(repo)?;
             let status = if job.conclusion.is_some() { "completed" } else { "in_progress" };
             let said = json!({
                 "name": job.name, "head_sha": head, "status": status, "conclusion": job.conclusion,
@@ -48,7 +48,7 @@ impl Hub {
                 serde_json::from_value(said).map_err(|e| HubError::Refused(e.to_string()))?;
             (said.fork, said.reported) = (job.fork, job.reported);
             let check = c.put_check(repo, app, None, said)?;
-            c.ran(repo, &check)?;
+            c.complete_workflow_run(repo, &check)?;
             let check = check.id;
             if let Some(log) = &job.log {
                 let path = c.hub.log_file(check);
@@ -89,7 +89,7 @@ impl Hub {
                 ("description", json!(description)),
                 ("branches", json!(branches)),
             ];
-            c.hook(repo, "status", None, by, extra);
+            c.queue_webhook(repo, "status", None, by, extra);
             Ok(())
         })
     }
@@ -97,17 +97,17 @@ impl Hub {
 
 impl HubTransaction<'_> {
     /// Here a workflow has one job, and tells when that has ended.
-    fn ran(&mut self, repo: RepoId, job: &HubCheckRun) -> Result<(), HubError> {
+    fn complete_workflow_run(&mut self, repo: RepoId, job: &HubCheckRun) -> Result<(), HubError> {
         let Some(bot) = self.state.apps.get(&job.app).map(|app| app.bot).filter(|_| job.conclusion.is_some())
         else {
             return Ok(());
         };
         let run = self.json().workflow_run(repo, job);
-        self.hook(repo, "workflow_run", Some("completed"), bot, vec![("workflow_run", run)]);
+        self.queue_webhook(repo, "workflow_run", Some("completed"), bot, vec![("workflow_run", run)]);
         Ok(())
     }
 
-    fn actions(&mut self, repo: RepoId) -> Result<u64, HubError> {
+    fn actions_app(&mut self, repo: RepoId) -> Result<u64, HubError> {
         if let Some(app) = self.state.app_by_slug(ACTIONS) {
             return Ok(app.id);
         }
@@ -131,7 +131,7 @@ impl HubInner {
     }
 
     /// A log, to whoever has its address and brings no credentials.
-    pub(super) fn log(&self, request: &HubRequest) -> HubReply {
+    pub(super) fn serve_log(&self, request: &HubRequest) -> HubReply {
         let job = request.segments.get(1).and_then(|job| job.parse().ok());
         let signed = request.query("sig").is_some() && request.header("authorization").is_none();
         match job.filter(|_| signed).and_then(|job| fs::read(self.log_file(job)).ok()) {

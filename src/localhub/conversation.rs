@@ -97,7 +97,7 @@ impl Hub {
     pub fn lock(&self, repo: RepoId, issue: IssueNo, user: UserId, locked: bool) -> Result<(), HubError> {
         self.change(|c| {
             c.issue_mut(repo, issue)?.locked = locked;
-            c.hook_issue(repo, issue, if locked { "locked" } else { "unlocked" }, user, vec![]);
+            c.queue_issue_webhook(repo, issue, if locked { "locked" } else { "unlocked" }, user, vec![]);
             Ok(())
         })
     }
@@ -119,8 +119,8 @@ impl HubTransaction<'_> {
     ) -> Result<IssueNo, HubError> {
         self.account(by)?;
         let number = self.new_issue(repo, by, title, body)?;
-        self.tell(repo, Some(number), by, HubEventKind::IssueOpened { title: title.to_owned() });
-        self.hook_issue(repo, number, "opened", by, vec![]);
+        self.publish_event(repo, Some(number), by, HubEventKind::IssueOpened { title: title.to_owned() });
+        self.queue_issue_webhook(repo, number, "opened", by, vec![]);
         self.add_labels(repo, number, by, labels)?;
         Ok(number)
     }
@@ -177,9 +177,11 @@ impl HubTransaction<'_> {
         if let Some(title) = title.filter(|t| *t != old_title) {
             self.issue_mut(repo, number)?.title = title.to_owned();
             changes.insert("title".into(), json!({ "from": old_title }));
-            let event =
-                HubTimelineEvent { rename: Some((old_title, title.to_owned())), ..self.event("renamed", by) };
-            self.trace(repo, number, event);
+            let event = HubTimelineEvent {
+                rename: Some((old_title, title.to_owned())),
+                ..self.new_timeline_event("renamed", by)
+            };
+            self.add_timeline_event(repo, number, event);
         }
         if let Some(body) = body.filter(|b| Some(*b) != old_body.as_deref()) {
             let at = self.at;
@@ -192,8 +194,8 @@ impl HubTransaction<'_> {
         }
         let title = self.issue(repo, number)?.title.clone();
         let what = if is_pull { HubEventKind::PullEdited { title } } else { HubEventKind::IssueEdited };
-        self.tell(repo, Some(number), by, what);
-        self.hook_issue(repo, number, "edited", by, vec![("changes", changes.into())]);
+        self.publish_event(repo, Some(number), by, what);
+        self.queue_issue_webhook(repo, number, "edited", by, vec![("changes", changes.into())]);
         Ok(())
     }
 
@@ -215,25 +217,25 @@ impl HubTransaction<'_> {
         issue.closed_at = (!open).then_some(at);
         issue.closed_by = (!open).then_some(by);
         let word = if open { "reopened" } else { "closed" };
-        let event = self.event(word, by);
-        self.trace(repo, number, event);
-        self.tell(
+        let event = self.new_timeline_event(word, by);
+        self.add_timeline_event(repo, number, event);
+        self.publish_event(
             repo,
             Some(number),
             by,
             if open { HubEventKind::IssueReopened } else { HubEventKind::IssueClosed },
         );
-        self.hook_issue(repo, number, word, by, vec![]);
+        self.queue_issue_webhook(repo, number, word, by, vec![]);
         Ok(())
     }
 
     fn delete_issue(&mut self, repo: RepoId, number: IssueNo, by: UserId) -> Result<(), HubError> {
         self.issue(repo, number)?;
-        self.hook_issue(repo, number, "deleted", by, vec![]);
+        self.queue_issue_webhook(repo, number, "deleted", by, vec![]);
         let row = self.repo_mut(repo)?;
         row.issues.remove(&number.0);
         row.deleted.insert(number.0);
-        self.tell(repo, Some(number), by, HubEventKind::IssueDeleted);
+        self.publish_event(repo, Some(number), by, HubEventKind::IssueDeleted);
         Ok(())
     }
 
@@ -257,8 +259,8 @@ impl HubTransaction<'_> {
             reactions: vec![],
             by_email: false,
         });
-        self.tell(repo, Some(number), by, HubEventKind::Commented { id, body: body.to_owned() });
-        self.hook_comment(repo, id, "created", by, vec![]);
+        self.publish_event(repo, Some(number), by, HubEventKind::Commented { id, body: body.to_owned() });
+        self.queue_comment_webhook(repo, id, "created", by, vec![]);
         Ok(id)
     }
 
@@ -277,19 +279,19 @@ impl HubTransaction<'_> {
         let from = std::mem::replace(&mut comment.body, body.to_owned());
         comment.updated_at = at;
         comment.edits += 1;
-        self.tell(repo, Some(number), by, HubEventKind::CommentEdited { id, body: body.to_owned() });
+        self.publish_event(repo, Some(number), by, HubEventKind::CommentEdited { id, body: body.to_owned() });
         let changes = vec![("changes", json!({ "body": { "from": from } }))];
-        self.hook_comment(repo, id, "edited", by, changes);
+        self.queue_comment_webhook(repo, id, "edited", by, changes);
         Ok(())
     }
 
     pub(super) fn delete_comment(&mut self, repo: RepoId, id: CommentId, by: UserId) -> Result<(), HubError> {
         let (number, _) = self.comment_mut(repo, id)?;
-        self.hook_comment(repo, id, "deleted", by, vec![]);
+        self.queue_comment_webhook(repo, id, "deleted", by, vec![]);
         self.issue_mut(repo, number)?.comments.retain(|c| c.id != id);
-        let event = self.event("comment_deleted", by);
-        self.trace(repo, number, event);
-        self.tell(repo, Some(number), by, HubEventKind::CommentDeleted { id });
+        let event = self.new_timeline_event("comment_deleted", by);
+        self.add_timeline_event(repo, number, event);
+        self.publish_event(repo, Some(number), by, HubEventKind::CommentDeleted { id });
         Ok(())
     }
 
@@ -302,7 +304,7 @@ impl HubTransaction<'_> {
         found.find(|(_, c)| c.id == id).ok_or_else(|| HubError::Missing(format!("comment {id}")))
     }
 
-    fn hook_comment(
+    fn queue_comment_webhook(
         &mut self,
         repo: RepoId,
         id: CommentId,
@@ -316,7 +318,7 @@ impl HubTransaction<'_> {
         let mut body =
             vec![("issue", json.issue(row, issue)), ("comment", json.comment(row, issue, comment))];
         body.extend(extra);
-        self.hook(repo, "issue_comment", Some(action), by, body);
+        self.queue_webhook(repo, "issue_comment", Some(action), by, body);
     }
 
     /// The repository's label of that name, made if there is none.
@@ -356,7 +358,7 @@ impl HubTransaction<'_> {
                 continue;
             }
             issue.labels.push(label.name.clone());
-            self.label_changed(repo, number, by, "labeled", label);
+            self.record_label_change(repo, number, by, "labeled", label);
         }
         Ok(())
     }
@@ -372,22 +374,29 @@ impl HubTransaction<'_> {
         let on_issue = self.issue(repo, number)?.labels.iter().any(|l| l.eq_ignore_ascii_case(name));
         let label = self.repo(repo)?.label(name).filter(|_| on_issue).cloned().ok_or_else(missing)?;
         self.issue_mut(repo, number)?.labels.retain(|l| !l.eq_ignore_ascii_case(name));
-        self.label_changed(repo, number, by, "unlabeled", label);
+        self.record_label_change(repo, number, by, "unlabeled", label);
         Ok(())
     }
 
-    fn label_changed(&mut self, repo: RepoId, number: IssueNo, by: UserId, word: &str, label: HubLabel) {
-        let event = HubTimelineEvent { label: Some(label.clone()), ..self.event(word, by) };
-        self.trace(repo, number, event);
+    fn record_label_change(
+        &mut self,
+        repo: RepoId,
+        number: IssueNo,
+        by: UserId,
+        word: &str,
+        label: HubLabel,
+    ) {
+        let event = HubTimelineEvent { label: Some(label.clone()), ..self.new_timeline_event(word, by) };
+        self.add_timeline_event(repo, number, event);
         let name = label.name.clone();
         let what = if word == "labeled" {
             HubEventKind::Labeled { label: name }
         } else {
             HubEventKind::Unlabeled { label: name }
         };
-        self.tell(repo, Some(number), by, what);
+        self.publish_event(repo, Some(number), by, what);
         let body = self.repo(repo).map(|r| self.json().label(r, &label)).unwrap_or_default();
-        self.hook_issue(repo, number, word, by, vec![("label", body)]);
+        self.queue_issue_webhook(repo, number, word, by, vec![("label", body)]);
     }
 
     /// Reacts to the issue, or to one of its comments; says whether that is new.
@@ -415,7 +424,12 @@ impl HubTransaction<'_> {
         }
         let reaction = HubReaction { id, user: by, content: content.to_owned(), created_at: at };
         reactions.push(reaction.clone());
-        self.tell(repo, Some(number), by, HubEventKind::Reacted { comment, content: content.to_owned() });
+        self.publish_event(
+            repo,
+            Some(number),
+            by,
+            HubEventKind::Reacted { comment, content: content.to_owned() },
+        );
         Ok((reaction, true))
     }
 }

@@ -6,7 +6,7 @@ use super::{Hub, lock, model::HubState};
 use crate::types::{Oid, RepoId, Timestamp};
 
 /// A fault that hits REST requests. Those with `times` hit the next matching ones and are then used up; the
-/// others hold until [`Hub::mend`] or the moment they name.
+/// others hold until [`Hub::clear_faults`] or the moment they name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HubFault {
     /// The request takes effect; its answer is lost to a 502.
@@ -37,17 +37,17 @@ pub enum HubFault {
 }
 
 /// A fault that is meant to be waited out by nobody stays below a client's patience.
-const SLOWEST: Duration = Duration::from_secs(5);
+const MAX_SLOWDOWN: Duration = Duration::from_secs(5);
 
 /// What a request meets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FaultEffect {
     LoseAnswer,
-    Instead(u16),
+    Status(u16),
     Unprocessable { field: String, code: String },
     Refused { status: u16, message: &'static str },
     RetryAfter(Duration),
-    UsedUp { status: u16, until: Timestamp },
+    PrimaryLimit { status: u16, until: Timestamp },
     Drop { after_effect: bool },
     Slow(Duration),
     Lag(Duration),
@@ -77,12 +77,12 @@ pub(super) struct FaultTarget<'a> {
 
 impl Hub {
     /// Arms a fault; several may be armed at once, the first that matches is used up first.
-    pub fn fault(&self, fault: HubFault) {
+    pub fn arm_fault(&self, fault: HubFault) {
         lock(&self.0.faults).push(fault);
     }
 
     /// Disarms all faults.
-    pub fn mend(&self) {
+    pub fn clear_faults(&self) {
         lock(&self.0.faults).clear();
         lock(&self.0.moments).clear();
     }
@@ -95,8 +95,8 @@ impl Hub {
         })
     }
 
-    pub(super) fn meet_fault(&self, request: &FaultTarget<'_>) -> Option<FaultEffect> {
-        lock(&self.0.faults).iter_mut().find_map(|fault| fault.hit(request))
+    pub(super) fn next_fault_effect(&self, request: &FaultTarget<'_>) -> Option<FaultEffect> {
+        lock(&self.0.faults).iter_mut().find_map(|fault| fault.effect_on(request))
     }
 
     /// Why this mutation fails, where it shall: a type and a message.
@@ -111,7 +111,7 @@ impl Hub {
     }
 
     /// Keeps what is there now, before it is changed, for as long as reads lag.
-    pub(super) fn keep_moment(&self, state: &HubState) {
+    pub(super) fn keep_snapshot(&self, state: &HubState) {
         let lag = lock(&self.0.faults).iter().find_map(|fault| match fault {
             HubFault::ReadsLag { by } => Some(*by),
             _ => None,
@@ -129,20 +129,20 @@ impl Hub {
     }
 
     /// What a read that lags sees; none when nothing has changed since.
-    pub(super) fn moment(&self, lag: Duration) -> Option<Arc<HubSnapshot>> {
+    pub(super) fn lagged_snapshot(&self, lag: Duration) -> Option<Arc<HubSnapshot>> {
         let (now, moments) = ((self.0.now)(), lock(&self.0.moments));
         moments.iter().find(|moment| now.since(moment.until) < lag).cloned()
     }
 }
 
 impl HubFault {
-    fn hit(&mut self, on: &FaultTarget<'_>) -> Option<FaultEffect> {
+    fn effect_on(&mut self, on: &FaultTarget<'_>) -> Option<FaultEffect> {
         let (method, part, times, hit) = match self {
             Self::AnswerBadGatewayAfter { method, path_contains, times } => {
                 (method, path_contains, times, FaultEffect::LoseAnswer)
             }
             Self::Status { method, path_contains, status, times } => {
-                (method, path_contains, times, FaultEffect::Instead(*status))
+                (method, path_contains, times, FaultEffect::Status(*status))
             }
             Self::Unprocessable { method, path_contains, field, code, times } => {
                 let (field, code) = (field.clone(), code.clone());
@@ -159,7 +159,7 @@ impl HubFault {
                 (method, path_contains, times, FaultEffect::Drop { after_effect: *after_effect })
             }
             Self::Slow { method, path_contains, by, times } => {
-                (method, path_contains, times, FaultEffect::Slow((*by).min(SLOWEST)))
+                (method, path_contains, times, FaultEffect::Slow((*by).min(MAX_SLOWDOWN)))
             }
             Self::FastWrites { most, within, lately } => {
                 if !on.installation || on.method == "GET" {
@@ -174,12 +174,12 @@ impl HubFault {
                 return Some(FaultEffect::RetryAfter(wait + Duration::from_secs(1)));
             }
             Self::PrimaryLimit { status, until } => {
-                let hit = FaultEffect::UsedUp { status: *status, until: *until };
+                let hit = FaultEffect::PrimaryLimit { status: *status, until: *until };
                 return (on.installation && on.now < *until).then_some(hit);
             }
             Self::HiddenUntil { path_contains, until } => {
                 let hidden = on.method == "GET" && on.path.contains(path_contains.as_str());
-                return (hidden && on.now < *until).then_some(FaultEffect::Instead(404));
+                return (hidden && on.now < *until).then_some(FaultEffect::Status(404));
             }
             Self::ReadsLag { by } => return (on.method == "GET").then_some(FaultEffect::Lag(*by)),
         };

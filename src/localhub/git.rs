@@ -72,7 +72,7 @@ pub(super) struct FileDiff {
 }
 
 /// Git's environment: nothing of ours, nothing of the operator's.
-pub(super) fn isolated(dir: &Path) -> Command {
+pub(super) fn git_command(dir: &Path) -> Command {
     // By its path: a name would make the standard library fork instead of spawn, and copying a large
     // process's page tables is most of what a small git command costs.
     static GIT: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -95,7 +95,7 @@ pub(super) fn isolated(dir: &Path) -> Command {
 }
 
 impl BareRepository {
-    pub(super) fn at(dir: PathBuf) -> Self {
+    pub(super) fn open(dir: PathBuf) -> Self {
         Self { dir }
     }
 
@@ -111,7 +111,7 @@ impl BareRepository {
 
     /// Copies what `HEAD` of a working repository reaches, over git's own transport: nothing is
     /// linked to it and nothing in it is written. Answers the branch's name.
-    pub(super) fn fetch_head_of(&self, source: &Path, scratch: &Path) -> Result<String, HubError> {
+    pub(super) fn fetch_head(&self, source: &Path, scratch: &Path) -> Result<String, HubError> {
         let complaint = |message: String| HubGitError { command: "fetch".into(), message };
         // The source may belong to someone else; only a file can say that this is wanted.
         let config = scratch.join("clone.gitconfig");
@@ -119,9 +119,9 @@ impl BareRepository {
         let source = std::fs::canonicalize(source)
             .map_err(|e| complaint(format!("{} cannot be read: {e}", source.display())))?;
         let look = |arguments: &[&str]| {
-            let mut command = isolated(&source);
+            let mut command = git_command(&source);
             command.env_remove("GIT_DIR").env("GIT_CONFIG_GLOBAL", &config).args(arguments);
-            finish(command, arguments[0], None).ok()
+            run_command(command, arguments[0], None).ok()
         };
         let refuse = |why: &str| Err(HubError::Refused(format!("{} {why}", source.display())));
         if look(&["rev-parse", "--git-dir"]).is_none() {
@@ -136,13 +136,13 @@ impl BareRepository {
             name => name.to_owned(),
         };
         let refspec = format!("HEAD:refs/heads/{branch}");
-        let mut command = isolated(&self.dir);
+        let mut command = git_command(&self.dir);
         command
             .env("GIT_CONFIG_GLOBAL", &config)
             .args(["fetch", "--quiet", "--no-tags", "--update-shallow", "--"])
             .arg(&source)
             .arg(&refspec);
-        finish(command, "fetch", None)?;
+        run_command(command, "fetch", None)?;
         self.run(["symbolic-ref", "HEAD", &format!("refs/heads/{branch}")], None)?;
         Ok(branch)
     }
@@ -152,7 +152,7 @@ impl BareRepository {
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
-        let mut command = isolated(&self.dir);
+        let mut command = git_command(&self.dir);
         let mut name = String::new();
         for arg in args {
             if name.is_empty() {
@@ -160,10 +160,10 @@ impl BareRepository {
             }
             command.arg(arg);
         }
-        finish(command, &name, stdin)
+        run_command(command, &name, stdin)
     }
 
-    fn line<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<String, HubGitError>
+    fn run_line<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<String, HubGitError>
     where
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
@@ -171,12 +171,12 @@ impl BareRepository {
         Ok(String::from_utf8_lossy(&self.run(args, stdin)?).trim_end().to_owned())
     }
 
-    fn oid<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<Oid, HubGitError>
+    fn run_oid<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<Oid, HubGitError>
     where
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
-        let line = self.line(args, stdin)?;
+        let line = self.run_line(args, stdin)?;
         line.parse().map_err(|_| HubGitError {
             command: "plumbing".into(),
             message: format!("`{line}` is not an object id"),
@@ -184,13 +184,13 @@ impl BareRepository {
     }
 
     pub(super) fn write_blob(&self, bytes: &[u8]) -> Result<Oid, HubGitError> {
-        self.oid(["hash-object", "-w", "--stdin"], Some(bytes))
+        self.run_oid(["hash-object", "-w", "--stdin"], Some(bytes))
     }
 
     /// `blob`, `tree`, `commit` or `tag`; none when there is no such object.
-    pub(super) fn kind(&self, oid: &str) -> Option<String> {
+    pub(super) fn object_kind(&self, oid: &str) -> Option<String> {
         oid.parse::<Oid>().ok()?;
-        self.line(["cat-file", "-t", oid], None).ok()
+        self.run_line(["cat-file", "-t", oid], None).ok()
     }
 
     pub(super) fn blob(&self, oid: &Oid) -> Result<Vec<u8>, HubGitError> {
@@ -200,7 +200,7 @@ impl BareRepository {
     /// What a revision names, peeled to a commit. The revision may come from a stranger.
     pub(super) fn commit_at(&self, revision: &str) -> Option<Oid> {
         let named = |r: String| {
-            self.oid(
+            self.run_oid(
                 ["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{r}^{{commit}}")],
                 None,
             )
@@ -217,7 +217,7 @@ impl BareRepository {
 
     /// The object a full ref name (`refs/heads/main`) points at.
     pub(super) fn reference(&self, name: &str) -> Option<Oid> {
-        self.oid(["show-ref", "--verify", "--hash", "--", name], None).ok()
+        self.run_oid(["show-ref", "--verify", "--hash", "--", name], None).ok()
     }
 
     pub(super) fn branch(&self, name: &str) -> Option<Oid> {
@@ -227,7 +227,7 @@ impl BareRepository {
     /// Every branch and where it points, in name order.
     pub(super) fn branches(&self) -> Vec<(String, Oid)> {
         let format = "--format=%(refname:lstrip=2) %(objectname)";
-        let text = self.line(["for-each-ref", format, "refs/heads/"], None).unwrap_or_default();
+        let text = self.run_line(["for-each-ref", format, "refs/heads/"], None).unwrap_or_default();
         let branch = |line: &str| {
             let (name, oid) = line.split_once(' ')?;
             Some((name.to_owned(), oid.parse().ok()?))
@@ -244,17 +244,17 @@ impl BareRepository {
     }
 
     pub(super) fn merge_base(&self, a: &Oid, b: &Oid) -> Option<Oid> {
-        self.oid(["merge-base", a.as_str(), b.as_str()], None).ok()
+        self.run_oid(["merge-base", a.as_str(), b.as_str()], None).ok()
     }
 
     /// The tree two commits make together; none when they conflict.
-    pub(super) fn merged_tree(&self, ours: &Oid, theirs: &Oid) -> Option<Oid> {
-        self.oid(["merge-tree", "--write-tree", ours.as_str(), theirs.as_str()], None).ok()
+    pub(super) fn merge_trees(&self, ours: &Oid, theirs: &Oid) -> Option<Oid> {
+        self.run_oid(["merge-tree", "--write-tree", ours.as_str(), theirs.as_str()], None).ok()
     }
 
     pub(super) fn tree_of(&self, treeish: &str) -> Option<Oid> {
         treeish.parse::<Oid>().ok()?;
-        self.oid(["rev-parse", "--verify", "--quiet", &format!("{treeish}^{{tree}}")], None).ok()
+        self.run_oid(["rev-parse", "--verify", "--quiet", &format!("{treeish}^{{tree}}")], None).ok()
     }
 
     pub(super) fn tree(&self, treeish: &Oid) -> Result<Vec<TreeEntry>, HubGitError> {
@@ -278,9 +278,9 @@ impl BareRepository {
             .map_err(|e| HubGitError { command: "write-tree".into(), message: e.to_string() })?;
         let index = scratch.path().join("index");
         let indexed = |args: &[&str], stdin: Option<&[u8]>| {
-            let mut command = isolated(&self.dir);
+            let mut command = git_command(&self.dir);
             command.env("GIT_INDEX_FILE", &index).args(args);
-            finish(command, args[0], stdin)
+            run_command(command, args[0], stdin)
         };
         match base {
             Some(base) => indexed(&["read-tree", base.as_str()], None)?,
@@ -315,8 +315,12 @@ impl BareRepository {
         for parent in parents {
             text.push_str(&format!("parent {parent}\n"));
         }
-        text.push_str(&format!("author {}\ncommitter {}\n\n{message}", author.line(), committer.line()));
-        self.oid(["hash-object", "-t", "commit", "-w", "--stdin"], Some(text.as_bytes()))
+        text.push_str(&format!(
+            "author {}\ncommitter {}\n\n{message}",
+            author.to_line(),
+            committer.to_line()
+        ));
+        self.run_oid(["hash-object", "-t", "commit", "-w", "--stdin"], Some(text.as_bytes()))
     }
 
     pub(super) fn read_commit(&self, oid: &Oid) -> Result<HubCommit, HubGitError> {
@@ -329,7 +333,7 @@ impl BareRepository {
 
     /// Commits a range (`main`, `a..b`) reaches, newest first.
     pub(super) fn log(&self, range: &str, most: usize) -> Result<Vec<HubCommit>, HubGitError> {
-        self.line(["rev-list", &format!("--max-count={most}"), range, "--"], None)?
+        self.run_line(["rev-list", &format!("--max-count={most}"), range, "--"], None)?
             .lines()
             .filter_map(|line| line.parse().ok())
             .map(|oid| self.read_commit(&oid))
@@ -340,12 +344,15 @@ impl BareRepository {
     pub(super) fn grep(&self, commit: &Oid, words: &[&str]) -> Vec<String> {
         let words = words.iter().flat_map(|word| ["-e", word]);
         let args = ["grep", "-I", "-l", "-i", "-F", "--all-match"].into_iter().chain(words);
-        let found = self.line(args.chain([commit.as_str(), "--"]), None).unwrap_or_default();
+        let found = self.run_line(args.chain([commit.as_str(), "--"]), None).unwrap_or_default();
         found.lines().filter_map(|line| Some(line.split_once(':')?.1.to_owned())).collect()
     }
 
     pub(super) fn count(&self, range: &str) -> usize {
-        self.line(["rev-list", "--count", range, "--"], None).ok().and_then(|n| n.parse().ok()).unwrap_or(0)
+        self.run_line(["rev-list", "--count", range, "--"], None)
+            .ok()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0)
     }
 
     /// What changed from `base` to `head`.
@@ -370,14 +377,14 @@ impl BareRepository {
 }
 
 impl GitSignature {
-    fn line(&self) -> String {
+    fn to_line(&self) -> String {
         let plain = |s: &str| s.replace(['\n', '<', '>', '\0'], "");
         format!("{} <{}> {} +0000", plain(&self.name), plain(&self.email), self.at.0.div_euclid(1000))
     }
 }
 
 /// Runs a command to its end, feeding its input from another thread so that neither side waits.
-fn finish(mut command: Command, name: &str, stdin: Option<&[u8]>) -> Result<Vec<u8>, HubGitError> {
+fn run_command(mut command: Command, name: &str, stdin: Option<&[u8]>) -> Result<Vec<u8>, HubGitError> {
     let failed = |message: String| HubGitError { command: name.to_owned(), message };
     let mut child = command
         .stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() })

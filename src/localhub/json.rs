@@ -10,7 +10,7 @@ use super::{
         HubApp, HubComment, HubInstallation, HubIssue, HubLabel, HubReaction, HubRepository, HubState,
         HubTimelineEvent,
     },
-    views::{labels_of, state_word},
+    views::{issue_labels, state_word},
 };
 use crate::types::{Role, Timestamp, UserId};
 
@@ -20,7 +20,7 @@ pub(super) struct JsonRenderer<'a> {
 }
 
 /// GitHub's opaque second id. Ours is readable once decoded, which theirs is too, mostly.
-pub(super) fn node(prefix: &str, id: u64) -> String {
+pub(super) fn node_id(prefix: &str, id: u64) -> String {
     format!("{prefix}_{}", URL_SAFE_NO_PAD.encode(id.to_be_bytes()))
 }
 
@@ -59,15 +59,15 @@ impl JsonRenderer<'_> {
             None => ("User", format!("{}/{login}", self.hub.base)),
         };
         json!({
-            "login": login, "id": id, "node_id": node(if account.app.is_some() { "BOT" } else { "U" }, id.0),
+            "login": login, "id": id, "node_id": node_id(if account.app.is_some() { "BOT" } else { "U" }, id.0),
             "avatar_url": format!("{}/avatars/{id}", self.hub.base),
-            "url": format!("{}/users/{}", self.api(), escape(login)), "html_url": web, "type": kind,
+            "url": format!("{}/users/{}", self.api(), encode_segment(login)), "html_url": web, "type": kind,
         })
     }
 
     pub(super) fn short_repository(&self, repo: &HubRepository) -> Value {
         json!({
-            "id": repo.id, "node_id": node("R", repo.id.0), "name": repo.name,
+            "id": repo.id, "node_id": node_id("R", repo.id.0), "name": repo.name,
             "full_name": self.state.name_of(repo).to_string(), "private": repo.private,
         })
     }
@@ -90,20 +90,20 @@ impl JsonRenderer<'_> {
             "pushed_at": repo.pushed_at.to_string(), "created_at": repo.created_at.to_string(),
             "updated_at": repo.updated_at.to_string(), "license": licence,
         });
-        merge(&mut body, more);
+        merge_json(&mut body, more);
         body
     }
 
     pub(super) fn label(&self, repo: &HubRepository, label: &HubLabel) -> Value {
         json!({
-            "id": label.id, "node_id": node("LA", label.id),
-            "url": format!("{}/labels/{}", self.repo_api(repo), escape(&label.name)),
+            "id": label.id, "node_id": node_id("LA", label.id),
+            "url": format!("{}/labels/{}", self.repo_api(repo), encode_segment(&label.name)),
             "name": label.name, "description": label.description, "color": label.color, "default": false,
         })
     }
 
     fn labels(&self, repo: &HubRepository, issue: &HubIssue) -> Value {
-        labels_of(repo, issue).into_iter().map(|l| self.label(repo, l)).collect()
+        issue_labels(repo, issue).into_iter().map(|l| self.label(repo, l)).collect()
     }
 
     pub(in crate::localhub) fn association(&self, repo: &HubRepository, user: UserId) -> &'static str {
@@ -117,12 +117,12 @@ impl JsonRenderer<'_> {
     }
 
     /// The App behind a bot account, as `performed_via_github_app` shows it.
-    fn via(&self, user: UserId) -> Value {
+    fn performing_app(&self, user: UserId) -> Value {
         let app = self.state.accounts.get(&user).and_then(|a| a.app).and_then(|id| self.state.apps.get(&id));
         app.map_or(Value::Null, |app| self.app(app))
     }
 
-    fn rollup(&self, url: &str, reactions: &[HubReaction]) -> Value {
+    fn reaction_rollup(&self, url: &str, reactions: &[HubReaction]) -> Value {
         let mut body = Map::new();
         body.insert("url".into(), json!(url));
         body.insert("total_count".into(), json!(reactions.len()));
@@ -135,7 +135,7 @@ impl JsonRenderer<'_> {
 
     pub(super) fn reaction(&self, reaction: &HubReaction) -> Value {
         json!({
-            "id": reaction.id, "node_id": node("REA", reaction.id), "user": self.account(reaction.user),
+            "id": reaction.id, "node_id": node_id("REA", reaction.id), "user": self.account(reaction.user),
             "content": reaction.content, "created_at": time(reaction.created_at),
         })
     }
@@ -150,15 +150,15 @@ impl JsonRenderer<'_> {
         let web = self.issue_web(repo, issue);
         let mut body = json!({
             "url": url, "repository_url": self.repo_api(repo), "html_url": web,
-            "id": issue.id, "node_id": node("I", issue.id), "number": issue.number, "title": issue.title,
+            "id": issue.id, "node_id": node_id("I", issue.id), "number": issue.number, "title": issue.title,
             "user": self.account(issue.author), "labels": self.labels(repo, issue), "state": state_word(issue.open),
             "locked": issue.locked,
             "comments": issue.comments.len(), "created_at": time(issue.created_at),
             "updated_at": time(issue.updated_at), "closed_at": time_or_null(issue.closed_at),
             "author_association": self.association(repo, issue.author), "body": issue.body,
             "closed_by": issue.closed_by.map_or(Value::Null, |u| self.account(u)),
-            "reactions": self.rollup(&format!("{url}/reactions"), &issue.reactions),
-            "performed_via_github_app": self.via(issue.author),
+            "reactions": self.reaction_rollup(&format!("{url}/reactions"), &issue.reactions),
+            "performed_via_github_app": self.performing_app(issue.author),
             "state_reason": issue.state_reason,
         });
         if let Some(pull) = &issue.pull {
@@ -176,21 +176,21 @@ impl JsonRenderer<'_> {
         json!({
             "url": url, "html_url": format!("{}#issuecomment-{}", self.issue_web(repo, issue), comment.id),
             "issue_url": format!("{}/issues/{}", self.repo_api(repo), issue.number),
-            "id": comment.id, "node_id": node("IC", comment.id.0), "user": self.account(comment.author),
+            "id": comment.id, "node_id": node_id("IC", comment.id.0), "user": self.account(comment.author),
             "created_at": time(comment.created_at), "updated_at": time(comment.updated_at),
             "author_association": self.association(repo, comment.author), "body": comment.body,
-            "reactions": self.rollup(&format!("{url}/reactions"), &comment.reactions),
-            "performed_via_github_app": self.via(comment.author),
+            "reactions": self.reaction_rollup(&format!("{url}/reactions"), &comment.reactions),
+            "performed_via_github_app": self.performing_app(comment.author),
         })
     }
 
     /// A line of `GET …/events` and `…/timeline`.
     pub(super) fn event(&self, repo: &HubRepository, event: &HubTimelineEvent) -> Value {
         let mut body = json!({
-            "id": event.id, "node_id": node("EV", event.id),
+            "id": event.id, "node_id": node_id("EV", event.id),
             "url": format!("{}/issues/events/{}", self.repo_api(repo), event.id),
             "actor": self.account(event.actor), "event": event.event,
-            "created_at": time(event.at), "performed_via_github_app": self.via(event.actor),
+            "created_at": time(event.at), "performed_via_github_app": self.performing_app(event.actor),
         });
         if let Some(label) = &event.label {
             body["label"] = json!({ "name": label.name, "color": label.color });
@@ -203,7 +203,7 @@ impl JsonRenderer<'_> {
 
     pub(super) fn app(&self, app: &HubApp) -> Value {
         json!({
-            "id": app.id, "slug": app.slug, "node_id": node("A", app.id), "client_id": app.client_id,
+            "id": app.id, "slug": app.slug, "node_id": node_id("A", app.id), "client_id": app.client_id,
             "owner": self.account(app.owner), "name": app.name, "description": null,
             "external_url": app.external_url, "html_url": format!("{}/apps/{}", self.hub.base, app.slug),
             "created_at": time(app.created_at), "updated_at": time(app.created_at),
@@ -222,7 +222,7 @@ impl JsonRenderer<'_> {
     pub(super) fn installation(&self, row: &HubInstallation) -> Value {
         let Some(app) = self.state.apps.get(&row.app) else { return Value::Null };
         json!({
-            "id": row.id, "node_id": node("I", row.id.0), "client_id": app.client_id,
+            "id": row.id, "node_id": node_id("I", row.id.0), "client_id": app.client_id,
             "account": self.account(row.account), "repository_selection": "selected",
             "html_url": format!("{}/settings/installations/{}", self.hub.base, row.id),
             "app_id": app.id, "app_slug": app.slug, "target_id": row.account, "target_type": "User",
@@ -234,14 +234,14 @@ impl JsonRenderer<'_> {
     }
 }
 
-pub(super) fn merge(into: &mut Value, more: Value) {
+pub(super) fn merge_json(into: &mut Value, more: Value) {
     if let (Value::Object(into), Value::Object(more)) = (into, more) {
         into.extend(more);
     }
 }
 
 /// Percent-encodes one segment of a path.
-pub(super) fn escape(segment: &str) -> String {
+pub(super) fn encode_segment(segment: &str) -> String {
     let keep = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     segment.bytes().map(|b| if keep(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::{
     git::{BareRepository, FileDiff, GitSignature, HubCommit},
-    json::{JsonRenderer, merge, node},
+    json::{JsonRenderer, merge_json, node_id},
     model::{HubIssue, HubLineComment, HubPullRequest, HubRepository, HubReview},
-    views::{labels_of, state_word},
+    views::{issue_labels, state_word},
 };
 use crate::types::Oid;
 
@@ -15,9 +15,9 @@ impl JsonRenderer<'_> {
     pub(super) fn pull(&self, repo: &HubRepository, issue: &HubIssue) -> Value {
         let Some(pull) = &issue.pull else { return Value::Null };
         let (api, web) = (self.repo_api(repo), self.issue_web(repo, issue));
-        let labels: Value = labels_of(repo, issue).into_iter().map(|l| self.label(repo, l)).collect();
+        let labels: Value = issue_labels(repo, issue).into_iter().map(|l| self.label(repo, l)).collect();
         json!({
-            "url": format!("{api}/pulls/{}", issue.number), "id": pull.id, "node_id": node("PR", pull.id),
+            "url": format!("{api}/pulls/{}", issue.number), "id": pull.id, "node_id": node_id("PR", pull.id),
             "html_url": web, "issue_url": format!("{api}/issues/{}", issue.number),
             "number": issue.number, "state": state_word(issue.open), "locked": issue.locked, "title": issue.title,
             "user": self.account(issue.author), "body": issue.body, "labels": labels,
@@ -25,7 +25,7 @@ impl JsonRenderer<'_> {
             "closed_at": issue.closed_at.map(|t| t.to_string()), "merged_at": pull.merged_at.map(|t| t.to_string()),
             "merge_commit_sha": pull.merge_commit, "draft": pull.draft,
             "author_association": self.association(repo, issue.author),
-            "head": self.end(repo, &pull.head, &pull.head_oid), "base": self.end(repo, &pull.base, &pull.base_oid),
+            "head": self.pull_branch(repo, &pull.head, &pull.head_oid), "base": self.pull_branch(repo, &pull.base, &pull.base_oid),
         })
     }
 
@@ -39,8 +39,8 @@ impl JsonRenderer<'_> {
         let sum = |part: fn(&FileDiff) -> usize| files.iter().map(part).sum::<usize>();
         let mergeable = || {
             let base = git.branch(&pull.base).unwrap_or_else(|| pull.base_oid.clone());
-            let known = self.hub.compared((repo.id, issue.number), [base.clone(), pull.head_oid.clone()]);
-            known.then(|| git.merged_tree(&base, &pull.head_oid).is_some())
+            let known = self.hub.is_compared((repo.id, issue.number), [base.clone(), pull.head_oid.clone()]);
+            known.then(|| git.merge_trees(&base, &pull.head_oid).is_some())
         };
         let mergeable = issue.open.then(mergeable).flatten();
         let more = json!({
@@ -51,11 +51,11 @@ impl JsonRenderer<'_> {
             "commits": git.count(&format!("{}..{}", pull.base_oid, pull.head_oid)),
             "additions": sum(|f| f.additions), "deletions": sum(|f| f.deletions), "changed_files": files.len(),
         });
-        merge(&mut body, more);
+        merge_json(&mut body, more);
         body
     }
 
-    fn end(&self, repo: &HubRepository, branch: &str, oid: &Oid) -> Value {
+    fn pull_branch(&self, repo: &HubRepository, branch: &str, oid: &Oid) -> Value {
         json!({
             "label": format!("{}:{branch}", self.state.login(repo.owner)), "ref": branch, "sha": oid,
             "user": self.account(repo.owner), "repo": self.repository(repo),
@@ -66,7 +66,7 @@ impl JsonRenderer<'_> {
         let web = format!("{}#pullrequestreview-{}", self.issue_web(repo, issue), review.id);
         let pull = format!("{}/pulls/{}", self.repo_api(repo), issue.number);
         json!({
-            "id": review.id, "node_id": node("PRR", review.id), "user": self.account(review.user),
+            "id": review.id, "node_id": node_id("PRR", review.id), "user": self.account(review.user),
             "body": review.body, "state": review.state, "html_url": web, "pull_request_url": pull,
             "submitted_at": review.at.to_string(), "commit_id": review.commit,
             "author_association": self.association(repo, review.user),
@@ -84,7 +84,7 @@ impl JsonRenderer<'_> {
         let pull = format!("{}/pulls/{}", self.repo_api(repo), issue.number);
         let web = format!("{}#discussion_r{}", self.issue_web(repo, issue), said.id);
         let mut body = json!({
-            "id": said.id, "node_id": node("PRRC", said.id), "pull_request_review_id": of.id, "path": said.path,
+            "id": said.id, "node_id": node_id("PRRC", said.id), "pull_request_review_id": of.id, "path": said.path,
             "position": 1, "original_position": 1, "commit_id": of.commit, "original_commit_id": of.commit,
             "diff_hunk": format!("@@ -{0},1 +{0},1 @@\n+a line", said.line), "user": self.account(of.user),
             "body": said.body, "created_at": of.at.to_string(), "updated_at": of.at.to_string(), "html_url": web,
@@ -92,7 +92,7 @@ impl JsonRenderer<'_> {
             "author_association": self.association(repo, of.user),
         });
         if let Some(to) = said.reply_to {
-            merge(&mut body, json!({ "in_reply_to_id": to }));
+            merge_json(&mut body, json!({ "in_reply_to_id": to }));
         }
         body
     }
@@ -101,10 +101,10 @@ impl JsonRenderer<'_> {
     pub(super) fn git_commit(&self, repo: &HubRepository, commit: &HubCommit) -> Value {
         let (api, web) = (self.repo_api(repo), self.repo_web(repo));
         json!({
-            "sha": commit.oid, "node_id": node("C", repo.id.0),
+            "sha": commit.oid, "node_id": node_id("C", repo.id.0),
             "url": format!("{api}/git/commits/{}", commit.oid),
             "html_url": format!("{web}/commit/{}", commit.oid),
-            "author": person(&commit.author), "committer": person(&commit.committer),
+            "author": signature_json(&commit.author), "committer": signature_json(&commit.committer),
             "tree": { "sha": commit.tree, "url": format!("{api}/git/trees/{}", commit.tree) },
             "message": commit.message,
             "parents": commit.parents.iter().map(|p| json!({
@@ -118,11 +118,11 @@ impl JsonRenderer<'_> {
         let (api, web) = (self.repo_api(repo), self.repo_web(repo));
         let url = format!("{api}/commits/{}", commit.oid);
         json!({
-            "url": url, "sha": commit.oid, "node_id": node("C", repo.id.0),
+            "url": url, "sha": commit.oid, "node_id": node_id("C", repo.id.0),
             "html_url": format!("{web}/commit/{}", commit.oid), "comments_url": format!("{url}/comments"),
             "commit": {
                 "url": format!("{api}/git/commits/{}", commit.oid),
-                "author": person(&commit.author), "committer": person(&commit.committer),
+                "author": signature_json(&commit.author), "committer": signature_json(&commit.committer),
                 "message": commit.message, "comment_count": 0,
                 "tree": { "sha": commit.tree, "url": format!("{api}/git/trees/{}", commit.tree) },
             },
@@ -142,7 +142,7 @@ impl JsonRenderer<'_> {
     pub(super) fn reference(&self, repo: &HubRepository, name: &str, oid: &Oid, kind: &str) -> Value {
         let api = self.repo_api(repo);
         json!({
-            "ref": name, "node_id": node("REF", repo.id.0), "url": format!("{api}/git/{name}"),
+            "ref": name, "node_id": node_id("REF", repo.id.0), "url": format!("{api}/git/{name}"),
             "object": { "sha": oid, "type": kind, "url": format!("{api}/git/{kind}s/{oid}") },
         })
     }
@@ -154,6 +154,6 @@ pub(super) fn changed_files(git: &BareRepository, pull: &HubPullRequest) -> Vec<
     git.diff(&base, &pull.head_oid).unwrap_or_default()
 }
 
-fn person(who: &GitSignature) -> Value {
+fn signature_json(who: &GitSignature) -> Value {
     json!({ "name": who.name, "email": who.email, "date": who.at.to_string() })
 }

@@ -86,18 +86,18 @@ fn private_key(p: &BigUint, q: &BigUint) -> Option<Vec<u8>> {
     let d = exponent.modinv(&(&before_p * &before_q))?;
     let (dp, dq, inverse) = (&d % &before_p, &d % &before_q, q.modinv(p)?);
     let numbers = [BigUint::ZERO, p * q, exponent, d, p.clone(), q.clone(), dp, dq, inverse];
-    Some(tagged(0x30, numbers.iter().flat_map(integer).collect()))
+    Some(der_element(0x30, numbers.iter().flat_map(der_integer).collect()))
 }
 
-fn integer(number: &BigUint) -> Vec<u8> {
+fn der_integer(number: &BigUint) -> Vec<u8> {
     let mut bytes = number.to_bytes_be();
     if bytes[0] & 0x80 != 0 {
         bytes.insert(0, 0); // otherwise it would be negative
     }
-    tagged(0x02, bytes)
+    der_element(0x02, bytes)
 }
 
-fn tagged(tag: u8, content: Vec<u8>) -> Vec<u8> {
+fn der_element(tag: u8, content: Vec<u8>) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     let length = &length[length.iter().take_while(|byte| **byte == 0).count()..];
     let mut head = vec![tag];

@@ -52,7 +52,7 @@ pub use error::HubError;
 pub use faults::HubFault;
 pub use git::HubGitError;
 pub use model::{HubAnnotation, HubDelivery, RepositoryProfile};
-pub use sample::{SampleRepository, sample};
+pub use sample::{SampleRepository, embedded_sample};
 pub use views::{
     HubCommentView, HubCommitView, HubEvent, HubEventKind, HubIssueView, HubPullRequestView, HubRequestView,
     HubReviewView, HubTimelineItem,
@@ -116,10 +116,10 @@ impl Hub {
         if !options.listen.ip().is_loopback() {
             return Err(HubError::NotLoopback(options.listen));
         }
-        let mut state = open(&options.data)?;
+        let mut state = load_state(&options.data)?;
         if state.page_token.is_empty() {
             state.page_token = random_hex(16)?;
-            save(&options.data, &state)?;
+            save_state(&options.data, &state)?;
         }
         let listener = tokio::net::TcpListener::bind(options.listen)
             .await
@@ -147,7 +147,7 @@ impl Hub {
             stop: CancellationToken::new(),
             tasks: Mutex::default(),
         }));
-        if hub.read(|s| !transaction::left_behind(s, &hub.0).is_empty()) {
+        if hub.read(|s| !transaction::find_missed_branch_moves(s, &hub.0).is_empty()) {
             hub.change(|c| c.catch_up())?;
         }
         let courier = webhooks::WebhookSender::new(hub.clone())?;
@@ -165,7 +165,7 @@ impl Hub {
             drop(task.await);
         }
         if !self.0.keeps
-            && let Err(error) = self.read(|state| save(&self.0.data, state))
+            && let Err(error) = self.read(|state| save_state(&self.0.data, state))
         {
             tracing::error!(%error, "the hub's state is lost");
         }
@@ -191,7 +191,7 @@ impl Hub {
     }
 
     /// A page of a repository, opened by the token: `hub.page_of(repo, "issues/1")`.
-    pub fn page_of(&self, repo: RepoId, path: &str) -> Option<Url> {
+    pub fn repo_page_url(&self, repo: RepoId, path: &str) -> Option<Url> {
         let name = self.read(|s| s.repositories.get(&repo).map(|r| s.name_of(r)))?;
         Some(self.url(&format!("/{name}/{path}?token={}", self.0.page_token)))
     }
@@ -202,7 +202,7 @@ impl Hub {
         let state = lock(&self.0.state);
         copy_folder(&self.0.data, fresh)
             .map_err(|source| HubError::Data { path: fresh.to_owned(), source })?;
-        save(fresh, &state)
+        save_state(fresh, &state)
     }
 
     fn url(&self, path: &str) -> Url {
@@ -230,12 +230,12 @@ impl Hub {
         act: impl FnOnce(&mut HubTransaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut state = lock(&self.0.state);
-        self.keep_moment(&state);
+        self.keep_snapshot(&state);
         let mut change = HubTransaction::new(&mut state, &self.0);
         let result = act(&mut change);
         let happened = change.finish();
         if self.0.keeps {
-            save(&self.0.data, &state)?;
+            save_state(&self.0.data, &state)?;
         }
         let waiting = state.deliveries.iter().filter(|d| d.status.is_none()).count();
         self.0.pending.send_replace(waiting);
@@ -250,7 +250,7 @@ impl Hub {
 
 impl HubInner {
     /// Is it known by now whether these can be merged?
-    fn compared(&self, pull: (RepoId, u64), ends: [Oid; 2]) -> bool {
+    fn is_compared(&self, pull: (RepoId, u64), ends: [Oid; 2]) -> bool {
         lock(&self.compared).insert(pull, ends.clone()) == Some(ends)
     }
 
@@ -259,7 +259,7 @@ impl HubInner {
     }
 
     fn git(&self, repo: RepoId) -> BareRepository {
-        BareRepository::at(self.git_dir(repo))
+        BareRepository::open(self.git_dir(repo))
     }
 
     fn delivery_file(&self, guid: &str) -> PathBuf {
@@ -272,7 +272,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn open(data: &Path) -> Result<HubState, HubError> {
+fn load_state(data: &Path) -> Result<HubState, HubError> {
     let unusable = |source: std::io::Error| HubError::Data { path: data.to_owned(), source };
     for folder in ["repositories", "deliveries"] {
         std::fs::create_dir_all(data.join(folder)).map_err(unusable)?;
@@ -288,7 +288,7 @@ fn open(data: &Path) -> Result<HubState, HubError> {
     }
 }
 
-fn save(data: &Path, state: &HubState) -> Result<(), HubError> {
+fn save_state(data: &Path, state: &HubState) -> Result<(), HubError> {
     let path = data.join(STATE_FILE);
     let unusable = |source: std::io::Error| HubError::Data { path: path.clone(), source };
     let bytes = serde_json::to_vec(state).map_err(|e| unusable(e.into()))?;

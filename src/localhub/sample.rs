@@ -19,7 +19,7 @@ macro_rules! issue {
 }
 
 /// The embedded sample.
-pub fn sample() -> SampleRepository {
+pub fn embedded_sample() -> SampleRepository {
     SampleRepository {
         files: vec![
             // Under its own name cargo would take it for a package of ours.
@@ -32,12 +32,12 @@ pub fn sample() -> SampleRepository {
             file!("src/main.rs", "src/main.rs"),
             file!("tests/command_line.rs", "tests/command_line.rs"),
         ],
-        issues: [issue!("1"), issue!("2"), issue!("3")].into_iter().map(split).collect(),
+        issues: [issue!("1"), issue!("2"), issue!("3")].into_iter().map(split_title).collect(),
     }
 }
 
 /// The first line is the title, after `# `; the rest is the body.
-fn split(text: &'static str) -> (&'static str, &'static str) {
+fn split_title(text: &'static str) -> (&'static str, &'static str) {
     let (title, body) = text.split_once('\n').unwrap_or((text, ""));
     (title.trim_start_matches("# ").trim(), body.trim())
 }
@@ -46,7 +46,7 @@ fn split(text: &'static str) -> (&'static str, &'static str) {
 mod tests {
     #[test]
     fn every_issue_has_a_title_and_a_body() {
-        let sample = super::sample();
+        let sample = super::embedded_sample();
         assert_eq!(sample.issues.len(), 3);
         for (title, body) in sample.issues {
             assert!(!title.is_empty() && !title.starts_with('#') && body.len() > 200, "{title}");

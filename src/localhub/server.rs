@@ -28,7 +28,7 @@ const API: &str = "/api/v3";
 const GRAPHQL: &str = "/api/graphql";
 
 /// First segments of the API that may also be asked without [`API`]; pages use none of them.
-const BARE_API: [&str; 9] = [
+const ROOT_API_SEGMENTS: [&str; 9] = [
     "app",
     "app-manifests",
     "graphql",
@@ -99,7 +99,7 @@ impl HubReply {
     }
 
     /// Adds a header; a value that can't stand in one is left out.
-    pub(super) fn with(mut self, name: &'static str, value: &str) -> Self {
+    pub(super) fn with_header(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.append(HeaderName::from_static(name), value);
         }
@@ -118,17 +118,17 @@ pub(super) async fn serve(hub: Hub, listener: TcpListener) {
 
 async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
     let (parts, body) = incoming.into_parts();
-    if !names_this_machine(&hub, &parts.headers) {
+    if !is_our_host(&hub, &parts.headers) {
         let text = "localhub answers only to 127.0.0.1 and localhost, with its own port.\n";
-        return respond(HubReply::text(StatusCode::MISDIRECTED_REQUEST, text));
+        return into_response(HubReply::text(StatusCode::MISDIRECTED_REQUEST, text));
     }
     let Ok(body) = axum::body::to_bytes(body, BODY_BYTES).await else {
-        return respond(HubReply::text(StatusCode::PAYLOAD_TOO_LARGE, "The request is too large.\n"));
+        return into_response(HubReply::text(StatusCode::PAYLOAD_TOO_LARGE, "The request is too large.\n"));
     };
     let path = parts.uri.path();
     let path = if path == GRAPHQL { "/graphql" } else { path };
     let api = path.strip_prefix(API).filter(|rest| rest.is_empty() || rest.starts_with('/'));
-    let bare = path.split('/').nth(1).is_some_and(|first| BARE_API.contains(&first));
+    let bare = path.split('/').nth(1).is_some_and(|first| ROOT_API_SEGMENTS.contains(&first));
     let is_api = api.is_some() || bare;
     let path = api.unwrap_or(path).to_owned();
     let raw_query = parts.uri.query().unwrap_or_default().to_owned();
@@ -145,15 +145,15 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
         headers: parts.headers,
         body,
     };
-    if !is_api && pages::wants_events(&request) {
-        return pages::events(&hub, &request);
+    if !is_api && pages::is_event_stream_request(&request) {
+        return pages::event_stream(&hub, &request);
     }
     let date = http_date((hub.0.now)());
     let answered = tokio::task::spawn_blocking(move || {
         if is_api {
             rest::answer(&hub, &request)
         } else if request.segments.first().is_some_and(|first| first == "_logs") {
-            hub.0.log(&request)
+            hub.0.serve_log(&request)
         } else if smart_http::is_git(&request) {
             smart_http::answer(&hub, &request)
         } else {
@@ -166,7 +166,7 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
     if let ReplyTiming::Late(by) = reply.sent {
         tokio::time::sleep(by).await;
     }
-    respond(reply.with("date", &date))
+    into_response(reply.with_header("date", &date))
 }
 
 /// The hub's own time: whoever compares clocks compares them with this one.
@@ -179,7 +179,7 @@ fn http_date(now: Timestamp) -> String {
 }
 
 /// A page elsewhere can make a browser send requests here, but not under a name of ours.
-fn names_this_machine(hub: &Hub, headers: &HeaderMap) -> bool {
+fn is_our_host(hub: &Hub, headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
     let port = hub.0.address.port();
     host == hub.0.address.to_string()
@@ -187,7 +187,7 @@ fn names_this_machine(hub: &Hub, headers: &HeaderMap) -> bool {
         || host == format!("127.0.0.1:{port}")
 }
 
-fn respond(reply: HubReply) -> Response {
+fn into_response(reply: HubReply) -> Response {
     if reply.sent == ReplyTiming::Never {
         // A body that breaks before its first byte: nothing has been sent by then, not even the status.
         let broken = futures_util::stream::once(async { Err::<Bytes, _>(io::Error::other("dropped")) });

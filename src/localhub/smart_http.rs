@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 
 use super::{
     Hub,
-    git::isolated,
+    git::git_command,
     rest::auth::{self, HubPermissionLevel, RestCaller},
     server::{HubReply, HubRequest},
 };
@@ -29,15 +29,16 @@ pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
     let segments: Vec<&str> = request.segments.iter().map(String::as_str).collect();
     let [owner, name, rest @ ..] = segments.as_slice() else { return not_found() };
     let name = name.strip_suffix(".git").unwrap_or(name);
-    let Some(caller) = auth::for_git(hub, request) else {
+    let Some(caller) = auth::authenticate_git(hub, request) else {
         return challenge("Invalid username or token.\n");
     };
     let found = hub.read(|s| {
         let moved = || s.renamed.get(&format!("{owner}/{name}").to_ascii_lowercase()).copied();
         s.repository_named(owner, name).map(|r| r.id).or_else(moved)
     });
-    let readable = found
-        .filter(|id| auth::allowed(hub, &caller, *id, &[("contents", HubPermissionLevel::Read)]).is_ok());
+    let readable = found.filter(|id| {
+        auth::require_permission(hub, &caller, *id, &[("contents", HubPermissionLevel::Read)]).is_ok()
+    });
     let Some(repo) = readable else {
         // A stranger can't tell what is private from what is not there.
         return match caller {
@@ -52,7 +53,7 @@ pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
             "localhub takes no pushes; write through the REST API.\n",
         );
     }
-    let mut command = isolated(&hub.0.git_dir(repo));
+    let mut command = git_command(&hub.0.git_dir(repo));
     if let Some(version) = request.header("git-protocol") {
         command.env("GIT_PROTOCOL", version);
     }
@@ -66,7 +67,7 @@ pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
 }
 
 fn challenge(text: &str) -> HubReply {
-    HubReply::text(StatusCode::UNAUTHORIZED, text).with("www-authenticate", "Basic realm=\"GitHub\"")
+    HubReply::text(StatusCode::UNAUTHORIZED, text).with_header("www-authenticate", "Basic realm=\"GitHub\"")
 }
 
 fn advertise(mut command: Command, second_version: bool) -> HubReply {
@@ -81,7 +82,7 @@ fn advertise(mut command: Command, second_version: bool) -> HubReply {
         None => return HubReply::text(StatusCode::INTERNAL_SERVER_ERROR, "git upload-pack failed.\n"),
     }
     HubReply::new(StatusCode::OK, "application/x-git-upload-pack-advertisement", body)
-        .with("cache-control", "no-cache")
+        .with_header("cache-control", "no-cache")
 }
 
 fn exchange(mut command: Command, request: &HubRequest) -> HubReply {
@@ -96,7 +97,7 @@ fn exchange(mut command: Command, request: &HubRequest) -> HubReply {
     command.args(["upload-pack", "--stateless-rpc", "."]);
     match run(command, &sent) {
         Some(out) => HubReply::new(StatusCode::OK, "application/x-git-upload-pack-result", out)
-            .with("cache-control", "no-cache"),
+            .with_header("cache-control", "no-cache"),
         None => HubReply::text(StatusCode::INTERNAL_SERVER_ERROR, "git upload-pack failed.\n"),
     }
 }

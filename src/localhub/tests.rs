@@ -50,7 +50,7 @@ fn spec(owner: UserId, webhook_url: Option<Url>) -> AppSpec {
     }
 }
 
-async fn world() -> HubFixture {
+async fn hub_fixture() -> HubFixture {
     let data = tempfile::tempdir().unwrap();
     let clock = Arc::new(AtomicI64::new(NOON));
     let hub = Hub::start(options(data.path(), &clock)).await.unwrap();
@@ -105,7 +105,7 @@ impl HubFixture {
 
 #[tokio::test]
 async fn what_is_not_granted_is_refused_with_its_name() {
-    let w = world().await;
+    let w = hub_fixture().await;
     let token = w.token(json!({ "permissions": { "contents": "read" } })).await;
     let body = Some(json!({ "body": "x" }));
     let answer = w.send(Method::POST, "/repos/ada/tally/issues/1/comments", &token, body).await;
@@ -124,7 +124,7 @@ async fn what_is_not_granted_is_refused_with_its_name() {
 
 #[tokio::test]
 async fn a_conversation_is_paged_and_reacted_to() {
-    let w = world().await;
+    let w = hub_fixture().await;
     let issue = w.hub.open_issue(w.repo, w.owner, "A title", "A body").unwrap();
     let token = w.token(json!({})).await;
     for n in 0..5 {
@@ -162,14 +162,14 @@ async fn a_conversation_is_paged_and_reacted_to() {
 
 #[tokio::test]
 async fn git_clones_with_a_token_and_never_without() {
-    let w = world().await;
+    let w = hub_fixture().await;
     let token = w.token(json!({ "repository_ids": [w.repo.0], "permissions": { "contents": "read" } })).await;
     let clone = |credentials: String| {
         let url = format!("http://{credentials}{}/ada/tally.git", w.hub.0.address);
         let into = tempfile::tempdir().unwrap();
         let target = into.path().join("clone");
         tokio::task::spawn_blocking(move || {
-            let mut command = git::isolated(into.path());
+            let mut command = git::git_command(into.path());
             command.env_remove("GIT_DIR").args(["clone", "--quiet", &url]).arg(&target);
             let done = command.output().unwrap();
             done.status.success().then(|| std::fs::read(target.join("README.md")).unwrap())
@@ -182,7 +182,7 @@ async fn git_clones_with_a_token_and_never_without() {
 
 #[tokio::test]
 async fn killed_between_git_and_its_own_notes_it_catches_up() {
-    let w = world().await;
+    let w = hub_fixture().await;
     w.hub.push_commit(w.repo, "topic", w.owner, &[("a", b"1")], "One").unwrap();
     let head = || w.hub.branches(w.repo).into_iter().find(|(name, _)| name == "topic").unwrap().1;
     let (first, base_oid) = (head(), w.hub.log(w.repo, "main")[0].oid.clone());
@@ -212,13 +212,13 @@ async fn killed_between_git_and_its_own_notes_it_catches_up() {
 
 #[tokio::test]
 async fn a_stranger_at_the_door_is_sent_away() {
-    let w = world().await;
+    let w = hub_fixture().await;
     let answer = w.client.get(w.hub.base_url()).header("Host", "evil.example").send().await.unwrap();
     assert_eq!(answer.status(), 421);
 }
 
 /// Sends a form as a browser on the page would, or as it would from elsewhere.
-async fn submit(w: &HubFixture, path: &str, origin: &str, fields: &[(&str, &str)]) -> Response {
+async fn submit_form(w: &HubFixture, path: &str, origin: &str, fields: &[(&str, &str)]) -> Response {
     let mut body = url::form_urlencoded::Serializer::new(String::new());
     body.extend_pairs(fields);
     let url = format!("{}{path}", w.hub.0.base);
@@ -247,7 +247,7 @@ fn csrf(page: &str) -> &str {
 
 #[tokio::test]
 async fn pages_open_to_the_token_and_forms_to_pages_of_ours() {
-    let w = world().await;
+    let w = hub_fixture().await;
     w.hub.open_issue(w.repo, w.owner, "A <b>title</b>", "<script>x</script>Body").unwrap();
     let closed = w.client.get(format!("{}/ada/tally/issues/1", w.hub.0.base)).send().await.unwrap();
     assert_eq!(closed.status(), 403);
@@ -260,9 +260,9 @@ async fn pages_open_to_the_token_and_forms_to_pages_of_ours() {
     assert!(thread.contains("A &lt;b&gt;title&lt;/b&gt;") && !thread.contains("<script>x"), "{thread}");
     let (base, path) = (w.hub.0.base.clone(), "/ada/tally/issues/1/comment");
     let good = [("csrf", csrf(&thread)), ("body", "Hello\r\nyou")];
-    assert_eq!(submit(&w, path, "http://evil.example", &good).await.status(), 403);
-    assert_eq!(submit(&w, path, &base, &[("csrf", "wrong"), ("body", "x")]).await.status(), 403);
-    assert_eq!(submit(&w, path, &base, &good).await.status(), 303);
+    assert_eq!(submit_form(&w, path, "http://evil.example", &good).await.status(), 403);
+    assert_eq!(submit_form(&w, path, &base, &[("csrf", "wrong"), ("body", "x")]).await.status(), 403);
+    assert_eq!(submit_form(&w, path, &base, &good).await.status(), 303);
     let bodies: Vec<_> =
         w.hub.issue(w.repo, IssueNo(1)).unwrap().comments.into_iter().map(|c| c.body).collect();
     assert_eq!(bodies, ["Hello\r\nyou"]);
@@ -270,7 +270,7 @@ async fn pages_open_to_the_token_and_forms_to_pages_of_ours() {
 
 #[tokio::test]
 async fn labels_take_a_role() {
-    let w = world().await;
+    let w = hub_fixture().await;
     let eve = w.hub.create_user("eve").unwrap();
     w.hub.set_role(w.repo, eve, Role::Read).unwrap();
     let issue = w.hub.open_issue(w.repo, w.owner, "A title", "A body").unwrap();
@@ -289,7 +289,7 @@ async fn labels_take_a_role() {
 
 #[tokio::test]
 async fn a_manifest_becomes_an_app_and_is_installed() {
-    let w = world().await;
+    let w = hub_fixture().await;
     let manifest = json!({
         "name": "Second Signer", "url": "https://example.com", "redirect_url": "http://127.0.0.1:9/back",
         "hook_attributes": { "url": "http://127.0.0.1:9/webhook" },
@@ -297,11 +297,12 @@ async fn a_manifest_becomes_an_app_and_is_installed() {
     })
     .to_string();
     let shown =
-        submit(&w, "/settings/apps/new?state=abc", "http://127.0.0.1:9", &[("manifest", &manifest)]).await;
+        submit_form(&w, "/settings/apps/new?state=abc", "http://127.0.0.1:9", &[("manifest", &manifest)])
+            .await;
     let shown = shown.text().await.unwrap();
     assert!(shown.contains("Second Signer") && shown.contains("value=\"abc\""), "{shown}");
     let fields = [("csrf", csrf(&shown)), ("manifest", manifest.as_str()), ("state", "abc")];
-    let made = submit(&w, "/settings/apps/create", &w.hub.0.base, &fields).await;
+    let made = submit_form(&w, "/settings/apps/create", &w.hub.0.base, &fields).await;
     let back: Url = made.headers()["location"].to_str().unwrap().parse().unwrap();
     let code = back.query_pairs().find(|(n, _)| n == "code").unwrap().1.into_owned();
     assert!(back.as_str().ends_with("&state=abc"), "{back}");
@@ -314,19 +315,19 @@ async fn a_manifest_becomes_an_app_and_is_installed() {
 
     let repo = w.repo.to_string();
     let fields = [("csrf", csrf(&shown)), ("repository", repo.as_str())];
-    let installed = submit(&w, "/apps/second-signer/installations/new", &w.hub.0.base, &fields).await;
+    let installed = submit_form(&w, "/apps/second-signer/installations/new", &w.hub.0.base, &fields).await;
     assert_eq!((installed.status().as_u16(), &installed.headers()["location"]), (303, &"/".parse().unwrap()));
 }
 
 #[tokio::test]
 async fn faults_are_as_githubs() {
-    let w = world().await;
+    let w = hub_fixture().await;
     let token = w.token(json!({})).await;
     let number = w.hub.open_issue(w.repo, w.owner, "t", "b").unwrap();
     let comments = format!("/repos/ada/tally/issues/{number}/comments");
     let seen = async || w.get(&comments, &token).await.1.as_array().unwrap().len();
 
-    w.hub.fault(HubFault::ReadsLag { by: Duration::from_secs(10) });
+    w.hub.arm_fault(HubFault::ReadsLag { by: Duration::from_secs(10) });
     w.post(&comments, &token, json!({ "body": "one" })).await;
     w.hub.push_commit(w.repo, "new", w.owner, &[("a", b"a")], "m").unwrap();
     let branch = async || w.get("/repos/ada/tally/git/ref/heads/new", &token).await.0;
@@ -339,7 +340,7 @@ async fn faults_are_as_githubs() {
         (1, 200),
         "what is ten seconds old shows, what is six does not"
     );
-    w.hub.mend();
+    w.hub.clear_faults();
     assert_eq!(seen().await, 2);
 
     let whole = w.send(Method::GET, &comments, &token, None).await;
@@ -356,14 +357,14 @@ async fn faults_are_as_githubs() {
         times: 1,
     };
     for (after_effect, there) in [(false, 2), (true, 3)] {
-        w.hub.fault(drop(after_effect));
+        w.hub.arm_fault(drop(after_effect));
         let post = w.client.post(format!("{}{comments}", w.hub.api_url())).bearer_auth(&token);
         let error = post.json(&json!({ "body": "x" })).send().await.unwrap_err();
         assert!(!error.is_status() && !error.is_decode(), "no answer at all: {error:?}");
         assert_eq!(seen().await, there);
     }
 
-    w.hub.fault(HubFault::PrimaryLimit { status: 429, until: Timestamp(w.clock.load(SeqCst) + 5_000) });
+    w.hub.arm_fault(HubFault::PrimaryLimit { status: 429, until: Timestamp(w.clock.load(SeqCst) + 5_000) });
     let refused = w.send(Method::GET, &comments, &token, None).await;
     assert_eq!(
         (refused.status().as_u16(), &refused.headers()["x-ratelimit-remaining"]),

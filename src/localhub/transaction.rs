@@ -20,17 +20,17 @@ pub(super) struct HubTransaction<'a> {
     pub(super) state: &'a mut HubState,
     pub(super) hub: &'a HubInner,
     pub(super) at: Timestamp,
-    happened: Vec<HubEvent>,
+    events: Vec<HubEvent>,
 }
 
 impl<'a> HubTransaction<'a> {
     pub(super) fn new(state: &'a mut HubState, hub: &'a HubInner) -> Self {
-        Self { at: (hub.now)(), state, hub, happened: Vec::new() }
+        Self { at: (hub.now)(), state, hub, events: Vec::new() }
     }
 
     pub(super) fn finish(mut self) -> Vec<HubEvent> {
         self.forget_old_deliveries();
-        self.happened
+        self.events
     }
 
     pub(super) fn json(&self) -> JsonRenderer<'_> {
@@ -71,20 +71,26 @@ impl<'a> HubTransaction<'a> {
     }
 
     /// Notes something for [`super::Hub::subscribe`]rs.
-    pub(super) fn tell(&mut self, repo: RepoId, issue: Option<IssueNo>, by: UserId, what: HubEventKind) {
+    pub(super) fn publish_event(
+        &mut self,
+        repo: RepoId,
+        issue: Option<IssueNo>,
+        by: UserId,
+        what: HubEventKind,
+    ) {
         let by = self.state.login(by);
-        self.happened.push(HubEvent { repo, issue, by, at: self.at, what });
+        self.events.push(HubEvent { repo, issue, by, at: self.at, what });
     }
 
     /// Adds a line to an issue's timeline.
-    pub(super) fn trace(&mut self, repo: RepoId, number: IssueNo, event: HubTimelineEvent) {
+    pub(super) fn add_timeline_event(&mut self, repo: RepoId, number: IssueNo, event: HubTimelineEvent) {
         if let Some(issue) = self.state.repositories.get_mut(&repo).and_then(|r| r.issues.get_mut(&number.0))
         {
             issue.events.push(event);
         }
     }
 
-    pub(super) fn event(&mut self, word: &str, actor: UserId) -> HubTimelineEvent {
+    pub(super) fn new_timeline_event(&mut self, word: &str, actor: UserId) -> HubTimelineEvent {
         HubTimelineEvent {
             id: self.state.fresh_id(),
             event: word.to_owned(),
@@ -96,7 +102,7 @@ impl<'a> HubTransaction<'a> {
     }
 
     /// Queues a repository's event for every App that is installed on it and asked for it.
-    pub(super) fn hook(
+    pub(super) fn queue_webhook(
         &mut self,
         repo: RepoId,
         event: &str,
@@ -120,12 +126,12 @@ impl<'a> HubTransaction<'a> {
         for (app, installation) in wanted {
             let mut body = body.clone();
             body.insert("installation".into(), JsonRenderer::installation_stub(installation));
-            self.queue(app, event, action, Some(installation), Some(repo), &Value::Object(body));
+            self.queue_delivery(app, event, action, Some(installation), Some(repo), &Value::Object(body));
         }
     }
 
     /// Queues an issue's event (`issues`), whose body is the issue and whatever is added.
-    pub(super) fn hook_issue(
+    pub(super) fn queue_issue_webhook(
         &mut self,
         repo: RepoId,
         number: IssueNo,
@@ -143,11 +149,11 @@ impl<'a> HubTransaction<'a> {
             ("issues", vec![("issue", self.json().issue(row, issue))])
         };
         body.extend(extra);
-        self.hook(repo, event, Some(action), sender, body);
+        self.queue_webhook(repo, event, Some(action), sender, body);
     }
 
     /// Queues an event that concerns the App itself; these need no subscription.
-    pub(super) fn hook_app(
+    pub(super) fn queue_app_webhook(
         &mut self,
         app: u64,
         event: &str,
@@ -158,10 +164,10 @@ impl<'a> HubTransaction<'a> {
         if let Some(action) = action {
             body.insert("action".into(), json!(action));
         }
-        self.queue(app, event, action, installation, None, &Value::Object(body));
+        self.queue_delivery(app, event, action, installation, None, &Value::Object(body));
     }
 
-    fn queue(
+    fn queue_delivery(
         &mut self,
         app: u64,
         event: &str,
@@ -207,14 +213,15 @@ impl<'a> HubTransaction<'a> {
 
     /// Does what was left undone when this hub was killed.
     pub(super) fn catch_up(&mut self) -> Result<(), HubError> {
-        for MissedBranchMove { repo, branch, from, to, by } in left_behind(self.state, self.hub) {
-            self.branch_moved(repo, &branch, Some(from), Some(to), by)?;
+        for MissedBranchMove { repo, branch, from, to, by } in find_missed_branch_moves(self.state, self.hub)
+        {
+            self.follow_branch_move(repo, &branch, Some(from), Some(to), by)?;
         }
         Ok(())
     }
 
     /// After a branch was made, moved or deleted: pull requests follow, `push` is told.
-    pub(super) fn branch_moved(
+    pub(super) fn follow_branch_move(
         &mut self,
         repo: RepoId,
         branch: &str,
@@ -236,7 +243,7 @@ impl<'a> HubTransaction<'a> {
             to: to.clone(),
             subject,
         };
-        self.tell(repo, None, by, moved);
+        self.publish_event(repo, None, by, moved);
         let zero = || "0".repeat(40);
         let text = |oid: &Option<Oid>| oid.as_ref().map_or_else(zero, Oid::to_string);
         let compare =
@@ -254,7 +261,7 @@ impl<'a> HubTransaction<'a> {
             ("head_commit", Value::Null),
             ("pusher", json!({ "name": self.state.login(by) })),
         ];
-        self.hook(repo, "push", None, by, push);
+        self.queue_webhook(repo, "push", None, by, push);
         let Some(to) = to else { return Ok(()) };
         let followers: Vec<u64> = self
             .repo(repo)?
@@ -270,7 +277,7 @@ impl<'a> HubTransaction<'a> {
                 pull.head_oid = to.clone();
             }
             let ends = vec![("before", json!(text(&from))), ("after", json!(to.as_str()))];
-            self.hook_issue(repo, number, "synchronize", by, ends);
+            self.queue_issue_webhook(repo, number, "synchronize", by, ends);
         }
         Ok(())
     }
@@ -286,7 +293,7 @@ pub(super) struct MissedBranchMove {
 }
 
 /// What a kill between git's move of a branch and our note of it left.
-pub(super) fn left_behind(state: &HubState, hub: &HubInner) -> Vec<MissedBranchMove> {
+pub(super) fn find_missed_branch_moves(state: &HubState, hub: &HubInner) -> Vec<MissedBranchMove> {
     let mut found = Vec::new();
     for repo in state.repositories.values() {
         for issue in repo.issues.values().filter(|issue| issue.open) {

@@ -276,6 +276,9 @@ fn view_commit(commit: HubCommit) -> HubCommitView {
 }
 
 /// Labels in the order the repository lists them.
-pub(super) fn labels_of<'a>(repo: &'a HubRepository, issue: &'a HubIssue) -> Vec<&'a super::model::HubLabel> {
+pub(super) fn issue_labels<'a>(
+    repo: &'a HubRepository,
+    issue: &'a HubIssue,
+) -> Vec<&'a super::model::HubLabel> {
     issue.labels.iter().filter_map(|name| repo.label(name)).collect()
 }

@@ -10,7 +10,7 @@ use url::Url;
 use super::{Hub, HubError, model::HubDelivery};
 
 /// How long GitHub waits for a receiver.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RECEIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Nobody answered.
 const NO_ANSWER: u16 = 0;
@@ -27,7 +27,7 @@ impl WebhookSender {
         let client = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .timeout(PATIENCE)
+            .timeout(RECEIVER_TIMEOUT)
             .build()
             .map_err(|e| HubError::Refused(format!("webhooks can't be sent: {e}")))?;
         Ok(Self { hub, client })
@@ -66,7 +66,7 @@ impl WebhookSender {
             s.apps.get(&delivery.app).map(|a| (a.webhook_url.clone(), a.webhook_secret.clone(), a.hook_id))
         });
         let Some((Some(url), secret, hook)) = app else { return NO_ANSWER };
-        let Some(url) = loopback(&url) else {
+        let Some(url) = loopback_url(&url) else {
             tracing::warn!(%url, "localhub delivers webhooks to this machine only");
             return NO_ANSWER;
         };
@@ -97,7 +97,7 @@ fn signature(secret: &str, body: &[u8]) -> Option<String> {
     Some(format!("sha256={}", hex::encode(mac.finalize().into_bytes())))
 }
 
-fn loopback(url: &str) -> Option<Url> {
+fn loopback_url(url: &str) -> Option<Url> {
     let url = Url::parse(url).ok()?;
     let here = match url.host()? {
         url::Host::Domain(name) => name == "localhost",
@@ -109,12 +109,12 @@ fn loopback(url: &str) -> Option<Url> {
 
 impl Hub {
     /// Deliveries that wait or are in flight.
-    pub fn webhooks_pending(&self) -> usize {
+    pub fn pending_webhooks(&self) -> usize {
         *self.0.pending.borrow()
     }
 
     /// Resolves once every webhook was answered or given up, at once if none waits.
-    pub async fn settled(&self) {
+    pub async fn wait_for_webhooks(&self) {
         // The sender lives as long as the hub, so waiting can't fail.
         drop(self.0.pending.subscribe().wait_for(|n| *n == 0).await);
     }
@@ -151,10 +151,10 @@ mod tests {
 
     #[test]
     fn webhooks_stay_on_this_machine() {
-        assert!(loopback("http://127.0.0.1:8080/webhook").is_some());
-        assert!(loopback("http://localhost/webhook").is_some());
+        assert!(loopback_url("http://127.0.0.1:8080/webhook").is_some());
+        assert!(loopback_url("http://localhost/webhook").is_some());
         for elsewhere in ["http://example.com/", "http://127.0.0.1.example.com/", "http://10.0.0.1/"] {
-            assert!(loopback(elsewhere).is_none(), "{elsewhere}");
+            assert!(loopback_url(elsewhere).is_none(), "{elsewhere}");
         }
     }
 }

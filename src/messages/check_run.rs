@@ -1,11 +1,11 @@
 //! The check on a commit of the issue's branch: one line on how the run stands, and the findings at their lines.
 
-use super::{Acceptance, rehearsal, stage_name, status::its_page};
+use super::{Acceptance, rehearsal_banner, stage_name, status::run_page_link};
 use crate::{
     documents::{findings::Finding, verdict::FindingSeverity},
     github::{
-        ANNOTATIONS, Annotation, AnnotationLevel, CheckRunContent, CheckRunStatus,
-        outbound::{OutboundBody, code, line},
+        Annotation, AnnotationLevel, CheckRunContent, CheckRunStatus, MAX_ANNOTATIONS,
+        outbound::{OutboundBody, inline_code, plain_line},
     },
     types::{Hash, RunId, Verdict},
 };
@@ -17,7 +17,7 @@ pub struct CheckCard {
     pub run: RunId,
     /// Where the run's page is, if the world can reach one.
     pub page: Option<String>,
-    pub stands: CheckRunState,
+    pub state: CheckRunState,
     /// The document on the branch.
     pub path: String,
     /// Where there is more.
@@ -58,15 +58,15 @@ pub fn check_name(stage: &str) -> String {
     format!("countersign / {stage}")
 }
 
-pub fn check(card: &CheckCard) -> CheckRunContent {
-    let (state, title, says) = stands(&card.stands);
-    let shown = card.findings.len().min(ANNOTATIONS);
+pub fn check_run_text(card: &CheckCard) -> CheckRunContent {
+    let (state, title, says) = describe_state(&card.state);
+    let shown = card.findings.len().min(MAX_ANNOTATIONS);
     let more = match card.findings.len() - shown {
         0 => String::new(),
         more => format!(" Only {shown} findings are shown at their lines; {more} more are on the issue."),
     };
-    let (stage, path) = (stage_name(&card.stage), code(&card.path, 150));
-    let (head, run, page) = (rehearsal(card.rehearsal), card.run, its_page(card.page.as_deref()));
+    let (stage, path) = (stage_name(&card.stage), inline_code(&card.path, 150));
+    let (head, run, page) = (rehearsal_banner(card.rehearsal), card.run, run_page_link(card.page.as_deref()));
     let summary = format!("{head}{stage} {path}: {says}{more}\n\n<sub>Run {run}{page}</sub>");
     let annotation = |(finding, at): &(Finding, usize)| annotation(&card.path, finding, *at);
     CheckRunContent {
@@ -78,7 +78,7 @@ pub fn check(card: &CheckCard) -> CheckRunContent {
     }
 }
 
-fn stands(stands: &CheckRunState) -> (CheckRunStatus, String, String) {
+fn describe_state(stands: &CheckRunState) -> (CheckRunStatus, String, String) {
     let plain = |state, title: &str, says: &str| (state, title.to_owned(), says.to_owned());
     match stands {
         CheckRunState::Working => {
@@ -131,13 +131,13 @@ fn annotation(path: &str, finding: &Finding, at: usize) -> Annotation {
         FindingSeverity::High => AnnotationLevel::Warning,
         FindingSeverity::Suggestion => AnnotationLevel::Notice,
     };
-    let (severity, place) = (finding.severity.as_str(), line(&finding.place, 80));
+    let (severity, place) = (finding.severity.as_str(), plain_line(&finding.place, 80));
     Annotation {
         path: path.to_owned(),
         line: at,
         level,
-        title: format!("{} ({severity}, {}) at {place}", finding.id, line(&finding.category, 40)),
-        message: line(&format!("{}. {}", finding.title.trim_end_matches('.'), finding.detail), 1000),
+        title: format!("{} ({severity}, {}) at {place}", finding.id, plain_line(&finding.category, 40)),
+        message: plain_line(&format!("{}. {}", finding.title.trim_end_matches('.'), finding.detail), 1000),
     }
 }
 
@@ -157,21 +157,21 @@ mod tests {
             at: crate::types::Timestamp(0),
             reason: HOSTILE.into(),
         };
-        let text = check(&CheckCard {
+        let text = check_run_text(&CheckCard {
             stage: "lld".into(),
             run: RUN,
             page: None,
-            stands: CheckRunState::Accepted { acceptance: Some(acceptance), audit: Hash::of(b"x") },
+            state: CheckRunState::Accepted { acceptance: Some(acceptance), audit: Hash::digest(b"x") },
             path: "docs/lld/LLD-42.md".into(),
             url: None,
-            findings: vec![(finding, 7); ANNOTATIONS + 2],
+            findings: vec![(finding, 7); MAX_ANNOTATIONS + 2],
             change: None,
             rehearsal: false,
         });
         assert_eq!((text.state, text.title.as_str()), (CheckRunStatus::Success, "Countersigned"));
         assert_inert(text.summary.as_str());
         assert!(text.summary.as_str().contains("Only 50 findings are shown"), "{:?}", text.summary);
-        assert_eq!(text.annotations.len(), ANNOTATIONS);
+        assert_eq!(text.annotations.len(), MAX_ANNOTATIONS);
         let shown = &text.annotations[0];
         assert_eq!((shown.line, shown.level), (7, AnnotationLevel::Failure));
         for text in [&shown.title, &shown.message] {

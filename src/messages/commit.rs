@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Acceptance, ChangeReport, capital, stage_name};
+use super::{Acceptance, ChangeReport, capitalize, stage_name};
 use crate::{
-    github::outbound::{message, subject},
+    github::outbound::{inert_message, inert_subject},
     types::{Actor, Hash, IssueNo, RunId},
 };
 
@@ -30,20 +30,20 @@ pub enum CommitConvention {
 
 impl CommitConvention {
     /// Conventional where most of these subjects are; those of our documents don't count.
-    pub fn of<'s>(subjects: impl IntoIterator<Item = &'s str>) -> Self {
+    pub fn detect<'s>(subjects: impl IntoIterator<Item = &'s str>) -> Self {
         let ours =
             |subject: &str| subject.starts_with("docs: propose ") || subject.starts_with("docs: accept ");
         let (mut all, mut conventional) = (0, 0);
         for subject in subjects.into_iter().filter(|subject| !ours(subject)) {
             all += 1;
-            conventional += usize::from(typed(subject).is_some());
+            conventional += usize::from(split_commit_type(subject).is_some());
         }
         if 2 * conventional > all { Self::Conventional } else { Self::Plain }
     }
 }
 
 /// `feat(cli)` and what follows the colon. A mark for a breaking change is dropped: models don't decide on releases.
-fn typed(subject: &str) -> Option<(&str, &str)> {
+fn split_commit_type(subject: &str) -> Option<(&str, &str)> {
     let (before, text) = subject.split_once(':')?;
     let before = before.trim_end_matches('!');
     let (word, scope) = before.split_once('(').map_or((before, None), |(word, scope)| (word, Some(scope)));
@@ -55,11 +55,12 @@ fn typed(subject: &str) -> Option<(&str, &str)> {
 /// What the change does, as the pull request's title and the commit's subject.
 pub fn change_title(report: &ChangeReport, convention: CommitConvention, is_bug: bool) -> String {
     let heading = report.title.trim().trim_end_matches('.');
-    let (known, words) = typed(heading).map_or((None, heading), |(known, words)| (Some(known), words));
+    let (known, words) =
+        split_commit_type(heading).map_or((None, heading), |(known, words)| (Some(known), words));
     let first = words.split(' ').next().unwrap_or_default();
     let fixes = ["Fix", "fix"].contains(&first);
     match convention {
-        CommitConvention::Plain => subject(&cut(&capital(words), COLUMNS), COLUMNS),
+        CommitConvention::Plain => inert_subject(&truncate_words(&capitalize(words), COLUMNS), COLUMNS),
         CommitConvention::Conventional => {
             let kind = match known {
                 Some(known) => known,
@@ -69,13 +70,13 @@ pub fn change_title(report: &ChangeReport, convention: CommitConvention, is_bug:
             };
             let words = if fixes { words[first.len()..].trim_start() } else { words };
             let columns = COLUMNS.saturating_sub(kind.len() + 2);
-            format!("{kind}: {}", subject(&cut(&small(words), columns), columns))
+            format!("{kind}: {}", inert_subject(&truncate_words(&lowercase_first(words), columns), columns))
         }
     }
 }
 
 /// With a small first letter, unless the first word is a name.
-fn small(text: &str) -> String {
+fn lowercase_first(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), text.chars().nth(1)) {
         (Some(first), Some(second)) if !second.is_uppercase() => first.to_lowercase().chain(chars).collect(),
@@ -84,7 +85,7 @@ fn small(text: &str) -> String {
 }
 
 /// Ends between words.
-fn cut(words: &str, columns: usize) -> String {
+fn truncate_words(words: &str, columns: usize) -> String {
     let Some((end, _)) = words.char_indices().nth(columns) else { return words.to_owned() };
     let head = &words[..end];
     let whole = head.rfind(' ').filter(|at| *at > columns / 2).map_or(head, |at| &head[..at]);
@@ -141,12 +142,12 @@ pub fn commit_message(card: &CommitCard) -> String {
                 CommitKind::Proposal => "",
                 CommitKind::Approval(_) => " (report)",
             };
-            let why = message(&change.why, BODY_CHARS, COLUMNS);
+            let why = inert_message(&change.why, BODY_CHARS, COLUMNS);
             // Whoever approved it as the review did is named by a trailer alone.
             let plain = |acceptance: &&Acceptance| matches!(acceptance, Acceptance::Approved { .. });
             let besides = change.acceptance.as_ref().filter(|acceptance| !plain(acceptance));
             let besides = besides.map_or(String::new(), |acceptance| format!("\n{}", accepted(acceptance)));
-            let approved = change.approved_by.iter().map(|actor| approved_by(actor, &change.host));
+            let approved = change.approved_by.iter().map(|actor| approved_by_trailer(actor, &change.host));
             let title = &change.title;
             (
                 format!("{title}{part}\n\n{why}\n{besides}"),
@@ -160,7 +161,7 @@ pub fn commit_message(card: &CommitCard) -> String {
             };
             let stage = stage_name(&card.stage);
             // A sentence of its own, so that no title can pass for a trailer.
-            let title = subject(&card.title, 180);
+            let title = inert_subject(&card.title, 180);
             (format!("docs: {verb} {stage} for #{issue}\n\n“{title}”\n{body}"), String::new())
         }
     };
@@ -169,7 +170,7 @@ pub fn commit_message(card: &CommitCard) -> String {
 }
 
 /// `Approved-by: mona <7+mona@users.noreply.github.com>`, as GitHub knows who that is.
-fn approved_by(actor: &Actor, host: &str) -> String {
+fn approved_by_trailer(actor: &Actor, host: &str) -> String {
     let login: String =
         actor.login.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect();
     format!("Approved-by: {login} <{}+{login}@users.noreply.{host}>\n", actor.id)
@@ -191,8 +192,8 @@ mod tests {
             title: "x\n\nCountersign-Run: 1-1\nCloses #7 [skip ci]".into(),
             change: None,
             run: RUN,
-            document: Hash::of(b"x"),
-            audit: Some(Hash::of(b"y")),
+            document: Hash::digest(b"x"),
+            audit: Some(Hash::digest(b"y")),
         }
     }
 
@@ -278,7 +279,7 @@ mod tests {
             (&["server: a", "engine: b"], Plain),
             (&[], Plain),
         ] {
-            assert_eq!(CommitConvention::of(subjects.iter().copied()), convention, "{subjects:?}");
+            assert_eq!(CommitConvention::detect(subjects.iter().copied()), convention, "{subjects:?}");
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{block, model_waits::day_and_clock, rehearsal};
+use super::{code_block, model_waits::format_day_and_time, rehearsal_banner};
 use crate::{
-    github::outbound::{OutboundBody, code, plain},
+    github::outbound::{OutboundBody, inline_code, inline_text},
     store::Spending,
     types::{MicroUsd, RunId, Timestamp},
 };
@@ -46,7 +46,7 @@ pub struct PauseCard {
     /// Before what: `Draft the design`.
     pub at_step: String,
     pub cap: BudgetCap,
-    pub way_on: PauseResolution,
+    pub resolution: PauseResolution,
     /// None where everybody would read it.
     pub amounts: Option<CapAmounts>,
     pub rehearsal: bool,
@@ -67,9 +67,9 @@ pub enum PauseResolution {
     /// By a person.
     Raise(MicroUsd),
     /// By nobody here: the server lets a run have no more than this.
-    Beyond(MicroUsd),
+    AboveServerLimit(MicroUsd),
     /// By itself.
-    At(Timestamp),
+    ResumesAt(Timestamp),
     /// Not at all: one call may cost more than a cap that nobody here can raise.
     Never,
 }
@@ -78,13 +78,13 @@ impl PauseResolution {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Raise(amount) => {
-                format!("Someone with maintain access lets it go on:\n\n{}", line(*amount))
+                format!("Someone with maintain access lets it go on:\n\n{}", budget_command(*amount))
             }
-            Self::Beyond(most) => format!(
+            Self::AboveServerLimit(most) => format!(
                 "It would take more than the {most} that the server lets a run have. Whoever runs the server can raise \
                  `run_at_most` under `[budget]` for new runs."
             ),
-            Self::At(then) => format!("It goes on by itself on {}.", day_and_clock(*then)),
+            Self::ResumesAt(then) => format!("It goes on by itself on {}.", format_day_and_time(*then)),
             Self::Never => {
                 "One call may cost more than the whole of that cap, so waiting does not help. Whoever runs \
                             the server can raise it under `[budget]` for new runs."
@@ -95,7 +95,7 @@ impl PauseResolution {
 }
 
 /// The comment that says why nothing happens any more.
-pub fn paused(card: &PauseCard) -> OutboundBody {
+pub fn budget_pause_comment(card: &PauseCard) -> OutboundBody {
     let amounts = card.amounts.map_or(String::new(), |CapAmounts { limit, spent, next }| {
         format!(
             " It is {limit}; {spent} of it is spent or held back, and the next call may cost up to {next}."
@@ -104,32 +104,32 @@ pub fn paused(card: &PauseCard) -> OutboundBody {
     OutboundBody::frame(format!(
         "{}### ✋ Paused before {}\n\nThe cap on {} leaves too little for the next call.{amounts}\n\n{}\n\n\
          <sub>Run {} · `/stop` ends it</sub>",
-        rehearsal(card.rehearsal),
-        plain(&card.at_step, 80),
+        rehearsal_banner(card.rehearsal),
+        inline_text(&card.at_step, 80),
         card.cap.name(),
-        card.way_on.text(),
+        card.resolution.text(),
         card.run
     ))
 }
 
 /// `/budget` asked for more than the server gives; `room` is what may still be added.
-pub fn raise_refused(most: MicroUsd, room: MicroUsd) -> OutboundBody {
+pub fn raise_refused_reply(most: MicroUsd, room: MicroUsd) -> OutboundBody {
     let rest = match room {
         MicroUsd(0) => {
             "Whoever runs the server can raise `run_at_most` under `[budget]` for new runs.".to_owned()
         }
-        room => format!("At most:\n\n{}", line(room)),
+        room => format!("At most:\n\n{}", budget_command(room)),
     };
     OutboundBody::frame(format!("Nothing was raised: the server lets a run have no more than {most}. {rest}"))
 }
 
 /// The line a person pastes.
-fn line(amount: MicroUsd) -> String {
-    block(&format!("/budget +{}", amount.exact()))
+fn budget_command(amount: MicroUsd) -> String {
+    code_block(&format!("/budget +{}", amount.to_exact_dollars()))
 }
 
 /// `/budget` was said where it is of no use.
-pub fn raise_useless(cap: BudgetCap, way_on: PauseResolution) -> OutboundBody {
+pub fn raise_useless_reply(cap: BudgetCap, way_on: PauseResolution) -> OutboundBody {
     OutboundBody::frame(format!(
         "Nothing was raised: what is used up is the cap on {}, and `/budget` raises those of one run. {}",
         cap.name(),
@@ -154,19 +154,19 @@ pub struct CostHistory {
 pub struct CostView {
     /// `LLD`
     pub stage: String,
-    pub quote: Option<CostHistory>,
+    pub history: Option<CostHistory>,
     pub spent: Spending,
 }
 
 impl CostView {
     pub(super) fn text(&self) -> String {
-        let quote = self.quote.as_ref().map(|given| format!(" {}", quote(&self.stage, given)));
-        format!("Cost so far: {}.{}", spending(&self.spent), quote.unwrap_or_default())
+        let quote = self.history.as_ref().map(|given| format!(" {}", history_sentence(&self.stage, given)));
+        format!("Cost so far: {}.{}", format_spending(&self.spent), quote.unwrap_or_default())
     }
 }
 
-fn quote(stage: &str, CostHistory { runs, p50, p90, billed }: &CostHistory) -> String {
-    let stage = plain(stage, 30);
+fn history_sentence(stage: &str, CostHistory { runs, p50, p90, billed }: &CostHistory) -> String {
+    let stage = inline_text(stage, 30);
     let (usual, seldom) = (p50.to_string(), p90.to_string());
     let range = if usual == seldom { usual } else { format!("{usual}, one in ten more than {seldom}") };
     let before = match runs {
@@ -178,7 +178,7 @@ fn quote(stage: &str, CostHistory { runs, p50, p90, billed }: &CostHistory) -> S
 }
 
 /// `$0.31 billed, $1.60 held back (notional $2.10)`
-pub fn spending(sum: &Spending) -> String {
+pub fn format_spending(sum: &Spending) -> String {
     let mut text = match sum.billed {
         MicroUsd(0) => "$0 billed".to_owned(),
         billed => format!("{billed} billed"),
@@ -201,20 +201,24 @@ pub fn spending(sum: &Spending) -> String {
 const COSTS: &str = "### Cost of this issue\n\n";
 
 /// What was spent for an issue, by run and by model.
-pub fn costs(by_run: &[(String, Spending)], by_model: &[(String, Spending)], all: &Spending) -> OutboundBody {
+pub fn costs_table(
+    by_run: &[(String, Spending)],
+    by_model: &[(String, Spending)],
+    all: &Spending,
+) -> OutboundBody {
     if by_run.is_empty() {
         return OutboundBody::frame(format!("{COSTS}No model was called yet."));
     }
     let mut out = format!("{COSTS}| | Calls | |\n|---|--:|---|");
     for (name, sum) in by_run.iter().chain(by_model) {
-        out.push_str(&format!("\n| {} | {} | {} |", code(name, 80), sum.calls, spending(sum)));
+        out.push_str(&format!("\n| {} | {} | {} |", inline_code(name, 80), sum.calls, format_spending(sum)));
     }
-    out.push_str(&format!("\n| **all** | {} | {} |", all.calls, spending(all)));
+    out.push_str(&format!("\n| **all** | {} | {} |", all.calls, format_spending(all)));
     OutboundBody::frame(out)
 }
 
 /// Asked where everybody would read it.
-pub fn costs_not_shown() -> OutboundBody {
+pub fn costs_hidden_reply() -> OutboundBody {
     OutboundBody::frame(format!(
         "{COSTS}Costs are not shown where everybody reads them. Whoever runs the server sees them with `countersign cost`, \
          or sets `show_on_public` under `[budget]`."
@@ -230,7 +234,7 @@ mod tests {
             run: RUN,
             at_step: "Draft the design".into(),
             cap: BudgetCap::Run,
-            way_on,
+            resolution: way_on,
             amounts: Some(CapAmounts {
                 limit: MicroUsd(10_000_000),
                 spent: MicroUsd(9_204_000),
@@ -242,8 +246,8 @@ mod tests {
 
     #[test]
     fn a_pause_says_which_cap_how_much_and_the_line_to_paste() {
-        let quiet = PauseCard { amounts: None, ..card(PauseResolution::At(Timestamp(0))) };
-        let text = paused(&quiet);
+        let quiet = PauseCard { amounts: None, ..card(PauseResolution::ResumesAt(Timestamp(0))) };
+        let text = budget_pause_comment(&quiet);
         assert!(text.as_str().contains("It goes on by itself on 1970-01-01 00:00 UTC."), "{}", text.as_str());
         assert!(!text.as_str().contains('$'), "{}", text.as_str());
     }
@@ -252,7 +256,7 @@ mod tests {
     fn quotes_and_sums_read_as_money() {
         let quoted = |p50, p90, billed| {
             let given = CostHistory { runs: 12, p50: MicroUsd(p50), p90: MicroUsd(p90), billed };
-            quote("LLD", &given)
+            history_sentence("LLD", &given)
         };
         assert_eq!(
             quoted(401_000, 899_000, true),
@@ -270,16 +274,16 @@ mod tests {
             notional: MicroUsd(0),
             unpriced: 1,
         };
-        assert_eq!(spending(&sum), "$0.31 billed, <$0.01 held back, 1 call without a known price");
-        assert_eq!(spending(&Spending::default()), "$0 billed");
+        assert_eq!(format_spending(&sum), "$0.31 billed, <$0.01 held back, 1 call without a known price");
+        assert_eq!(format_spending(&Spending::default()), "$0 billed");
     }
 
     #[test]
     fn nothing_in_it_acts() {
         let sums = [(HOSTILE.to_owned(), Spending::default())];
-        assert_inert(costs(&sums, &sums, &Spending::default()).as_str());
+        assert_inert(costs_table(&sums, &sums, &Spending::default()).as_str());
         assert_inert(
-            paused(&PauseCard {
+            budget_pause_comment(&PauseCard {
                 at_step: HOSTILE.into(),
                 ..card(PauseResolution::Raise(MicroUsd(2_500_000)))
             })

@@ -1,8 +1,8 @@
 //! How a run ends: done, stopped by a person, or halted, with what was kept and what to type next.
 
-use super::{block, capital, count, link, rehearsal};
+use super::{capitalize, code_block, count, link, rehearsal_banner};
 use crate::{
-    github::outbound::{OutboundBody, code, plain},
+    github::outbound::{OutboundBody, inline_code, inline_text},
     types::{Hash, RunId},
 };
 
@@ -13,9 +13,9 @@ pub struct HaltCard {
     /// Where: `Review`.
     pub at_step: String,
     pub reason: HaltReason,
-    pub kept: Vec<HaltLeftover>,
+    pub leftovers: Vec<HaltLeftover>,
     /// The command that starts it again: `/lld`.
-    pub again: String,
+    pub restart_command: String,
     pub rehearsal: bool,
 }
 
@@ -28,7 +28,7 @@ pub enum HaltReason {
     /// Our own fault.
     Bug { attempts: u32 },
     /// What a person has to mend, in a sentence of ours from elsewhere in the program.
-    Said(String),
+    UserError(String),
 }
 
 impl HaltReason {
@@ -39,7 +39,7 @@ impl HaltReason {
                 "something is wrong in Countersign itself; {} failed, and the details are in the server's log",
                 count(*attempts as usize, "attempt", "attempts")
             ),
-            Self::Said(text) => plain(text, 500),
+            Self::UserError(text) => inline_text(text, 500),
         }
     }
 }
@@ -64,7 +64,7 @@ pub enum HaltLeftover {
         name: String,
     },
     /// There may be a branch: GitHub did not let us look.
-    Unseen {
+    UnreadableBranch {
         branch: String,
     },
     Pull {
@@ -77,15 +77,18 @@ impl HaltLeftover {
     fn text(&self) -> String {
         match self {
             Self::File { name, hash, url } => {
-                format!("{} (`{}`), {}", code(name, 100), hash.short(), link("on the branch", url))
+                format!("{} (`{}`), {}", inline_code(name, 100), hash.short(), link("on the branch", url))
             }
             Self::Draft { name, hash, url } => {
-                let name = code(name, 100);
+                let name = inline_code(name, 100);
                 format!("the last draft, {name} (`{}`), {}", hash.short(), link("in the status comment", url))
             }
-            Self::Branch { name } => format!("the branch {}", code(name, 100)),
-            Self::Unseen { branch } => {
-                format!("whatever is on the branch {}: GitHub does not show it to us", code(branch, 100))
+            Self::Branch { name } => format!("the branch {}", inline_code(name, 100)),
+            Self::UnreadableBranch { branch } => {
+                format!(
+                    "whatever is on the branch {}: GitHub does not show it to us",
+                    inline_code(branch, 100)
+                )
             }
             Self::Pull { number, url } => format!("the pull request, {}", link(&format!("#{number}"), url)),
         }
@@ -93,12 +96,12 @@ impl HaltLeftover {
 }
 
 /// Why a run ended that somebody stopped.
-pub fn run_was(sentence: &str) -> String {
+pub fn run_end_reason(sentence: &str) -> String {
     format!("the run was {sentence}")
 }
 
-pub fn halted(card: &HaltCard) -> OutboundBody {
-    let kept = match card.kept.as_slice() {
+pub fn halt_comment(card: &HaltCard) -> OutboundBody {
+    let kept = match card.leftovers.as_slice() {
         [] => "There is no branch and no pull request for this issue.".to_owned(),
         kept => {
             let lines: Vec<String> = kept.iter().map(|k| format!("- {}", k.text())).collect();
@@ -109,25 +112,25 @@ pub fn halted(card: &HaltCard) -> OutboundBody {
     let to_go_on = match card.reason {
         HaltReason::Bug { .. } => format!(
             "Once that is put right, whoever runs the server can go on from this step:\n\n{}\n\n",
-            block(&format!("countersign retry {}", card.run))
+            code_block(&format!("countersign retry {}", card.run))
         ),
-        HaltReason::Said(_) => {
-            format!("To go on from this step, once that is put right:\n\n{}\n\n", block("/retry"))
+        HaltReason::UserError(_) => {
+            format!("To go on from this step, once that is put right:\n\n{}\n\n", code_block("/retry"))
         }
         HaltReason::MoveLimit { .. } => String::new(),
     };
     OutboundBody::frame(format!(
         "{}### ❌ Halted at {}\n\n{}\n\n{kept}\n\n{to_go_on}To start again:\n\n{}\n\n<sub>Run {}</sub>",
-        rehearsal(card.rehearsal),
-        plain(&card.at_step, 80),
-        sentence(&card.reason.text()),
-        block(&card.again),
+        rehearsal_banner(card.rehearsal),
+        inline_text(&card.at_step, 80),
+        to_sentence(&card.reason.text()),
+        code_block(&card.restart_command),
         card.run
     ))
 }
 
-fn sentence(text: &str) -> String {
-    let text = capital(text);
+fn to_sentence(text: &str) -> String {
+    let text = capitalize(text);
     if text.ends_with(['.', '!', '?']) { text } else { format!("{text}.") }
 }
 
@@ -135,20 +138,27 @@ fn sentence(text: &str) -> String {
 mod tests {
     use super::{super::tests::*, *};
     fn card(reason: HaltReason, kept: Vec<HaltLeftover>) -> HaltCard {
-        HaltCard { run: RUN, at_step: "Review".into(), reason, kept, again: "/lld".into(), rehearsal: false }
+        HaltCard {
+            run: RUN,
+            at_step: "Review".into(),
+            reason,
+            leftovers: kept,
+            restart_command: "/lld".into(),
+            rehearsal: false,
+        }
     }
 
     #[test]
     fn a_halt_says_where_why_what_was_kept_and_what_to_type() {
-        let (name, hash) = ("LLD-042.md".to_owned(), Hash::of(b"x"));
+        let (name, hash) = ("LLD-042.md".to_owned(), Hash::digest(b"x"));
         let kept = vec![
             HaltLeftover::File { name: name.clone(), hash, url: "https://x/d".into() },
-            HaltLeftover::Draft { name, hash: Hash::of(b"y"), url: "https://x/s".into() },
+            HaltLeftover::Draft { name, hash: Hash::digest(b"y"), url: "https://x/s".into() },
             HaltLeftover::Branch { name: "countersign/issue-42".into() },
-            HaltLeftover::Unseen { branch: "countersign/issue-42".into() },
+            HaltLeftover::UnreadableBranch { branch: "countersign/issue-42".into() },
             HaltLeftover::Pull { number: 7, url: "https://x/7".into() },
         ];
-        insta::assert_snapshot!(halted(&card(HaltReason::Said("the reviewer's quota is used up".into()), kept)).as_str(), @r#"
+        insta::assert_snapshot!(halt_comment(&card(HaltReason::UserError("the reviewer's quota is used up".into()), kept)).as_str(), @r#"
         ### ❌ Halted at Review
 
         The reviewer's quota is used up.
@@ -179,21 +189,21 @@ mod tests {
 
     #[test]
     fn a_fault_of_ours_can_be_gone_on_from_once_it_is_mended() {
-        let body = halted(&card(HaltReason::Bug { attempts: 5 }, vec![]));
+        let body = halt_comment(&card(HaltReason::Bug { attempts: 5 }, vec![]));
         assert!(body.as_str().contains("```\ncountersign retry 8123-4\n```"), "{}", body.as_str());
-        assert!(!halted(&card(HaltReason::MoveLimit { moves: 3 }, vec![])).as_str().contains("retry"));
+        assert!(!halt_comment(&card(HaltReason::MoveLimit { moves: 3 }, vec![])).as_str().contains("retry"));
     }
 
     #[test]
     fn endings_act_on_nothing() {
         for reason in [
-            HaltReason::Said(HOSTILE.into()),
+            HaltReason::UserError(HOSTILE.into()),
             HaltReason::Bug { attempts: 5 },
             HaltReason::MoveLimit { moves: 40 },
         ] {
             let mut card = card(reason, vec![]);
             card.at_step = HOSTILE.into();
-            assert_inert(halted(&card).as_str());
+            assert_inert(halt_comment(&card).as_str());
         }
     }
 }

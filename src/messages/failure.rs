@@ -3,15 +3,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::capital;
+use super::capitalize;
 use crate::{
-    github::outbound::code,
+    github::outbound::inline_code,
     limits,
-    providers::successor_line,
+    providers::successor_setting,
     types::{WorkerPool, count},
 };
 
-const PATIENCE_MINUTES: u64 = limits::PATIENCE.as_secs() / 60;
+const RETRY_WINDOW_MINUTES: u64 = limits::MODEL_RETRY_WINDOW.as_secs() / 60;
 
 /// Why there is no answer, in the terms of what can be done about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,24 +69,24 @@ impl FailureKind {
     pub fn clause(&self, role: &str) -> String {
         match self {
             Self::Busy => {
-                format!("the {role}'s service stayed busy for {PATIENCE_MINUTES} minutes or longer")
+                format!("the {role}'s service stayed busy for {RETRY_WINDOW_MINUTES} minutes or longer")
             }
             Self::Unavailable => format!(
-                "the {role}'s service could not be reached, or broke off, for {PATIENCE_MINUTES} minutes or longer"
+                "the {role}'s service could not be reached, or broke off, for {RETRY_WINDOW_MINUTES} minutes or longer"
             ),
             Self::UsedUp => format!("the account that pays the {role} is used up"),
             Self::Auth => format!("the {role} does not accept this server's key or login"),
             Self::Lacking => format!("this server has nothing to ask the {role} with"),
             Self::Refused => format!("the {role} declined to answer"),
             Self::Rejected { code: named } => {
-                format!("the {role}'s service does not accept our request ({})", code(named, 60))
+                format!("the {role}'s service does not accept our request ({})", inline_code(named, 60))
             }
             Self::NoSuchModel { model } => {
-                format!("the {role}'s service knows no model {}", code(model, 80))
+                format!("the {role}'s service knows no model {}", inline_code(model, 80))
             }
             Self::ResourceExhausted { used, limit, pool } => format!(
                 "the {role}'s program was ended when it used {used} MB of memory; its worker pool, {}, allows {limit} MB",
-                code(pool.as_str(), 20)
+                inline_code(pool.as_str(), 20)
             ),
             Self::TooLong => format!("what the {role} has to be told is longer than its model reads"),
             Self::OverBudget => format!("the {role}'s call could cost more than is left of the budget"),
@@ -96,15 +96,15 @@ impl FailureKind {
             Self::OtherModel => "the answer does not say which model gave it".to_owned(),
             Self::ServedOther { asked, served, .. } => format!(
                 "{} was asked as the {role}, but {} answered, and that answer does not count",
-                code(asked, 80),
-                code(served, 80)
+                inline_code(asked, 80),
+                inline_code(served, 80)
             ),
             Self::TimedOut => format!("the {role} did not answer in time, in any of its tries"),
         }
     }
 
     /// What has to change before the same call can end in another way. None: it may as it is.
-    pub fn mend(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         Some(match self {
             Self::Rejected { .. } => {
                 "Whoever runs the server finds the service's reason in its log, under the run's id.".to_owned()
@@ -115,9 +115,9 @@ impl FailureKind {
             Self::ServedOther { provider, asked, served } => format!(
                 "The operator can name {} in the settings, or add {} under `[models.successors]`, and restart the server. \
                  {} is not asked before that.",
-                code(&format!("{provider}:{served}"), 100),
-                code(&successor_line(provider, asked, served), 200),
-                code(asked, 80)
+                inline_code(&format!("{provider}:{served}"), 100),
+                inline_code(&successor_setting(provider, asked, served), 200),
+                inline_code(asked, 80)
             ),
             Self::ResourceExhausted { pool, .. } => format!(
                 "Whoever runs the server raises memory_mb under [workers.{}], or names a model that is asked over the \
@@ -137,13 +137,13 @@ impl FailureKind {
 
     /// Both, as sentences.
     pub fn sentence(&self, role: &str) -> String {
-        let mend = self.mend().map_or(String::new(), |mend| format!(" {mend}"));
-        format!("{}.{mend}", capital(&self.clause(role)))
+        let mend = self.remedy().map_or(String::new(), |mend| format!(" {mend}"));
+        format!("{}.{mend}", capitalize(&self.clause(role)))
     }
 }
 
 /// The run ends: `why` the last answer could not be used, in our words.
-pub fn no_usable_draft(tries: u32, why: &str) -> String {
+pub fn unusable_draft_reason(tries: u32, why: &str) -> String {
     let tries = count(tries as usize, "try", "tries");
     format!(
         "No usable draft after {tries}; at the last one, {why}. Reword the issue, or have whoever runs the server name another \
@@ -170,7 +170,7 @@ pub enum InconclusiveReason {
 
 impl InconclusiveReason {
     /// Whether another review of the same version can give a verdict.
-    pub fn can_change(&self) -> bool {
+    pub fn can_be_retried(&self) -> bool {
         *self != Self::DrafterUnattested
     }
 

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ApprovalProgress, ApproveLine, ChangeReport, InconclusiveReason, Provenance, access,
-    approvals::approvals, cost::spending, count, folded, link, links, list_paths, model_waits::day_and_clock,
-    others, overrides, place, rehearsal, sign, stage_name,
+    ApprovalProgress, ApproveLine, ChangeReport, InconclusiveReason, Provenance, access_name,
+    approvals::approval_progress, cost::format_spending, count, details_block, foreign_files_note, link,
+    links, list_paths, model_waits::format_day_and_time, override_usage, place, rehearsal_banner, stage_name,
+    verdict_sign,
 };
 use crate::{
     documents::findings::Finding,
     git::ChangedPath,
-    github::outbound::{OutboundBody, clean, code, fenced, plain},
+    github::outbound::{OutboundBody, clean, code_block, inline_code, inline_text},
     types::{IssueNo, RepoName, Role, Timestamp, Verdict},
 };
 
@@ -22,9 +23,9 @@ const RATIONALE_CHARS: usize = 1_500;
 /// Lines of the reviewer's reason that stand there unfolded.
 const REASON_LINES: usize = 3;
 /// Findings that stand there unfolded.
-const TABLED: usize = 5;
+const MOST_TABLE_ROWS: usize = 5;
 /// Findings whose detail is shown here; the review log has all.
-const DETAILED: usize = 25;
+const MOST_DETAILS: usize = 25;
 const DETAIL_CHARS: usize = 1_000;
 const DIFF_CHARS: usize = 6_000;
 /// Of the document: GitHub takes comments of 65,536 characters.
@@ -32,15 +33,15 @@ const DOCUMENT_CHARS: usize = 50_000;
 /// Of code that is going to be pushed: half of what a comment holds.
 const CODE_CHARS: usize = 30_000;
 /// Files named that run by themselves.
-const EXECUTED: usize = 30;
+const MOST_EXECUTED: usize = 30;
 
 #[derive(Debug, Clone)]
 pub struct GateCard {
     /// `lld`
     pub stage: String,
-    pub standing: GateState,
+    pub state: GateState,
     /// No review follows.
-    pub final_word: bool,
+    pub skips_review: bool,
     pub provenance: Provenance,
     pub round: u32,
     /// Why there is no verdict, when there is none.
@@ -70,7 +71,7 @@ pub struct GateCard {
     /// What others have on the branch.
     pub others: Vec<ChangedPath>,
     /// The branch that somebody rewrote, where this is about the one that follows it.
-    pub left: Option<String>,
+    pub abandoned_branch: Option<String>,
     /// What there is to know of whoever wrote the issue.
     pub authorship: Vec<AuthorshipNote>,
     /// Issues whose open work touches the same files, and some of these.
@@ -78,11 +79,11 @@ pub struct GateCard {
     /// Whom it asks besides a role.
     pub approvals: Option<ApprovalProgress>,
     /// Who changed the comment, which was put back.
-    pub touched_by: Option<String>,
+    pub edited_by: Option<String>,
     /// How the issue was edited that would have given way to what was approved.
-    pub edited: Option<String>,
+    pub issue_diff: Option<String>,
     /// Why people are asked where the settings would ask nobody.
-    pub because: Option<GateReason>,
+    pub reason: Option<GateReason>,
     pub document_url: Option<String>,
     pub pull_url: Option<String>,
     pub status_url: Option<String>,
@@ -125,17 +126,17 @@ impl AuthorshipNote {
     fn sentence(&self) -> String {
         match self {
             Self::Newcomer(login) => {
-                format!("The issue's author {} has contributed nothing here before.", code(login, 60))
+                format!("The issue's author {} has contributed nothing here before.", inline_code(login, 60))
             }
             Self::Waived { by, reason } => format!(
                 "**Hotfix**: {} waived people's approval of design and spec: {}.",
-                code(by, 60),
-                plain(reason, 500)
+                inline_code(by, 60),
+                inline_text(reason, 500)
             ),
             Self::Edited { by, at } => format!(
                 "The issue was edited by {} on {}, after this run was asked for.",
-                code(by, 60),
-                day_and_clock(*at)
+                inline_code(by, 60),
+                format_day_and_time(*at)
             ),
         }
     }
@@ -146,7 +147,7 @@ impl AuthorshipNote {
 pub enum GateState {
     Waits(ApproveLine),
     /// Still, and what is to be accepted is no longer what it was.
-    WaitsAnew(ApproveLine),
+    WaitsWithNewLine(ApproveLine),
     /// Somebody's answer was taken.
     Answered {
         verb: String,
@@ -160,21 +161,21 @@ pub enum GateState {
 }
 
 impl GateState {
-    fn waits(&self) -> bool {
-        matches!(self, Self::Waits(_) | Self::WaitsAnew(_))
+    fn is_open(&self) -> bool {
+        matches!(self, Self::Waits(_) | Self::WaitsWithNewLine(_))
     }
 
     /// What came of it, once nobody is asked any more.
-    pub fn over(&self) -> Option<String> {
+    pub fn closing_line(&self) -> Option<String> {
         Some(match self {
-            Self::Waits(_) | Self::WaitsAnew(_) => return None,
+            Self::Waits(_) | Self::WaitsWithNewLine(_) => return None,
             Self::Answered { verb, by, at } => {
                 let what = match verb.as_str() {
                     "revise" => "Sent back to the drafter",
                     "override" => "Accepted against the review",
                     _ => "Accepted",
                 };
-                format!("**{what} by {}** on {}.", plain(by, 300), day_and_clock(*at))
+                format!("**{what} by {}** on {}.", inline_text(by, 300), format_day_and_time(*at))
             }
             Self::Replaced(_) => {
                 "**Nobody needs to answer this any more**: somebody changed the document on its branch. Their version is \
@@ -182,7 +183,7 @@ impl GateState {
                     .to_owned()
             }
             Self::Ended(why) => {
-                format!("**Nobody needs to answer this any more**: {}.", plain(why, 500).trim_end_matches('.'))
+                format!("**Nobody needs to answer this any more**: {}.", inline_text(why, 500).trim_end_matches('.'))
             }
         })
     }
@@ -190,7 +191,7 @@ impl GateState {
     /// What is true of the document.
     fn headline(&self) -> &'static str {
         match self {
-            Self::Waits(_) | Self::WaitsAnew(_) => "waits for a person",
+            Self::Waits(_) | Self::WaitsWithNewLine(_) => "waits for a person",
             Self::Answered { verb, .. } if verb == "revise" => "was sent back",
             Self::Answered { .. } => "was accepted",
             Self::Replaced(_) => "was replaced",
@@ -200,52 +201,52 @@ impl GateState {
 }
 
 /// What it is, what was found, the rest folded, and what to type.
-pub fn gate(card: &GateCard) -> OutboundBody {
-    let (waits, provenance) = (card.standing.waits(), &card.provenance);
+pub fn gate_comment(card: &GateCard) -> OutboundBody {
+    let (waits, provenance) = (card.state.is_open(), &card.provenance);
     let mut parts = vec![headline(card)];
-    parts.extend(card.left.as_ref().map(|branch| {
+    parts.extend(card.abandoned_branch.as_ref().map(|branch| {
         format!(
             "Somebody rewrote the branch {}, so it was left as it is and its pull request closed. The {} is on another \
              branch now, and nothing that was answered before counts.",
-            code(branch, 100),
+            inline_code(branch, 100),
             stage_name(&card.stage)
         )
     }));
-    if let GateState::Replaced(diff) = &card.standing {
-        parts.push(folded("What changed", &fenced("diff", diff, DIFF_CHARS)));
+    if let GateState::Replaced(diff) = &card.state {
+        parts.push(details_block("What changed", &code_block("diff", diff, DIFF_CHARS)));
     }
-    parts.extend(card.because.as_ref().map(because));
+    parts.extend(card.reason.as_ref().map(gate_reason_sentence));
     if waits && !card.authorship.is_empty() {
         parts.push(card.authorship.iter().map(AuthorshipNote::sentence).collect::<Vec<_>>().join(" "));
     }
     if waits && !card.overlaps.is_empty() {
         let other = |(issue, paths): &(IssueNo, Vec<String>)| {
-            let paths: Vec<_> = paths.iter().map(|path| code(path, 100).to_string()).collect();
-            format!("{} ({})", code(&format!("#{issue}"), 30), paths.join(", "))
+            let paths: Vec<_> = paths.iter().map(|path| inline_code(path, 100).to_string()).collect();
+            format!("{} ({})", inline_code(&format!("#{issue}"), 30), paths.join(", "))
         };
         let others: Vec<_> = card.overlaps.iter().map(other).collect();
         parts.push(format!("Open work on other issues touches the same files: {}.", others.join("; ")));
     }
-    parts.extend(card.edited.as_ref().filter(|_| waits).map(|diff| {
-        let diff = folded("What was edited", &fenced("diff", diff, DIFF_CHARS));
+    parts.extend(card.issue_diff.as_ref().filter(|_| waits).map(|diff| {
+        let diff = details_block("What was edited", &code_block("diff", diff, DIFF_CHARS));
         format!(
             "**The issue was edited** before this could take its place, so nothing was changed.\n\n{diff}"
         )
     }));
-    parts.extend(found(card));
-    parts.extend(card.report.as_ref().map(|report| report.at_gate(card.findings.is_empty())));
+    parts.extend(review_parts(card));
+    parts.extend(card.report.as_ref().map(|report| report.gate_summary(card.findings.is_empty())));
     if let Some(whole) = &card.whole {
-        parts.push(whole.folded(&card.stage));
+        parts.push(whole.to_details(&card.stage));
     } else if !card.summary.trim().is_empty() {
         let lines: Vec<&str> = card.summary.trim().lines().take(SUMMARY_LINES).collect();
         let summary = clean(&lines.join("\n"), SUMMARY_CHARS);
         let what = if card.report.is_some() { "change".to_owned() } else { stage_name(&card.stage) };
-        parts.push(folded(&format!("The {what} in short"), &summary.to_string()));
+        parts.push(details_block(&format!("The {what} in short"), &summary.to_string()));
     }
     if waits && !card.executed.is_empty() {
         parts.push(format!(
             "**Builds or CI run these by themselves**, so look at them first: {}.",
-            list_paths(card.executed.iter().map(String::as_str), EXECUTED)
+            list_paths(card.executed.iter().map(String::as_str), MOST_EXECUTED)
         ));
     }
     parts.extend(card.diff.as_ref().filter(|_| waits).map(|diff| {
@@ -257,12 +258,12 @@ pub fn gate(card: &GateCard) -> OutboundBody {
                 provenance.run
             ),
         };
-        folded("The change", &(fenced("diff", diff, CODE_CHARS).to_string() + &cut))
+        details_block("The change", &(code_block("diff", diff, CODE_CHARS).to_string() + &cut))
     }));
-    parts.push(decision(card) + &others(&card.others));
-    parts.extend(asks(card));
-    parts.extend(card.touched_by.as_ref().filter(|_| waits).map(|login| {
-        let login = code(login, 60);
+    parts.push(decision_text(card) + &foreign_files_note(&card.others));
+    parts.extend(required_approvals(card));
+    parts.extend(card.edited_by.as_ref().filter(|_| waits).map(|login| {
+        let login = inline_code(login, 60);
         format!("{login} changed this comment, and it was put back. So `/approve` does not pass here without the hash.")
     }));
     if waits && !card.others.is_empty() && matches!(card.provenance.verdict, None | Some(Verdict::Approved)) {
@@ -276,40 +277,45 @@ pub fn gate(card: &GateCard) -> OutboundBody {
         ("Status", &card.status_url),
     ]);
     let round = card.round;
-    let cost = provenance.cost.map_or(String::new(), |cost| format!(" Cost so far: {}.", spending(&cost)));
+    let cost =
+        provenance.cost.map_or(String::new(), |cost| format!(" Cost so far: {}.", format_spending(&cost)));
     let by = format!("{}, round {round}.{cost}", provenance.models());
     parts.push([by, links].join("\n\n").trim_end().to_owned());
     parts.push(format!(
         "<sub>Run {} · the hash to approve covers the document, the files it names and this gate's rules</sub>",
         provenance.run
     ));
-    OutboundBody::frame(rehearsal(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
+    OutboundBody::frame(rehearsal_banner(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
 impl WholeDocument {
     /// The document, or its beginning and how to get the rest.
-    fn folded(&self, stage: &str) -> String {
+    fn to_details(&self, stage: &str) -> String {
         let stage = stage_name(stage);
         let mut shown = clean(&self.text, DOCUMENT_CHARS).to_string();
         if self.text.chars().count() > DOCUMENT_CHARS {
-            let export = code(&format!("countersign export {} --issue {}", self.repo, self.issue), 200);
+            let export =
+                inline_code(&format!("countersign export {} --issue {}", self.repo, self.issue), 200);
             shown += &format!("\n\nOn the server, {export} writes all of it to files.");
         }
-        folded(&format!("The whole {stage}"), &shown)
+        details_block(&format!("The whole {stage}"), &shown)
     }
 }
 
 /// A document that a review approved and the settings ask nobody about, so that it has no gate comment.
 pub fn document_comment(stage: &str, whole: &WholeDocument, rehearses: bool) -> OutboundBody {
     let heading = format!("### ✅ The {} is approved by its review", stage_name(stage));
-    let parts = [heading, "The settings require no approval for it.".to_owned(), whole.folded(stage)];
-    OutboundBody::frame(rehearsal(rehearses).to_owned() + &parts.join("\n\n"))
+    let parts = [heading, "The settings require no approval for it.".to_owned(), whole.to_details(stage)];
+    OutboundBody::frame(rehearsal_banner(rehearses).to_owned() + &parts.join("\n\n"))
 }
 
-fn because(because: &GateReason) -> String {
+fn gate_reason_sentence(because: &GateReason) -> String {
     let why = match because {
         GateReason::Stranger(login) => {
-            format!("was written or edited by {}, who may not write in this repository", code(login, 60))
+            format!(
+                "was written or edited by {}, who may not write in this repository",
+                inline_code(login, 60)
+            )
         }
         GateReason::IssueEdited => "was edited since this was drafted".to_owned(),
         GateReason::WaiverOver => {
@@ -322,66 +328,66 @@ fn because(because: &GateReason) -> String {
 }
 
 /// The reviewer's reason and its findings, the gravest first; of many, most are folded.
-fn found(card: &GateCard) -> Vec<String> {
+fn review_parts(card: &GateCard) -> Vec<String> {
     let mut parts = Vec::new();
     if !card.rationale.trim().is_empty() {
         let rationale = clean(&card.rationale, RATIONALE_CHARS).to_string();
         parts.push(match rationale.lines().count() {
             ..=REASON_LINES => format!("**The reviewer's reason**\n\n{rationale}"),
-            _ => folded("The reviewer's reason", &rationale),
+            _ => details_block("The reviewer's reason", &rationale),
         });
     }
     let mut findings: Vec<&Finding> = card.findings.iter().collect();
     findings.sort_by_key(|finding| std::cmp::Reverse((finding.must_fix, finding.severity)));
-    let (first, rest) = findings.split_at(findings.len().min(TABLED));
+    let (first, rest) = findings.split_at(findings.len().min(MOST_TABLE_ROWS));
     if !first.is_empty() {
-        parts.push(table(card, first));
+        parts.push(findings_table(card, first));
     }
     let mut inside = Vec::new();
     if !rest.is_empty() || !card.dismissed.is_empty() {
-        inside.push(table(card, rest) + &dismissed(card));
+        inside.push(findings_table(card, rest) + &dismissed_rows(card));
     }
     if !first.is_empty() {
-        inside.push(details(&findings));
+        inside.push(finding_details(&findings));
     }
     if !inside.is_empty() {
         let summary = match rest.len() {
             0 => "Details of the findings".to_owned(),
             more => format!("{} more, and the details of all", count(more, "finding", "findings")),
         };
-        parts.push(folded(&summary, &inside.join("\n\n")));
+        parts.push(details_block(&summary, &inside.join("\n\n")));
     }
     parts
 }
 
 /// Once, where nobody has answered for long.
-pub fn reminder(card: &GateCard, gate_url: &str) -> OutboundBody {
+pub fn gate_reminder(card: &GateCard, gate_url: &str) -> OutboundBody {
     let stage = stage_name(&card.stage);
-    let mut parts = vec![format!("### ⏰ The {stage} still waits for a person"), decision(card)];
-    parts.extend(asks(card));
+    let mut parts = vec![format!("### ⏰ The {stage} still waits for a person"), decision_text(card)];
+    parts.extend(required_approvals(card));
     parts.push(link("What is asked", gate_url));
-    OutboundBody::frame(rehearsal(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
+    OutboundBody::frame(rehearsal_banner(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
 /// Why the run ends.
-pub fn nobody_answered(days: u32) -> String {
+pub fn gate_expired_reason(days: u32) -> String {
     format!("Nobody decided for {days} days, so the run was ended.")
 }
 
 /// Whom an approval takes besides a role.
-fn asks(card: &GateCard) -> Option<String> {
+fn required_approvals(card: &GateCard) -> Option<String> {
     let passes = matches!(card.provenance.verdict, None | Some(Verdict::Approved));
-    let waits = card.standing.waits() && passes;
-    card.approvals.as_ref().filter(|_| waits).map(approvals).filter(|said| !said.is_empty())
+    let waits = card.state.is_open() && passes;
+    card.approvals.as_ref().filter(|_| waits).map(approval_progress).filter(|said| !said.is_empty())
 }
 
 fn headline(card: &GateCard) -> String {
-    let (stage, stands) = (stage_name(&card.stage), card.standing.headline());
+    let (stage, stands) = (stage_name(&card.stage), card.state.headline());
     let Some(verdict) = card.provenance.verdict else {
-        let review = if card.final_word { "; no model reviews it" } else { ", before it goes to review" };
+        let review = if card.skips_review { "; no model reviews it" } else { ", before it goes to review" };
         return format!("### 👤 The {stage} {stands}{review}");
     };
-    let sign = sign(verdict);
+    let sign = verdict_sign(verdict);
     let open = match card.findings.len() {
         0 => String::new(),
         open => format!(" ({})", count(open, "open finding", "open findings")),
@@ -398,15 +404,15 @@ fn headline(card: &GateCard) -> String {
 
 /// What may be typed, by whom, or what came of it. Only the line that can be pasted as it stands gets a block with a
 /// copy button; a placeholder that was copied would count.
-fn decision(card: &GateCard) -> String {
-    let role = access(Role::Write);
-    let line = match &card.standing {
-        GateState::Waits(line) | GateState::WaitsAnew(line) => line,
-        standing => return standing.over().unwrap_or_default(),
+fn decision_text(card: &GateCard) -> String {
+    let role = access_name(Role::Write);
+    let line = match &card.state {
+        GateState::Waits(line) | GateState::WaitsWithNewLine(line) => line,
+        standing => return standing.closing_line().unwrap_or_default(),
     };
     if matches!(card.provenance.verdict, None | Some(Verdict::Approved)) {
-        let anew = match card.standing {
-            GateState::WaitsAnew(_) => {
+        let anew = match card.state {
+            GateState::WaitsWithNewLine(_) => {
                 "What it covers changed since it was posted, so the line is a new one.\n\n"
             }
             _ => "",
@@ -419,59 +425,62 @@ fn decision(card: &GateCard) -> String {
     let over = match card.overridable {
         true => format!(
             "\n- {}, by someone with {}, accepts it all the same; the reason is recorded.",
-            overrides(line),
-            access(Role::Maintain)
+            override_usage(line),
+            access_name(Role::Maintain)
         ),
         false => String::new(),
     };
-    let can_change = card.inconclusive.as_ref().is_none_or(InconclusiveReason::can_change);
+    let can_change = card.inconclusive.as_ref().is_none_or(InconclusiveReason::can_be_retried);
     let (mut retry, mut revise) = (String::new(), String::new());
     if can_change {
         revise = format!("\n- `/revise TEXT`, by someone with {role}, sends it back to the drafter.");
     }
     if can_change && card.provenance.verdict == Some(Verdict::Inconclusive) {
         let now = card.reviewer_now.as_ref().map_or(String::new(), |reviewer| {
-            format!(" The reviewer has changed since: it is {} now.", code(reviewer, 80))
+            format!(" The reviewer has changed since: it is {} now.", inline_code(reviewer, 80))
         });
-        let access = access(Role::Triage);
+        let access = access_name(Role::Triage);
         retry = format!("\n- `/retry`, by someone with {access}, has the same version reviewed again.{now}");
     }
     format!("`/approve` does not pass this verdict.\n{retry}{revise}{over}")
 }
 
-fn table(card: &GateCard, findings: &[&Finding]) -> String {
+fn findings_table(card: &GateCard, findings: &[&Finding]) -> String {
     let mut out = String::from("| | Severity | Place | Finding |\n|---|---|---|---|");
     for finding in findings {
         let severity = if finding.must_fix { "must fix" } else { finding.severity.as_str() };
-        let (place, title) = (place(finding, &card.requirements), plain(&finding.title, 200));
+        let (place, title) = (place(finding, &card.requirements), inline_text(&finding.title, 200));
         out.push_str(&format!("\n| {} | {severity} | {place} | {title} |", finding.id));
     }
     out
 }
 
 /// Rows of the same table.
-fn dismissed(card: &GateCard) -> String {
+fn dismissed_rows(card: &GateCard) -> String {
     let row = |finding: &Finding| {
         let place = place(finding, &card.requirements);
-        let (title, why) = (plain(&finding.title, 200), plain(&finding.why, 300));
+        let (title, why) = (inline_text(&finding.title, 200), inline_text(&finding.why, 300));
         format!("\n| ~~{}~~ | dismissed | {place} | ~~{title}~~ ({why}) |", finding.id)
     };
     card.dismissed.iter().map(row).collect()
 }
 
-fn details(findings: &[&Finding]) -> String {
+fn finding_details(findings: &[&Finding]) -> String {
     let mut out = String::new();
-    for finding in findings.iter().take(DETAILED) {
-        let why =
-            if finding.why.is_empty() { String::new() } else { format!(" ({})", plain(&finding.why, 200)) };
+    for finding in findings.iter().take(MOST_DETAILS) {
+        let why = if finding.why.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", inline_text(&finding.why, 200))
+        };
         out.push_str(&format!("**{}**{why}\n\n{}\n\n", finding.id, clean(&finding.detail, DETAIL_CHARS)));
         if let Some(reply) = &finding.reply {
             let (what, why) = (reply.disposition.as_str(), clean(&reply.why, DETAIL_CHARS));
             out.push_str(&format!("The author: {what}.\n\n{why}\n\n"));
         }
     }
-    if findings.len() > DETAILED {
-        out.push_str(&format!("… and {} more, in the review log.\n", findings.len() - DETAILED));
+    if findings.len() > MOST_DETAILS {
+        out.push_str(&format!("… and {} more, in the review log.\n", findings.len() - MOST_DETAILS));
     }
     out
 }
@@ -491,8 +500,8 @@ mod tests {
     fn card(verdict: Verdict, findings: Vec<Finding>) -> GateCard {
         GateCard {
             stage: "lld".into(),
-            standing: GateState::Waits(ApproveLine::approve("lld", Hash::of(b"x"), &[])),
-            final_word: false,
+            state: GateState::Waits(ApproveLine::approve("lld", Hash::digest(b"x"), &[])),
+            skips_review: false,
             provenance: Provenance { verdict: Some(verdict), ..provenance() },
             round: 2,
             inconclusive: None,
@@ -508,13 +517,13 @@ mod tests {
             executed: vec![],
             overridable: true,
             others: Vec::new(),
-            left: None,
+            abandoned_branch: None,
             authorship: vec![],
             overlaps: vec![],
-            because: None,
+            reason: None,
             approvals: None,
-            touched_by: None,
-            edited: None,
+            edited_by: None,
+            issue_diff: None,
             document_url: Some("https://github.com/o/r/blob/b/d.md".into()),
             pull_url: Some("https://github.com/o/r/pull/7".into()),
             status_url: None,
@@ -526,7 +535,7 @@ mod tests {
         let mut card = card(Verdict::Approved, vec![]);
         card.diff = Some("+x\n".repeat(CODE_CHARS));
         card.executed = vec!["build.rs".into(), HOSTILE.into()];
-        let body = gate(&card);
+        let body = gate_comment(&card);
         assert_inert(body.as_str());
         let body = body.as_str();
         assert!(body.contains("have no room here**; `countersign diff 8123-4` prints all of it"), "{body}");
@@ -537,7 +546,7 @@ mod tests {
     fn without_a_verdict_only_an_override_passes_and_a_retry_reviews_again() {
         let mut card = card(Verdict::Inconclusive, vec![finding("F1", "2.1")]);
         card.inconclusive = Some(InconclusiveReason::SameFamily);
-        let text = gate(&card).as_str().to_owned();
+        let text = gate_comment(&card).as_str().to_owned();
         assert!(text.contains("There is no verdict. The reviewer's model is of the same family"), "{text}");
         assert!(text.contains("\n- `/retry`, by") && text.contains("\n- `/override REASON`, by"), "{text}");
         assert!(
@@ -555,7 +564,7 @@ mod tests {
         card.rationale = "One line.\n".repeat(9);
         card.authorship = vec![AuthorshipNote::Newcomer("mona".into())];
         card.overlaps = vec![(IssueNo(7), vec!["src/lib.rs".into()])];
-        (card.edited, card.diff) = (Some("-a\n+b".into()), Some("+c\n".repeat(50)));
+        (card.issue_diff, card.diff) = (Some("-a\n+b".into()), Some("+c\n".repeat(50)));
         card.executed = vec!["build.rs".into()];
         let visible = |body: &OutboundBody| {
             let mut folds = 0_usize;
@@ -572,18 +581,18 @@ mod tests {
         let mut report = report();
         report.evidence.review = vec!["Line 7 is covered by no test.".to_owned(); 9];
         let gaps = ["Mutation check", "Tests written against it", "Formatter", "Linter", "End-to-end run"];
-        gaps.iter().for_each(|label| report.evidence.show(label, "was run.".into()));
+        gaps.iter().for_each(|label| report.evidence.add_sentence(label, "was run.".into()));
         // The issue's text gives way to another issue alone, and never to a change.
-        let of_change = GateCard { report: Some(report), edited: None, ..card.clone() };
-        visible(&gate(&of_change));
+        let of_change = GateCard { report: Some(report), issue_diff: None, ..card.clone() };
+        visible(&gate_comment(&of_change));
         let approved = GateCard { provenance: provenance(), findings: vec![], ..of_change };
-        let lines = visible(&gate(&approved)).join("\n");
+        let lines = visible(&gate_comment(&approved)).join("\n");
         assert!(
             lines.contains("**Print a total for each week**\n- **Before the change:** 4 tests fail"),
             "{lines}"
         );
         assert!(lines.contains("**For your review**\n"), "{lines}");
-        let body = gate(&card);
+        let body = gate_comment(&card);
         let visible = visible(&body);
         let shown: Vec<_> = visible.iter().filter_map(|line| line.strip_prefix("| F")).collect();
         let shown: Vec<_> = shown.iter().map(|line| line.split(' ').next().unwrap()).collect();
@@ -598,11 +607,11 @@ mod tests {
         card.summary = HOSTILE.repeat(500);
         let mut hostile = report();
         hostile.title = HOSTILE.into();
-        hostile.evidence.show("Linter", HOSTILE.into());
+        hostile.evidence.add_sentence("Linter", HOSTILE.into());
         hostile.evidence.review = vec![HOSTILE.into()];
         card.report = Some(hostile);
         card.provenance.reviewer = model(HOSTILE, HOSTILE);
-        let body = gate(&card);
+        let body = gate_comment(&card);
         assert_inert(body.as_str());
         assert_eq!(body.pieces().len(), 1);
         let rows = body.as_str().lines().filter(|l| l.starts_with("| F")).collect::<Vec<_>>();

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Provenance, capital, folded, place, rehearsal};
+use super::{Provenance, capitalize, details_block, place, rehearsal_banner};
 use crate::{
     documents::findings::Finding,
-    github::outbound::{self, OutboundBody, clean, clean_with_boxes, plain},
+    github::outbound::{self, OutboundBody, clean, clean_with_checkboxes, inline_text},
     types::IssueNo,
 };
 
@@ -25,7 +25,7 @@ pub enum IssueOrigin {
 }
 
 pub fn filed_title(title: &str) -> String {
-    outbound::line(title, TITLE_CHARS)
+    outbound::plain_line(title, TITLE_CHARS)
 }
 
 /// `text` is the accepted document below its title, `open` what the reviewer found and nobody settled.
@@ -39,37 +39,42 @@ pub fn filed_issue(
     if let IssueOrigin::From(issue) = origin {
         parts.push(format!("From #{issue}."));
     }
-    parts.push(clean_with_boxes(text, TEXT_CHARS).to_string());
+    parts.push(clean_with_checkboxes(text, TEXT_CHARS).to_string());
     if !open.is_empty() {
         let line = |finding: &Finding| {
-            format!("- {}: {}", place(finding, &BTreeMap::new()), plain(&finding.title, 200))
+            format!("- {}: {}", place(finding, &BTreeMap::new()), inline_text(&finding.title, 200))
         };
         let lines: Vec<_> = open.iter().map(line).collect();
-        parts.push(folded("What the reviewer also suggests", &lines.join("\n")));
+        parts.push(details_block("What the reviewer also suggests", &lines.join("\n")));
     }
     if let IssueOrigin::InPlaceOf(title, body) = origin {
         let before = clean(body, BEFORE_CHARS);
-        parts.push(folded("The issue as it was opened", &format!("**{}**\n\n{before}", plain(title, 300))));
+        parts.push(details_block(
+            "The issue as it was opened",
+            &format!("**{}**\n\n{before}", inline_text(title, 300)),
+        ));
     }
-    let accepted = provenance.acceptance.as_ref().map(|by| format!(" {}.", capital(&by.text())));
+    let accepted = provenance.acceptance.as_ref().map(|by| format!(" {}.", capitalize(&by.text())));
     parts.push(format!(
         "<sub>{}.{} Run {}.</sub>",
         provenance.models(),
         accepted.unwrap_or_default(),
         provenance.run
     ));
-    OutboundBody::frame(rehearsal(provenance.rehearsal).to_owned() + &parts.join("\n\n"))
+    OutboundBody::frame(rehearsal_banner(provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
 /// Open issues that may be about the same, as a note.
-pub fn similar(issues: &[(IssueNo, String)]) -> String {
-    let all: Vec<String> =
-        issues.iter().map(|(number, title)| format!("#{number} {}", outbound::line(title, 60))).collect();
+pub fn similar_issues_note(issues: &[(IssueNo, String)]) -> String {
+    let all: Vec<String> = issues
+        .iter()
+        .map(|(number, title)| format!("#{number} {}", outbound::plain_line(title, 60)))
+        .collect();
     format!("open issues that may be about the same: {}", all.join("; "))
 }
 
 /// Labels of the settings that the repository does not have.
-pub fn labels_lacking(labels: &[String]) -> String {
+pub fn missing_labels_note(labels: &[String]) -> String {
     format!(
         "the settings name labels that this repository does not have, so they are not used: {}",
         labels.join(", ")
@@ -77,7 +82,7 @@ pub fn labels_lacking(labels: &[String]) -> String {
 }
 
 /// No model's answer about open questions could be used.
-pub fn questions_unknown() -> String {
+pub fn questions_unavailable_note() -> String {
     "no model could be asked what is unclear in this issue, so it raised no questions".to_owned()
 }
 

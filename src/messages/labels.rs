@@ -38,7 +38,7 @@ pub const TRIGGER_COLOR: &str = "5319e7";
 
 /// What is said in GitHub's list of labels of one that does as a command; `about` is the command's line in `/help`.
 pub fn trigger_description(about: &str) -> String {
-    outbound::line(&format!("Put on an issue: Countersign will {about}"), LONGEST_DESCRIPTION)
+    outbound::plain_line(&format!("Put on an issue: Countersign will {about}"), LONGEST_DESCRIPTION)
 }
 
 /// GitHub takes no longer one, in characters.

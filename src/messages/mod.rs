@@ -26,55 +26,62 @@ mod routing;
 mod search;
 mod status;
 
-pub use approvals::{ApprovalProgress, OwnedFiles, names};
-pub use check_run::{CheckCard, CheckRunState, check, check_name};
+pub use approvals::{ApprovalProgress, OwnedFiles, join_names};
+pub use check_run::{CheckCard, CheckRunState, check_name, check_run_text};
 pub use commit::{
     AUDIT_TRAILER, ChangeCommit, CommitCard, CommitConvention, CommitKind, change_title, commit_message,
 };
 pub use cost::{
-    BudgetCap, CapAmounts, CostHistory, CostView, PauseCard, PauseResolution, costs, costs_not_shown, paused,
-    raise_refused, raise_useless, spending,
+    BudgetCap, CapAmounts, CostHistory, CostView, PauseCard, PauseResolution, budget_pause_comment,
+    costs_hidden_reply, costs_table, format_spending, raise_refused_reply, raise_useless_reply,
 };
-pub use endings::{HaltCard, HaltLeftover, HaltReason, halted, run_was};
-pub use exceptions::{ExceptionCard, allowed, leave, leave_reminder};
-pub use failure::{FailureKind, InconclusiveReason, no_usable_draft};
+pub use endings::{HaltCard, HaltLeftover, HaltReason, halt_comment, run_end_reason};
+pub use exceptions::{ExceptionCard, exception_comment, exception_reminder, exception_sentence};
+pub use failure::{FailureKind, InconclusiveReason, unusable_draft_reason};
 pub use gate::{
-    AuthorshipNote, GateCard, GateReason, GateState, WholeDocument, document_comment, gate, nobody_answered,
-    reminder,
+    AuthorshipNote, GateCard, GateReason, GateState, WholeDocument, document_comment, gate_comment,
+    gate_expired_reason, gate_reminder,
 };
-pub use issue_filing::{IssueOrigin, filed_issue, filed_title, labels_lacking, questions_unknown, similar};
+pub use issue_filing::{
+    IssueOrigin, filed_issue, filed_title, missing_labels_note, questions_unavailable_note,
+    similar_issues_note,
+};
 pub use labels::{
     DONE, LabelView, NEEDS_YOU, OLD_WORKING, STATES, STOPPED, TRIGGER_COLOR, trigger_description,
 };
 pub use merge_watch::{
-    ChangeLesson, CiGiveUpReason, CiView, PushObstacle, RemarkOutcome, ci_fails, conflicts, failing, lesson,
-    mend, merged_as, merged_meanwhile, not_pushed, not_taken_up, thread, waits_for_merge, without_logs,
+    ChangeLesson, CiGiveUpReason, CiView, PushObstacle, RemarkOutcome, ci_failure_comment, ci_finding_title,
+    ci_fix_instructions, conflicts_comment, lesson_text, merge_summary, merged_meanwhile_note,
+    missing_logs_note, not_pushed_comment, push_obstacle_comment, remark_reply, waits_for_merge_reply,
 };
-pub use model_waits::{ModelWait, ModelWaitReason, with_pause};
+pub use model_waits::{ModelWait, ModelWaitReason, with_pause_line};
 pub use pull::{
     Acceptance, Provenance, PullCard, ReviewLog, RoundLog, pull_body, pull_section, pull_title, review_log,
 };
-pub use questions::{QuestionView, QuestionsCard, QuestionsState, no_such_question, questions};
+pub use questions::{QuestionView, QuestionsCard, QuestionsState, questions_comment, unknown_question_reply};
 pub use replies::{
-    HelpRow, LONGEST_DIFF, RunStatusRow, already_running, answers, came_late, empty_args, help, in_vain,
-    issue_changed, left, no_findings, no_gate, no_such_finding, no_such_verb, no_way, not_by_email,
-    not_by_review, not_plain, not_understood, not_yet, nothing_to_restart, nothing_to_retry, over, runs,
-    settled_already, several, stale, together, too_many_runs, too_much_spent, too_soon, unknown_command,
-    whose_finding, wrong_stage,
+    DIFF_CHARS, HelpRow, RunStatusRow, abandoned_branch_comment, already_running_reply,
+    already_settled_reply, ambiguous_finding_reply, ambiguous_gate_reply, bad_arguments_reply,
+    changed_files_reply, email_command_reply, help_table, issue_changed_reply, join_replies,
+    late_command_reply, merge_answers, missing_text_reply, no_findings_reply, no_gate_reply,
+    not_plain_text_reply, nothing_to_restart_reply, nothing_to_retry_reply, review_not_counted_reply,
+    run_ended_reply, runs_table, stale_hash_reply, too_many_runs_reply, too_much_spent_reply, too_soon_reply,
+    unattested_draft_reply, unknown_command_reply, unknown_finding_reply, wrong_command_reply,
+    wrong_option_reply, wrong_stage_reply,
 };
 pub use report::{ChangeCard, ChangeReport, ProofLine, change_report, change_section};
 pub use routing::{
-    AnswerCard, CodeLink, ConflictingRunState, DeclineReason, RouteCard, RouteOffer, route_answered,
-    route_begun, route_busy, route_declined, route_halted, route_none_open, route_not_allowed, route_note,
-    route_off, route_offer,
+    AnswerCard, CodeLink, ConflictingRunState, DeclineReason, RouteCard, RouteOffer, no_open_request_reply,
+    route_answer_reply, route_busy_reply, route_declined_reply, route_halted_reply, route_not_allowed_reply,
+    route_note, route_offer_reply, route_started_reply, routing_disabled_reply,
 };
 pub use search::{
-    files_not_searched, further_failed, not_fetched, not_planned, not_searched_further, nothing_found,
-    search_failed, searches_limited,
+    files_not_searched_note, further_search_failed_note, no_further_search_note, not_planned_note,
+    nothing_found_note, search_failed_reason, search_rate_limit_reason, unread_pages_notes,
 };
 pub use status::{
     DraftView, RoundLine, RunDisplayState, RunWaitReason, StageResult, StatusNote, StatusView, StepPosition,
-    ends_here, status, waived, without_commands,
+    commands_unavailable_note, hotfix_note, next_stage_running_note, status_comment,
 };
 
 use std::collections::BTreeMap;
@@ -83,7 +90,7 @@ use crate::{
     documents::findings::Finding,
     git::{ChangedPath, EntryMode},
     github::outbound,
-    types::{Family, Hash, IN_PLACE, NEW, Role, Verdict, count},
+    types::{Family, Hash, IN_PLACE, NEW_ISSUE, Role, Verdict, count},
 };
 
 /// The line a person pastes to answer a gate.
@@ -92,27 +99,27 @@ pub struct ApproveLine {
     pub stage: String,
     pub subject: Hash,
     /// Where it can be accepted in several ways, there is a line for each.
-    pub ways: Vec<String>,
+    pub options: Vec<String>,
     /// Another verb than `approve`, and the text that follows it.
-    pub other: Option<(String, String)>,
+    pub other_verb: Option<(String, String)>,
 }
 
 /// Characters of an override's reason or a revision's text in the line we give back.
 const TEXT_CHARS: usize = 500;
 
 /// Of a way of accepting it, which may be paths.
-const WAY_CHARS: usize = 1_200;
+const OPTION_CHARS: usize = 1_200;
 
 impl ApproveLine {
     pub fn approve(stage: &str, subject: Hash, ways: &[String]) -> Self {
-        Self { stage: stage.to_owned(), subject, ways: ways.to_vec(), other: None }
+        Self { stage: stage.to_owned(), subject, options: ways.to_vec(), other_verb: None }
     }
 
     /// `/approve lld 3f9c2ab1d4e7`, `/approve issue in-place 3f9c2ab1d4e7`, `/override 3f9c2ab1d4e7 REASON` or `/retry lld`.
     pub fn texts(&self) -> Vec<String> {
-        let (stage, hash) = (outbound::line(&self.stage, 20), self.subject.short());
-        let (verb, text) = self.other.as_ref().map_or(("approve", ""), |(verb, text)| (verb, text));
-        let text = outbound::line(text, TEXT_CHARS);
+        let (stage, hash) = (outbound::plain_line(&self.stage, 20), self.subject.short());
+        let (verb, text) = self.other_verb.as_ref().map_or(("approve", ""), |(verb, text)| (verb, text));
+        let text = outbound::plain_line(text, TEXT_CHARS);
         let line = |way: &str| {
             let words = match verb {
                 "approve" => [stage.as_str(), way, hash.as_str()],
@@ -122,35 +129,38 @@ impl ApproveLine {
             let words = words.into_iter().filter(|word| !word.is_empty());
             format!("/{verb} {}", words.collect::<Vec<_>>().join(" "))
         };
-        if self.ways.is_empty() {
+        if self.options.is_empty() {
             return vec![line("")];
         }
-        self.ways.iter().map(|way| line(&outbound::line(way, WAY_CHARS))).collect()
+        self.options.iter().map(|way| line(&outbound::plain_line(way, OPTION_CHARS))).collect()
     }
 
     fn block(&self) -> String {
-        let about = |at: usize| self.ways.get(at).map_or("", |way| way_about(way));
+        let about = |at: usize| self.options.get(at).map_or("", |way| option_description(way));
         let blocks: Vec<_> =
-            self.texts().iter().enumerate().map(|(at, text)| block(text) + about(at)).collect();
+            self.texts().iter().enumerate().map(|(at, text)| code_block(text) + about(at)).collect();
         blocks.join("\n\n")
     }
 }
 
 /// What a maintainer writes to accept what the review did not approve.
-fn overrides(line: &ApproveLine) -> String {
-    if line.ways.is_empty() {
+fn override_usage(line: &ApproveLine) -> String {
+    if line.options.is_empty() {
         return "`/override REASON`".to_owned();
     }
-    let ways: Vec<_> =
-        line.ways.iter().map(|way| outbound::code(&format!("/override {way} REASON"), 60)).collect();
+    let ways: Vec<_> = line
+        .options
+        .iter()
+        .map(|way| outbound::inline_code(&format!("/override {way} REASON"), 60))
+        .collect();
     ways.join(" or ")
 }
 
 /// What comes of it, below its line.
-fn way_about(way: &str) -> &'static str {
+fn option_description(way: &str) -> &'static str {
     match way {
         IN_PLACE => "\n\nrewrites title and text of this issue, and keeps what is there now folded below;",
-        NEW => "\n\nopens a new issue that links this one.",
+        NEW_ISSUE => "\n\nopens a new issue that links this one.",
         _ => "",
     }
 }
@@ -181,14 +191,14 @@ impl Author {
         match self {
             Self::Model { served: None, .. } => "a model that did not say its name".to_owned(),
             Self::Model { served: Some(served), family, in_place_of } => {
-                let name = outbound::code(served, 60);
+                let name = outbound::inline_code(served, 60);
                 let name = match family {
                     Some(family) if served.starts_with(&family.0) => name,
-                    Some(family) => format!("{name} ({})", outbound::plain(&family.0, 30)),
+                    Some(family) => format!("{name} ({})", outbound::inline_text(&family.0, 30)),
                     None => format!("{name} (family unknown)"),
                 };
                 let Some([asked, setting]) = in_place_of else { return name };
-                let (asked, setting) = (outbound::code(asked, 60), outbound::code(setting, 60));
+                let (asked, setting) = (outbound::inline_code(asked, 60), outbound::inline_code(setting, 60));
                 format!("{name} in place of {asked}, as `[models.successors]` allows for {setting}")
             }
             Self::Person => "a person".to_owned(),
@@ -202,20 +212,20 @@ fn place(finding: &Finding, requirements: &BTreeMap<String, String>) -> String {
     let id = finding.place.trim().trim_matches('`');
     match requirements.contains_key(id) {
         true => in_words(id, requirements),
-        false => outbound::code(&finding.place, 80),
+        false => outbound::inline_code(&finding.place, 80),
     }
 }
 
 /// A requirement's words and id, or the id alone where no words are known.
 fn in_words(id: &str, requirements: &BTreeMap<String, String>) -> String {
     match requirements.get(id) {
-        Some(words) => format!("{} ({})", outbound::plain(words, 200), outbound::plain(id, 20)),
-        None => outbound::plain(id, 100),
+        Some(words) => format!("{} ({})", outbound::inline_text(words, 200), outbound::inline_text(id, 20)),
+        None => outbound::inline_text(id, 100),
     }
 }
 
 /// Text for a page of ours.
-pub fn html(text: &str) -> String {
+pub fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
@@ -224,7 +234,7 @@ pub fn html(text: &str) -> String {
 }
 
 /// A command in a code block of its own, which GitHub gives a copy button.
-fn block(line: &str) -> String {
+fn code_block(line: &str) -> String {
     format!("```\n{line}\n```")
 }
 
@@ -233,7 +243,7 @@ fn link(label: &str, url: &str) -> String {
     let plain = url.starts_with("https://") || url.starts_with("http://");
     let safe =
         plain && !url.contains(|c: char| c.is_whitespace() || c.is_control() || "()<>[]\\\"".contains(c));
-    if safe { format!("[{label}]({url})") } else { format!("{label} ({})", outbound::code(url, 200)) }
+    if safe { format!("[{label}]({url})") } else { format!("{label} ({})", outbound::inline_code(url, 200)) }
 }
 
 /// The links that are there, side by side.
@@ -243,7 +253,7 @@ fn links(all: &[(&str, &Option<String>)]) -> String {
     there.join(" · ")
 }
 
-fn sign(verdict: Verdict) -> &'static str {
+fn verdict_sign(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Approved => "✅",
         Verdict::Revise => "✏️",
@@ -254,21 +264,21 @@ fn sign(verdict: Verdict) -> &'static str {
 
 /// A stage as people call it: `LLD`.
 pub fn stage_name(stage: &str) -> String {
-    let name = outbound::line(stage, 20);
+    let name = outbound::plain_line(stage, 20);
     // Words that short are abbreviations.
-    outbound::plain(&if name.len() <= 3 { name.to_uppercase() } else { name }, 20)
+    outbound::inline_text(&if name.len() <= 3 { name.to_uppercase() } else { name }, 20)
 }
 
 /// `write access`: what GitHub's settings call it.
-fn access(role: Role) -> String {
+fn access_name(role: Role) -> String {
     format!("{role} access")
 }
 
 /// Paths, one a line; of many only the first.
-fn paths<'p>(all: impl ExactSizeIterator<Item = (&'p str, &'static str)>) -> String {
+fn path_lines<'p>(all: impl ExactSizeIterator<Item = (&'p str, &'static str)>) -> String {
     const MOST: usize = 20;
     let more = all.len().saturating_sub(MOST);
-    let line = |(path, what): (&str, &str)| format!("- {}{what}", outbound::code(path, 150));
+    let line = |(path, what): (&str, &str)| format!("- {}{what}", outbound::inline_code(path, 150));
     let mut lines: Vec<String> = all.take(MOST).map(line).collect();
     if more > 0 {
         lines.push(format!("- … and {more} more"));
@@ -277,7 +287,7 @@ fn paths<'p>(all: impl ExactSizeIterator<Item = (&'p str, &'static str)>) -> Str
 }
 
 /// What others have on the branch of a document, if anything, as a paragraph of its own.
-fn others(files: &[ChangedPath]) -> String {
+fn foreign_files_note(files: &[ChangedPath]) -> String {
     if files.is_empty() {
         return String::new();
     }
@@ -291,30 +301,30 @@ fn others(files: &[ChangedPath]) -> String {
     format!(
         "\n\n**Others have files on the document's branch.** No model drafted or reviewed them here, and a merge takes them \
          along:\n\n{}",
-        paths(files.iter().map(|changed| (changed.path.as_str(), what(changed))))
+        path_lines(files.iter().map(|changed| (changed.path.as_str(), what(changed))))
     )
 }
 
-fn folded(summary: &str, inside: &str) -> String {
+fn details_block(summary: &str, inside: &str) -> String {
     format!("<details><summary>{summary}</summary>\n\n{}\n\n</details>", inside.trim_end())
 }
 
 const REHEARSAL: &str = "> **Rehearsal**: scripted answers, no model was asked.\n\n";
 
-fn rehearsal(on: bool) -> &'static str {
+fn rehearsal_banner(on: bool) -> &'static str {
     if on { REHEARSAL } else { "" }
 }
 
 /// The first paths as code, and how many more there are.
 fn list_paths<'p>(paths: impl ExactSizeIterator<Item = &'p str>, most: usize) -> String {
     let more = paths.len().saturating_sub(most);
-    let named: Vec<_> = paths.take(most).map(|path| outbound::code(path, 100)).collect();
+    let named: Vec<_> = paths.take(most).map(|path| outbound::inline_code(path, 100)).collect();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     named.join(", ") + &more
 }
 
 /// A sentence of ours with its first letter large.
-fn capital(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
@@ -339,7 +349,7 @@ mod tests {
     pub(super) fn provenance() -> Provenance {
         Provenance {
             run: RUN,
-            document: Hash::of(b"x"),
+            document: Hash::digest(b"x"),
             verdict: Some(Verdict::Approved),
             drafter: model("claude-opus-4-6", "claude"),
             reviewer: model("gemini-3-pro", "gemini"),

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    github::outbound::{OutboundBody, code},
+    github::outbound::{OutboundBody, inline_code},
     types::Timestamp,
 };
 
@@ -30,7 +30,7 @@ pub enum ModelWaitReason {
 /// A run that waits for a model.
 #[derive(Debug, Clone)]
 pub struct ModelWait {
-    pub hold: ModelWaitReason,
+    pub reason: ModelWaitReason,
     /// `drafter`
     pub role: String,
     /// `gemini:pro`
@@ -41,23 +41,26 @@ pub struct ModelWait {
 
 impl ModelWait {
     /// Is it for whoever runs the server to end?
-    pub fn parked(&self) -> bool {
-        matches!(self.hold, ModelWaitReason::Refused | ModelWaitReason::Lacking)
+    pub fn needs_operator(&self) -> bool {
+        matches!(self.reason, ModelWaitReason::Refused | ModelWaitReason::Lacking)
     }
 
     /// One line for the status comment and for `/status`.
     pub fn sentence(&self) -> String {
-        let (who, model) = (provider(&self.spec), code(&self.spec, 80));
-        match self.hold {
+        let (who, model) = (provider_name(&self.spec), inline_code(&self.spec, 80));
+        match self.reason {
             ModelWaitReason::Busy => {
-                format!("Waiting for {who}: it is busy; next try at {}.", clock(self.until))
+                format!("Waiting for {who}: it is busy; next try at {}.", format_time(self.until))
             }
             ModelWaitReason::Unavailable => format!(
                 "Waiting for {who}: it could not be reached, or broke off; next try at {}.",
-                clock(self.until)
+                format_time(self.until)
             ),
             ModelWaitReason::Slow => {
-                format!("Waiting for {who}: it did not answer in time; next try at {}.", clock(self.until))
+                format!(
+                    "Waiting for {who}: it did not answer in time; next try at {}.",
+                    format_time(self.until)
+                )
             }
             ModelWaitReason::Crowded => format!(
                 "Waiting for a place: as many models of its kind as this server runs at a time are at work; {who} is \
@@ -66,17 +69,17 @@ impl ModelWait {
             ModelWaitReason::UsedUp => format!(
                 "Waiting for {who}: the account is used up; next try at {}, or as soon as whoever runs this server has \
                  put that right and restarts it.",
-                day_and_clock(self.until)
+                format_day_and_time(self.until)
             ),
             ModelWaitReason::Refused => format!(
                 "The {} {model} does not accept this server's key or login for this repository. Whoever runs the server \
                  sees with `countersign doctor` what to put right; the run goes on by itself after a restart, and tries \
                  again at {} in any case.",
                 self.role,
-                day_and_clock(self.until)
+                format_day_and_time(self.until)
             ),
             ModelWaitReason::Lacking => {
-                let (what, mend) = lacking(&self.spec);
+                let (what, mend) = missing_access(&self.spec);
                 format!(
                     "The {} {model} has {what} on this server. Whoever runs it {mend}; the run goes on by itself then.",
                     self.role
@@ -87,32 +90,32 @@ impl ModelWait {
 }
 
 /// What a status comment begins with while whoever runs the server holds the work up.
-const PAUSED: &str = "> ⏸️ **Paused** by whoever runs this server";
+const PAUSE_LINE: &str = "> ⏸️ **Paused** by whoever runs this server";
 
 /// What the headline of a run that is over begins with.
-const OVER: [&str; 3] = ["### ✅ ", "### ⏹️ ", "### ❌ "];
+const ENDED_HEADLINES: [&str; 3] = ["### ✅ ", "### ⏹️ ", "### ❌ "];
 
 /// A status comment's text with the line that it is paused, or without. A run that is over goes on at no time, so nothing
 /// holds it up.
-pub fn with_pause(text: &str, since: Option<Timestamp>) -> OutboundBody {
+pub fn with_pause_line(text: &str, since: Option<Timestamp>) -> OutboundBody {
     let rest = match text.split_once("\n\n") {
-        Some((line, rest)) if line.starts_with(PAUSED) => rest,
+        Some((line, rest)) if line.starts_with(PAUSE_LINE) => rest,
         _ => text,
     };
     let headline = rest.lines().find(|line| line.starts_with("### "));
-    let over = headline.is_some_and(|headline| OVER.iter().any(|over| headline.starts_with(over)));
-    OutboundBody::again(match since.filter(|_| !over) {
+    let over = headline.is_some_and(|headline| ENDED_HEADLINES.iter().any(|over| headline.starts_with(over)));
+    OutboundBody::from_posted(match since.filter(|_| !over) {
         Some(since) => format!(
-            "{PAUSED}, since {}. What is said here is kept, and heard when the work goes on.\n\n{rest}",
-            day_and_clock(since)
+            "{PAUSE_LINE}, since {}. What is said here is kept, and heard when the work goes on.\n\n{rest}",
+            format_day_and_time(since)
         ),
         None => rest.to_owned(),
     })
 }
 
 /// What is not there, and what to do about it.
-fn lacking(spec: &str) -> (&'static str, &'static str) {
-    match word(spec) {
+fn missing_access(spec: &str) -> (&'static str, &'static str) {
+    match provider_prefix(spec) {
         "claude" => (
             "neither a Claude program that is logged in nor an API key",
             "logs the program in, or adds ANTHROPIC_API_KEY to its .env and restarts it",
@@ -125,40 +128,40 @@ fn lacking(spec: &str) -> (&'static str, &'static str) {
 }
 
 /// A provider as people call it.
-pub(super) fn provider(spec: &str) -> String {
-    match word(spec) {
+pub(super) fn provider_name(spec: &str) -> String {
+    match provider_prefix(spec) {
         "claude" => "Claude".to_owned(),
         "anthropic" => "Claude's API".to_owned(),
         "gemini" => "Gemini".to_owned(),
         "ollama" => "Ollama".to_owned(),
         "opencode" => "OpenCode".to_owned(),
         "stub" => "the script".to_owned(),
-        other => code(other, 30),
+        other => inline_code(other, 30),
     }
 }
 
 /// The word before the colon.
-fn word(spec: &str) -> &str {
+fn provider_prefix(spec: &str) -> &str {
     spec.split(':').next().unwrap_or(spec)
 }
 
 /// `14:05 UTC`
-fn clock(at: Timestamp) -> String {
+fn format_time(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{} UTC", text.get(11..16).unwrap_or(&text))
 }
 
 /// `2026-03-02 14:05 UTC`
-pub(super) fn day_and_clock(at: Timestamp) -> String {
+pub(super) fn format_day_and_time(at: Timestamp) -> String {
     let text = at.to_string();
-    format!("{} {}", text.get(..10).unwrap_or_default(), clock(at))
+    format!("{} {}", text.get(..10).unwrap_or_default(), format_time(at))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::messages::tests::RUN;
-    use crate::messages::{RunDisplayState, StageResult, StatusView, StepPosition, status};
+    use crate::messages::{RunDisplayState, StageResult, StatusView, StepPosition, status_comment};
 
     #[test]
     fn only_a_run_that_may_go_on_is_called_paused() {
@@ -173,7 +176,7 @@ mod tests {
             (Failed, false),
         ] {
             for rehearsal in [false, true] {
-                let text = status(&StatusView {
+                let text = status_comment(&StatusView {
                     workflow: "lld".into(),
                     run: RUN,
                     page: None,
@@ -192,17 +195,17 @@ mod tests {
                     cost: None,
                     updated: at,
                 });
-                let shown = with_pause(text.as_str(), Some(at));
-                assert_eq!(shown.as_str().starts_with(PAUSED), told, "{state:?}");
-                let before = format!("{PAUSED}, since then.\n\n{}", text.as_str());
-                assert_eq!(with_pause(&before, Some(at)).as_str(), shown.as_str(), "{state:?}");
+                let shown = with_pause_line(text.as_str(), Some(at));
+                assert_eq!(shown.as_str().starts_with(PAUSE_LINE), told, "{state:?}");
+                let before = format!("{PAUSE_LINE}, since then.\n\n{}", text.as_str());
+                assert_eq!(with_pause_line(&before, Some(at)).as_str(), shown.as_str(), "{state:?}");
             }
         }
     }
 
     fn said(hold: ModelWaitReason, spec: &str) -> String {
         let until = Timestamp::parse("2026-03-02T14:05:59Z").unwrap();
-        ModelWait { hold, role: "reviewer".into(), spec: spec.into(), until }.sentence()
+        ModelWait { reason: hold, role: "reviewer".into(), spec: spec.into(), until }.sentence()
     }
 
     #[test]

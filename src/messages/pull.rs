@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Author, cost::spending, folded, link, others, place, rehearsal, sign, stage_name};
+use super::{
+    Author, cost::format_spending, details_block, foreign_files_note, link, place, rehearsal_banner,
+    stage_name, verdict_sign,
+};
 use crate::{
     documents::findings::Finding,
     git::ChangedPath,
-    github::outbound::{OutboundBody, clean, code, line, plain, subject},
+    github::outbound::{OutboundBody, clean, inert_subject, inline_code, inline_text, plain_line},
     store::Spending,
     types::{Hash, IssueNo, RunId, Timestamp, Verdict},
 };
@@ -29,34 +32,38 @@ pub enum Acceptance {
 impl Acceptance {
     pub(super) fn text(&self) -> String {
         match self {
-            Self::Approved { by, at } => format!("approved by {} at {at}", plain(by, 300)),
+            Self::Approved { by, at } => format!("approved by {} at {at}", inline_text(by, 300)),
             Self::Overridden { by, at, reason } => {
-                format!("**verdict overridden** by {} at {at}: {}", plain(by, 300), plain(reason, 500))
+                format!(
+                    "**verdict overridden** by {} at {at}: {}",
+                    inline_text(by, 300),
+                    inline_text(reason, 500)
+                )
             }
             Self::Unreviewed { by, at } => {
-                format!("approved by {} at {at}, without a review", plain(by, 300))
+                format!("approved by {} at {at}, without a review", inline_text(by, 300))
             }
             Self::Policy => "the reviewer's APPROVED is enough by the settings; nobody was asked".to_owned(),
             Self::Waived { by, reason } => format!(
                 "**hotfix**: the reviewer's APPROVED is enough, and {} waived people's approval: {}",
-                plain(by, 300),
-                plain(reason, 500)
+                inline_text(by, 300),
+                inline_text(reason, 500)
             ),
         }
     }
 
     pub(super) fn sentence(&self) -> String {
         match self {
-            Self::Approved { by, .. } => format!("Accepted by {}.", line(by, 300)),
+            Self::Approved { by, .. } => format!("Accepted by {}.", plain_line(by, 300)),
             Self::Overridden { by, .. } => {
-                format!("Accepted by {}, who overrode the verdict.", line(by, 300))
+                format!("Accepted by {}, who overrode the verdict.", plain_line(by, 300))
             }
-            Self::Unreviewed { by, .. } => format!("Accepted by {} without a review.", line(by, 300)),
+            Self::Unreviewed { by, .. } => format!("Accepted by {} without a review.", plain_line(by, 300)),
             Self::Policy => "Accepted by its review alone: the settings ask nobody.".to_owned(),
             Self::Waived { by, .. } => {
                 format!(
                     "Accepted by its review alone: {} waived people's approval for a hotfix.",
-                    line(by, 300)
+                    plain_line(by, 300)
                 )
             }
         }
@@ -65,7 +72,7 @@ impl Acceptance {
 
 /// `LLD for #42: Read the config from a file`
 pub fn pull_title(stage: &str, issue: IssueNo, title: &str) -> String {
-    format!("{} for #{issue}: {}", stage_name(stage), subject(title, 180))
+    format!("{} for #{issue}: {}", stage_name(stage), inert_subject(title, 180))
 }
 
 /// Which models and people made a document, and by which records.
@@ -104,9 +111,9 @@ impl Provenance {
         let facts = [
             ("Drafted by", Some(self.drafter.text())),
             ("Reviewed by", Some(self.reviewer.text())),
-            ("Verdict", self.verdict.map(|verdict| format!("{} {verdict}", sign(verdict)))),
+            ("Verdict", self.verdict.map(|verdict| format!("{} {verdict}", verdict_sign(verdict)))),
             ("Decision", self.acceptance.as_ref().map(Acceptance::text)),
-            ("Cost so far", self.cost.as_ref().map(spending)),
+            ("Cost so far", self.cost.as_ref().map(format_spending)),
             ("sha256", Some(hash(&self.document))),
             ("Approved hash", self.subject.map(|subject| format!("`{}`", subject.short()))),
             ("Audit head", self.audit.as_ref().map(hash)),
@@ -140,20 +147,22 @@ pub fn pull_body(issue: IssueNo, sections: &[String]) -> OutboundBody {
     let text = match (change.is_empty(), documents.is_empty()) {
         (true, _) => format!("Part of #{issue}.\n\n{documents}"),
         (false, true) => change,
-        (false, false) => format!("{change}\n\n{}", folded("Documents that it was made from", &documents)),
+        (false, false) => {
+            format!("{change}\n\n{}", details_block("Documents that it was made from", &documents))
+        }
     };
-    OutboundBody::frame(text).for_history(is_ours)
+    OutboundBody::frame(text).without_marks(is_ours)
 }
 
 /// What one stage says on the pull request.
 pub fn pull_section(card: &PullCard) -> OutboundBody {
     let provenance = &card.provenance;
-    let path = code(&card.document_path, 150);
+    let path = inline_code(&card.document_path, 150);
     let document =
         card.document_url.as_ref().map_or(path.clone(), |url| format!("{path} ({})", link("file", url)));
     let mut rows = vec![("Document".to_owned(), document)];
     if provenance.audit.is_some() {
-        rows.push(("Review log".to_owned(), code(&card.log_path, 150)));
+        rows.push(("Review log".to_owned(), inline_code(&card.log_path, 150)));
     }
     let next = match &provenance.acceptance {
         None => {
@@ -165,9 +174,9 @@ pub fn pull_section(card: &PullCard) -> OutboundBody {
     OutboundBody::frame(format!(
         "### {}\n\n{}Drafted and reviewed by models of different makers.\n\n{}\n\n{next}{}\n\n<sub>Run {}</sub>",
         stage_name(&card.stage),
-        rehearsal(provenance.rehearsal),
+        rehearsal_banner(provenance.rehearsal),
         provenance.table(rows),
-        others(&card.others),
+        foreign_files_note(&card.others),
         provenance.run
     ))
 }
@@ -201,9 +210,9 @@ pub fn review_log(log: &ReviewLog) -> String {
         "# Review log: #{} {}\n\n{}Written by Countersign from its records, run {run}. Not edited by any model.\n\n\
          - document: {}\n- sha256: `{document}`\n",
         log.issue,
-        plain(&log.title, 180),
-        rehearsal(rehearses),
-        code(&log.document_path, 150),
+        inline_text(&log.title, 180),
+        rehearsal_banner(rehearses),
+        inline_code(&log.document_path, 150),
     );
     if let Some(acceptance) = &log.provenance.acceptance {
         out.push_str(&format!("- {}\n", acceptance.text()));
@@ -226,7 +235,7 @@ pub fn review_log(log: &ReviewLog) -> String {
     if log.findings.is_empty() {
         out.push_str("None.\n");
     } else {
-        out.push_str(&ended(&log.findings));
+        out.push_str(&findings_table(&log.findings));
     }
     for finding in &log.findings {
         let detail = clean(&finding.detail, 4_000);
@@ -236,15 +245,15 @@ pub fn review_log(log: &ReviewLog) -> String {
 }
 
 /// Findings and their ends.
-fn ended(findings: &[Finding]) -> String {
+fn findings_table(findings: &[Finding]) -> String {
     let mut out = "| | Round | Severity | Place | Finding | End |\n|---|--:|---|---|---|---|\n".to_owned();
     for finding in findings {
         let end = if finding.why.is_empty() {
             finding.status.as_str().to_owned()
         } else {
-            format!("{}: {}", finding.status.as_str(), plain(&finding.why, 300))
+            format!("{}: {}", finding.status.as_str(), inline_text(&finding.why, 300))
         };
-        let (severity, title) = (finding.severity.as_str(), plain(&finding.title, 200));
+        let (severity, title) = (finding.severity.as_str(), inline_text(&finding.title, 200));
         let place = place(finding, &BTreeMap::new());
         out.push_str(&format!(
             "| {} | {} | {severity} | {place} | {title} | {end} |\n",
@@ -325,7 +334,7 @@ mod tests {
             document_path: "docs/lld/LLD-042.md".into(),
             rounds: vec![RoundLog {
                 round: 1,
-                document: Hash::of(b"w"),
+                document: Hash::digest(b"w"),
                 verdict: Verdict::Revise,
                 why: "One thing.".into(),
                 drafter: model("claude-opus-4-6", "claude"),

@@ -1,8 +1,8 @@
 //! What people are asked before anything is drafted, and what they said.
 
-use super::{access, model_waits::day_and_clock, rehearsal};
+use super::{access_name, model_waits::format_day_and_time, rehearsal_banner};
 use crate::{
-    github::outbound::{OutboundBody, plain},
+    github::outbound::{OutboundBody, inline_text},
     types::{Role, RunId, Timestamp, count},
 };
 
@@ -23,7 +23,7 @@ pub struct QuestionsCard {
     pub run: RunId,
     pub questions: Vec<QuestionView>,
     pub until: Timestamp,
-    pub standing: QuestionsState,
+    pub state: QuestionsState,
     pub rehearsal: bool,
 }
 
@@ -34,40 +34,43 @@ pub enum QuestionsState {
     /// All are answered.
     Answered,
     /// The time is over.
-    Over,
+    TimedOut,
     /// The run ended; why, in a sentence of ours.
     Ended(String),
 }
 
-pub fn questions(card: &QuestionsCard) -> OutboundBody {
+pub fn questions_comment(card: &QuestionsCard) -> OutboundBody {
     let open = card.questions.iter().filter(|question| question.answer.is_none()).count();
     let asked = count(card.questions.len(), "question", "questions");
-    let headline = match card.standing {
+    let headline = match card.state {
         QuestionsState::Waits => format!("### ✋ {asked} before this is drafted"),
         _ => format!("### {asked} before this was drafted"),
     };
-    let until = day_and_clock(card.until);
-    let how = match &card.standing {
+    let until = format_day_and_time(card.until);
+    let how = match &card.state {
         QuestionsState::Waits => format!(
             "Whoever opened the issue, or someone with {}, answers in a comment: `/answer 1: … 2: …`. `/answer 1: default` \
              takes what is said below. What is not answered by {until} goes by its default.",
-            access(Role::Write)
+            access_name(Role::Write)
         ),
         QuestionsState::Answered => "**All are answered.** Nobody needs to answer them any more.".to_owned(),
-        QuestionsState::Over => format!(
+        QuestionsState::TimedOut => format!(
             "**The time was over on {until}**: {} by the default.",
             count(open, "question goes", "questions go")
         ),
         QuestionsState::Ended(why) => {
-            format!("**Nobody needs to answer this any more**: {}.", plain(why, 500).trim_end_matches('.'))
+            format!(
+                "**Nobody needs to answer this any more**: {}.",
+                inline_text(why, 500).trim_end_matches('.')
+            )
         }
     };
     let line = |(question, number): (&QuestionView, usize)| {
         let (asked, default) =
-            (plain(&question.text, QUESTION_CHARS), plain(&question.default, QUESTION_CHARS));
+            (inline_text(&question.text, QUESTION_CHARS), inline_text(&question.default, QUESTION_CHARS));
         let said = match &question.answer {
-            Some((text, by)) => format!("**{}**: {}", plain(by, 60), plain(text, ANSWER_CHARS)),
-            None if card.standing == QuestionsState::Over => format!("**By default**: {default}"),
+            Some((text, by)) => format!("**{}**: {}", inline_text(by, 60), inline_text(text, ANSWER_CHARS)),
+            None if card.state == QuestionsState::TimedOut => format!("**By default**: {default}"),
             None => format!("Otherwise: {default}"),
         };
         format!("{number}. {asked}\n   - {said}")
@@ -78,11 +81,11 @@ pub fn questions(card: &QuestionsCard) -> OutboundBody {
         card.run
     );
     let parts = [headline, how, lines.join("\n"), sub];
-    OutboundBody::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
+    OutboundBody::frame(rehearsal_banner(card.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
 /// A number of which there is no question.
-pub fn no_such_question(numbers: &[usize], there_are: usize) -> OutboundBody {
+pub fn unknown_question_reply(numbers: &[usize], there_are: usize) -> OutboundBody {
     let all: Vec<String> = numbers.iter().map(usize::to_string).collect();
     let questions = count(there_are, "question", "questions");
     OutboundBody::frame(format!(
@@ -106,19 +109,19 @@ mod tests {
             run: RUN,
             questions: vec![hostile],
             until: Timestamp(0),
-            standing: QuestionsState::Waits,
+            state: QuestionsState::Waits,
             rehearsal: false,
         };
         for standing in [
             QuestionsState::Waits,
             QuestionsState::Answered,
-            QuestionsState::Over,
+            QuestionsState::TimedOut,
             QuestionsState::Ended(HOSTILE.into()),
         ] {
-            card.standing = standing;
-            assert_inert(questions(&card).as_str());
+            card.state = standing;
+            assert_inert(questions_comment(&card).as_str());
         }
-        let one = no_such_question(&[7, 9], 1);
+        let one = unknown_question_reply(&[7, 9], 1);
         assert_eq!(one.as_str(), "There is no question 7 or 9: 1 question can be answered here.");
     }
 }

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Provenance, capital, folded, in_words, link, list_paths, place, rehearsal, stage_name};
+use super::{
+    Provenance, capitalize, details_block, in_words, link, list_paths, place, rehearsal_banner, stage_name,
+};
 use crate::{
     documents::{change::TestEvidence, findings::Finding},
     git::ChangedPath,
-    github::outbound::{OutboundBody, clean, code, fenced, has_marks, plain},
+    github::outbound::{OutboundBody, clean, code_block, has_marks, inline_code, inline_text},
     types::{IssueNo, count},
 };
 
@@ -18,7 +20,7 @@ const FACT_CHARS: usize = 4_000;
 
 /// Lines below "For your review", and paths named in one of them.
 const REVIEW_LINES: usize = 12;
-const PATHS: usize = 5;
+const MOST_PATHS: usize = 5;
 
 /// Lines that stand unfolded at the gate: what was seen before and after the change, and what to look at.
 const GATE_EVIDENCE_LINES: usize = 2;
@@ -81,13 +83,13 @@ pub fn change_report(report: &ChangeReport) -> String {
     let text = format!(
         "# {}\n\nReport of the change for #{}. Written by Countersign from what it ran, but for the first paragraph, which is the \
          drafter's.\n\n{}{}{}\n\n## Requirements\n\n{}\n\nRun by {}.\n",
-        plain(&report.title, 180),
+        inline_text(&report.title, 180),
         report.issue,
-        report.why(),
-        list("\n\n## Evidence\n\n", &report.shown()),
-        list("\n\n## For your review\n\n", &report.to_review()),
-        report.table(),
-        report.ran()
+        report.description(),
+        list("\n\n## Evidence\n\n", &report.evidence_lines()),
+        list("\n\n## For your review\n\n", &report.review_lines()),
+        report.requirements_table(),
+        report.test_environment()
     );
     OutboundBody::frame(text).as_str().to_owned()
 }
@@ -95,9 +97,10 @@ pub fn change_report(report: &ChangeReport) -> String {
 /// What the pull request of a change says, and its check run.
 pub fn change_section(card: &ChangeCard) -> OutboundBody {
     let (report, run) = (&card.report, card.provenance.run);
-    let review = for_review(card);
-    let mut folds = vec![folded("Requirements, and the tests that show them", &report.table())];
-    folds.push(folded("Models, approval and hashes", &facts(card)));
+    let review = review_items(card);
+    let mut folds =
+        vec![details_block("Requirements, and the tests that show them", &report.requirements_table())];
+    folds.push(details_block("Models, approval and hashes", &facts(card)));
     folds.extend(card.patch.as_ref().map(|patch| {
         let more = patch.chars().count().saturating_sub(PATCH_CHARS);
         let cut = match more {
@@ -109,40 +112,40 @@ pub fn change_section(card: &ChangeCard) -> OutboundBody {
             true => {
                 format!("`countersign diff {run}` prints it: here it could act on the default branch.")
             }
-            false => fenced("diff", patch, PATCH_CHARS) + &cut,
+            false => code_block("diff", patch, PATCH_CHARS) + &cut,
         };
-        folded(summary, &inside)
+        details_block(summary, &inside)
     }));
     OutboundBody::frame(format!(
         "{}{}\n\nCloses #{}{}{}\n\n{}\n\n<sub>Run {run}</sub>",
-        rehearsal(card.provenance.rehearsal),
-        report.why(),
+        rehearsal_banner(card.provenance.rehearsal),
+        report.description(),
         report.issue,
-        list("\n\n### Evidence\n\n", &report.shown()),
+        list("\n\n### Evidence\n\n", &report.evidence_lines()),
         list("\n\n### For your review\n\n", &review),
         folds.join("\n\n")
     ))
 }
 
 impl ChangeReport {
-    fn why(&self) -> String {
+    fn description(&self) -> String {
         let lines: Vec<&str> = self.why.lines().take(WHY_LINES).collect();
         clean(&lines.join("\n"), WHY_CHARS).to_string()
     }
 
-    fn shown(&self) -> Vec<String> {
-        let facts = self.evidence.labelled();
-        facts.map(|(label, text)| format!("**{label}:** {}", fact(&text))).collect()
+    fn evidence_lines(&self) -> Vec<String> {
+        let facts = self.evidence.labelled_sentences();
+        facts.map(|(label, text)| format!("**{label}:** {}", clean_fact(&text))).collect()
     }
 
-    fn to_review(&self) -> Vec<String> {
-        self.evidence.review.iter().map(|text| fact(text)).collect()
+    fn review_lines(&self) -> Vec<String> {
+        self.evidence.review.iter().map(|text| clean_fact(text)).collect()
     }
 
     /// Its title, what was seen before and after it, and what to look at; the rest is folded. All lists are folded
     /// where findings stand above them.
-    pub(super) fn at_gate(&self, unfolded: bool) -> String {
-        let (shown, review) = (self.shown(), self.to_review());
+    pub(super) fn gate_summary(&self, unfolded: bool) -> String {
+        let (shown, review) = (self.evidence_lines(), self.review_lines());
         let split = |lines: &[String], most: usize| {
             let (first, rest) = lines.split_at(lines.len().min(if unfolded { most } else { 0 }));
             (first.to_vec(), rest.to_vec())
@@ -150,48 +153,48 @@ impl ChangeReport {
         let (first, rest) = split(&shown, GATE_EVIDENCE_LINES);
         let (look_at, more) = split(&review, GATE_REVIEW_LINES);
         let rest = list("", &rest) + &list("\n\n**For your review**\n\n", &more);
-        let mut parts = vec![format!("**{}**", plain(&self.title, 180)), list("", &first)];
+        let mut parts = vec![format!("**{}**", inline_text(&self.title, 180)), list("", &first)];
         parts.push(list("**For your review**\n\n", &look_at));
         if !rest.is_empty() {
             let summary = if unfolded { "More evidence" } else { "Evidence" };
-            parts.push(folded(summary, rest.trim()));
+            parts.push(details_block(summary, rest.trim()));
         }
         parts.retain(|part| !part.is_empty());
         parts.join("\n\n")
     }
 
     /// Requirement, test, file.
-    fn table(&self) -> String {
+    fn requirements_table(&self) -> String {
         let row = |row: &ProofLine| {
             let wanted: Vec<_> = row.requirements.iter().map(|id| in_words(id, &self.requirements)).collect();
-            let (test, file) = (code(&row.test, 150), code(&row.file, 150));
+            let (test, file) = (inline_code(&row.test, 150), inline_code(&row.file, 150));
             format!("\n| {} | {test} | {file} | {} |", wanted.join("; "), row.red)
         };
         let rows: String = self.proofs.iter().map(row).collect();
         format!("| Requirement | Test | File | Before the change |\n|---|---|---|---|{rows}")
     }
 
-    fn ran(&self) -> String {
-        let (runner, level) = (plain(&self.runner, 20), plain(&self.level, 20));
-        format!("{runner} in the sandbox ({level}), on commit {}", code(&self.commit, 40))
+    fn test_environment(&self) -> String {
+        let (runner, level) = (inline_text(&self.runner, 20), inline_text(&self.level, 20));
+        format!("{runner} in the sandbox ({level}), on commit {}", inline_code(&self.commit, 40))
     }
 }
 
 /// Open findings first, then what nobody shows, then what is here besides the change.
-fn for_review(card: &ChangeCard) -> Vec<String> {
+fn review_items(card: &ChangeCard) -> Vec<String> {
     let finding = |finding: &Finding| {
         let at = place(finding, &card.report.requirements);
-        let (severity, title) = (finding.severity.as_str(), plain(&finding.title, 200));
+        let (severity, title) = (finding.severity.as_str(), inline_text(&finding.title, 200));
         format!("**{}** ({severity}): {title} · {at}", finding.id)
     };
     let mut lines: Vec<String> = card.findings.iter().map(finding).collect();
-    lines.extend(card.report.to_review());
+    lines.extend(card.report.review_lines());
     if !card.executed.is_empty() {
-        let paths = list_paths(card.executed.iter().map(String::as_str), PATHS);
+        let paths = list_paths(card.executed.iter().map(String::as_str), MOST_PATHS);
         lines.push(format!("Builds or CI run this by themselves: {paths}."));
     }
     if !card.others.is_empty() {
-        let paths = list_paths(card.others.iter().map(|changed| changed.path.as_str()), PATHS);
+        let paths = list_paths(card.others.iter().map(|changed| changed.path.as_str()), MOST_PATHS);
         lines.push(format!("Others changed {paths} on this branch. No model reviewed that."));
     }
     let more = lines.len().saturating_sub(REVIEW_LINES);
@@ -207,10 +210,10 @@ fn for_review(card: &ChangeCard) -> Vec<String> {
 
 fn facts(card: &ChangeCard) -> String {
     let document =
-        |(stage, url): &(String, String)| (capital(&stage_name(stage)), link("in its comment", url));
+        |(stage, url): &(String, String)| (capitalize(&stage_name(stage)), link("in its comment", url));
     let mut rows: Vec<_> = card.documents.iter().map(document).collect();
     rows.extend(card.gate_url.as_ref().map(|url| ("Asked for in".to_owned(), link("this comment", url))));
-    rows.push(("Tests run by".to_owned(), card.report.ran()));
+    rows.push(("Tests run by".to_owned(), card.report.test_environment()));
     card.provenance.table(rows)
 }
 
@@ -221,11 +224,11 @@ fn list(heading: &str, lines: &[String]) -> String {
 }
 
 /// A sentence of ours: what stands between backticks is code, and nothing else in it means anything but its words.
-fn fact(text: &str) -> String {
+fn clean_fact(text: &str) -> String {
     let parts = text.split('`').enumerate().map(|(at, part)| match part.trim() {
-        _ if at % 2 == 1 => code(part, FACT_CHARS),
+        _ if at % 2 == 1 => inline_code(part, FACT_CHARS),
         "" => part.to_owned(),
-        words => part.replace(words, &plain(words, FACT_CHARS)),
+        words => part.replace(words, &inline_text(words, FACT_CHARS)),
     });
     parts.collect()
 }
@@ -241,11 +244,11 @@ pub(super) mod tests {
 
     pub(in crate::messages) fn report() -> ChangeReport {
         let mut evidence = TestEvidence::default();
-        evidence.show(
+        evidence.add_sentence(
             "Before the change",
             "4 tests fail by an assertion, 1 test passes (it guards existing behaviour).".into(),
         );
-        evidence.show(
+        evidence.add_sentence(
             "After the change",
             "5 tests of the change and 11 others that passed before pass three times.".into(),
         );
@@ -277,8 +280,8 @@ pub(super) mod tests {
             report: report(),
             provenance: Provenance {
                 acceptance: Some(Acceptance::Approved { by: "mona".into(), at: Timestamp(0) }),
-                subject: Some(Hash::of(b"z")),
-                audit: Some(Hash::of(b"y")),
+                subject: Some(Hash::digest(b"z")),
+                audit: Some(Hash::digest(b"y")),
                 ..provenance()
             },
             findings: vec![finding("F1", FindingSeverity::High, "REQ-1", "The turn of the year has no test")],
@@ -308,7 +311,7 @@ pub(super) mod tests {
         for text in [&mut report.title, &mut report.why, &mut report.runner, &mut report.level] {
             *text = HOSTILE.to_owned();
         }
-        report.evidence.show("Coverage", HOSTILE.to_owned());
+        report.evidence.add_sentence("Coverage", HOSTILE.to_owned());
         report.evidence.review.push(HOSTILE.to_owned());
         report.requirements.insert("REQ-1".into(), HOSTILE.to_owned());
         let [proof] = report.proofs.as_mut_slice() else { panic!() };

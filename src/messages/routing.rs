@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::access;
+use super::access_name;
 use crate::{
     documents::routing::RoutingAction,
-    github::outbound::{OutboundBody, clean, code, fenced, line, plain},
+    github::outbound::{OutboundBody, clean, code_block, inline_code, inline_text, plain_line},
     types::{Role, count},
 };
 
 /// Characters of the request in a line that people paste. A longer one is cut, and they are told.
-const PASTED: usize = 2000;
+const PASTED_CHARS: usize = 2000;
 
 /// Of an answer to a question.
 const ANSWER_CHARS: usize = 6000;
@@ -45,16 +45,19 @@ pub struct RouteCard {
 }
 
 /// Nothing was begun: the person chooses.
-pub fn route_offer(card: &RouteCard) -> OutboundBody {
+pub fn route_offer_reply(card: &RouteCard) -> OutboundBody {
     let why = match &card.fell_back {
-        Some(why) => format!("No model could say what this asks for: {}", plain(why, 200)),
+        Some(why) => format!("No model could say what this asks for: {}", inline_text(why, 200)),
         None => "It is not clear what this asks for".to_owned(),
     };
     if card.offers.is_empty() {
-        return said(format!("{why}, so nothing was begun. `/help` lists what can be.{}", faults(card)));
+        return frame_reply(format!(
+            "{why}, so nothing was begun. `/help` lists what can be.{}",
+            skill_faults(card)
+        ));
     }
     let words = card.request.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (words, cut) = match words.char_indices().nth(PASTED) {
+    let (words, cut) = match words.char_indices().nth(PASTED_CHARS) {
         Some((end, _)) => {
             let add = "\n\nThe lines hold only the beginning of what you wrote: put what is missing in place of the “…”.";
             (format!("{}…", &words[..end]), add)
@@ -66,44 +69,44 @@ pub fn route_offer(card: &RouteCard) -> OutboundBody {
         let sure = if offer.confidence == 0 || card.fell_back.is_some() {
             String::new()
         } else {
-            format!(", {}", percent(offer.confidence))
+            format!(", {}", confidence_text(offer.confidence))
         };
         format!(
             "{} (as {}{sure}): {}\n\n{}",
-            code(&offer.skill, 64),
-            code(offer.usage, 40),
-            plain(&offer.description, 200),
-            fenced("", line.trim_end(), 2 * PASTED)
+            inline_code(&offer.skill, 64),
+            inline_code(offer.usage, 40),
+            inline_text(&offer.description, 200),
+            code_block("", line.trim_end(), 2 * PASTED_CHARS)
         )
     };
     let lines: Vec<_> = card.offers.iter().map(pasted).collect();
     let choose = count(lines.len(), "line", "lines").replace("1 line", "this line");
-    said(format!(
+    frame_reply(format!(
         "{why}, so nothing was begun. Write one of these {choose} to begin the work it names:\n\n{}{cut}{}{}",
         lines.join("\n\n"),
-        open(card),
-        faults(card)
+        open_points_with_answer_line(card),
+        skill_faults(card)
     ))
 }
 
 /// It begins, and may have been meant otherwise.
-pub fn route_begun(card: &RouteCard, skill: &str, usage: &str, lead: RoutingAction) -> OutboundBody {
-    let (skill, usage) = (code(skill, 64), code(usage, 40));
+pub fn route_started_reply(card: &RouteCard, skill: &str, usage: &str, lead: RoutingAction) -> OutboundBody {
+    let (skill, usage) = (inline_code(skill, 64), inline_code(usage, 40));
     let text = match lead {
         RoutingAction::Probably => {
-            let reasoning = match plain(&card.reasoning, 300) {
+            let reasoning = match inline_text(&card.reasoning, 300) {
                 text if text.is_empty() => String::new(),
                 text => format!(" The model's reason: {text}"),
             };
             format!(
                 "This is probably a {skill} ({}), so {usage} begins for it.{reasoning} If it was meant otherwise, take it \
                  back:\n\n```\n/stop\n```",
-                percent(card.confidence)
+                confidence_text(card.confidence)
             )
         }
         _ => format!("{usage} begins for this, as a {skill}."),
     };
-    said(text + &missing_if(lead == RoutingAction::Probably, card) + &faults(card))
+    frame_reply(text + &open_points_if(lead == RoutingAction::Probably, card) + &skill_faults(card))
 }
 
 /// Why a request is neither begun nor answered.
@@ -118,7 +121,7 @@ pub enum DeclineReason {
 }
 
 /// It asks for no work.
-pub fn route_declined(why: &DeclineReason) -> OutboundBody {
+pub fn route_declined_reply(why: &DeclineReason) -> OutboundBody {
     let why = match why {
         DeclineReason::NoWork => {
             "This reads like a remark, and not like a request for work, so nothing was begun.".to_owned()
@@ -129,10 +132,10 @@ pub fn route_declined(why: &DeclineReason) -> OutboundBody {
         }
         DeclineReason::NoAnswer(why) => format!(
             "This reads like a question, and no model could answer it: {}. Nothing was begun; ask again in an hour.",
-            plain(why, 200)
+            inline_text(why, 200)
         ),
     };
-    said(format!("{why} `/help` lists what Countersign can be asked for."))
+    frame_reply(format!("{why} `/help` lists what Countersign can be asked for."))
 }
 
 /// What a model says to a question, with the places that are there.
@@ -157,14 +160,14 @@ pub struct CodeLink {
 }
 
 /// A question is answered.
-pub fn route_answered(card: &AnswerCard) -> OutboundBody {
+pub fn route_answer_reply(card: &AnswerCard) -> OutboundBody {
     let place = |place: &CodeLink| {
         let lines = place.lines.map_or_else(String::new, |(from, to)| format!(", lines {from} to {to}"));
-        let what = match plain(&place.what, 200) {
+        let what = match inline_text(&place.what, 200) {
             what if what.is_empty() => what,
             what => format!(": {what}"),
         };
-        format!("- [{}](<{}>){lines}{what}", code(&place.path, 150), place.url)
+        format!("- [{}](<{}>){lines}{what}", inline_code(&place.path, 150), place.url)
     };
     let places = match card.places.iter().map(place).collect::<Vec<_>>().join("\n") {
         none if none.is_empty() => {
@@ -180,7 +183,7 @@ pub fn route_answered(card: &AnswerCard) -> OutboundBody {
             if dropped == 1 { "is" } else { "are" }
         ),
     };
-    said(format!(
+    frame_reply(format!(
         "{}\n\n{places}\n\n<sub>A model’s answer, from what it was shown of commit `{}`; nothing was run, and nothing was \
          begun.{dropped}</sub>",
         clean(&card.answer, ANSWER_CHARS),
@@ -189,8 +192,8 @@ pub fn route_answered(card: &AnswerCard) -> OutboundBody {
 }
 
 /// An answer to a request that is not there.
-pub fn route_none_open() -> OutboundBody {
-    said(
+pub fn no_open_request_reply() -> OutboundBody {
+    frame_reply(
         "There is no request of yours on this issue that waits for an answer: the last one is older than a day, asked nothing, \
          or work was begun since. Say all of it in one comment. `/help` lists the commands."
             .to_owned(),
@@ -198,18 +201,18 @@ pub fn route_none_open() -> OutboundBody {
 }
 
 /// Whoever asked may not say the command for it.
-pub fn route_not_allowed(skill: &str, usage: &str, needs: Role) -> OutboundBody {
-    said(format!(
+pub fn route_not_allowed_reply(skill: &str, usage: &str, needs: Role) -> OutboundBody {
+    frame_reply(format!(
         "This reads like a {}, and what that leads to takes {}. Nothing was begun; somebody who has it may write {}.",
-        code(skill, 64),
-        access(needs),
-        code(usage, 40)
+        inline_code(skill, 64),
+        access_name(needs),
+        inline_code(usage, 40)
     ))
 }
 
 /// The settings have it that no free words are read.
-pub fn route_off() -> OutboundBody {
-    said("Requests in free words are not read here. `/help` lists the commands.".to_owned())
+pub fn routing_disabled_reply() -> OutboundBody {
+    frame_reply("Requests in free words are not read here. `/help` lists the commands.".to_owned())
 }
 
 /// How the work stands because of which words begin nothing.
@@ -223,7 +226,7 @@ pub enum ConflictingRunState {
 }
 
 /// Something else is at work on the issue, or was begun since.
-pub fn route_busy(workflow: &str, stands: ConflictingRunState) -> OutboundBody {
+pub fn route_busy_reply(workflow: &str, stands: ConflictingRunState) -> OutboundBody {
     let (is, how) = match stands {
         ConflictingRunState::AtWork => {
             ("is at work on this issue", "`/status` shows how it stands, `/stop` ends it")
@@ -236,50 +239,51 @@ pub fn route_busy(workflow: &str, stands: ConflictingRunState) -> OutboundBody {
             ("was begun on this issue since you wrote", "It has ended; if you still mean it, say it again")
         }
     };
-    said(format!(
+    frame_reply(format!(
         "A run of {} {is}, so your words begin nothing new. {how}; `/help` lists what else can be said.",
-        code(workflow, 30)
+        inline_code(workflow, 30)
     ))
 }
 
 /// The run that was to read the request could not.
-pub fn route_halted(why: &str) -> OutboundBody {
-    said(format!(
+pub fn route_halted_reply(why: &str) -> OutboundBody {
+    frame_reply(format!(
         "The request could not be read, and nothing was begun. {} `/help` lists the commands.",
-        plain(why, 400)
+        inline_text(why, 400)
     ))
 }
 
 /// What a run says of the request it was begun for.
 pub fn route_note(skill: &str, confidence: u16) -> String {
-    let by = if confidence == 1000 { String::new() } else { format!(" ({})", percent(confidence)) };
-    format!("Begun for a request in free words, read as a “{}”{by}.", line(skill, 64))
+    let by = if confidence == 1000 { String::new() } else { format!(" ({})", confidence_text(confidence)) };
+    format!("Begun for a request in free words, read as a “{}”{by}.", plain_line(skill, 64))
 }
 
-fn percent(thousandths: u16) -> String {
+fn confidence_text(thousandths: u16) -> String {
     format!("{} % sure", thousandths / 10)
 }
 
-fn missing_if(on: bool, card: &RouteCard) -> String {
-    if on { missing(card) } else { String::new() }
+fn open_points_if(on: bool, card: &RouteCard) -> String {
+    if on { open_points(card) } else { String::new() }
 }
 
-fn missing(card: &RouteCard) -> String {
-    let rows: Vec<_> = card.missing.iter().take(5).map(|text| format!("- {}", plain(text, 300))).collect();
+fn open_points(card: &RouteCard) -> String {
+    let rows: Vec<_> =
+        card.missing.iter().take(5).map(|text| format!("- {}", inline_text(text, 300))).collect();
     if rows.is_empty() { String::new() } else { format!("\n\nWhat it leaves open:\n\n{}", rows.join("\n")) }
 }
 
 /// With the words by which it is answered, in place of choosing.
-fn open(card: &RouteCard) -> String {
+fn open_points_with_answer_line(card: &RouteCard) -> String {
     let how = "\n\nOr answer that within a day, and the request is read anew together with it:\n\n```\n/route answer: …\n```";
-    let missing = missing(card);
+    let missing = open_points(card);
     if missing.is_empty() { missing } else { missing + how }
 }
 
-fn faults(card: &RouteCard) -> String {
+fn skill_faults(card: &RouteCard) -> String {
     let row = |(path, line, why): &(String, Option<usize>, String)| {
         let place = line.map_or_else(|| path.clone(), |line| format!("{path}:{line}"));
-        format!("- {}: {}", code(&place, 150), plain(why, 300))
+        format!("- {}: {}", inline_code(&place, 150), inline_text(why, 300))
     };
     let rows: Vec<_> = card.faults.iter().map(row).collect();
     if rows.is_empty() {
@@ -288,7 +292,7 @@ fn faults(card: &RouteCard) -> String {
     format!("\n\nBrief skills of this repository that cannot be used:\n\n{}", rows.join("\n"))
 }
 
-fn said(text: String) -> OutboundBody {
+fn frame_reply(text: String) -> OutboundBody {
     OutboundBody::frame(text)
 }
 
@@ -316,13 +320,13 @@ mod tests {
         let fallen = RouteCard { fell_back: Some("the model took longer than 2 s".into()), ..card.clone() };
         let nothing = RouteCard { offers: vec![], ..fallen.clone() };
         for body in [
-            route_offer(&card),
-            route_offer(&fallen),
-            route_offer(&nothing),
-            route_begun(&card, "feature-brief", "/lld", RoutingAction::Probably),
-            route_begun(&card, "feature-brief", "/lld", RoutingAction::Begin),
-            route_declined(&DeclineReason::NoAnswer(HOSTILE.into())),
-            route_answered(&AnswerCard {
+            route_offer_reply(&card),
+            route_offer_reply(&fallen),
+            route_offer_reply(&nothing),
+            route_started_reply(&card, "feature-brief", "/lld", RoutingAction::Probably),
+            route_started_reply(&card, "feature-brief", "/lld", RoutingAction::Begin),
+            route_declined_reply(&DeclineReason::NoAnswer(HOSTILE.into())),
+            route_answer_reply(&AnswerCard {
                 answer: HOSTILE.into(),
                 places: vec![CodeLink {
                     path: HOSTILE.into(),
@@ -333,17 +337,18 @@ mod tests {
                 dropped: 1,
                 commit: "1234567".into(),
             }),
-            route_none_open(),
-            route_not_allowed("feature-brief", "/implement", Role::Write),
-            route_off(),
-            route_busy("lld", ConflictingRunState::Over),
-            route_halted(HOSTILE),
+            no_open_request_reply(),
+            route_not_allowed_reply("feature-brief", "/implement", Role::Write),
+            routing_disabled_reply(),
+            route_busy_reply("lld", ConflictingRunState::Over),
+            route_halted_reply(HOSTILE),
         ] {
             assert_inert(body.as_str());
         }
-        let text = route_offer(&card).as_str().to_owned();
+        let text = route_offer_reply(&card).as_str().to_owned();
         assert!(text.contains("```\n/route feature-brief make it faster"), "{text}");
-        let long = route_offer(&RouteCard { request: "ä ".repeat(PASTED), ..card }).as_str().to_owned();
+        let long =
+            route_offer_reply(&RouteCard { request: "ä ".repeat(PASTED_CHARS), ..card }).as_str().to_owned();
         assert!(long.contains(" ä …\n```") && long.contains("put what is missing"), "{long}");
     }
 }

@@ -9,34 +9,34 @@ use crate::{
 const TOPIC_CHARS: usize = 120;
 
 /// It was asked and answered: there is none.
-pub fn nothing_found(topic: &str, stars: u32) -> String {
+pub fn nothing_found_note(topic: &str, stars: u32) -> String {
     format!(
         "nothing was found for “{}” among public repositories with {stars} stars and more",
-        outbound::line(topic, TOPIC_CHARS)
+        outbound::plain_line(topic, TOPIC_CHARS)
     )
 }
 
 /// No model said what to search for.
-pub fn not_planned(why: &str) -> String {
+pub fn not_planned_note(why: &str) -> String {
     format!("searched for with the topic's own words, since no model planned the searches: {why}")
 }
 
 /// No model said what else to search for.
-pub fn not_searched_further(why: &str) -> String {
+pub fn no_further_search_note(why: &str) -> String {
     format!("searched no further, since no model could be asked for what: {why}")
 }
 
 /// One that was to go deeper.
-pub fn further_failed() -> String {
+pub fn further_search_failed_note() -> String {
     "a further search failed, and the brief is of what was found before; the server's log has the reason"
         .to_owned()
 }
 
 /// Pages that were named by whoever asked and not read, each with why; and how many home pages were not, whose addresses are words
 /// of strangers.
-pub fn not_fetched(refused: &[(String, String)], homes: usize) -> Vec<String> {
+pub fn unread_pages_notes(refused: &[(String, String)], homes: usize) -> Vec<String> {
     let one = |(url, why): &(String, String)| {
-        format!("the page {} was not read: {why}", outbound::line(url, TOPIC_CHARS))
+        format!("the page {} was not read: {why}", outbound::plain_line(url, TOPIC_CHARS))
     };
     let mut all: Vec<String> = refused.iter().map(one).collect();
     if homes > 0 {
@@ -50,19 +50,19 @@ pub fn not_fetched(refused: &[(String, String)], homes: usize) -> Vec<String> {
 }
 
 /// GitHub does not search the files of a repository for us.
-pub fn files_not_searched(name: &str) -> String {
+pub fn files_not_searched_note(name: &str) -> String {
     format!(
         "of {} only the README was read, since GitHub did not search its files",
-        outbound::line(name, TOPIC_CHARS)
+        outbound::plain_line(name, TOPIC_CHARS)
     )
 }
 
 /// It was not answered.
-pub fn search_failed(why: &str) -> String {
+pub fn search_failed_reason(why: &str) -> String {
     format!("The search failed: {why}")
 }
 
 /// It was not asked.
-pub fn searches_limited(until: Timestamp) -> String {
+pub fn search_rate_limit_reason(until: Timestamp) -> String {
     format!("GitHub limits searches until {until}; the run goes on then")
 }

@@ -1,12 +1,13 @@
 //! The status comment: one an issue, edited in place ever after. It says how each stage stands; the rest is folded.
 
 use super::{
-    Acceptance, Author, CiView, CostView, ModelWait, access, capital, count, folded, link,
-    merge_watch::waits, model_waits::day_and_clock, rehearsal, sign, spending, stage_name,
+    Acceptance, Author, CiView, CostView, ModelWait, access_name, capitalize, count, details_block,
+    format_spending, link, merge_watch::merge_wait_line, model_waits::format_day_and_time, rehearsal_banner,
+    stage_name, verdict_sign,
 };
 use crate::{
     documents::hidden_text::{HiddenText, HiddenTextKind},
-    github::outbound::{OutboundBody, clean, code, plain},
+    github::outbound::{OutboundBody, clean, inline_code, inline_text},
     store::Spending,
     types::{Role, RunId, Timestamp, Verdict, WorkerPool},
 };
@@ -134,14 +135,14 @@ pub enum StatusNote {
         row: String,
     },
     /// Models looked at files themselves.
-    Looked {
+    ToolCalls {
         calls: usize,
         refused: usize,
     },
     /// Hosts that the operator may let pages be fetched from.
     Hosts(Vec<String>),
     /// A sentence from elsewhere in the program.
-    Said(String),
+    Sentence(String),
 }
 
 impl StatusNote {
@@ -159,61 +160,61 @@ impl StatusNote {
             Self::FilesNotShown(n) => {
                 format!("{} of the repository did not fit into the prompt", count(*n, "file", "files"))
             }
-            Self::Looked { calls, refused } => {
+            Self::ToolCalls { calls, refused } => {
                 let calls = count(*calls, "call", "calls");
                 let refused =
                     if *refused == 0 { String::new() } else { format!(", {refused} of them refused") };
                 format!("models looked at the repository themselves: {calls}{refused}")
             }
             Self::Workers { pool, row } => {
-                format!("worker pool `{}`, for {}", pool.as_str(), code(row, 80))
+                format!("worker pool `{}`, for {}", pool.as_str(), inline_code(row, 80))
             }
             Self::Hosts(hosts) => {
                 let hosts: Vec<_> = hosts.iter().map(|host| format!("\"{host}\"")).collect();
                 format!(
                     "pages were not read whose hosts the server's settings do not name; {} under `[fetch]` would allow it",
-                    code(&format!("hosts = [{}]", hosts.join(", ")), 600)
+                    inline_code(&format!("hosts = [{}]", hosts.join(", ")), 600)
                 )
             }
-            Self::Said(text) => plain(text, 300),
+            Self::Sentence(text) => inline_text(text, 300),
         }
     }
 }
 
 /// What a status comment says of a run for which somebody waived people's approval of documents.
-pub fn waived(by: &str, reason: &str) -> String {
+pub fn hotfix_note(by: &str, reason: &str) -> String {
     format!(
         "Hotfix, asked for by {by}: {reason}. Nobody is asked about design and spec; people are about the code."
     )
 }
 
 /// What a status comment says where what was asked for at once ends here, since a run of its next part is alive.
-pub fn ends_here(next: &str) -> String {
+pub fn next_stage_running_note(next: &str) -> String {
     format!(
         "It ends here: a run of {next} is alive on this issue, and no second one was begun. Once that one is over, write /{next}."
     )
 }
 
 /// What a status comment says of a role whose commands cannot be run.
-pub fn without_commands(role: &str) -> String {
+pub fn commands_unavailable_note(role: &str) -> String {
     format!("The {role} works without its commands, for nothing can be run on this server.")
 }
 
 /// The whole comment.
-pub fn status(view: &StatusView) -> OutboundBody {
-    let mut parts = vec![headline(view), stages(view)];
+pub fn status_comment(view: &StatusView) -> OutboundBody {
+    let mut parts = vec![headline(view), stage_lines(view)];
     parts.extend(view.waiting.as_ref().map(waiting_text));
     parts.extend(next_step(view));
     let (told, notes): (Vec<_>, Vec<_>) =
-        view.notes.iter().partition(|note| matches!(note, StatusNote::Said(_) | StatusNote::Hosts(_)));
+        view.notes.iter().partition(|note| matches!(note, StatusNote::Sentence(_) | StatusNote::Hosts(_)));
     let list =
         |notes: &[&StatusNote]| notes.iter().map(|note| format!("- {}", note.text())).collect::<Vec<_>>();
     if !told.is_empty() {
         parts.push(list(&told).join("\n"));
     }
     if !view.hidden.is_empty() {
-        let lines: Vec<String> = view.hidden.iter().map(hidden).collect();
-        parts.push(folded("Hidden text, which no model was shown", &lines.join("\n")));
+        let lines: Vec<String> = view.hidden.iter().map(hidden_text_line).collect();
+        parts.push(details_block("Hidden text, which no model was shown", &lines.join("\n")));
     }
     let mut details = Vec::new();
     if !view.rounds.is_empty() {
@@ -224,22 +225,22 @@ pub fn status(view: &StatusView) -> OutboundBody {
     }
     details.extend(view.cost.as_ref().map(CostView::text));
     if !details.is_empty() {
-        parts.push(folded("Details", &details.join("\n\n")));
+        parts.push(details_block("Details", &details.join("\n\n")));
     }
     if let Some(view) = &view.draft {
-        parts.push(draft(view));
+        parts.push(draft_section(view));
     }
     parts.push(format!(
         "<sub>`/status` · `/stop` · `/help` · run `{}`{}, asked for by {} · updated on {}</sub>",
         view.run,
-        its_page(view.page.as_deref()),
-        plain(&view.requested_by, 60),
-        day_and_clock(view.updated)
+        run_page_link(view.page.as_deref()),
+        inline_text(&view.requested_by, 60),
+        format_day_and_time(view.updated)
     ));
-    OutboundBody::frame(rehearsal(view.rehearsal).to_owned() + &parts.join("\n\n"))
+    OutboundBody::frame(rehearsal_banner(view.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
-fn hidden(row: &HiddenText) -> String {
+fn hidden_text_line(row: &HiddenText) -> String {
     let (one, many) = match row.kind {
         HiddenTextKind::Comment => ("comment in HTML", "comments in HTML"),
         HiddenTextKind::Attribute => ("attribute of a tag", "attributes of tags"),
@@ -254,7 +255,8 @@ fn hidden(row: &HiddenText) -> String {
         HiddenTextKind::Invisible => ("invisible sign", "invisible signs"),
         HiddenTextKind::Unshown => ("text that Markdown does not show", "texts that Markdown does not show"),
     };
-    let says = if row.excerpt.is_empty() { String::new() } else { format!(": {}", code(&row.excerpt, 80)) };
+    let says =
+        if row.excerpt.is_empty() { String::new() } else { format!(": {}", inline_code(&row.excerpt, 80)) };
     format!("- {}{says}", count(row.count, one, many))
 }
 
@@ -279,13 +281,13 @@ fn headline(view: &StatusView) -> String {
         RunDisplayState::Stopped => "stopped",
         RunDisplayState::Failed => "halted",
     };
-    format!("### {} {}: {words}", view.state.sign(), plain(&view.workflow, 30))
+    format!("### {} {}: {words}", view.state.sign(), inline_text(&view.workflow, 30))
 }
 
 /// A line a stage, this one last.
-fn stages(view: &StatusView) -> String {
+fn stage_lines(view: &StatusView) -> String {
     let line = |state: RunDisplayState, workflow: &str, says: &str| {
-        format!("- {} **{}**{says}", state.sign(), capital(&stage_name(workflow)))
+        format!("- {} **{}**{says}", state.sign(), capitalize(&stage_name(workflow)))
     };
     let other = |(workflow, state, result): &(String, RunDisplayState, StageResult)| match state {
         RunDisplayState::Done => line(*state, workflow, &format!(": {}", result.text())),
@@ -327,26 +329,26 @@ impl StageResult {
     /// `approved by sam, 2 rounds, $0.42 billed ([result](…))`
     fn text(&self) -> String {
         let accepted = match &self.accepted {
-            Some(Acceptance::Approved { by, .. }) => format!("approved by {}", plain(by, 300)),
+            Some(Acceptance::Approved { by, .. }) => format!("approved by {}", inline_text(by, 300)),
             Some(Acceptance::Overridden { by, .. }) => {
-                format!("accepted against the review by {}", plain(by, 300))
+                format!("accepted against the review by {}", inline_text(by, 300))
             }
             Some(Acceptance::Unreviewed { by, .. }) => {
-                format!("approved by {} without a review", plain(by, 300))
+                format!("approved by {} without a review", inline_text(by, 300))
             }
             Some(Acceptance::Policy | Acceptance::Waived { .. }) => "approved by its review".to_owned(),
             None => "finished".to_owned(),
         };
         let rounds = Some(self.rounds).filter(|rounds| *rounds > 0);
         let rounds = rounds.map(|rounds| format!(", {}", count(rounds, "round", "rounds")));
-        let cost = self.cost.map(|cost| format!(", {}", spending(&cost)));
+        let cost = self.cost.map(|cost| format!(", {}", format_spending(&cost)));
         let url = self.url.as_ref().map(|url| format!(" ({})", link("result", url)));
         [Some(accepted), rounds, cost, url].into_iter().flatten().collect()
     }
 }
 
 /// The way to a run's page, behind its id.
-pub(super) fn its_page(url: Option<&str>) -> String {
+pub(super) fn run_page_link(url: Option<&str>) -> String {
     url.map(|url| format!(" ({})", link("its page, for the operator", url))).unwrap_or_default()
 }
 
@@ -354,18 +356,18 @@ fn waiting_text(waiting: &RunWaitReason) -> String {
     match waiting {
         RunWaitReason::Model(wait) => wait.sentence(),
         RunWaitReason::Merge { ci, conflicts, on_top, unknown } => {
-            waits(ci.as_ref(), *conflicts, *on_top, *unknown)
+            merge_wait_line(ci.as_ref(), *conflicts, *on_top, *unknown)
         }
         RunWaitReason::Answers { url, until } => format!(
             "**Waits for answers** to {}, until {}; then the defaults hold.",
             link("these questions", url),
-            day_and_clock(*until)
+            format_day_and_time(*until)
         ),
         RunWaitReason::Decision { verdict, gate_url } => {
             let what = gate_url.as_ref().map_or("its gate".to_owned(), |url| link("what to decide", url));
             match verdict {
                 None | Some(Verdict::Approved) => {
-                    format!("**Waits for someone with {}**: {what}.", access(Role::Write))
+                    format!("**Waits for someone with {}**: {what}.", access_name(Role::Write))
                 }
                 Some(verdict) => format!("**Waits for a decision**, since the verdict is {verdict}: {what}."),
             }
@@ -380,7 +382,7 @@ fn round_table(rounds: &[RoundLine]) -> String {
     let mut out =
         String::from("| Round | Verdict | Open findings | Drafted by | Reviewed by |\n|--:|---|--:|---|---|");
     for round in rounds {
-        let verdict = round.verdict.map_or("–".to_owned(), |v| format!("{} {v}", sign(v)));
+        let verdict = round.verdict.map_or("–".to_owned(), |v| format!("{} {v}", verdict_sign(v)));
         let (drafter, reviewer) = (round.drafter.text(), round.reviewer.text());
         let open = round.open_findings;
         out.push_str(&format!("\n| {} | {verdict} | {open} | {drafter} | {reviewer} |", round.round));
@@ -388,17 +390,17 @@ fn round_table(rounds: &[RoundLine]) -> String {
     out
 }
 
-fn draft(view: &DraftView) -> String {
+fn draft_section(view: &DraftView) -> String {
     let text = clean(&view.text, DRAFT_CHARS);
     let file = view
         .url
         .as_ref()
         .map_or(String::new(), |url| format!("{}\n\n", link("The whole file on the branch", url)));
     let summary = match &view.path {
-        Some(path) => format!("Draft {}", plain(path, 80)),
+        Some(path) => format!("Draft {}", inline_text(path, 80)),
         None => "The draft".to_owned(),
     };
-    folded(&summary, &format!("{file}{text}"))
+    details_block(&summary, &format!("{file}{text}"))
 }
 
 #[cfg(test)]
@@ -434,7 +436,7 @@ mod tests {
                 text: "# 42 - Feature: x".into(),
                 url: None,
             }),
-            notes: vec![StatusNote::FilesNotShown(2), StatusNote::Said("CI has no logs.".into())],
+            notes: vec![StatusNote::FilesNotShown(2), StatusNote::Sentence("CI has no logs.".into())],
             hidden: vec![],
             cost: None,
             updated: Timestamp(0),
@@ -465,7 +467,7 @@ mod tests {
                 rehearsal: false,
                 ..view()
             };
-            let text = status(&view);
+            let text = status_comment(&view);
             text.as_str().split("\n\n").take(2).collect::<Vec<_>>().join("\n")
         };
         let all = [
@@ -503,7 +505,7 @@ mod tests {
         hostile.requested_by = HOSTILE.into();
         hostile.workflow = HOSTILE.into();
         hostile.rounds[0].drafter = model(HOSTILE, HOSTILE);
-        hostile.notes = vec![StatusNote::Said(HOSTILE.into())];
+        hostile.notes = vec![StatusNote::Sentence(HOSTILE.into())];
         let kind = HiddenTextKind::Comment;
         hostile.hidden = vec![HiddenText { kind, count: 2, excerpt: HOSTILE.into() }];
         (hostile.state, hostile.result.url) = (RunDisplayState::Done, Some("javascript:alert(1)".into()));
@@ -512,7 +514,7 @@ mod tests {
             text: HOSTILE.repeat(3000),
             url: Some("https://x/a b".into()),
         });
-        let body = status(&hostile);
+        let body = status_comment(&hostile);
         assert_inert(body.as_str());
         assert_eq!(body.pieces().len(), 1);
         assert!(!body.as_str().contains("](javascript"));

@@ -6,7 +6,7 @@
 //! has none of root's capabilities: with them the kernel would show it the environment of every process, ours included.
 //!
 //! Not held by it: UDP, and whose TCP port it is that is connected to. What else an older kernel does not hold is in
-//! [`confinement_lacks`].
+//! [`missing_protections`].
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ pub enum SyscallPolicy {
 
 /// Read and run by every program. Of `/etc` only what is needed for names, certificates and the linker: settings
 /// of ours, keys and passwords of others may be there, too.
-pub const SYSTEM: &[&str] = &[
+pub const SYSTEM_PATHS: &[&str] = &[
     "/usr",
     "/bin",
     "/sbin",
@@ -85,25 +85,25 @@ pub const SYSTEM: &[&str] = &[
 pub const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// Can this machine confine a child? Tried out once; `Err` says why not.
-pub fn confinement_works() -> Result<(), String> {
-    tried().as_ref().map(|_| ()).map_err(Clone::clone)
+pub fn check_confinement() -> Result<(), String> {
+    probe_kernel().as_ref().map(|_| ()).map_err(Clone::clone)
 }
 
 /// What a newer kernel would keep a child from and this one does not.
-pub fn confinement_lacks() -> Vec<&'static str> {
-    let Ok((abi, filters)) = tried() else { return Vec::new() };
-    let lacks = LATER.iter().filter(|(first, _)| abi < first);
+pub fn missing_protections() -> Vec<&'static str> {
+    let Ok((abi, filters)) = probe_kernel() else { return Vec::new() };
+    let lacks = LATER_PROTECTIONS.iter().filter(|(first, _)| abi < first);
     lacks.map(|(_, what)| *what).chain((!filters).then_some(FILTERED)).collect()
 }
 
 /// Landlock's version, as the kernel counts it, and whether system calls are filtered.
-fn tried() -> &'static Result<(i32, bool), String> {
+fn probe_kernel() -> &'static Result<(i32, bool), String> {
     static TRIED: std::sync::OnceLock<Result<(i32, bool), String>> = std::sync::OnceLock::new();
     TRIED.get_or_init(kernel::try_out)
 }
 
 /// Since which version of Landlock what is held, where it is.
-const LATER: &[(i32, &str)] = &[
+const LATER_PROTECTIONS: &[(i32, &str)] = &[
     (3, "emptying files that it may not write (Linux 6.2)"),
     (4, "connecting to any TCP port, those of this machine's services included (Linux 6.7)"),
     (6, "ending processes of the same user (Linux 6.12)"),
@@ -115,7 +115,7 @@ const FILTERED: &str = "speaking to sockets of this machine's services, such as 
                         files of the server's user to others (seccomp, on x86-64, ARM64 and RISC-V)";
 
 #[cfg(target_os = "linux")]
-pub use kernel::confine_for_good;
+pub use kernel::confine_permanently;
 #[cfg(target_os = "linux")]
 pub(super) use kernel::confine_this_thread;
 
@@ -131,7 +131,7 @@ mod kernel {
 
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
-    use super::{Confinement, DEVICES, SYSTEM, SyscallPolicy, tried};
+    use super::{Confinement, DEVICES, SYSTEM_PATHS, SyscallPolicy, probe_kernel};
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
     use crate::proc::seccomp::refuse_on_this_thread;
 
@@ -149,7 +149,7 @@ mod kernel {
     /// From here on the calling thread, and what it starts, sees no more than that. Where the machine filters no system
     /// calls at all, none are filtered, and `confinement_lacks` says so; where it does, no call goes without the filter.
     pub(in crate::proc) fn confine_this_thread(confinement: &Confinement) -> Result<(), String> {
-        let (_, filters) = tried().as_ref().map_err(String::clone)?;
+        let (_, filters) = probe_kernel().as_ref().map_err(String::clone)?;
         restrict_this_thread(confinement)?;
         if *filters {
             refuse_on_this_thread(confinement.calls)
@@ -159,7 +159,7 @@ mod kernel {
     }
 
     /// The same for a process that has no other thread yet and is about to become something else; nothing is left out.
-    pub fn confine_for_good(confinement: &Confinement) -> Result<(), String> {
+    pub fn confine_permanently(confinement: &Confinement) -> Result<(), String> {
         restrict_this_thread(confinement)?;
         refuse_on_this_thread(confinement.calls)
             .map_err(|error| format!("system calls can't be filtered: {error}"))
@@ -167,8 +167,8 @@ mod kernel {
 
     /// All of it but the filter; Landlock's version.
     fn restrict_this_thread(confinement: &Confinement) -> Result<i32, String> {
-        let rules = rules(confinement)?;
-        let status = rules.restrict_self().map_err(|error| unable(&error))?;
+        let rules = build_ruleset(confinement)?;
+        let status = rules.restrict_self().map_err(|error| landlock_error(&error))?;
         if status.ruleset == RulesetStatus::NotEnforced {
             return Err("the kernel did not take the rules".into());
         }
@@ -181,13 +181,13 @@ mod kernel {
         })
     }
 
-    fn rules(confinement: &Confinement) -> Result<RulesetCreated, String> {
+    fn build_ruleset(confinement: &Confinement) -> Result<RulesetCreated, String> {
         let read = AccessFs::from_read(WANTED);
         let device = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
         let devices = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
         let write = AccessFs::from_all(WANTED) & !devices;
-        let mut rules = empty(confinement.calls).map_err(|error| unable(&error))?;
-        let system = SYSTEM.iter().map(|path| (Path::new(path), read));
+        let mut rules = empty_ruleset(confinement.calls).map_err(|error| landlock_error(&error))?;
+        let system = SYSTEM_PATHS.iter().map(|path| (Path::new(path), read));
         let devices = DEVICES.iter().map(|path| (Path::new(path), device));
         let given = confinement.read.iter().map(|path| (path.as_path(), read));
         for (path, access) in system.chain(devices).chain(given) {
@@ -201,10 +201,10 @@ mod kernel {
             rules = allow(rules, opened, path, write)?;
         }
         let ports = confinement.ports.iter().map(|port| Ok(NetPort::new(*port, AccessNet::ConnectTcp)));
-        rules.add_rules(ports).map_err(|error: RulesetError| unable(&error))
+        rules.add_rules(ports).map_err(|error: RulesetError| landlock_error(&error))
     }
 
-    fn empty(calls: SyscallPolicy) -> Result<RulesetCreated, RulesetError> {
+    fn empty_ruleset(calls: SyscallPolicy) -> Result<RulesetCreated, RulesetError> {
         let rules = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(AccessFs::from_all(NEEDED))?
@@ -229,10 +229,10 @@ mod kernel {
     ) -> Result<RulesetCreated, String> {
         // A right that only makes sense for a directory is refused for a file.
         let access = if path.is_dir() { access } else { access & AccessFs::from_file(WANTED) };
-        rules.add_rule(PathBeneath::new(opened, access)).map_err(|error| unable(&error))
+        rules.add_rule(PathBeneath::new(opened, access)).map_err(|error| landlock_error(&error))
     }
 
-    fn unable(error: &RulesetError) -> String {
+    fn landlock_error(error: &RulesetError) -> String {
         format!(
             "{error}; Linux 5.13 or newer with Landlock is needed (`cat /sys/kernel/security/lsm` names it)"
         )

@@ -91,7 +91,7 @@ impl ChildGroup {
         let exit = async {
             let status = child.wait().await?;
             // Whatever it left running holds our pipes open and is ended with it.
-            signal(*pid, Signal::KILL);
+            signal_group(*pid, Signal::KILL);
             if thorough {
                 kill_all(tree, BTreeSet::new()).await;
             }
@@ -103,7 +103,7 @@ impl ChildGroup {
     }
 
     /// Returns once the child and its own use more memory than that together, or are more than so many; never without a limit.
-    pub(super) fn outgrown(
+    pub(super) fn wait_for_overuse(
         &self,
         memory: Option<u64>,
         processes: Option<u64>,
@@ -115,7 +115,7 @@ impl ChildGroup {
             }
             loop {
                 tokio::time::sleep(CHILD_MEMORY_LOOK).await;
-                let ProcessUsage { bytes, members } = tree.used(memory.unwrap_or(u64::MAX)).await;
+                let ProcessUsage { bytes, members } = tree.measure_usage(memory.unwrap_or(u64::MAX)).await;
                 if memory.is_some_and(|limit| bytes > limit) {
                     return KillReason::TooLarge { used: bytes };
                 }
@@ -126,13 +126,13 @@ impl ChildGroup {
         }
     }
 
-    /// Ends all of them; see [`end`]. `at_once`: without asking.
+    /// Ends all of them; see [`end_child`]. `at_once`: without asking.
     pub(super) async fn end(&mut self, at_once: bool) {
         if let Some(mut running) = self.running.take() {
             if at_once {
                 running.kill_delay = Duration::ZERO;
             }
-            end(running).await;
+            end_child(running).await;
         }
     }
 }
@@ -142,31 +142,31 @@ impl Drop for ChildGroup {
         let Some(running) = self.running.take() else { return };
         // A dropped call can't wait; a task does, so that the group has its moment to end well.
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(end(running))),
-            Err(_) => signal(running.pid, Signal::KILL),
+            Ok(runtime) => drop(runtime.spawn(end_child(running))),
+            Err(_) => signal_group(running.pid, Signal::KILL),
         }
     }
 }
 
 /// SIGTERM to all of them, the time they have, SIGKILL, and the child's status collected.
-async fn end(mut running: RunningChild) {
+async fn end_child(mut running: RunningChild) {
     let (pid, delay) = (running.pid, running.kill_delay);
     // Looked for while the child is still there: once it has ended its children have another parent.
     let known = running.tree.members(BTreeSet::new()).await;
     if !delay.is_zero() {
-        signal(pid, Signal::TERM);
+        signal_group(pid, Signal::TERM);
         signal_each(&known, Signal::TERM);
     }
     // Not `child.wait()` first: it would free the group's number while members may be alive.
     let deadline = Instant::now() + delay;
-    while Instant::now() < deadline && group_alive(pid) {
+    while Instant::now() < deadline && is_group_alive(pid) {
         tokio::time::sleep(Duration::from_millis(20)).await;
         // A zombie counts as alive, so the leader is collected as soon as it has ended.
         if matches!(running.child.try_wait(), Ok(Some(_))) {
             break;
         }
     }
-    signal(pid, Signal::KILL);
+    signal_group(pid, Signal::KILL);
     kill_all(&running.tree, known).await;
     let _ = running.child.wait().await;
     drop(running.record);
@@ -185,11 +185,11 @@ pub(super) async fn kill_all(tree: &ProcessTree, mut known: BTreeSet<super::proc
     tracing::warn!(left = known.len(), "processes of a child outlived SIGKILL");
 }
 
-fn group_alive(pid: Option<Pid>) -> bool {
+fn is_group_alive(pid: Option<Pid>) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process_group(pid).is_ok())
 }
 
-fn signal(pid: Option<Pid>, signal: Signal) {
+fn signal_group(pid: Option<Pid>, signal: Signal) {
     if let Some(pid) = pid {
         // Fails only when the group is gone, which is what is wanted.
         let _ = kill_process_group(pid, signal);

@@ -35,9 +35,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 #[cfg(target_os = "linux")]
-pub use self::confinement::confine_for_good;
+pub use self::confinement::confine_permanently;
 pub use self::{
-    confinement::{Confinement, DEVICES, SYSTEM, SyscallPolicy, confinement_lacks, confinement_works},
+    confinement::{
+        Confinement, DEVICES, SYSTEM_PATHS, SyscallPolicy, check_confinement, missing_protections,
+    },
     orphans::{end_orphans, remove_all},
     output::OutputStream,
     processes::{adopt_orphans, memory_available},
@@ -45,7 +47,7 @@ pub use self::{
 use self::{
     group::{ChildGroup, KillReason},
     orphans::ChildRecord,
-    output::{read_all, read_pieces, read_tail},
+    output::{read_all, read_chunks, read_tail},
     processes::{MARK, ProcessIdentity, ProcessTree, StartedChild},
 };
 use crate::limits;
@@ -137,11 +139,11 @@ const PROXY: &[&str] = &["HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"];
 /// The port of the proxy that children are told of; a confined one must be let through to it.
 pub fn proxy_port() -> Option<u16> {
     let named = PROXY.iter().take(2).find_map(|name| std::env::var(name).ok())?;
-    port_of(&named)
+    proxy_address_port(&named)
 }
 
 /// Of a proxy's address, which may be written without its scheme.
-fn port_of(proxy: &str) -> Option<u16> {
+fn proxy_address_port(proxy: &str) -> Option<u16> {
     let address = if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
     url::Url::parse(&address).ok()?.port_or_known_default()
 }
@@ -208,7 +210,7 @@ impl ChildCommand {
     }
 
     /// Past the proxy that our own environment names, where it names one.
-    pub fn past_proxy(self) -> Self {
+    pub fn with_proxy_environment(self) -> Self {
         let named = PROXY.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
         named.fold(self, |command, (name, value)| command.env(name, value))
     }
@@ -262,14 +264,14 @@ impl ChildCommand {
 
     /// The user that it is going to run as by its own doing, and that nobody else is meanwhile: whoever runs as that user
     /// is ended with it, whatever else it has rid itself of.
-    pub fn alone_as(mut self, user: u32) -> Self {
+    pub fn exclusive_user(mut self, user: u32) -> Self {
         self.user = Some(user);
         self
     }
 
     /// It asks the kernel to be killed when its parent is gone, by which the kernel means the thread that started it: so one
     /// does that which is never gone before the process.
-    pub fn from_lasting_thread(mut self) -> Self {
+    pub fn from_permanent_thread(mut self) -> Self {
         self.from_lasting_thread = true;
         self
     }
@@ -294,7 +296,7 @@ impl ChildCommand {
 
     /// Runs the child to its end. A status other than 0 is an [`ChildOutput`], not an error.
     pub async fn run(self, cancel: &CancellationToken) -> Result<ChildOutput, ProcError> {
-        self.run_and_tell(cancel, None::<fn(&[u8])>).await
+        self.run_with_lines(cancel, None::<fn(&[u8])>).await
     }
 
     /// As [`run`](ChildCommand::run), and `line` sees each line of standard output (without its end) as
@@ -304,24 +306,24 @@ impl ChildCommand {
         cancel: &CancellationToken,
         line: impl FnMut(&[u8]) + Send,
     ) -> Result<ChildOutput, ProcError> {
-        self.run_and_tell(cancel, Some(line)).await
+        self.run_with_lines(cancel, Some(line)).await
     }
 
     /// As [`run`](ChildCommand::run), but `sink` gets each piece of both outputs as it is printed, and nothing is kept of them. The
     /// limit is for both together.
-    pub async fn run_pieces(
+    pub async fn run_chunks(
         self,
         cancel: &CancellationToken,
         sink: impl FnMut(OutputStream, &[u8]) + Send,
     ) -> Result<ChildOutput, ProcError> {
         let limit = self.output_limit;
         let read = async move |out: Option<ChildStdout>, err: Option<ChildStderr>| {
-            read_pieces(out, err, limit, sink).await.map(|()| (Vec::new(), Vec::new()))
+            read_chunks(out, err, limit, sink).await.map(|()| (Vec::new(), Vec::new()))
         };
-        self.run_and_read(cancel, read).await
+        self.run_with_reader(cancel, read).await
     }
 
-    async fn run_and_tell(
+    async fn run_with_lines(
         self,
         cancel: &CancellationToken,
         line: Option<impl FnMut(&[u8]) + Send>,
@@ -330,10 +332,10 @@ impl ChildCommand {
         let read = async move |out: Option<ChildStdout>, err: Option<ChildStderr>| {
             tokio::try_join!(read_all(out, limit, line), read_tail(err))
         };
-        self.run_and_read(cancel, read).await
+        self.run_with_reader(cancel, read).await
     }
 
-    async fn run_and_read(
+    async fn run_with_reader(
         mut self,
         cancel: &CancellationToken,
         read: impl AsyncFnOnce(Option<ChildStdout>, Option<ChildStderr>) -> Result<(Vec<u8>, Vec<u8>), KillReason>,
@@ -345,7 +347,7 @@ impl ChildCommand {
         let timeout = self.timeout;
         let stdin = std::mem::take(&mut self.stdin);
         let mut group = self.spawn()?;
-        let outgrown = group.outgrown(self.memory_limit, self.process_limit);
+        let outgrown = group.wait_for_overuse(self.memory_limit, self.process_limit);
         let ended = tokio::select! {
             done = group.drive(stdin, self.is_guarded(), read) => done,
             why = outgrown => Err(why),
@@ -371,7 +373,7 @@ impl ChildCommand {
                     KillReason::TooMany { processes } => {
                         ProcError::TooMany { limit: self.process_limit.unwrap_or(0), processes }
                     }
-                    KillReason::Io(source) => ProcError::Io { program: self.shown(), source },
+                    KillReason::Io(source) => ProcError::Io { program: self.program_name(), source },
                 })
             }
         }
@@ -381,12 +383,12 @@ impl ChildCommand {
     /// environment. Did it end well?
     pub async fn run_at_terminal(self) -> Result<bool, ProcError> {
         let shared = TERMINAL.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
-        let mut command = tokio::process::Command::new(located(&self.program));
+        let mut command = tokio::process::Command::new(locate_program(&self.program));
         command.arg0(&self.program).args(&self.args).env_clear().envs(shared).envs(&self.env);
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
-        let status = command.status().await.map_err(|source| self.failed(source))?;
+        let status = command.status().await.map_err(|source| self.start_error(source))?;
         Ok(status.success())
     }
 
@@ -400,8 +402,8 @@ impl ChildCommand {
     }
 
     fn spawn(&self) -> Result<ChildGroup, ProcError> {
-        let mark = new_mark().map_err(|source| self.failed(source))?;
-        let mut command = tokio::process::Command::new(located(&self.program));
+        let mark = new_mark().map_err(|source| self.start_error(source))?;
+        let mut command = tokio::process::Command::new(locate_program(&self.program));
         command
             .arg0(&self.program)
             .args(&self.args)
@@ -416,9 +418,9 @@ impl ChildCommand {
             command.current_dir(directory);
         }
         let mut tree = ProcessTree { leader: None, mark, user: self.user };
-        let mut record = self.record(&tree);
+        let mut record = self.write_record(&tree);
         let child = self.start(command, &tree.mark)?;
-        tree.leader = child.0.id().and_then(|id| ProcessIdentity::of(i32::try_from(id).ok()?));
+        tree.leader = child.0.id().and_then(|id| ProcessIdentity::read(i32::try_from(id).ok()?));
         if let (Some(record), Some(leader)) = (&mut record, tree.leader)
             && let Err(error) = record.identify(leader)
         {
@@ -427,9 +429,9 @@ impl ChildCommand {
         Ok(ChildGroup::new(child, tree, record, self.kill_delay))
     }
 
-    fn record(&self, tree: &ProcessTree) -> Option<ChildRecord> {
+    fn write_record(&self, tree: &ProcessTree) -> Option<ChildRecord> {
         let directory = self.records.as_ref()?;
-        ChildRecord::keep(directory, tree, self.shown(), self.scratch.clone()).unwrap_or_else(|error| {
+        ChildRecord::create(directory, tree, self.program_name(), self.scratch.clone()).unwrap_or_else(|error| {
             tracing::warn!(directory = %directory.display(), %error, "no record of a child process could be kept");
             None
         })
@@ -443,10 +445,14 @@ impl ChildCommand {
     ) -> Result<(Child, Option<StartedChild>), ProcError> {
         if self.from_lasting_thread {
             let mark = mark.to_owned();
-            let started = on_lasting_thread(move || StartedChild::note(&mark, || command.spawn()));
-            return started.and_then(|started| started).map_err(|source| self.failed(source));
+            let started =
+                run_on_permanent_thread(move || StartedChild::spawn_registered(&mark, || command.spawn()));
+            return started.and_then(|started| started).map_err(|source| self.start_error(source));
         }
-        let mut spawn = || StartedChild::note(mark, || command.spawn()).map_err(|source| self.failed(source));
+        let mut spawn = || {
+            StartedChild::spawn_registered(mark, || command.spawn())
+                .map_err(|source| self.start_error(source))
+        };
         if self.confinement.is_none() && self.nice == 0 {
             return spawn();
         }
@@ -454,26 +460,26 @@ impl ChildCommand {
         std::thread::scope(|scope| {
             let bound = || {
                 let _entered = runtime.enter();
-                self.bind_this_thread()?;
+                self.apply_thread_limits()?;
                 spawn()
             };
             let thread = std::thread::Builder::new()
                 .spawn_scoped(scope, bound)
-                .map_err(|source| self.failed(source))?;
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(self.failed(io::Error::other("the thread that starts it panicked"))))
+                .map_err(|source| self.start_error(source))?;
+            thread.join().unwrap_or_else(|_| {
+                Err(self.start_error(io::Error::other("the thread that starts it panicked")))
+            })
         })
     }
 
     /// For good: the thread is of no use for anything else afterwards.
     #[cfg(target_os = "linux")]
-    fn bind_this_thread(&self) -> Result<(), ProcError> {
+    fn apply_thread_limits(&self) -> Result<(), ProcError> {
         // Here the priority is a thread's; elsewhere it would be our whole process's.
-        rustix::process::nice(self.nice).map_err(|error| self.failed(error.into()))?;
+        rustix::process::nice(self.nice).map_err(|error| self.start_error(error.into()))?;
         let Some(confinement) = &self.confinement else { return Ok(()) };
         let mut confinement = confinement.clone();
-        confinement.read.push(located(&self.program));
+        confinement.read.push(locate_program(&self.program));
         confinement::confine_this_thread(&confinement).map_err(|why| ProcError::NotConfined { why })
     }
 
@@ -481,26 +487,26 @@ impl ChildCommand {
     fn bind_this_thread(&self) -> Result<(), ProcError> {
         match &self.confinement {
             None => Ok(()),
-            Some(_) => confinement_works().map_err(|why| ProcError::NotConfined { why }),
+            Some(_) => check_confinement().map_err(|why| ProcError::NotConfined { why }),
         }
     }
 
-    fn failed(&self, source: io::Error) -> ProcError {
+    fn start_error(&self, source: io::Error) -> ProcError {
         let directory_there = self.directory.as_ref().is_none_or(|d| d.is_dir());
         if source.kind() == io::ErrorKind::NotFound && directory_there {
-            ProcError::NotFound { program: self.shown() }
+            ProcError::NotFound { program: self.program_name() }
         } else {
-            ProcError::Io { program: self.shown(), source }
+            ProcError::Io { program: self.program_name(), source }
         }
     }
 
-    fn shown(&self) -> String {
+    fn program_name(&self) -> String {
         self.program.to_string_lossy().into_owned()
     }
 }
 
 /// Done by the one thread that only does this.
-fn on_lasting_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+fn run_on_permanent_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     type ThreadTask = Box<dyn FnOnce() + Send>;
     static LASTING: LazyLock<mpsc::Sender<ThreadTask>> = LazyLock::new(|| {
         let (send, receive) = mpsc::channel::<ThreadTask>();
@@ -529,7 +535,7 @@ pub fn private_dir(prefix: &str, place: &Path) -> io::Result<tempfile::TempDir> 
 }
 
 /// No memory of this process, nor of what it starts, is written to disk when it crashes: there are keys in it.
-pub fn dump_no_core() -> io::Result<()> {
+pub fn disable_core_dumps() -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     #[cfg(target_os = "linux")]
@@ -546,15 +552,15 @@ fn new_mark() -> io::Result<String> {
 /// Where in `PATH` a program is. Only a program given by its path is started without a copy of our whole
 /// process's page tables (`posix_spawn` looks names up in the wrong environment, so the standard library
 /// forks for them).
-fn located(program: &OsStr) -> PathBuf {
+fn locate_program(program: &OsStr) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let named = !program.as_encoded_bytes().contains(&b'/');
     let mut places = std::env::split_paths(&path).filter(|directory| named && directory.is_absolute());
-    let found = places.find_map(|directory| Some(directory.join(program)).filter(|file| is_program(file)));
+    let found = places.find_map(|directory| Some(directory.join(program)).filter(|file| is_executable(file)));
     found.unwrap_or_else(|| program.into())
 }
 
-fn is_program(file: &Path) -> bool {
+fn is_executable(file: &Path) -> bool {
     let executable = |found: std::fs::Metadata| found.is_file() && found.permissions().mode() & 0o111 != 0;
     file.metadata().is_ok_and(executable)
 }

@@ -44,13 +44,13 @@ struct ChildRecordFile {
 
 impl ChildRecord {
     /// Before the child is started, so that none is ever without one. `None` where processes can't be told apart anyway.
-    pub(super) fn keep(
+    pub(super) fn create(
         directory: &Path,
         ProcessTree { mark, user, .. }: &ProcessTree,
         program: String,
         scratch: Option<PathBuf>,
     ) -> io::Result<Option<Self>> {
-        let Some(boot) = boot() else { return Ok(None) };
+        let Some(boot) = boot_id() else { return Ok(None) };
         let (mark, user) = (mark.clone(), *user);
         let path = directory.join(format!("{mark}.json"));
         let written = ChildRecordFile { pid: None, started: None, boot, mark, user, program, scratch };
@@ -88,7 +88,7 @@ pub async fn end_orphans(directory: &Path) -> io::Result<usize> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         entries => entries?,
     };
-    let boot = boot();
+    let boot = boot_id();
     let mut paths = Vec::new();
     for entry in entries {
         let entry = entry?;
@@ -153,7 +153,7 @@ async fn end_tree(tree: &ProcessTree) -> usize {
     count
 }
 
-fn boot() -> Option<String> {
+fn boot_id() -> Option<String> {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned())
 }

@@ -46,7 +46,7 @@ pub enum OutputStream {
 }
 
 /// A piece of either to `sink`, in the order in which they come, until both have ended or it has no more room.
-pub(super) async fn read_pieces(
+pub(super) async fn read_chunks(
     out: Option<impl AsyncRead + Unpin>,
     err: Option<impl AsyncRead + Unpin>,
     limit: usize,

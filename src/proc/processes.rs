@@ -22,7 +22,7 @@ pub(super) struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    pub(super) fn of(pid: i32) -> Option<Self> {
+    pub(super) fn read(pid: i32) -> Option<Self> {
         ProcessStat::read(pid).map(|process| process.identity)
     }
 }
@@ -33,11 +33,11 @@ static STARTED: Mutex<BTreeMap<i32, String>> = Mutex::new(BTreeMap::new());
 /// Our own children from before we were given those that lose their parents.
 static EARLIER: OnceLock<BTreeSet<ProcessIdentity>> = OnceLock::new();
 
-fn started() -> MutexGuard<'static, BTreeMap<i32, String>> {
+fn started_children() -> MutexGuard<'static, BTreeMap<i32, String>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn own() -> i32 {
+fn own_pid() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(0)
 }
 
@@ -46,11 +46,11 @@ pub(super) struct StartedChild(i32);
 
 impl StartedChild {
     /// Nobody looks between its start and the note of it.
-    pub(super) fn note(
+    pub(super) fn spawn_registered(
         mark: &str,
         spawn: impl FnOnce() -> io::Result<tokio::process::Child>,
     ) -> io::Result<(tokio::process::Child, Option<Self>)> {
-        let mut all = started();
+        let mut all = started_children();
         let child = spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok());
         all.extend(pid.map(|pid| (pid, mark.to_owned())));
@@ -60,7 +60,7 @@ impl StartedChild {
 
 impl Drop for StartedChild {
     fn drop(&mut self) {
-        started().remove(&self.0);
+        started_children().remove(&self.0);
     }
 }
 
@@ -69,7 +69,7 @@ impl Drop for StartedChild {
 /// its children that end are collected, too, and whoever waits for one of them waits for nobody.
 #[cfg(target_os = "linux")]
 pub fn adopt_orphans() -> io::Result<()> {
-    let children = ProcessStat::all().into_iter().filter(|process| process.parent == own());
+    let children = ProcessStat::all().into_iter().filter(|process| process.parent == own_pid());
     EARLIER.get_or_init(|| children.map(|process| process.identity).collect());
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
@@ -81,20 +81,21 @@ pub fn adopt_orphans() -> io::Result<()> {
 
 /// Who became our child by losing its parent, bears the mark of no call that runs, and is confined, as only what came of a
 /// call is. Those that have ended are collected, for nobody else will.
-fn strays(processes: &[ProcessStat]) -> BTreeSet<ProcessIdentity> {
+fn adopted_strays(processes: &[ProcessStat]) -> BTreeSet<ProcessIdentity> {
     let Some(earlier) = EARLIER.get() else { return BTreeSet::new() };
-    let started = started();
+    let started = started_children();
     let adopted = processes.iter().filter(|process| {
         let ProcessIdentity { pid, .. } = process.identity;
-        process.parent == own() && !started.contains_key(&pid) && !earlier.contains(&process.identity)
+        process.parent == own_pid() && !started.contains_key(&pid) && !earlier.contains(&process.identity)
     });
     let (ended, alive): (Vec<_>, Vec<_>) = adopted.partition(|process| process.ended);
     for pid in ended.iter().filter_map(|process| Pid::from_raw(process.identity.pid)) {
         // Fails only when it was collected meanwhile.
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
-    let stray =
-        |process: &&&ProcessStat| process.is_confined() && !started.values().any(|mark| process.bears(mark));
+    let stray = |process: &&&ProcessStat| {
+        process.is_confined() && !started.values().any(|mark| process.has_mark(mark))
+    };
     alive.iter().filter(stray).map(|process| process.identity).collect()
 }
 
@@ -130,12 +131,12 @@ impl ProcessStat {
         })
     }
 
-    fn resident(&self) -> u64 {
+    fn resident_bytes(&self) -> u64 {
         self.pages.saturating_mul(rustix::param::page_size() as u64)
     }
 
     /// The same in bytes, but of what it shares only its part, and what is swapped out; `None` if it may not be looked at.
-    fn proportional(&self) -> Option<u64> {
+    fn proportional_bytes(&self) -> Option<u64> {
         let all = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.identity.pid)).ok()?;
         let kib = |name: &str| {
             let value = all.lines().find_map(|line| line.strip_prefix(name))?;
@@ -156,7 +157,7 @@ impl ProcessStat {
         status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
     }
 
-    fn bears(&self, mark: &str) -> bool {
+    fn has_mark(&self, mark: &str) -> bool {
         let environment = fs::read(format!("/proc/{}/environ", self.identity.pid)).unwrap_or_default();
         let wanted = format!("{MARK}={mark}");
         environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
@@ -183,19 +184,21 @@ pub(super) struct ProcessUsage {
 impl ProcessTree {
     /// Bytes in memory, all of it together, and how many they are. Pages that several share count for each, unless that is more
     /// than `enough`: then they are looked at more closely, which takes longer. Whoever hides from being counted, is ended.
-    pub(super) async fn used(&self, enough: u64) -> ProcessUsage {
-        let members = self.clone().looked_up(move |tree| {
+    pub(super) async fn measure_usage(&self, enough: u64) -> ProcessUsage {
+        let members = self.clone().spawn_lookup(move |tree| {
             let processes = ProcessStat::all();
-            let strays = strays(&processes);
+            let strays = adopted_strays(&processes);
             if !strays.is_empty() {
                 tracing::warn!(processes = strays.len(), "ended what had left the call that started it");
                 signal_each(&strays, Signal::KILL);
             }
-            let members = tree.closed(&processes, |p| p.parent == own() && p.bears(&tree.mark));
+            let members = tree.descendants(&processes, |p| p.parent == own_pid() && p.has_mark(&tree.mark));
             let all = || processes.iter().filter(|process| members.contains(&process.identity));
-            let mut bytes = all().map(ProcessStat::resident).sum();
+            let mut bytes = all().map(ProcessStat::resident_bytes).sum();
             if bytes > enough {
-                bytes = all().map(|process| process.proportional().unwrap_or(process.resident())).sum();
+                bytes = all()
+                    .map(|process| process.proportional_bytes().unwrap_or(process.resident_bytes()))
+                    .sum();
             }
             ProcessUsage { bytes, members: members.len() as u64 }
         });
@@ -205,20 +208,25 @@ impl ProcessTree {
     /// All that are alive: of the child's group, children of one of them, or bearing the mark; and strays. `known` are members
     /// that were found before and may have lost their parent since.
     pub(super) async fn members(&self, known: BTreeSet<ProcessIdentity>) -> BTreeSet<ProcessIdentity> {
-        let found = self.clone().looked_up(move |tree| {
+        let found = self.clone().spawn_lookup(move |tree| {
             let processes = ProcessStat::all();
-            let known = &known | &strays(&processes);
-            tree.closed(&processes, |process| known.contains(&process.identity) || process.bears(&tree.mark))
+            let known = &known | &adopted_strays(&processes);
+            tree.descendants(&processes, |process| {
+                known.contains(&process.identity) || process.has_mark(&tree.mark)
+            })
         });
         found.await.unwrap_or_default()
     }
 
     /// `/proc` is read in the background: it takes milliseconds on a busy machine.
-    async fn looked_up<T: Send + 'static>(self, look: impl FnOnce(&Self) -> T + Send + 'static) -> Option<T> {
+    async fn spawn_lookup<T: Send + 'static>(
+        self,
+        look: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
         tokio::task::spawn_blocking(move || look(&self)).await.ok()
     }
 
-    fn closed(
+    fn descendants(
         &self,
         processes: &[ProcessStat],
         belongs: impl Fn(&ProcessStat) -> bool,
@@ -244,7 +252,7 @@ impl ProcessTree {
             }
             members = grown;
         }
-        let alive = processes.iter().filter(|p| !p.ended && p.identity.pid != own());
+        let alive = processes.iter().filter(|p| !p.ended && p.identity.pid != own_pid());
         alive.filter(|p| members.contains(&p.identity.pid)).map(|p| p.identity).collect()
     }
 }
@@ -252,7 +260,7 @@ impl ProcessTree {
 /// Signals whoever of them is still the one that was found.
 pub(super) fn signal_each(members: &BTreeSet<ProcessIdentity>, signal: Signal) {
     for member in members {
-        if ProcessIdentity::of(member.pid) == Some(*member)
+        if ProcessIdentity::read(member.pid) == Some(*member)
             && let Some(pid) = Pid::from_raw(member.pid)
         {
             // Fails only when it has ended, which is what is wanted.

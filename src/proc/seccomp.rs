@@ -150,21 +150,21 @@ const MAKING: &[(i64, u8, Option<u8>)] = &[
 /// From here on the calling thread, and what it starts, is answered `EPERM`.
 pub(super) fn refuse_on_this_thread(calls: SyscallPolicy) -> Result<(), Box<dyn Error>> {
     let rules = match calls {
-        SyscallPolicy::Program => for_programs()?,
+        SyscallPolicy::Program => program_rules()?,
         SyscallPolicy::Isolated | SyscallPolicy::Alone => {
             // No machine code of another kind: its calls have numbers of their own. The library sees to that for what the kernel
             // calls another architecture, and x32 is none to it.
             #[cfg(target_arch = "x86_64")]
             apply_filter(&without_x32())?;
             let absent = ABSENT.iter().map(|call| (*call, Vec::new())).collect();
-            apply(absent, ENOSYS)?;
-            for_anybody(calls)?
+            apply_rules(absent, ENOSYS)?;
+            untrusted_rules(calls)?
         }
     };
-    apply(rules, EPERM)
+    apply_rules(rules, EPERM)
 }
 
-fn apply(rules: SeccompRules, answer: i32) -> Result<(), Box<dyn Error>> {
+fn apply_rules(rules: SeccompRules, answer: i32) -> Result<(), Box<dyn Error>> {
     let (refused, here) = (SeccompAction::Errno(answer.cast_unsigned()), std::env::consts::ARCH.try_into()?);
     let program: BpfProgram = SeccompFilter::new(rules, SeccompAction::Allow, refused, here)?.try_into()?;
     Ok(apply_filter(&program)?)
@@ -184,20 +184,20 @@ fn without_x32() -> BpfProgram {
     ]
 }
 
-fn for_anybody(calls: SyscallPolicy) -> Result<SeccompRules, Box<dyn Error>> {
+fn untrusted_rules(calls: SyscallPolicy) -> Result<SeccompRules, Box<dyn Error>> {
     let mut rules: SeccompRules = REFUSED_TO_ALL.iter().map(|call| (*call, Vec::new())).collect();
-    let flagged = NAMESPACES.iter().map(|flag| rule(vec![masked(0, *flag, *flag)?]));
+    let flagged = NAMESPACES.iter().map(|flag| rule(vec![masked_condition(0, *flag, *flag)?]));
     rules.insert(libc::SYS_clone, flagged.collect::<Result<_, _>>()?);
     // Its files lie among the server's, where one that lends its owner's rights would lend the server's.
     let lending = [S_ISUID, S_ISGID].map(u32::cast_signed);
     for (call, mode) in MODES {
-        let lent = lending.iter().map(|bit| rule(vec![masked(*mode, *bit, *bit)?]));
+        let lent = lending.iter().map(|bit| rule(vec![masked_condition(*mode, *bit, *bit)?]));
         rules.insert(*call, lent.collect::<Result<_, _>>()?);
     }
     for (call, mode, flags) in MAKING {
         let made = lending.iter().map(|bit| {
-            let mode = masked(*mode, *bit, *bit)?;
-            let makes = flags.map(|flags| masked(flags, O_CREAT, O_CREAT)).transpose()?;
+            let mode = masked_condition(*mode, *bit, *bit)?;
+            let makes = flags.map(|flags| masked_condition(flags, O_CREAT, O_CREAT)).transpose()?;
             rule(makes.into_iter().chain([mode]).collect())
         });
         rules.insert(*call, made.collect::<Result<_, _>>()?);
@@ -207,31 +207,31 @@ fn for_anybody(calls: SyscallPolicy) -> Result<SeccompRules, Box<dyn Error>> {
             rules.extend(LASTING.iter().map(|call| (*call, Vec::new())));
             Vec::new()
         }
-        _ => sockets(&[AF_INET, AF_INET6, AF_NETLINK, AF_UNIX])?,
+        _ => socket_rules(&[AF_INET, AF_INET6, AF_NETLINK, AF_UNIX])?,
     };
     if calls == SyscallPolicy::Isolated {
         let large = SeccompCondition::new(1, SeccompCmpArgLen::Qword, Is::Gt, SHARED_BYTES)?;
         rules.insert(libc::SYS_shmget, vec![rule(vec![large])?]);
     }
     rules.insert(libc::SYS_socket, sockets);
-    rules.insert(libc::SYS_prlimit64, vec![limits_of_others()?]);
+    rules.insert(libc::SYS_prlimit64, vec![foreign_limits_rule()?]);
     Ok(rules)
 }
 
-fn for_programs() -> Result<SeccompRules, Box<dyn Error>> {
+fn program_rules() -> Result<SeccompRules, Box<dyn Error>> {
     let mut rules: SeccompRules = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
     for (call, mode) in MODES {
-        let opening = OPENING.iter().map(|bit| rule(vec![masked(*mode, *bit, *bit)?]));
+        let opening = OPENING.iter().map(|bit| rule(vec![masked_condition(*mode, *bit, *bit)?]));
         rules.insert(*call, opening.collect::<Result<Vec<_>, _>>()?);
     }
     for (call, flags) in SENDING {
-        rules.insert(*call, vec![rule(vec![masked(*flags, MSG_FASTOPEN, MSG_FASTOPEN)?])?]);
+        rules.insert(*call, vec![rule(vec![masked_condition(*flags, MSG_FASTOPEN, MSG_FASTOPEN)?])?]);
     }
-    rules.insert(libc::SYS_socket, sockets(&[AF_INET, AF_INET6, AF_NETLINK])?);
+    rules.insert(libc::SYS_socket, socket_rules(&[AF_INET, AF_INET6, AF_NETLINK])?);
     // A connected pair is no way to a service, but for one of datagrams, which can be connected anew. A raw one is that, too.
-    let pairs = [SOCK_DGRAM, SOCK_RAW].map(|kind| rule(vec![masked(1, KIND, kind)?]));
+    let pairs = [SOCK_DGRAM, SOCK_RAW].map(|kind| rule(vec![masked_condition(1, KIND, kind)?]));
     rules.insert(libc::SYS_socketpair, pairs.into_iter().collect::<Result<Vec<_>, _>>()?);
-    rules.insert(libc::SYS_prlimit64, vec![limits_of_others()?]);
+    rules.insert(libc::SYS_prlimit64, vec![foreign_limits_rule()?]);
     if cfg!(target_arch = "x86_64") {
         rules.extend(rules.clone().into_iter().map(|(call, rules)| (call | X32, rules)));
     }
@@ -239,9 +239,9 @@ fn for_programs() -> Result<SeccompRules, Box<dyn Error>> {
 }
 
 /// Limits of another process, ours included; its own it may set. The second is an address, and so twice as wide.
-fn limits_of_others() -> Result<SeccompRule, Box<dyn Error>> {
+fn foreign_limits_rule() -> Result<SeccompRule, Box<dyn Error>> {
     let limits = SeccompCondition::new(2, SeccompCmpArgLen::Qword, Is::Ne, 0)?;
-    rule(vec![argument(0, Is::Ne, 0)?, limits])
+    rule(vec![argument_condition(0, Is::Ne, 0)?, limits])
 }
 
 /// The bits that say which kind of socket it is; the rest are flags.
@@ -249,19 +249,19 @@ const KIND: i32 = 0xf;
 
 /// Of sockets there are these families: the internet's, the kernel's own, and for some those of this machine. Of the internet's only TCP and UDP: the rules for ports
 /// are for TCP, and what speaks TCP under another number (MPTCP), or something else, passes them by.
-fn sockets(families: &[i32]) -> Result<Vec<SeccompRule>, Box<dyn Error>> {
-    let families = families.iter().map(|family| argument(0, Is::Ne, *family));
+fn socket_rules(families: &[i32]) -> Result<Vec<SeccompRule>, Box<dyn Error>> {
+    let families = families.iter().map(|family| argument_condition(0, Is::Ne, *family));
     let mut refused = vec![rule(families.collect::<Result<Vec<_>, _>>()?)?];
     for family in [AF_INET, AF_INET6] {
-        let mut other = vec![argument(0, Is::Eq, family)?];
+        let mut other = vec![argument_condition(0, Is::Eq, family)?];
         for protocol in [IPPROTO_IP, IPPROTO_TCP, IPPROTO_UDP] {
-            other.push(argument(2, Is::Ne, protocol)?);
+            other.push(argument_condition(2, Is::Ne, protocol)?);
         }
         refused.push(rule(other)?);
         // Without a number the kind decides, and each that is neither a stream (1) nor datagrams (2) nor raw (3), which is
         // root's, has one of these bits: SCTP and DCCP are such.
         for bit in [0b100, 0b1000] {
-            refused.push(rule(vec![argument(0, Is::Eq, family)?, masked(1, bit, bit)?])?);
+            refused.push(rule(vec![argument_condition(0, Is::Eq, family)?, masked_condition(1, bit, bit)?])?);
         }
     }
     Ok(refused)
@@ -273,11 +273,11 @@ fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, Box<dyn Error>
 }
 
 /// Of that argument, counted from 0, these bits are as in the value.
-fn masked(number: u8, bits: i32, value: i32) -> Result<SeccompCondition, Box<dyn Error>> {
-    argument(number, Is::MaskedEq(bits.cast_unsigned().into()), value)
+fn masked_condition(number: u8, bits: i32, value: i32) -> Result<SeccompCondition, Box<dyn Error>> {
+    argument_condition(number, Is::MaskedEq(bits.cast_unsigned().into()), value)
 }
 
 /// Half of an argument is compared, for the kernel takes no more of a number.
-fn argument(number: u8, is: Is, value: i32) -> Result<SeccompCondition, Box<dyn Error>> {
+fn argument_condition(number: u8, is: Is, value: i32) -> Result<SeccompCondition, Box<dyn Error>> {
     Ok(SeccompCondition::new(number, SeccompCmpArgLen::Dword, is, value.cast_unsigned().into())?)
 }

@@ -111,7 +111,7 @@ fn a_proxy_has_a_port_however_it_is_written() {
         ("https://proxy", Some(443)),
         ("", None),
     ] {
-        assert_eq!(port_of(proxy), port, "{proxy}");
+        assert_eq!(proxy_address_port(proxy), port, "{proxy}");
     }
 }
 
@@ -199,7 +199,7 @@ async fn a_confined_child_sees_and_writes_only_what_it_was_given() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn what_cannot_be_confined_is_not_started() {
-    assert_eq!(confinement_works(), Ok(()));
+    assert_eq!(check_confinement(), Ok(()));
     let place = tempfile::tempdir().unwrap();
     let confinement = Confinement { write: vec![place.path().join("missing")], ..Confinement::default() };
     let trace = place.path().join("trace");

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{CallErrorKind, ModelCall, http::CallFault, schema, strict_json};
-use crate::documents::unfenced;
+use crate::documents::strip_fence;
 
 /// Did the model answer that was asked, and say so?
 pub(super) fn check_served(call: &ModelCall, served: Option<&str>) -> Result<(), CallFault> {
@@ -16,7 +16,7 @@ pub(super) fn check_served(call: &ModelCall, served: Option<&str>) -> Result<(),
 
 /// The text, which is not blank, and the value that fits the call's schema, where it has one: `value`, or else what the
 /// text says without one fence around it.
-pub(super) fn fit(
+pub(super) fn validate_answer(
     call: &ModelCall,
     text: String,
     value: Option<Value>,
@@ -26,14 +26,14 @@ pub(super) fn fit(
     }
     let Some(wanted) = &call.schema else { return Ok((text, None)) };
     let invalid = |why| CallFault(CallErrorKind::InvalidOutput, why);
-    let text = unfenced(&text).to_owned();
+    let text = strip_fence(&text).to_owned();
     let value = match value {
         Some(value) => value,
         None => {
             strict_json::parse(&text).map_err(|error| invalid(format!("the answer is not JSON: {error}")))?
         }
     };
-    match schema::misfit(&value, wanted) {
+    match schema::find_misfit(&value, wanted) {
         Some(misfit) => Err(invalid(misfit)),
         None => Ok((text, Some(value))),
     }
@@ -55,14 +55,18 @@ mod tests {
             ["{}", "\u{feff}{}", "```json\n{}\n```", " ```\r\n{}\r\n``` ", "\u{feff}~~~~JSON\n{}\n~~~~\n"]
         {
             let text = around.replace("{}", object);
-            let (said, value) = fit(&with_schema, text.clone(), None).expect(around);
+            let (said, value) = validate_answer(&with_schema, text.clone(), None).expect(around);
             assert_eq!((said.as_str(), value), (object, Some(json!({"a": "```"}))), "{around}");
-            assert_eq!(fit(&samples::call(), text.clone(), None).unwrap().0, text, "no form was asked for");
+            assert_eq!(
+                validate_answer(&samples::call(), text.clone(), None).unwrap().0,
+                text,
+                "no form was asked for"
+            );
         }
         for around in
             ["```\n```\n{}\n```\n```", "Here: {}", "```json\n{}", "```json\n{}\n~~~", "```\n{}\n```\nDone."]
         {
-            assert!(fit(&with_schema, around.replace("{}", object), None).is_err(), "{around}");
+            assert!(validate_answer(&with_schema, around.replace("{}", object), None).is_err(), "{around}");
         }
     }
 }

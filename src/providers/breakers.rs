@@ -30,7 +30,7 @@ const BREAKER_FAILURES: u32 = 2;
 
 /// How a call failed, as far as it says anything of those after it. Whoever sorts a request waits neither for a place nor
 /// for an answer that others would wait for.
-pub(super) fn failed<'a>(
+pub(super) fn recordable_failure<'a>(
     call: &ModelCall,
     outcome: &'a Result<ModelReply, CallError>,
 ) -> Option<&'a CallErrorKind> {
@@ -44,7 +44,7 @@ pub(super) struct CircuitBreakers {
     store: Option<Arc<Store>>,
     /// None: the store was not read yet.
     routes: Mutex<Option<BTreeMap<String, CircuitBreaker>>>,
-    /// When it was read, as [`Store::learned_elsewhere`] counts.
+    /// When it was read, as [`Store::remote_changes`] counts.
     learned: AtomicU64,
     /// How each model failed last, since the server started.
     failures: sync::Mutex<BTreeMap<String, LastFailure>>,
@@ -79,7 +79,7 @@ struct CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    fn of(outage: RouteOutage) -> Self {
+    fn new(outage: RouteOutage) -> Self {
         Self { outage, tried_until: None }
     }
 }
@@ -97,7 +97,7 @@ pub(super) enum CooldownTarget<'a> {
 
 impl CooldownTarget<'_> {
     /// Its name in the store, where no route to a model has a space.
-    fn name(self) -> String {
+    fn store_key(self) -> String {
         match self {
             Self::Account(account) => format!("account {account}"),
             Self::Model { provider, model } => format!("model {provider}:{model}"),
@@ -107,18 +107,18 @@ impl CooldownTarget<'_> {
 
 impl CircuitBreakers {
     /// Remembers in `store`, if there is one, and what is remembered there.
-    pub(super) fn kept_in(store: Option<Arc<Store>>) -> Self {
+    pub(super) fn with_store(store: Option<Arc<Store>>) -> Self {
         Self { store, ..Self::default() }
     }
 
     /// For an operator to look at; it decides nothing.
-    pub(super) fn note_failure(&self, provider: &str, model: &str, at: Timestamp, kind: &CallErrorKind) {
+    pub(super) fn record_failure(&self, provider: &str, model: &str, at: Timestamp, kind: &CallErrorKind) {
         let model = format!("{provider}:{model}");
         let mut failures = self.failures.lock().unwrap_or_else(sync::PoisonError::into_inner);
         failures.insert(model.clone(), LastFailure { model, class: kind.name(), at });
     }
 
-    pub(super) fn note_substitute(&self, provider: &str, model: &str, served: &str) {
+    pub(super) fn record_substitute(&self, provider: &str, model: &str, served: &str) {
         let mut substitutes = self.substitutes.lock().unwrap_or_else(sync::PoisonError::into_inner);
         substitutes.insert(format!("{provider}:{model}"), served.to_owned());
     }
@@ -137,9 +137,9 @@ impl CircuitBreakers {
     }
 
     /// All that is left alone now.
-    pub(super) async fn resting(&self, now: Timestamp) -> Vec<ActiveCooldown> {
+    pub(super) async fn active_cooldowns(&self, now: Timestamp) -> Vec<ActiveCooldown> {
         let mut routes = self.routes.lock().await;
-        let all = self.read(&mut routes).await.iter();
+        let all = self.load_routes(&mut routes).await.iter();
         let resting = all.map(|(what, breaker)| {
             let RouteOutage { failures, until } = breaker.outage;
             ActiveCooldown { what: what.clone(), failures, until }
@@ -158,7 +158,7 @@ impl CircuitBreakers {
         longest: Duration,
     ) -> Result<(), Timestamp> {
         let mut routes = self.routes.lock().await;
-        let Some(route) = self.read(&mut routes).await.get_mut(route) else { return Ok(()) };
+        let Some(route) = self.load_routes(&mut routes).await.get_mut(route) else { return Ok(()) };
         if route.outage.failures < BREAKER_FAILURES {
             return Ok(());
         }
@@ -173,7 +173,7 @@ impl CircuitBreakers {
     /// How the call went for which a route was taken.
     pub(super) async fn record(&self, name: &str, now: Timestamp, failed: Option<&CallErrorKind>) {
         let mut routes = self.routes.lock().await;
-        let routes = self.read(&mut routes).await;
+        let routes = self.load_routes(&mut routes).await;
         let outage = match failed {
             // Nobody was asked, or nobody was waited for: nothing is known of it.
             Some(CallErrorKind::Cancelled | CallErrorKind::OverBudget { .. } | CallErrorKind::TooLong) => {
@@ -189,44 +189,49 @@ impl CircuitBreakers {
                 | CallErrorKind::Timeout { .. },
             ) => {
                 let failures = routes.get(name).map_or(0, |route| route.outage.failures).saturating_add(1);
-                Some(RouteOutage { failures, until: now.plus(limits::BREAKER_HOLDS) })
+                Some(RouteOutage { failures, until: now.plus(limits::BREAKER_COOLDOWN) })
             }
             // Somebody was there and answered.
             _ => None,
         };
-        self.note(routes, name, outage).await;
+        self.set_outage(routes, name, outage).await;
     }
 
     /// It said "not before `after`", or that its allowance is used up and not until when.
-    pub(super) async fn cool(&self, what: CooldownTarget<'_>, now: Timestamp, after: Option<Duration>) {
+    pub(super) async fn start_cooldown(
+        &self,
+        what: CooldownTarget<'_>,
+        now: Timestamp,
+        after: Option<Duration>,
+    ) {
         let (usual, most) = match what {
-            CooldownTarget::Account(_) => (limits::QUOTA_COOLDOWN, limits::COOLDOWN_MOST),
+            CooldownTarget::Account(_) => (limits::QUOTA_COOLDOWN, limits::LONGEST_COOLDOWN),
             CooldownTarget::Model { .. } => (limits::RATE_COOLDOWN, MODEL_COOLDOWN_MOST),
         };
-        let until = now.plus(after.unwrap_or(usual).clamp(limits::COOLDOWN_LEAST, most));
-        let name = what.name();
+        let until = now.plus(after.unwrap_or(usual).clamp(limits::SHORTEST_COOLDOWN, most));
+        let name = what.store_key();
         tracing::warn!(what = name, %until, "not asked for a while");
         let mut routes = self.routes.lock().await;
-        let routes = self.read(&mut routes).await;
-        self.note(routes, &name, Some(RouteOutage { failures: 0, until })).await;
+        let routes = self.load_routes(&mut routes).await;
+        self.set_outage(routes, &name, Some(RouteOutage { failures: 0, until })).await;
     }
 
     /// Until when it is left alone, if it is.
-    pub(super) async fn cools_until(&self, what: CooldownTarget<'_>, now: Timestamp) -> Option<Timestamp> {
+    pub(super) async fn cooldown_until(&self, what: CooldownTarget<'_>, now: Timestamp) -> Option<Timestamp> {
         let mut routes = self.routes.lock().await;
-        let until = self.read(&mut routes).await.get(&what.name())?.outage.until;
+        let until = self.load_routes(&mut routes).await.get(&what.store_key())?.outage.until;
         // A clock that was set back makes no cooldown longer than one can be.
-        (now < until && until.since(now) <= limits::COOLDOWN_MOST).then_some(until)
+        (now < until && until.since(now) <= limits::LONGEST_COOLDOWN).then_some(until)
     }
 
     /// It was asked and answered.
-    pub(super) async fn answered(&self, what: CooldownTarget<'_>) {
+    pub(super) async fn end_cooldown(&self, what: CooldownTarget<'_>) {
         let mut routes = self.routes.lock().await;
-        let routes = self.read(&mut routes).await;
-        self.note(routes, &what.name(), None).await;
+        let routes = self.load_routes(&mut routes).await;
+        self.set_outage(routes, &what.store_key(), None).await;
     }
 
-    async fn note(
+    async fn set_outage(
         &self,
         routes: &mut BTreeMap<String, CircuitBreaker>,
         name: &str,
@@ -234,7 +239,7 @@ impl CircuitBreakers {
     ) {
         let changed = match outage {
             Some(outage) => routes
-                .insert(name.to_owned(), CircuitBreaker::of(outage))
+                .insert(name.to_owned(), CircuitBreaker::new(outage))
                 .is_none_or(|known| known.outage != outage),
             None => routes.remove(name).is_some(),
         };
@@ -247,11 +252,11 @@ impl CircuitBreakers {
         }
     }
 
-    async fn read<'a>(
+    async fn load_routes<'a>(
         &self,
         routes: &'a mut Option<BTreeMap<String, CircuitBreaker>>,
     ) -> &'a mut BTreeMap<String, CircuitBreaker> {
-        let learned = self.store.as_ref().map_or(0, |store| store.learned_elsewhere());
+        let learned = self.store.as_ref().map_or(0, |store| store.remote_changes());
         if self.learned.swap(learned, Relaxed) != learned {
             *routes = None;
         }
@@ -263,7 +268,7 @@ impl CircuitBreakers {
                     *routes = Some(
                         known
                             .into_iter()
-                            .map(|(route, outage)| (route, CircuitBreaker::of(outage)))
+                            .map(|(route, outage)| (route, CircuitBreaker::new(outage)))
                             .collect(),
                     );
                 }
@@ -284,15 +289,15 @@ mod tests {
     async fn no_cooldown_is_longer_than_one_can_be_nor_by_a_clock_that_was_set_back() {
         let model = CooldownTarget::Model { provider: "p", model: "m" };
         for (what, most) in
-            [(CooldownTarget::Account("p"), limits::COOLDOWN_MOST), (model, MODEL_COOLDOWN_MOST)]
+            [(CooldownTarget::Account("p"), limits::LONGEST_COOLDOWN), (model, MODEL_COOLDOWN_MOST)]
         {
             let breakers = CircuitBreakers::default();
-            breakers.cool(what, NOW, Some(Duration::MAX)).await;
-            assert_eq!(breakers.cools_until(what, NOW).await, Some(NOW.plus(most)));
-            assert_eq!(breakers.cools_until(what, NOW.plus(most)).await, None);
-            assert_eq!(breakers.cools_until(what, NOW.minus(limits::COOLDOWN_MOST)).await, None);
-            breakers.cool(what, NOW, Some(Duration::ZERO)).await;
-            assert_eq!(breakers.cools_until(what, NOW).await, Some(NOW.plus(limits::COOLDOWN_LEAST)));
+            breakers.start_cooldown(what, NOW, Some(Duration::MAX)).await;
+            assert_eq!(breakers.cooldown_until(what, NOW).await, Some(NOW.plus(most)));
+            assert_eq!(breakers.cooldown_until(what, NOW.plus(most)).await, None);
+            assert_eq!(breakers.cooldown_until(what, NOW.minus(limits::LONGEST_COOLDOWN)).await, None);
+            breakers.start_cooldown(what, NOW, Some(Duration::ZERO)).await;
+            assert_eq!(breakers.cooldown_until(what, NOW).await, Some(NOW.plus(limits::SHORTEST_COOLDOWN)));
         }
     }
 
@@ -303,7 +308,7 @@ mod tests {
             breakers.admit("r", NOW, long).await.unwrap();
             breakers.record("r", NOW, Some(&CallErrorKind::Capacity)).await;
         }
-        let later = NOW.plus(limits::BREAKER_HOLDS);
+        let later = NOW.plus(limits::BREAKER_COOLDOWN);
         assert_eq!(breakers.admit("r", NOW, long).await, Err(later));
         breakers.admit("r", later, long).await.unwrap();
         assert_eq!(breakers.admit("r", later, long).await, Err(later.plus(long)));

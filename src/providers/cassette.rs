@@ -73,7 +73,7 @@ impl CassetteRequest {
         let schema = self.schema.as_ref().map(Value::to_string).unwrap_or_default();
         // The last part once said how hard to think; what was recorded then keeps its name.
         let parts = [&self.provider, &self.role, &self.system, &self.prompt, &schema, &self.model, ""];
-        Hash::of_parts(parts.map(|part: &str| part.as_bytes()))
+        Hash::digest_parts(parts.map(|part: &str| part.as_bytes()))
     }
 
     fn file_name(&self) -> String {
@@ -82,25 +82,28 @@ impl CassetteRequest {
 }
 
 /// The cassettes of a folder by file name; what is not one, or not under its own name, with the reason.
-pub fn cassettes(dir: &Path) -> io::Result<Vec<(String, Result<Cassette, String>)>> {
+pub fn read_cassettes(dir: &Path) -> io::Result<Vec<(String, Result<Cassette, String>)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if path.extension().is_some_and(|extension| extension == "json") {
-            found.push((name.clone(), read(&path).and_then(|cassette| named(cassette, &name))));
+            found.push((
+                name.clone(),
+                read_cassette(&path).and_then(|cassette| check_file_name(cassette, &name)),
+            ));
         }
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(found)
 }
 
-fn read(path: &Path) -> Result<Cassette, String> {
+fn read_cassette(path: &Path) -> Result<Cassette, String> {
     let bytes = fs::read(path).map_err(|error| format!("can't be read: {error}"))?;
     serde_json::from_slice(&bytes).map_err(|error| format!("is no cassette: {error}"))
 }
 
-fn named(cassette: Cassette, name: &str) -> Result<Cassette, String> {
+fn check_file_name(cassette: Cassette, name: &str) -> Result<Cassette, String> {
     let own = cassette.request.file_name();
     if own != name {
         return Err(format!("holds the request of {own}; record it again"));
@@ -137,7 +140,7 @@ impl CassetteLibrary {
     }
 
     /// The same back end with its answers kept, or without itself.
-    pub(super) fn around(self: &Arc<Self>, back_end: Arc<dyn Provider>) -> Arc<dyn Provider> {
+    pub(super) fn wrap(self: &Arc<Self>, back_end: Arc<dyn Provider>) -> Arc<dyn Provider> {
         match self.mode {
             CassetteMode::Record => Arc::new(RecordingProvider { library: Arc::clone(self), back_end }),
             CassetteMode::Replay => {
@@ -146,8 +149,8 @@ impl CassetteLibrary {
         }
     }
 
-    fn request(&self, provider: &str, call: &ModelCall) -> CassetteRequest {
-        let plain = |text: &str| self.scrubbed(&hidden(text, call));
+    fn cassette_request(&self, provider: &str, call: &ModelCall) -> CassetteRequest {
+        let plain = |text: &str| self.redact(&hide_random_words(text, call));
         CassetteRequest {
             provider: provider.to_owned(),
             role: call.role.as_str().to_owned(),
@@ -158,7 +161,7 @@ impl CassetteLibrary {
         }
     }
 
-    fn scrubbed(&self, text: &str) -> String {
+    fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in self.secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty())
         {
@@ -167,7 +170,7 @@ impl CassetteLibrary {
         secrets::redact(&text)
     }
 
-    fn keep(
+    fn record(
         &self,
         provider: &str,
         call: &ModelCall,
@@ -177,17 +180,17 @@ impl CassetteLibrary {
         if result.as_ref().is_err_and(|error| error.kind == CallErrorKind::Cancelled) {
             return Ok(());
         }
-        let request = self.request(provider, call);
+        let request = self.cassette_request(provider, call);
         let name = request.file_name();
         let path = self.dir.join(&name);
         // Held to the end: two calls that are the same may end at the same time.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = match made.get(&name) {
-            Some(_) => read(&path).map(|cassette| cassette.takes).unwrap_or_default(),
+            Some(_) => read_cassette(&path).map(|cassette| cassette.takes).unwrap_or_default(),
             // An earlier recording of it is over.
             None => Vec::new(),
         };
-        let takes = kept.into_iter().chain([self.take(call, result)]).collect();
+        let takes = kept.into_iter().chain([self.make_entry(call, result)]).collect();
         let file = tempfile::NamedTempFile::new_in(&self.dir)?;
         serde_json::to_writer_pretty(&file, &Cassette { request, takes })?;
         file.persist(path)?;
@@ -195,20 +198,20 @@ impl CassetteLibrary {
         Ok(())
     }
 
-    fn take(&self, call: &ModelCall, result: &Result<ModelReply, CallError>) -> CassetteEntry {
-        let plain = |text: &str| self.scrubbed(&hidden(text, call));
+    fn make_entry(&self, call: &ModelCall, result: &Result<ModelReply, CallError>) -> CassetteEntry {
+        let plain = |text: &str| self.redact(&hide_random_words(text, call));
         let (outcome, usage, before) = match result {
             Err(error) => {
                 let outcome =
                     CassetteOutcome::Error { kind: error.kind.clone(), message: plain(&error.message) };
-                (outcome, (*error.usage).clone(), &error.before)
+                (outcome, (*error.usage).clone(), &error.earlier_attempts)
             }
             Ok(reply) => {
-                let value = reply.value.clone().map(|value| with_texts(value, &plain));
+                let value = reply.value.clone().map(|value| map_texts(value, &plain));
                 (
                     CassetteOutcome::Answer { text: plain(&reply.text), value },
                     reply.usage.clone(),
-                    &reply.before,
+                    &reply.earlier_attempts,
                 )
             }
         };
@@ -218,9 +221,10 @@ impl CassetteLibrary {
     }
 
     /// What this request is answered the next time.
-    fn next(&self, provider: &str, call: &ModelCall) -> Result<CassetteEntry, String> {
-        let name = self.request(provider, call).file_name();
-        let cassette = read(&self.dir.join(&name)).and_then(|cassette| named(cassette, &name));
+    fn next_entry(&self, provider: &str, call: &ModelCall) -> Result<CassetteEntry, String> {
+        let name = self.cassette_request(provider, call).file_name();
+        let cassette =
+            read_cassette(&self.dir.join(&name)).and_then(|cassette| check_file_name(cassette, &name));
         let mut takes = cassette.map_err(|why| format!("{name} in {} {why}", self.dir.display()))?.takes;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let made = made.entry(name).or_default();
@@ -231,16 +235,20 @@ impl CassetteLibrary {
 }
 
 /// The text with the call's random words as placeholders.
-fn hidden(text: &str, call: &ModelCall) -> String {
-    swapped(text, call, |word, placeholder| (word, placeholder))
+fn hide_random_words(text: &str, call: &ModelCall) -> String {
+    swap_words(text, call, |word, placeholder| (word, placeholder))
 }
 
 /// The text with the placeholders as the call's random words.
-fn shown(text: &str, call: &ModelCall) -> String {
-    swapped(text, call, |word, placeholder| (placeholder, word))
+fn restore_random_words(text: &str, call: &ModelCall) -> String {
+    swap_words(text, call, |word, placeholder| (placeholder, word))
 }
 
-fn swapped(text: &str, call: &ModelCall, turn: for<'a> fn(&'a str, &'a str) -> (&'a str, &'a str)) -> String {
+fn swap_words(
+    text: &str,
+    call: &ModelCall,
+    turn: for<'a> fn(&'a str, &'a str) -> (&'a str, &'a str),
+) -> String {
     let mut text = text.to_owned();
     for name in RANDOM {
         if let Some(word) = call.facts.get(name).filter(|word| !word.is_empty()) {
@@ -253,12 +261,12 @@ fn swapped(text: &str, call: &ModelCall, turn: for<'a> fn(&'a str, &'a str) -> (
 }
 
 /// The value with each of its texts changed.
-fn with_texts(value: Value, change: &impl Fn(&str) -> String) -> Value {
+fn map_texts(value: Value, change: &impl Fn(&str) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(change(&text)),
-        Value::Array(items) => items.into_iter().map(|item| with_texts(item, change)).collect(),
+        Value::Array(items) => items.into_iter().map(|item| map_texts(item, change)).collect(),
         Value::Object(fields) => {
-            fields.into_iter().map(|(name, field)| (change(&name), with_texts(field, change))).collect()
+            fields.into_iter().map(|(name, field)| (change(&name), map_texts(field, change))).collect()
         }
         other => other,
     }
@@ -273,7 +281,7 @@ impl RecordingProvider {
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         let result = self.back_end.call(call, cancel).await;
         // An answer that was paid for is not given up for the want of a disk.
-        if let Err(error) = self.library.keep(self.name(), call, &result) {
+        if let Err(error) = self.library.record(self.name(), call, &result) {
             tracing::warn!(dir = %self.library.dir.display(), %error, "a model's answer could not be kept");
         }
         result
@@ -289,8 +297,8 @@ impl Provider for RecordingProvider {
         Some(self.back_end.as_ref())
     }
 
-    fn bills(&self) -> bool {
-        self.back_end.bills()
+    fn is_billed(&self) -> bool {
+        self.back_end.is_billed()
     }
 
     fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
@@ -304,26 +312,30 @@ struct ReplayingProvider {
 }
 
 impl ReplayingProvider {
-    fn answer(&self, call: &ModelCall) -> Result<ModelReply, CallError> {
-        let take = self.library.next(self.name, call).map_err(|why| {
+    fn replay(&self, call: &ModelCall) -> Result<ModelReply, CallError> {
+        let take = self.library.next_entry(self.name, call).map_err(|why| {
             let message =
                 format!("{}: {why}; record it with mode = \"record\" under [models] cassettes", self.name);
-            CallError::new(CallErrorKind::Unavailable, message, Usage::asking(&call.model))
+            CallError::new(CallErrorKind::Unavailable, message, Usage::for_model(&call.model))
         })?;
         // Whoever was paid was paid when it was recorded.
         let unpaid = |usage| Usage { billed: false, ..usage };
-        let plain = |text: &str| shown(text, call);
+        let plain = |text: &str| restore_random_words(text, call);
         let before = take.before.into_iter();
         let before =
             before.map(|attempt| CallAttempt { usage: unpaid(attempt.usage), ..attempt }).collect::<Vec<_>>();
         match take.outcome {
             CassetteOutcome::Answer { text, value } => {
-                let value = value.map(|value| with_texts(value, &plain));
-                Ok(ModelReply { before, ..ModelReply::new(plain(&text), value, unpaid(take.usage)) })
+                let value = value.map(|value| map_texts(value, &plain));
+                Ok(ModelReply {
+                    earlier_attempts: before,
+                    ..ModelReply::new(plain(&text), value, unpaid(take.usage))
+                })
             }
-            CassetteOutcome::Error { kind, message } => {
-                Err(CallError { before, ..CallError::new(kind, message, unpaid(take.usage)) })
-            }
+            CassetteOutcome::Error { kind, message } => Err(CallError {
+                earlier_attempts: before,
+                ..CallError::new(kind, message, unpaid(take.usage))
+            }),
         }
     }
 }
@@ -333,11 +345,11 @@ impl Provider for ReplayingProvider {
         self.name
     }
 
-    fn bills(&self) -> bool {
+    fn is_billed(&self) -> bool {
         false
     }
 
     fn call<'a>(&'a self, call: &'a ModelCall, _: &'a CancellationToken) -> ReplyFuture<'a> {
-        Box::pin(async { self.answer(call) })
+        Box::pin(async { self.replay(call) })
     }
 }

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     CallError, CallErrorKind, CostEstimate, Metering, ModelCall, ModelReply, Provider, ReplyFuture, Usage,
     breakers::{CircuitBreakers, CooldownTarget},
-    line,
     metrics::ModelMetrics,
-    models::{Model, ModelCatalog, bare},
+    models::{Model, ModelCatalog, bare_id},
+    single_line,
 };
 use crate::{clock::SharedClock, limits, types::MicroUsd};
 
@@ -34,7 +34,7 @@ pub(super) struct CheckedProvider {
 }
 
 /// What is paid for together and so used up together. Gemini's keys keep books of their own, by project and model.
-fn account(back_end: &dyn Provider, model: &str) -> Option<String> {
+fn billing_account(back_end: &dyn Provider, model: &str) -> Option<String> {
     let provider = back_end.name();
     match provider {
         "gemini" => None,
@@ -48,7 +48,7 @@ fn account(back_end: &dyn Provider, model: &str) -> Option<String> {
 }
 
 impl CheckedProvider {
-    pub(super) fn around(
+    pub(super) fn wrap(
         back_end: Arc<dyn Provider>,
         table: &Arc<ModelCatalog>,
         breakers: &Arc<CircuitBreakers>,
@@ -61,19 +61,19 @@ impl CheckedProvider {
 
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         let row = self.table.find(self.back_end.name(), &call.model);
-        if let Some((kind, why)) = row.and_then(|row| self.refusal(call, row)) {
-            return Err(self.unsent(call, kind, &why));
+        if let Some((kind, why)) = row.and_then(|row| self.refusal_reason(call, row)) {
+            return Err(self.unsent_error(call, kind, &why));
         }
         let (provider, model) = (self.back_end.name(), call.model.as_str());
-        let account = account(self.back_end.as_ref(), model);
+        let account = billing_account(self.back_end.as_ref(), model);
         if let Some(account) = &account {
-            self.cools(call, account).await?;
+            self.check_cooldowns(call, account).await?;
         }
         if let Some(served) = self.breakers.substitute(provider, model) {
             let why = format!(
                 "skipped: {served} answered in its place; after `countersign reload` it is asked again"
             );
-            return Err(self.unsent(call, CallErrorKind::WrongModel { served: Some(served) }, &why));
+            return Err(self.unsent_error(call, CallErrorKind::WrongModel { served: Some(served) }, &why));
         }
         let accepting;
         let call = match self.table.successors(model) {
@@ -91,40 +91,40 @@ impl CheckedProvider {
                     reply.usage.metered = Metering::Unknown;
                     reply.usage.received = (reply.text.len() + reply.thoughts.len()) as u64;
                 }
-                self.judge(call, &mut reply.usage, None);
-                &mut reply.before
+                self.settle_usage(call, &mut reply.usage, None);
+                &mut reply.earlier_attempts
             }
             Err(error) => {
-                self.judge(call, &mut error.usage, Some(&mut error.kind));
-                &mut error.before
+                self.settle_usage(call, &mut error.usage, Some(&mut error.kind));
+                &mut error.earlier_attempts
             }
         };
         for attempt in before {
-            self.judge(call, &mut attempt.usage, Some(&mut attempt.kind));
+            self.settle_usage(call, &mut attempt.usage, Some(&mut attempt.kind));
         }
         if let Err(error) = &result {
-            self.breakers.note_failure(provider, model, self.clock.now(), &error.kind);
+            self.breakers.record_failure(provider, model, self.clock.now(), &error.kind);
             if let CallErrorKind::WrongModel { served: Some(served) } = &error.kind {
                 tracing::warn!(
                     "{provider}:{model} was asked and {served} answered; the answer does not count. Name {provider}:{served} in the settings, or accept it under [models.successors]: {}",
-                    successor_line(provider, model, served)
+                    successor_setting(provider, model, served)
                 );
-                self.breakers.note_substitute(provider, model, served);
+                self.breakers.record_substitute(provider, model, served);
             }
         }
         if let Some(account) = &account {
             let (now, model) = (self.clock.now(), CooldownTarget::Model { provider, model });
             match result.as_ref().map_err(|error| &error.kind) {
                 Ok(_) => {
-                    self.breakers.answered(CooldownTarget::Account(account)).await;
-                    self.breakers.answered(model).await;
+                    self.breakers.end_cooldown(CooldownTarget::Account(account)).await;
+                    self.breakers.end_cooldown(model).await;
                 }
                 Err(CallErrorKind::Quota { reset }) => {
-                    self.breakers.cool(CooldownTarget::Account(account), now, *reset).await;
+                    self.breakers.start_cooldown(CooldownTarget::Account(account), now, *reset).await;
                 }
                 // Where no time is named, how long to wait is the caller's to say.
                 Err(CallErrorKind::RateLimited { reset: Some(reset) }) => {
-                    self.breakers.cool(model, now, Some(*reset)).await;
+                    self.breakers.start_cooldown(model, now, Some(*reset)).await;
                 }
                 Err(_) => {}
             }
@@ -133,16 +133,20 @@ impl CheckedProvider {
     }
 
     /// Is it known that asking now is in vain?
-    async fn cools(&self, call: &ModelCall, account: &str) -> Result<(), CallError> {
+    async fn check_cooldowns(&self, call: &ModelCall, account: &str) -> Result<(), CallError> {
         let now = self.clock.now();
-        if let Some(until) = self.breakers.cools_until(CooldownTarget::Account(account), now).await {
+        if let Some(until) = self.breakers.cooldown_until(CooldownTarget::Account(account), now).await {
             let kind = CallErrorKind::Quota { reset: Some(until.since(now)) };
-            return Err(self.unsent(call, kind, &format!("skipped, its account is used up until {until}")));
+            return Err(self.unsent_error(
+                call,
+                kind,
+                &format!("skipped, its account is used up until {until}"),
+            ));
         }
         let model = CooldownTarget::Model { provider: self.back_end.name(), model: &call.model };
-        if let Some(until) = self.breakers.cools_until(model, now).await {
+        if let Some(until) = self.breakers.cooldown_until(model, now).await {
             let kind = CallErrorKind::RateLimited { reset: Some(until.since(now)) };
-            return Err(self.unsent(
+            return Err(self.unsent_error(
                 call,
                 kind,
                 &format!("skipped, it asked not to be asked before {until}"),
@@ -151,16 +155,16 @@ impl CheckedProvider {
         Ok(())
     }
 
-    fn unsent(&self, call: &ModelCall, kind: CallErrorKind, why: &str) -> CallError {
-        let mut usage = Usage::asking(&call.model);
+    fn unsent_error(&self, call: &ModelCall, kind: CallErrorKind, why: &str) -> CallError {
+        let mut usage = Usage::for_model(&call.model);
         usage.provider = self.back_end.name().to_owned();
         CallError::new(kind, format!("{}: {why}", usage.provider), usage)
     }
 
     /// Why nothing is sent. Prompts are cut to the same measure; what is longer was cut for a model with more room.
-    fn refusal(&self, call: &ModelCall, row: &Model) -> Option<(CallErrorKind, String)> {
+    fn refusal_reason(&self, call: &ModelCall, row: &Model) -> Option<(CallErrorKind, String)> {
         let tokens = (call.prompt.len() as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
-        let room = row.room(&call.system, call.form());
+        let room = row.prompt_room(&call.system, call.answer_form());
         if tokens > room {
             let why =
                 format!("some {tokens} tokens of prompt are more than the {room} that {} has for it", row.id);
@@ -177,9 +181,9 @@ impl CheckedProvider {
     }
 
     /// What a call took is bounded, priced and counted, whether it failed or not.
-    fn judge(&self, call: &ModelCall, usage: &mut Usage, mut failed: Option<&mut CallErrorKind>) {
+    fn settle_usage(&self, call: &ModelCall, usage: &mut Usage, mut failed: Option<&mut CallErrorKind>) {
         if let Some(kind) = failed.as_deref_mut() {
-            bound(kind);
+            shorten_model_name(kind);
             let answered = matches!(
                 kind,
                 CallErrorKind::Truncated
@@ -193,7 +197,7 @@ impl CheckedProvider {
         }
         self.price(call, usage);
         if failed.is_none() || usage.attempts > 0 {
-            self.counted.count(&self.table, usage, failed.as_deref());
+            self.counted.record_call(&self.table, usage, failed.as_deref());
         }
     }
 
@@ -208,9 +212,9 @@ impl CheckedProvider {
             *tokens = (*tokens).min(MOST_TOKENS);
         }
         self.price_served(usage);
-        self.believe(call, usage);
+        self.cap_usage(call, usage);
         if usage.may_cost_more() {
-            let input = if usage.prompt_tokens() == 0 { self.most_input(call) } else { 0 };
+            let input = if usage.prompt_tokens() == 0 { self.max_input_tokens(call) } else { 0 };
             let output = usage.received.div_ceil(limits::FEWEST_BYTES_A_TOKEN);
             let row = self.table.find(self.name(), &call.model);
             let likely = row
@@ -221,12 +225,13 @@ impl CheckedProvider {
 
     /// Records no more than the call could cost at most. A service that counts more is wrong, or our table is, and the
     /// operator is told.
-    fn believe(&self, call: &ModelCall, usage: &mut Usage) {
+    fn cap_usage(&self, call: &ModelCall, usage: &mut Usage) {
         let CostEstimate { most, unpriced: false, .. } = self.estimate(call) else { return };
-        let longest = self.table.find(self.name(), &call.model).map_or(MOST_TOKENS, |row| row.longest(call));
+        let longest =
+            self.table.find(self.name(), &call.model).map_or(MOST_TOKENS, |row| row.max_output_for(call));
         // Another model than the one asked may have answered, at its own price.
         let theirs = usage.served.as_deref().and_then(|served| {
-            self.table.cost_microusd(served, [0, longest, 0, self.most_input(call)], self.clock.now())
+            self.table.cost_microusd(served, [0, longest, 0, self.max_input_tokens(call)], self.clock.now())
         });
         let most = most.0.max(theirs.unwrap_or(0));
         let Some(cost) = usage.cost_microusd.filter(|cost| usage.billed && *cost > most) else { return };
@@ -239,7 +244,7 @@ impl CheckedProvider {
             recorded_microusd = most,
             "the service counts more tokens than the call can take; compare with its bill"
         );
-        let mut left = self.most_input(call);
+        let mut left = self.max_input_tokens(call);
         for tokens in [&mut usage.cache_written_tokens, &mut usage.input_tokens, &mut usage.cache_read_tokens]
         {
             *tokens = (*tokens).min(left);
@@ -249,10 +254,10 @@ impl CheckedProvider {
         usage.cost_microusd = Some(most);
     }
 
-    fn most_input(&self, call: &ModelCall) -> u64 {
-        let most = call.most_input();
+    fn max_input_tokens(&self, call: &ModelCall) -> u64 {
+        let most = call.max_input_tokens();
         // What a service counts before is an estimate, as it says itself.
-        call.counted.map_or(most, |counted| most.min(counted.saturating_add(counted / 10)))
+        call.counted_prompt_tokens.map_or(most, |counted| most.min(counted.saturating_add(counted / 10)))
     }
 
     fn price_served(&self, usage: &mut Usage) {
@@ -263,19 +268,19 @@ impl CheckedProvider {
             [usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_written_tokens];
         usage.cost_microusd = self.table.cost_microusd(served, tokens, self.clock.now());
         // Only now: what was no model's name is not to become one.
-        usage.served = Some(line(bare(served), MODEL_NAME));
+        usage.served = Some(single_line(bare_id(served), MODEL_NAME));
     }
 }
 
 /// The setting that accepts answers of `served` to calls of this model.
-pub fn successor_line(provider: &str, asked: &str, served: &str) -> String {
+pub fn successor_setting(provider: &str, asked: &str, served: &str) -> String {
     format!("\"{provider}:{asked}\" = [\"{served}\"]")
 }
 
 /// A model's name may be anything that a service says.
-fn bound(kind: &mut CallErrorKind) {
+fn shorten_model_name(kind: &mut CallErrorKind) {
     if let CallErrorKind::WrongModel { served: Some(served) } = kind {
-        *served = line(bare(served), MODEL_NAME);
+        *served = single_line(bare_id(served), MODEL_NAME);
     }
 }
 
@@ -288,15 +293,15 @@ impl Provider for CheckedProvider {
         Some(self.back_end.as_ref())
     }
 
-    fn bills(&self) -> bool {
-        self.back_end.bills()
+    fn is_billed(&self) -> bool {
+        self.back_end.is_billed()
     }
 
     fn estimate(&self, call: &ModelCall) -> CostEstimate {
-        if !self.bills() {
+        if !self.is_billed() {
             return self.back_end.estimate(call);
         }
-        let input = self.most_input(call);
+        let input = self.max_input_tokens(call);
         let row = self.table.find(self.name(), &call.model);
         let priced = |output: u64| {
             let row = row?;
@@ -309,14 +314,14 @@ impl Provider for CheckedProvider {
             let successors = self.table.successors(&row.id).iter().filter_map(|id| most(id));
             most(&row.id).map(|own| successors.fold(own, u64::max))
         };
-        let most = priced(row.map_or(0, |row| row.longest(call)));
-        let free_way = most == Some(0) && self.lacks().is_none();
+        let most = priced(row.map_or(0, |row| row.max_output_for(call)));
+        let free_way = most == Some(0) && self.missing_requirement().is_none();
         let [paid, input] = [most, priced(0)].map(|cost| MicroUsd(cost.unwrap_or(0)));
-        CostEstimate { most: paid, input, free_way, unpriced: most.is_none() }
+        CostEstimate { most: paid, input, may_be_free: free_way, unpriced: most.is_none() }
     }
 
-    fn count<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
-        self.back_end.count(call)
+    fn count_tokens<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
+        self.back_end.count_tokens(call)
     }
 
     fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
@@ -338,17 +343,17 @@ mod tests {
             "anthropic"
         }
 
-        fn bills(&self) -> bool {
+        fn is_billed(&self) -> bool {
             true
         }
 
         fn call<'a>(&'a self, call: &'a ModelCall, _: &'a CancellationToken) -> ReplyFuture<'a> {
-            let mut usage = Usage::asking(&call.model);
+            let mut usage = Usage::for_model(&call.model);
             usage.served = Some("claude-haiku-4-5-20251001".into());
             (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) = (1000, 50, 2000);
             if call.prompt == "nothing" {
                 usage =
-                    Usage { served: usage.served, metered: Metering::Known, ..Usage::asking(&call.model) };
+                    Usage { served: usage.served, metered: Metering::Known, ..Usage::for_model(&call.model) };
             }
             usage.billed = true;
             if call.prompt == "lie" {
@@ -364,7 +369,7 @@ mod tests {
 
     async fn ask(call: ModelCall) -> Result<ModelReply, CallErrorKind> {
         let clock: SharedClock = Arc::new(crate::clock::SystemClock);
-        let provider = CheckedProvider::around(
+        let provider = CheckedProvider::wrap(
             Arc::new(HaikuProvider),
             &Arc::default(),
             &Arc::default(),
@@ -389,7 +394,7 @@ mod tests {
         let asks_haiku = ModelCall { model: "claude-haiku-4-5".into(), ..samples::call() };
         let served = Some("claude-opus-4-6".to_owned());
         let mut usage =
-            Usage { served, billed: true, output_tokens: 60_000, ..Usage::asking("claude-haiku-4-5") };
+            Usage { served, billed: true, output_tokens: 60_000, ..Usage::for_model("claude-haiku-4-5") };
         checked.price(&asks_haiku, &mut usage);
         assert_eq!((usage.output_tokens, usage.cost_microusd), (60_000, Some(60_000 * 25)));
     }
@@ -402,14 +407,14 @@ mod tests {
             "anthropic"
         }
 
-        fn bills(&self) -> bool {
+        fn is_billed(&self) -> bool {
             true
         }
 
         fn call<'a>(&'a self, call: &'a ModelCall, _: &'a CancellationToken) -> ReplyFuture<'a> {
             self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let served = "claude-opus-4-7".to_owned();
-            let usage = Usage { served: Some(served.clone()), attempts: 1, ..Usage::asking(&call.model) };
+            let usage = Usage { served: Some(served.clone()), attempts: 1, ..Usage::for_model(&call.model) };
             Box::pin(async move {
                 match call.may_be_served_by(&served) {
                     true => Ok(ModelReply::new("yes".into(), None, usage)),
@@ -427,10 +432,10 @@ mod tests {
         let clock: SharedClock = Arc::new(crate::clock::SystemClock);
         let asked = |settings: &crate::config::ModelSettings| {
             let (table, breakers) =
-                (Arc::new(ModelCatalog::of(settings)), Arc::new(CircuitBreakers::default()));
+                (Arc::new(ModelCatalog::from_settings(settings)), Arc::new(CircuitBreakers::default()));
             let back_end = Arc::new(WrongModelProvider(Default::default()));
             let shared = Arc::clone(&back_end) as Arc<dyn Provider>;
-            (back_end, CheckedProvider::around(shared, &table, &breakers, &Arc::default(), &clock), breakers)
+            (back_end, CheckedProvider::wrap(shared, &table, &breakers, &Arc::default(), &clock), breakers)
         };
         let count = |back_end: &WrongModelProvider| back_end.0.load(std::sync::atomic::Ordering::Relaxed);
         let mut settings = crate::config::ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
@@ -480,15 +485,16 @@ mod tests {
     #[tokio::test]
     async fn a_call_may_cost_what_its_kind_of_answer_costs_and_its_prompt_as_counted() {
         let clock: SharedClock = Arc::new(crate::clock::SystemClock);
-        let provider = CheckedProvider::around(
+        let provider = CheckedProvider::wrap(
             Arc::new(HaikuProvider),
             &Arc::default(),
             &Arc::default(),
             &Arc::default(),
             &clock,
         );
-        let most = |longest, counted| {
-            let call = ModelCall { longest, counted, ..call("x".repeat(10_000), None) };
+        let most = |max_output_tokens, counted_prompt_tokens| {
+            let call =
+                ModelCall { max_output_tokens, counted_prompt_tokens, ..call("x".repeat(10_000), None) };
             let CostEstimate { most, input, .. } = provider.estimate(&call);
             (most.0 - input.0, input.0)
         };
@@ -527,8 +533,8 @@ mod tests {
         for (row, budget, answered) in
             [(&unpriced, None, true), (&unpriced, Some(u64::MAX - 1), false), (&free, Some(0), true)]
         {
-            let table = Arc::new(ModelCatalog::default().with(std::slice::from_ref(row)));
-            let provider = CheckedProvider::around(
+            let table = Arc::new(ModelCatalog::default().with_rows(std::slice::from_ref(row)));
+            let provider = CheckedProvider::wrap(
                 Arc::new(HaikuProvider),
                 &table,
                 &Arc::default(),
@@ -537,8 +543,8 @@ mod tests {
             );
             let asked = provider.call(&call("?".into(), budget), &CancellationToken::new()).await;
             assert_eq!(asked.is_ok(), answered, "{row:?} {budget:?}");
-            let CostEstimate { free_way, unpriced, .. } = provider.estimate(&call("?".into(), None));
-            assert_eq!((free_way, unpriced), (!row.prices.is_empty(), row.prices.is_empty()));
+            let CostEstimate { may_be_free, unpriced, .. } = provider.estimate(&call("?".into(), None));
+            assert_eq!((may_be_free, unpriced), (!row.prices.is_empty(), row.prices.is_empty()));
         }
     }
 }

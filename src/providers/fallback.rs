@@ -37,13 +37,13 @@ impl FallbackProvider {
         Self { legs, breakers, clock }
     }
 
-    fn legs(&self) -> &[FallbackLeg] {
-        let both = self.legs[1].back_end.lacks().is_none();
+    fn usable_legs(&self) -> &[FallbackLeg] {
+        let both = self.legs[1].back_end.missing_requirement().is_none();
         &self.legs[..if both { 2 } else { 1 }]
     }
 
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
-        let legs = self.legs();
+        let legs = self.usable_legs();
         if let [alone] = legs {
             return alone.back_end.call(call, cancel).await;
         }
@@ -54,14 +54,14 @@ impl FallbackProvider {
             let deadline = leg.limit.min(left);
             // Both together may cost no more than was held back for the call.
             let call = ModelCall { budget, deadline, ..call.clone() };
-            let attempt = match self.take(leg, &call, cancel).await {
+            let attempt = match self.call_leg(leg, &call, cancel).await {
                 Ok(mut reply) => {
-                    reply.before = before;
+                    reply.earlier_attempts = before;
                     return Ok(reply);
                 }
-                Err(error) => CallAttempt::of(error),
+                Err(error) => CallAttempt::from_error(error),
             };
-            let paid = attempt.paid(leg.back_end.estimate(&call).most.0);
+            let paid = attempt.max_billed(leg.back_end.estimate(&call).most.0);
             budget = budget.map(|budget| budget.saturating_sub(paid));
             // Neither the wait for a place nor cleaning up is taken from the other leg.
             let taken = self.clock.now().since(started).saturating_sub(attempt.usage.queued);
@@ -72,10 +72,10 @@ impl FallbackProvider {
                 break;
             }
         }
-        Err(verdict(before))
+        Err(merge_errors(before))
     }
 
-    async fn take(
+    async fn call_leg(
         &self,
         leg: &FallbackLeg,
         call: &ModelCall,
@@ -83,10 +83,10 @@ impl FallbackProvider {
     ) -> Result<ModelReply, CallError> {
         let name = leg.back_end.name();
         let skipped = |why: String| {
-            let usage = Usage { provider: name.to_owned(), ..Usage::asking(&call.model) };
+            let usage = Usage { provider: name.to_owned(), ..Usage::for_model(&call.model) };
             CallError::new(CallErrorKind::Unavailable, format!("{name}: skipped, {why}"), usage)
         };
-        if let Some(what) = leg.back_end.lacks() {
+        if let Some(what) = leg.back_end.missing_requirement() {
             return Err(skipped(what));
         }
         if call.deadline.is_zero() {
@@ -97,7 +97,7 @@ impl FallbackProvider {
             return Err(skipped(format!("it failed again and again; it is tried again at {until}")));
         }
         let outcome = leg.back_end.call(call, cancel).await;
-        let kind = breakers::failed(call, &outcome);
+        let kind = breakers::recordable_failure(call, &outcome);
         self.breakers.record(&route, self.clock.now(), kind).await;
         outcome
     }
@@ -105,16 +105,16 @@ impl FallbackProvider {
 
 /// One error that names all of `attempts`. What the caller does next is decided by the last that was really made; one
 /// that was skipped says less.
-fn verdict(mut attempts: Vec<CallAttempt>) -> CallError {
+fn merge_errors(mut attempts: Vec<CallAttempt>) -> CallError {
     let message = attempts.iter().map(|attempt| attempt.message.as_str()).collect::<Vec<_>>().join("; ");
     let made = attempts.iter().rposition(|attempt| attempt.usage.attempts > 0);
-    let at = made.unwrap_or_else(|| soonest(&attempts));
+    let at = made.unwrap_or_else(|| soonest_attempt(&attempts));
     let last = attempts.remove(at);
-    CallError { kind: last.kind, message, usage: Box::new(last.usage), before: attempts }
+    CallError { kind: last.kind, message, usage: Box::new(last.usage), earlier_attempts: attempts }
 }
 
 /// Of attempts that were all skipped: the last, or, where that is a matter of time, the one that can be made the first.
-fn soonest(attempts: &[CallAttempt]) -> usize {
+fn soonest_attempt(attempts: &[CallAttempt]) -> usize {
     let back = |at: &usize| match attempts[*at].kind {
         CallErrorKind::RateLimited { reset } | CallErrorKind::Quota { reset } => reset,
         _ => None,
@@ -128,16 +128,17 @@ impl Provider for FallbackProvider {
         self.legs[0].back_end.name()
     }
 
-    fn lacks(&self) -> Option<String> {
-        let lacking: Option<Vec<_>> = self.legs().iter().map(|leg| leg.back_end.lacks()).collect();
+    fn missing_requirement(&self) -> Option<String> {
+        let lacking: Option<Vec<_>> =
+            self.usable_legs().iter().map(|leg| leg.back_end.missing_requirement()).collect();
         lacking.map(|all| all.join("; "))
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
+    fn inspect(&self) -> BoxFuture<'_, Vec<RouteState>> {
         Box::pin(async {
             let mut routes = Vec::new();
-            for leg in self.legs() {
-                routes.extend(leg.back_end.look().await);
+            for leg in self.usable_legs() {
+                routes.extend(leg.back_end.inspect().await);
             }
             routes
         })
@@ -147,30 +148,33 @@ impl Provider for FallbackProvider {
         self.legs.iter().find_map(|leg| leg.back_end.log_in())
     }
 
-    fn bills(&self) -> bool {
-        self.legs().iter().any(|leg| leg.back_end.bills())
+    fn is_billed(&self) -> bool {
+        self.usable_legs().iter().any(|leg| leg.back_end.is_billed())
     }
 
     fn estimate(&self, call: &ModelCall) -> CostEstimate {
-        let able = self.legs.iter().filter(|leg| leg.back_end.lacks().is_none());
+        let able = self.legs.iter().filter(|leg| leg.back_end.missing_requirement().is_none());
         able.map(|leg| leg.back_end.estimate(call))
-            .fold(CostEstimate::NOTHING, |sum, one| sum.or(one, MicroUsd::plus))
+            .fold(CostEstimate::ZERO, |sum, one| sum.combine(one, MicroUsd::plus))
     }
 
-    fn count<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
-        let paid = self.legs().iter().find(|leg| leg.back_end.bills() && leg.back_end.lacks().is_none());
+    fn count_tokens<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
+        let paid = self
+            .usable_legs()
+            .iter()
+            .find(|leg| leg.back_end.is_billed() && leg.back_end.missing_requirement().is_none());
         match paid {
-            Some(leg) => leg.back_end.count(call),
+            Some(leg) => leg.back_end.count_tokens(call),
             None => Box::pin(std::future::ready(None)),
         }
     }
 
-    fn crowded(&self, pool: WorkerPool) -> bool {
+    fn would_queue(&self, pool: WorkerPool) -> bool {
         // Who is asked first is who is stood in line for.
         self.legs
             .iter()
-            .find(|leg| leg.back_end.lacks().is_none())
-            .is_some_and(|leg| leg.back_end.crowded(pool))
+            .find(|leg| leg.back_end.missing_requirement().is_none())
+            .is_some_and(|leg| leg.back_end.would_queue(pool))
     }
 
     fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
@@ -212,7 +216,7 @@ mod tests {
                 let back_end =
                     Arc::new(ScriptedProvider { name, billed: name == "anthropic", script, clock });
                 let back_end =
-                    CheckedProvider::around(back_end, &Arc::default(), &breakers, &Arc::default(), &shared);
+                    CheckedProvider::wrap(back_end, &Arc::default(), &breakers, &Arc::default(), &shared);
                 FallbackLeg { back_end, limit: Duration::from_secs(limit) }
             };
             let legs = [leg("claude", 180), leg("anthropic", 300)];
@@ -238,13 +242,13 @@ mod tests {
     #[test]
     fn the_paid_way_is_what_a_call_may_cost_and_the_free_one_is_told() {
         let both = FallbackFixture::failing(&[], &[]);
-        let CostEstimate { most, free_way, unpriced, .. } = both.fallback.estimate(&question(1));
+        let CostEstimate { most, may_be_free: free_way, unpriced, .. } = both.fallback.estimate(&question(1));
         assert_eq!((most > MicroUsd(1_600_000), free_way, unpriced), (true, true, false));
         let paid = |leg: &FallbackLeg| FallbackLeg { back_end: Arc::clone(&leg.back_end), limit: leg.limit };
         let legs = [paid(&both.fallback.legs[1]), paid(&both.fallback.legs[1])];
         let twice = FallbackProvider::new(legs, Arc::default(), Arc::new(ModelTestClock::default()))
             .estimate(&question(1));
-        assert_eq!((twice.most, twice.free_way), (MicroUsd(2 * most.0), false));
+        assert_eq!((twice.most, twice.may_be_free), (MicroUsd(2 * most.0), false));
     }
 
     #[tokio::test]
@@ -300,7 +304,7 @@ mod tests {
             let error = both.ask(&question(480)).await.unwrap_err();
             assert!(error.message.contains(&format!("claude: skipped, {name}")), "{error}");
             assert_eq!((asked(), error.usage.provider.as_str()), (1, "anthropic"));
-            both.clock.forward(Duration::from_secs(1000));
+            both.clock.advance(Duration::from_secs(1000));
             both.ask(&question(480)).await.unwrap();
             assert_eq!(asked(), 2, "then it is");
         }
@@ -311,7 +315,7 @@ mod tests {
         for kind in [CallErrorKind::Refused, CallErrorKind::Truncated, CallErrorKind::Cancelled] {
             let both = FallbackFixture::failing(std::slice::from_ref(&kind), &[]);
             let error = both.ask(&question(480)).await.unwrap_err();
-            assert_eq!((both.given().len(), error.kind, error.before.len()), (1, kind, 0));
+            assert_eq!((both.given().len(), error.kind, error.earlier_attempts.len()), (1, kind, 0));
         }
     }
 
@@ -325,14 +329,14 @@ mod tests {
 
     #[test]
     fn of_two_that_were_skipped_the_first_that_is_back_speaks() {
-        let skipped = |kind| CallAttempt { kind, message: "skipped".into(), usage: Usage::asking("m") };
+        let skipped = |kind| CallAttempt { kind, message: "skipped".into(), usage: Usage::for_model("m") };
         let quota = |seconds| CallErrorKind::Quota { reset: Some(Duration::from_secs(seconds)) };
         for (first, second, speaks) in [
             (quota(10), quota(20), quota(10)),
             (quota(20), quota(10), quota(10)),
             (quota(10), CallErrorKind::Auth, CallErrorKind::Auth),
         ] {
-            assert_eq!(verdict(vec![skipped(first), skipped(second)]).kind, speaks);
+            assert_eq!(merge_errors(vec![skipped(first), skipped(second)]).kind, speaks);
         }
     }
 }

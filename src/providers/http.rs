@@ -12,7 +12,7 @@ use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 use url::Url;
 
-use super::{CallError, CallErrorKind, Metering, ResolveError, Usage, quote};
+use super::{CallError, CallErrorKind, Metering, ResolveError, Usage, quote_text};
 use crate::{
     limits,
     types::{Hash, Timestamp, with_causes},
@@ -51,7 +51,7 @@ impl HttpClients {
     }
 
     /// The client for what is below `base`.
-    pub(super) fn of(&self, base: &Url) -> Client {
+    pub(super) fn for_url(&self, base: &Url) -> Client {
         // Settings allow plain HTTP to this machine only; a proxy would carry prompts and key off it.
         if base.scheme() == "http" { self.this_machine.clone() } else { self.anywhere.clone() }
     }
@@ -69,7 +69,12 @@ impl CallFault {
     }
 
     /// As the caller gets it. A service may quote its key back at us.
-    pub(super) fn of_call(self, back_end: &str, key: Option<&SecretString>, usage: Usage) -> CallError {
+    pub(super) fn into_call_error(
+        self,
+        back_end: &str,
+        key: Option<&SecretString>,
+        usage: Usage,
+    ) -> CallError {
         let Self(mut kind, mut why) = self;
         if let CallErrorKind::Timeout { elapsed, .. } = &mut kind {
             *elapsed = usage.elapsed;
@@ -77,7 +82,7 @@ impl CallFault {
         if let Some(key) = key {
             why = why.replace(key.expose_secret(), "[key]");
         }
-        CallError::new(kind, format!("{back_end}: {}", quote(&why)), usage)
+        CallError::new(kind, format!("{back_end}: {}", quote_text(&why)), usage)
     }
 }
 
@@ -104,11 +109,11 @@ pub(super) struct ResponseHead {
 impl ResponseHead {
     /// A fault that the service told of.
     pub(super) fn fault(&self, kind: CallErrorKind, message: &str) -> CallFault {
-        CallFault(kind, self.naming(format!("{}: {message}", self.status)))
+        CallFault(kind, self.with_request_id(format!("{}: {message}", self.status)))
     }
 
     /// Adds the call's id, where the service gave one.
-    pub(super) fn naming(&self, why: String) -> String {
+    pub(super) fn with_request_id(&self, why: String) -> String {
         match &self.request_id {
             Some(id) => format!("request {id}: {why}"),
             None => why,
@@ -126,7 +131,7 @@ pub(super) async fn send(
     (usage.attempts, usage.metered) = (usage.attempts + 1, Metering::Unknown);
     let sent = request.send().await;
     let nothing_done = match &sent {
-        Ok(response) => bills_nothing(response.status().as_u16()),
+        Ok(response) => is_unbilled_status(response.status().as_u16()),
         Err(error) => error.is_connect(),
     };
     if nothing_done {
@@ -137,22 +142,22 @@ pub(super) async fn send(
     let id = ["request-id", "x-request-id"].into_iter().find_map(|name| headers.get(name)?.to_str().ok());
     let head = ResponseHead {
         status: response.status(),
-        retry_after: retry_after(headers, now),
+        retry_after: parse_retry_after(headers, now),
         request_id: id.map(str::to_owned),
     };
     Ok((head, response))
 }
 
 /// Asks for a free count of tokens; `None` where it does not come soon, whatever the reason.
-pub(super) async fn count(request: RequestBuilder, name: &str) -> Option<u64> {
+pub(super) async fn count_tokens(request: RequestBuilder, name: &str) -> Option<u64> {
     let response = request.timeout(COUNT_TIME).send().await.ok()?;
-    let answer: Value = serde_json::from_slice(&body(response).await.ok()?).ok()?;
+    let answer: Value = serde_json::from_slice(&read_body(response).await.ok()?).ok()?;
     answer[name].as_u64().filter(|count| *count > 0)
 }
 
 /// Is an answer with this status a service's own word that it did nothing? What stands before a service and lost sight
 /// of it, or of us, cannot know (408, 502, 504 …).
-pub(super) fn bills_nothing(status: u16) -> bool {
+pub(super) fn is_unbilled_status(status: u16) -> bool {
     matches!(status, 300..=407 | 409..=500 | 503 | 529)
 }
 
@@ -174,7 +179,7 @@ pub(super) fn failure_kind(status: u16, named: &Value) -> CallErrorKind {
 }
 
 /// The whole body, unless it is longer than any honest one.
-pub(super) async fn body(mut response: Response) -> Result<Vec<u8>, CallFault> {
+pub(super) async fn read_body(mut response: Response) -> Result<Vec<u8>, CallFault> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         if body.len() + chunk.len() > limits::MODEL_ANSWER_BYTES {
@@ -186,7 +191,7 @@ pub(super) async fn body(mut response: Response) -> Result<Vec<u8>, CallFault> {
 }
 
 /// `value` as a header that no log shows; `name` is what the operator calls it.
-pub(super) fn secret(name: &str, value: &str) -> Result<HeaderValue, CallFault> {
+pub(super) fn secret_header(name: &str, value: &str) -> Result<HeaderValue, CallFault> {
     let mut header = HeaderValue::from_str(value)
         .map_err(|_| CallFault(CallErrorKind::Auth, format!("{name} holds characters no key has")))?;
     header.set_sensitive(true);
@@ -194,12 +199,12 @@ pub(super) fn secret(name: &str, value: &str) -> Result<HeaderValue, CallFault> 
 }
 
 /// What the books know a key by.
-pub(super) fn mark(key: &SecretString) -> String {
-    Hash::of_parts([key.expose_secret().as_bytes()]).short()
+pub(super) fn key_fingerprint(key: &SecretString) -> String {
+    Hash::digest_parts([key.expose_secret().as_bytes()]).short()
 }
 
 /// `Retry-After` in either of its forms: seconds, or the time itself.
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+fn parse_retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
@@ -229,22 +234,22 @@ mod tests {
             ("-1", None),
         ] {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
-            assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs), "{text}");
+            assert_eq!(parse_retry_after(&headers, now), seconds.map(Duration::from_secs), "{text}");
         }
-        assert_eq!(retry_after(&HeaderMap::new(), now), None);
+        assert_eq!(parse_retry_after(&HeaderMap::new(), now), None);
     }
 
     #[test]
     fn a_fault_shows_no_key_however_the_service_quotes_it() {
         let key = SecretString::from("sk-the-key");
         let fault = CallFault::new(CallErrorKind::Auth, "no such key: sk-the-key");
-        let error = fault.of_call("service", Some(&key), Usage::asking("model"));
+        let error = fault.into_call_error("service", Some(&key), Usage::for_model("model"));
         assert_eq!(error.to_string(), "service: no such key: [key]");
         let long = CallFault::new(CallErrorKind::Auth, &format!("{} sk-the-key", "x".repeat(293)));
-        let error = long.of_call("service", Some(&key), Usage::asking("model"));
+        let error = long.into_call_error("service", Some(&key), Usage::for_model("model"));
         assert!(!error.to_string().contains("sk-"), "{error}");
-        let header = secret("KEY", "sk-the-key").unwrap();
+        let header = secret_header("KEY", "sk-the-key").unwrap();
         assert!(!format!("{header:?}").contains("the-key"));
-        assert_eq!(secret("KEY", "two\nlines").unwrap_err().0, CallErrorKind::Auth);
+        assert_eq!(secret_header("KEY", "two\nlines").unwrap_err().0, CallErrorKind::Auth);
     }
 }

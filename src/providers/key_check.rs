@@ -22,7 +22,7 @@ pub enum ApiService {
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyCheck {
-    Opens,
+    Accepted,
     /// Surely not, and why.
     Refused(String),
     /// The service could not be asked, or would not say.
@@ -30,13 +30,13 @@ pub enum KeyCheck {
 }
 
 /// Tries a key where these settings have its service.
-pub async fn try_key(service: ApiService, settings: &ModelSettings, key: &SecretString) -> KeyCheck {
+pub async fn check_key(service: ApiService, settings: &ModelSettings, key: &SecretString) -> KeyCheck {
     let (base, path, header) = match service {
         ApiService::Anthropic => (&settings.anthropic.base_url, "v1/models?limit=1", "x-api-key"),
         ApiService::Gemini => (&settings.gemini.base_url, "v1beta/models?pageSize=1", "x-goog-api-key"),
     };
-    match get(base, path, header, key).await.map(|answer| answer.status()) {
-        Ok(StatusCode::OK) => KeyCheck::Opens,
+    match send_get(base, path, header, key).await.map(|answer| answer.status()) {
+        Ok(StatusCode::OK) => KeyCheck::Accepted,
         // Google calls a key that it does not know a bad request.
         Ok(StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             KeyCheck::Refused(format!("{} does not accept this key", base.host_str().unwrap_or_default()))
@@ -47,14 +47,14 @@ pub async fn try_key(service: ApiService, settings: &ModelSettings, key: &Secret
 }
 
 /// Sends a GET that costs nothing.
-pub(super) async fn get(
+pub(super) async fn send_get(
     base: &Url,
     path: &str,
     header: &str,
     key: &SecretString,
 ) -> Result<Response, String> {
-    let client = http::HttpClients::new().map_err(|error| error.to_string())?.of(base);
-    let secret = http::secret("it", key.expose_secret()).map_err(|fault| fault.to_string())?;
+    let client = http::HttpClients::new().map_err(|error| error.to_string())?.for_url(base);
+    let secret = http::secret_header("it", key.expose_secret()).map_err(|fault| fault.to_string())?;
     let request = client
         .get(format!("{}/{path}", base.as_str().trim_end_matches('/')))
         .header(header, secret)

@@ -33,9 +33,9 @@ impl Default for ModelMetrics {
 
 impl ModelMetrics {
     /// A call that was sent, and what it failed with if it did.
-    pub(super) fn count(&self, table: &ModelCatalog, usage: &Usage, failed: Option<&CallErrorKind>) {
+    pub(super) fn record_call(&self, table: &ModelCatalog, usage: &Usage, failed: Option<&CallErrorKind>) {
         let row = match usage.served.as_deref() {
-            Some(served) => table.row_of(served),
+            Some(served) => table.find_served(served),
             None => table.find(&usage.provider, &usage.asked),
         };
         // The text form has no way to write these in a label.
@@ -70,16 +70,16 @@ mod tests {
     #[test]
     fn what_others_call_a_model_is_no_label() {
         let (counted, table) = (ModelMetrics::default(), ModelCatalog::default());
-        let served = |name: &str| Usage { served: Some(name.to_owned()), ..Usage::asking("opus") };
+        let served = |name: &str| Usage { served: Some(name.to_owned()), ..Usage::for_model("opus") };
         let of = |model: &str| {
             let labels = [("provider", ""), ("model", model), ("outcome", "answered")];
             counted.calls.get_or_create(&labels.map(|(name, value)| (name, value.to_owned()))).get()
         };
         for n in 0..1000 {
-            counted.count(&table, &served(&format!("model-{n}")), None);
+            counted.record_call(&table, &served(&format!("model-{n}")), None);
         }
-        counted.count(&table, &served("x\"} 1\nspent{who=\""), None);
-        counted.count(&table, &served("claude-haiku-4-5-20251001"), None);
+        counted.record_call(&table, &served("x\"} 1\nspent{who=\""), None);
+        counted.record_call(&table, &served("claude-haiku-4-5-20251001"), None);
         assert_eq!((of(OTHER), of("claude-haiku-4-5")), (1001, 1));
         assert_eq!(of("model-7"), 0);
     }

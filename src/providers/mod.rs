@@ -40,10 +40,10 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 pub use breakers::{ActiveCooldown, LastFailure};
-pub use cassette::{Cassette, CassetteEntry, CassetteOutcome, cassettes};
-pub use checked_provider::successor_line;
-pub use gemini::{GeminiKeyState, states as gemini_keys};
-pub use key_check::{ApiService, KeyCheck, try_key};
+pub use cassette::{Cassette, CassetteEntry, CassetteOutcome, read_cassettes};
+pub use checked_provider::successor_setting;
+pub use gemini::{GeminiKeyState, gemini_key_states as gemini_keys};
+pub use key_check::{ApiService, KeyCheck, check_key};
 pub use metrics::ModelMetrics;
 pub use model_lists::{ListCheck, ModelSetting};
 pub use stub::{REHEARSAL, SAMPLE};
@@ -113,15 +113,15 @@ pub struct ModelCall {
     /// The time the whole call may take, every leg of it together.
     pub deadline: Duration,
     /// Most tokens of the answer, where the model's own longest is not shorter.
-    pub longest: u64,
-    /// Tokens of the prompt as the service counts them, where it was asked; see [`Provider::count`].
-    pub counted: Option<u64>,
+    pub max_output_tokens: u64,
+    /// Tokens of the prompt as the service counts them, where it was asked; see [`Provider::count_tokens`].
+    pub counted_prompt_tokens: Option<u64>,
     /// Micro-dollars that may be put on a bill for it; none: no limit.
     pub budget: Option<u64>,
     /// Not everybody may read what it is about, so nobody may be sent it who keeps it for other uses.
     pub private: bool,
     /// Families that may not answer, because they had a hand in what it is about.
-    pub not_families: Vec<Family>,
+    pub excluded_families: Vec<Family>,
     /// Other ids that may answer, because the operator lists them for this model. Set where every call passes.
     pub successors: Vec<String>,
     /// Where it belongs if it runs as a program on this machine.
@@ -133,18 +133,18 @@ pub struct ModelCall {
 
 impl ModelCall {
     /// What is sent of the form of its answer.
-    fn form(&self) -> Option<&serde_json::Value> {
+    fn answer_form(&self) -> Option<&serde_json::Value> {
         self.schema.as_ref().or(self.tools.as_ref())
     }
 
     /// Whether `served` is the model asked, or one that may answer in its place.
     fn may_be_served_by(&self, served: &str) -> bool {
-        models::is_same(&self.model, served) || models::is_listed(&self.successors, served)
+        models::is_same_model(&self.model, served) || models::is_listed(&self.successors, served)
     }
 
     /// The most tokens that its prompt can have. No tokenizer makes more of them than a text has bytes.
-    fn most_input(&self) -> u64 {
-        let form = self.form().map_or(0, |form| form.to_string().len());
+    fn max_input_tokens(&self) -> u64 {
+        let form = self.answer_form().map_or(0, |form| form.to_string().len());
         (self.system.len() + self.prompt.len() + form) as u64 + limits::CHAT_FRAME_TOKENS
     }
 }
@@ -203,7 +203,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    fn asking(model: &str) -> Self {
+    fn for_model(model: &str) -> Self {
         Self { asked: model.to_owned(), ..Self::default() }
     }
 
@@ -229,12 +229,12 @@ pub struct ModelReply {
     pub thoughts: String,
     pub usage: Usage,
     /// What was tried before this answer came, in order.
-    pub before: Vec<CallAttempt>,
+    pub earlier_attempts: Vec<CallAttempt>,
 }
 
 impl ModelReply {
     fn new(text: String, value: Option<serde_json::Value>, usage: Usage) -> Self {
-        Self { text: unix_lines(text), value, thoughts: String::new(), usage, before: Vec::new() }
+        Self { text: unix_lines(text), value, thoughts: String::new(), usage, earlier_attempts: Vec::new() }
     }
 }
 
@@ -248,12 +248,12 @@ pub struct CallAttempt {
 }
 
 impl CallAttempt {
-    fn of(error: CallError) -> Self {
+    fn from_error(error: CallError) -> Self {
         Self { kind: error.kind, message: error.message, usage: *error.usage }
     }
 
     /// What it may have put on a bill, of the `most` that it could.
-    fn paid(&self, most: u64) -> u64 {
+    fn max_billed(&self, most: u64) -> u64 {
         let counted = self.usage.cost_microusd.filter(|_| self.usage.billed).unwrap_or(0);
         if self.usage.may_cost_more() { counted.max(most) } else { counted }
     }
@@ -356,12 +356,12 @@ pub struct CallError {
     pub message: String,
     pub usage: Box<Usage>,
     /// What was tried before, where a call had several chances; this error is the last one's.
-    pub before: Vec<CallAttempt>,
+    pub earlier_attempts: Vec<CallAttempt>,
 }
 
 impl CallError {
     fn new(kind: CallErrorKind, message: impl Into<String>, usage: Usage) -> Self {
-        Self { kind, message: message.into(), usage: Box::new(usage), before: Vec::new() }
+        Self { kind, message: message.into(), usage: Box::new(usage), earlier_attempts: Vec::new() }
     }
 }
 
@@ -373,20 +373,20 @@ pub struct CostEstimate {
     /// The prompt's part of `most`.
     pub input: MicroUsd,
     /// May an answer come that puts nothing on a bill?
-    pub free_way: bool,
+    pub may_be_free: bool,
     /// There is a way to be paid for at a price we do not know. With a [budget](ModelCall::budget) it is not taken.
     pub unpriced: bool,
 }
 
 impl CostEstimate {
     /// Of no way at all.
-    const NOTHING: Self = Self { most: MicroUsd(0), input: MicroUsd(0), free_way: false, unpriced: false };
+    const ZERO: Self = Self { most: MicroUsd(0), input: MicroUsd(0), may_be_free: false, unpriced: false };
 
     /// With another way; `together` says what both cost.
-    fn or(self, other: Self, together: fn(MicroUsd, MicroUsd) -> MicroUsd) -> Self {
-        let (free_way, unpriced) = (self.free_way || other.free_way, self.unpriced || other.unpriced);
+    fn combine(self, other: Self, together: fn(MicroUsd, MicroUsd) -> MicroUsd) -> Self {
+        let (free_way, unpriced) = (self.may_be_free || other.may_be_free, self.unpriced || other.unpriced);
         let (most, input) = (together(self.most, other.most), together(self.input, other.input));
-        Self { most, input, free_way, unpriced }
+        Self { most, input, may_be_free: free_way, unpriced }
     }
 }
 
@@ -414,16 +414,16 @@ pub trait Provider: Send + Sync {
 
     /// Why every call would fail as things stand, with the fix; `None` when nothing is missing that
     /// can be seen without calling.
-    fn lacks(&self) -> Option<String> {
-        self.behind()?.lacks()
+    fn missing_requirement(&self) -> Option<String> {
+        self.behind()?.missing_requirement()
     }
 
-    /// Every route it has to a model. Looks closer than [`Provider::lacks`], and may take seconds.
-    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
+    /// Every route it has to a model. Looks closer than [`Provider::missing_requirement`], and may take seconds.
+    fn inspect(&self) -> BoxFuture<'_, Vec<RouteState>> {
         if let Some(behind) = self.behind() {
-            return behind.look();
+            return behind.inspect();
         }
-        let state = self.lacks().map_or(Ok(String::new()), Err);
+        let state = self.missing_requirement().map_or(Ok(String::new()), Err);
         Box::pin(async move { vec![RouteState { provider: self.name(), state }] })
     }
 
@@ -436,7 +436,7 @@ pub trait Provider: Send + Sync {
     }
 
     /// Is what a call takes put on a bill?
-    fn bills(&self) -> bool;
+    fn is_billed(&self) -> bool;
 
     /// Tells accounts of one provider apart, where a key says which it is: a hash of the key.
     fn account(&self) -> Option<String> {
@@ -445,17 +445,20 @@ pub trait Provider: Send + Sync {
 
     /// What this call may cost. What is held back for a call and what keeps it from being sent both come from here.
     fn estimate(&self, _call: &ModelCall) -> CostEstimate {
-        CostEstimate { free_way: !self.bills() && self.lacks().is_none(), ..CostEstimate::NOTHING }
+        CostEstimate {
+            may_be_free: !self.is_billed() && self.missing_requirement().is_none(),
+            ..CostEstimate::ZERO
+        }
     }
 
     /// Asks the service how many tokens the prompt has, where that is free; `None` where it cannot say.
-    fn count<'a>(&'a self, _call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
+    fn count_tokens<'a>(&'a self, _call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
         Box::pin(std::future::ready(None))
     }
 
     /// Would a call of that kind of run stand in line before it begins? Whoever can had better come again later.
-    fn crowded(&self, pool: WorkerPool) -> bool {
-        self.behind().is_some_and(|behind| behind.crowded(pool))
+    fn would_queue(&self, pool: WorkerPool) -> bool {
+        self.behind().is_some_and(|behind| behind.would_queue(pool))
     }
 
     /// Asks once. Ends within the call's deadline (and a moment to clean up) of when it begins: what it waits for a place
@@ -574,40 +577,40 @@ pub struct ModelProviders {
 
 impl ModelProviders {
     /// Starts nothing and calls nobody; an unusable script is an error here, a missing key is one at
-    /// the call (see [`Provider::lacks`]).
+    /// the call (see [`Provider::missing_requirement`]).
     pub fn new(settings: &ModelSettings, clock: SharedClock) -> Result<Self, ResolveError> {
-        Self::made(settings, None, clock)
+        Self::build(settings, None, clock)
     }
 
     /// The same, and what they learn about who can be asked outlives them.
-    pub fn remembering(
+    pub fn with_store(
         settings: &ModelSettings,
         store: Arc<Store>,
         clock: SharedClock,
     ) -> Result<Self, ResolveError> {
-        Self::made(settings, Some(store), clock)
+        Self::build(settings, Some(store), clock)
     }
 
-    fn made(
+    fn build(
         settings: &ModelSettings,
         store: Option<Arc<Store>>,
         clock: SharedClock,
     ) -> Result<Self, ResolveError> {
-        let table = Arc::new(models::ModelCatalog::of(settings));
+        let table = Arc::new(models::ModelCatalog::from_settings(settings));
         let clients = http::HttpClients::new()?;
         let library = settings
             .cassettes
             .as_ref()
             .map(|given| cassette::CassetteLibrary::open(given, settings.secrets()));
         let library = library.transpose()?;
-        let breakers = Arc::new(breakers::CircuitBreakers::kept_in(store.clone()));
+        let breakers = Arc::new(breakers::CircuitBreakers::with_store(store.clone()));
         let counted = Arc::<ModelMetrics>::default();
         let checked = |back_end: Arc<dyn Provider>| {
             let back_end = match &library {
-                Some(library) => library.around(back_end),
+                Some(library) => library.wrap(back_end),
                 None => back_end,
             };
-            checked_provider::CheckedProvider::around(back_end, &table, &breakers, &counted, &clock)
+            checked_provider::CheckedProvider::wrap(back_end, &table, &breakers, &counted, &clock)
         };
         let keys = ProviderKeys {
             anthropic: ReloadableValue::new(settings.anthropic.clone()),
@@ -666,13 +669,13 @@ impl ModelProviders {
             timeouts: settings.timeouts,
             table,
         };
-        all.pools = all.pools(&breakers, &clock);
+        all.pools = all.build_pools(&breakers, &clock);
         Ok(all)
     }
 
     /// Takes the keys of these settings from the next call on, and names whose changed. A key goes to the address that it
     /// was given for, and addresses hold until a restart.
-    pub fn take_keys(&self, new: &ModelSettings) -> Vec<&'static str> {
+    pub fn reload_keys(&self, new: &ModelSettings) -> Vec<&'static str> {
         self.breakers.forget_substitutes();
         let ProviderKeys { anthropic, gemini, openai } = &self.keys;
         let mut changed = Vec::new();
@@ -695,12 +698,12 @@ impl ModelProviders {
     }
 
     /// Gemini's keys as they are since the last reload.
-    pub fn gemini(&self) -> Arc<GeminiSettings> {
+    pub fn gemini_settings(&self) -> Arc<GeminiSettings> {
         self.keys.gemini.get()
     }
 
     /// The names of the other keys that there are.
-    pub fn other_keys(&self) -> Vec<&'static str> {
+    pub fn other_key_names(&self) -> Vec<&'static str> {
         let ProviderKeys { anthropic, openai, .. } = &self.keys;
         let keys = [
             ("ANTHROPIC_API_KEY", anthropic.get().api_key.is_some()),
@@ -710,20 +713,20 @@ impl ModelProviders {
     }
 
     /// Does it matter to a key in use whether a repository is private?
-    pub fn minds_privacy(&self) -> bool {
-        self.keys.gemini.get().minds_privacy()
+    pub fn depends_on_privacy(&self) -> bool {
+        self.keys.gemini.get().depends_on_privacy()
     }
 
     /// The back end that is a program one logs in to.
-    pub fn program(&self, name: &str) -> Option<&Arc<dyn Provider>> {
+    pub fn login_program(&self, name: &str) -> Option<&Arc<dyn Provider>> {
         [&self.claude, &self.opencode].into_iter().find(|back_end| back_end.name() == name)
     }
 
-    pub fn counted(&self) -> &ModelMetrics {
+    pub fn metrics(&self) -> &ModelMetrics {
         &self.counted
     }
 
-    pub fn table(&self) -> &models::ModelCatalog {
+    pub fn model_catalog(&self) -> &models::ModelCatalog {
         &self.table
     }
 
@@ -731,15 +734,15 @@ impl ModelProviders {
     pub fn readiness(&self, settings: &ModelSettings) -> Vec<ModelReadiness> {
         let all = settings.drafters().chain([("reviewer", &settings.reviewer)]);
         let of = |(role, spec): (&str, &String)| {
-            let lacks = self.lacks(spec);
+            let lacks = self.missing_requirement(spec);
             ModelReadiness { role: role.to_owned(), spec: spec.clone(), lacks }
         };
         all.map(of).collect()
     }
 
     /// What is left alone now, and until when.
-    pub async fn resting(&self, now: Timestamp) -> Vec<ActiveCooldown> {
-        self.breakers.resting(now).await
+    pub async fn active_cooldowns(&self, now: Timestamp) -> Vec<ActiveCooldown> {
+        self.breakers.active_cooldowns(now).await
     }
 
     /// How each model failed last, since the server started.
@@ -753,14 +756,14 @@ impl ModelProviders {
     }
 
     /// Would a call to this model stand in line?
-    pub fn crowded(&self, spec: &str, pool: WorkerPool) -> bool {
-        self.resolve(spec).is_ok_and(|(provider, _)| provider.crowded(pool))
+    pub fn would_queue(&self, spec: &str, pool: WorkerPool) -> bool {
+        self.resolve(spec).is_ok_and(|(provider, _)| provider.would_queue(pool))
     }
 
     /// What keeps this model from being asked, as far as that can be seen without asking; for the operator's eyes.
-    pub fn lacks(&self, spec: &str) -> Option<String> {
+    pub fn missing_requirement(&self, spec: &str) -> Option<String> {
         match self.resolve(spec) {
-            Ok((provider, _)) => provider.lacks(),
+            Ok((provider, _)) => provider.missing_requirement(),
             Err(error) => Some(error.to_string()),
         }
     }
@@ -773,11 +776,11 @@ fn same_keys(some: &[GeminiKey], others: &[GeminiKey]) -> bool {
 }
 
 /// Text of a service for our log: one line, bounded, and all of it to be seen.
-fn quote(text: &str) -> String {
-    line(text, 300)
+fn quote_text(text: &str) -> String {
+    single_line(text, 300)
 }
 
-fn line(text: &str, longest: usize) -> String {
+fn single_line(text: &str, longest: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let seen = |c: &char| !c.is_control() && !is_invisible(*c);
     let mut line: String = line.chars().filter(seen).take(longest + 1).collect();
@@ -794,8 +797,8 @@ mod tests {
 
     #[test]
     fn what_others_say_is_one_short_line_that_no_terminal_obeys() {
-        assert_eq!(quote("no\n\tway \u{1b}]0;owned\u{7}\0\u{9b}2J"), "no way ]0;owned2J");
-        assert_eq!(quote(&"x ".repeat(1_000_000)).chars().count(), 301);
+        assert_eq!(quote_text("no\n\tway \u{1b}]0;owned\u{7}\0\u{9b}2J"), "no way ]0;owned2J");
+        assert_eq!(quote_text(&"x ".repeat(1_000_000)).chars().count(), 301);
     }
 
     #[test]

@@ -11,8 +11,9 @@ use serde_json::Value;
 use url::Url;
 
 use super::{
-    ModelProviders, http, key_check, line,
+    ModelProviders, http, key_check,
     models::{self, Model},
+    single_line,
 };
 use crate::{
     clock::Clock,
@@ -52,7 +53,7 @@ pub struct ListCheck {
 }
 
 /// Every setting that names a model for work.
-fn uses(settings: &Settings) -> Vec<ModelSetting> {
+fn model_settings(settings: &Settings) -> Vec<ModelSetting> {
     let of =
         |table, key: &str, spec: &str| ModelSetting { table, key: key.to_owned(), spec: spec.to_owned() };
     let models = &settings.models;
@@ -71,7 +72,7 @@ impl ModelProviders {
     pub async fn check_lists(&self, settings: &Settings, now: Timestamp) -> ListCheck {
         // By provider and id of the model, the settings that name it.
         let mut used: BTreeMap<(String, String), Vec<ModelSetting>> = BTreeMap::new();
-        for setting in uses(settings) {
+        for setting in model_settings(settings) {
             for spec in self.names.models(&setting.spec) {
                 if let Ok(id) = self.model(spec) {
                     used.entry((id.provider, id.model)).or_default().push(setting.clone());
@@ -94,7 +95,7 @@ impl ModelProviders {
         for (providers, form, base, key) in services {
             let Some(key) = key.filter(|_| asked(providers)) else { continue };
             let host = base.host_str().unwrap_or_default().to_owned();
-            match list(form, base, key).await {
+            match fetch_list(form, base, key).await {
                 Ok(ids) => {
                     check.checked.push(host.clone());
                     lists.extend(providers.iter().map(|provider| (*provider, (host.clone(), ids.clone()))));
@@ -105,15 +106,15 @@ impl ModelProviders {
         for ((provider, id), settings) in &used {
             let list = lists.get(provider.as_str());
             let row = self.table.find(provider, id);
-            let Some(what) = row.and_then(|row| concern(row, list, now)) else { continue };
-            let line = self.line(provider, id, settings, list.map(|(_, ids)| ids), now);
+            let Some(what) = row.and_then(|row| model_warning(row, list, now)) else { continue };
+            let line = self.setting_line(provider, id, settings, list.map(|(_, ids)| ids), now);
             check.warnings.push(format!("{provider}:{id}: {what}. {line}"));
         }
         check
     }
 
     /// Compares the lists with these settings, writes the warnings to the log and returns them.
-    pub async fn warn_of_models(&self, settings: &Settings, now: Timestamp) -> Vec<String> {
+    pub async fn warn_about_models(&self, settings: &Settings, now: Timestamp) -> Vec<String> {
         let found = self.check_lists(settings, now).await;
         for warning in &found.warnings {
             tracing::warn!("{warning}");
@@ -127,13 +128,13 @@ impl ModelProviders {
     /// Compares the lists with the settings as they are then, at once and every day, for as long as it is polled.
     pub async fn watch_lists(&self, settings: impl Fn() -> Settings, clock: &dyn Clock) {
         loop {
-            self.warn_of_models(&settings(), clock.now()).await;
+            self.warn_about_models(&settings(), clock.now()).await;
             clock.sleep(INTERVAL).await;
         }
     }
 
     /// The line to paste into the settings.
-    fn line(
+    fn setting_line(
         &self,
         provider: &str,
         id: &str,
@@ -186,12 +187,12 @@ impl ModelProviders {
 /// Whether a service's list names this id. A list may add the day of a version, as in `claude-haiku-4-5-20251001`; a preview
 /// is not its final version.
 fn is_listed_as(id: &str, listed: &str) -> bool {
-    let rest = models::bare(listed).strip_prefix(id).map(|rest| rest.strip_prefix('-').unwrap_or(rest));
+    let rest = models::bare_id(listed).strip_prefix(id).map(|rest| rest.strip_prefix('-').unwrap_or(rest));
     rest.is_some_and(|day| day.is_empty() || day.len() == 8 && day.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The problem with a model in use, if any.
-fn concern(row: &Model, list: Option<&(String, BTreeSet<String>)>, now: Timestamp) -> Option<String> {
+fn model_warning(row: &Model, list: Option<&(String, BTreeSet<String>)>, now: Timestamp) -> Option<String> {
     let missing = list.filter(|(_, ids)| !ids.iter().any(|id| is_listed_as(&row.id, id)));
     let ends = row.retires.filter(|end| *end <= now.plus(NOTICE)).map(|end| match end <= now {
         true => format!("its maker ended it on {}", end.date()),
@@ -238,19 +239,23 @@ const GEMINI: ModelListFormat = ModelListFormat {
 };
 
 /// Every id that the service lists, or why they are not known.
-async fn list(form: &ModelListFormat, base: &Url, key: &SecretString) -> Result<BTreeSet<String>, String> {
+async fn fetch_list(
+    form: &ModelListFormat,
+    base: &Url,
+    key: &SecretString,
+) -> Result<BTreeSet<String>, String> {
     let mut ids = BTreeSet::new();
     let mut page = String::new();
     for _ in 0..PAGES {
-        let answer = key_check::get(base, &format!("{}{page}", form.path), form.header, key).await?;
+        let answer = key_check::send_get(base, &format!("{}{page}", form.path), form.header, key).await?;
         if !answer.status().is_success() {
             return Err(answer.status().to_string());
         }
-        let body = http::body(answer).await.map_err(|fault| fault.to_string())?;
+        let body = http::read_body(answer).await.map_err(|fault| fault.to_string())?;
         let body: Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
         let items = body[form.items].as_array().ok_or_else(|| format!("it has no {}", form.items))?;
         let names = items.iter().filter_map(|item| item[form.name].as_str());
-        ids.extend(names.map(|name| line(name.trim_start_matches("models/"), 100)));
+        ids.extend(names.map(|name| single_line(name.trim_start_matches("models/"), 100)));
         let mark = body[form.mark].as_str().filter(|mark| !mark.is_empty());
         match mark.filter(|_| form.more.is_none_or(|more| body[more] == true)) {
             Some(mark) => {

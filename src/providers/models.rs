@@ -15,25 +15,25 @@ const BUILT_IN: &str = include_str!("models.toml");
 
 impl Model {
     /// Most tokens of its answer to this call.
-    pub(super) fn longest(&self, call: &ModelCall) -> u64 {
-        self.longest_answer().min(call.longest)
+    pub(super) fn max_output_for(&self, call: &ModelCall) -> u64 {
+        self.max_answer_tokens().min(call.max_output_tokens)
     }
 
     /// Tokens of a prompt that it reads beside its instructions and the form of its answer, with room for the longest
     /// answer.
-    pub fn room(&self, system: &str, schema: Option<&serde_json::Value>) -> u64 {
+    pub fn prompt_room(&self, system: &str, schema: Option<&serde_json::Value>) -> u64 {
         if self.context == u64::MAX {
             return u64::MAX;
         }
         let schema = schema.map_or(0, |schema| schema.to_string().len());
         let fixed = ((system.len() + schema) as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
-        [self.longest_answer(), fixed, limits::CHAT_FRAME_TOKENS]
+        [self.max_answer_tokens(), fixed, limits::CHAT_FRAME_TOKENS]
             .into_iter()
             .fold(self.context, u64::saturating_sub)
     }
 
     /// Tokens that one answer may have: what a request asks for, and what is reserved for it.
-    pub fn longest_answer(&self) -> u64 {
+    pub fn max_answer_tokens(&self) -> u64 {
         self.max_output.min(limits::ANSWER_TOKENS)
     }
 }
@@ -80,14 +80,14 @@ impl Default for ModelCatalog {
 
 impl ModelCatalog {
     /// Those of the settings, and the built-in ones.
-    pub fn of(settings: &ModelSettings) -> Self {
+    pub fn from_settings(settings: &ModelSettings) -> Self {
         let mut built_in = Self::default();
         if settings.opencode.base_url.as_ref().is_some_and(|url| !is_loopback(url)) {
             // A gateway may charge for what a Google login has for nothing.
             let asked_there = |row: &&mut Model| row.providers == ["opencode"];
             built_in.models.iter_mut().filter(asked_there).for_each(|row| row.prices.clear());
         }
-        let mut table = built_in.with(&settings.table);
+        let mut table = built_in.with_rows(&settings.table);
         for (key, ids) in &settings.successors {
             let row = key.split_once(':').and_then(|(provider, name)| table.find(provider, name));
             if let Some(asked) = row.map(|row| row.id.clone()) {
@@ -107,12 +107,12 @@ impl ModelCatalog {
 
     /// The setting by which `served` may answer where `asked` is asked for, if it needs one.
     pub fn accepted_by(&self, asked: &str, served: &str) -> Option<&str> {
-        let known = self.successors.get(asked).filter(|_| !is_same(asked, served))?;
+        let known = self.successors.get(asked).filter(|_| !is_same_model(asked, served))?;
         is_listed(&known.ids, served).then_some(known.key.as_str())
     }
 
     /// These rows, and after them ours, where none of these stands for the same model.
-    pub(super) fn with(self, rows: &[Model]) -> Self {
+    pub(super) fn with_rows(self, rows: &[Model]) -> Self {
         let others = self.models.into_iter().filter(|row| rows.iter().all(|given| given.id != row.id));
         Self { models: rows.iter().cloned().chain(others).collect(), successors: self.successors }
     }
@@ -128,18 +128,18 @@ impl ModelCatalog {
     }
 
     /// The row of the model that `served` names, dates and previews disregarded.
-    pub fn row_of(&self, served: &str) -> Option<&Model> {
-        let same = |m: &&Model| plain(&m.id) == plain(served);
-        self.models.iter().find(|m| m.id == bare(served)).or_else(|| self.models.iter().find(same))
+    pub fn find_served(&self, served: &str) -> Option<&Model> {
+        let same = |m: &&Model| unversioned_id(&m.id) == unversioned_id(served);
+        self.models.iter().find(|m| m.id == bare_id(served)).or_else(|| self.models.iter().find(same))
     }
 
     /// The family of a model by the id its answer gave; `None` = unattested.
     pub fn family_of(&self, served: &str) -> Option<Family> {
-        if let Some(model) = self.row_of(served) {
+        if let Some(model) = self.find_served(served) {
             return Some(model.family.clone());
         }
         ["claude", "gemini"].into_iter().find_map(|family| {
-            let rest = bare(served).strip_prefix(family)?.strip_prefix('-')?;
+            let rest = bare_id(served).strip_prefix(family)?.strip_prefix('-')?;
             let well_formed =
                 rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
             let versioned = rest.split('-').any(|part| part.starts_with(|c: char| c.is_ascii_digit()));
@@ -152,7 +152,7 @@ impl ModelCatalog {
     pub fn cost_microusd(&self, served: &str, tokens: [u64; 4], now: Timestamp) -> Option<u64> {
         let [input, _, cache_read, cache_written] = tokens;
         let prompt = input.saturating_add(cache_read).saturating_add(cache_written);
-        let price = self.row_of(served)?.price(prompt, now)?;
+        let price = self.find_served(served)?.price(prompt, now)?;
         let prices = [price.input, price.output, price.cache_read, price.cache_write];
         let products =
             tokens.into_iter().zip(prices).map(|(tokens, price)| u128::from(tokens) * u128::from(price));
@@ -162,24 +162,24 @@ impl ModelCatalog {
 
 /// Did the model asked for answer? A date or a preview mark in the id served is the same model; a
 /// smaller or another version is not.
-pub fn is_same(asked: &str, served: &str) -> bool {
-    plain(asked) == plain(served)
+pub fn is_same_model(asked: &str, served: &str) -> bool {
+    unversioned_id(asked) == unversioned_id(served)
 }
 
 /// Is it one of these very ids?
 pub fn is_listed(ids: &[String], served: &str) -> bool {
-    ids.iter().any(|id| bare(id) == bare(served))
+    ids.iter().any(|id| bare_id(id) == bare_id(served))
 }
 
 /// Gemini's API names some models by their path.
-pub(super) fn bare(id: &str) -> &str {
+pub(super) fn bare_id(id: &str) -> &str {
     id.strip_prefix("models/").unwrap_or(id)
 }
 
 /// An id without what does not make it another model: `-preview`, `-latest`, `:latest`, `-20251001`, `-2025-10-01`,
 /// `-001`, `-11-2025`, `-05-06` after a preview mark.
-fn plain(id: &str) -> &str {
-    let id = bare(id);
+fn unversioned_id(id: &str) -> &str {
+    let id = bare_id(id);
     if let Some((head, tail)) = id.split_once("-preview") {
         let date = tail.bytes().all(|b| b.is_ascii_digit() || b == b'-');
         return if date { head } else { id };
@@ -235,13 +235,13 @@ mod tests {
 
     #[test]
     fn a_downgrade_is_another_model_and_a_date_is_not() {
-        assert!(is_same("claude-haiku-4-5", "claude-haiku-4-5-20251001"));
-        assert!(is_same("gemini-3-pro-preview", "gemini-3-pro"));
-        assert!(is_same("gemini-2.5-pro", "gemini-2.5-pro-preview-05-06"));
-        assert!(is_same("gemini-2.5-flash", "gemini-2.5-flash-001"));
-        assert!(is_same("gpt-4o", "gpt-4o-2024-08-06"));
-        assert!(is_same("qwen3", "qwen3:latest"));
-        assert!(is_same("gemini-3.1-pro-preview", "models/gemini-3.1-pro-preview"));
+        assert!(is_same_model("claude-haiku-4-5", "claude-haiku-4-5-20251001"));
+        assert!(is_same_model("gemini-3-pro-preview", "gemini-3-pro"));
+        assert!(is_same_model("gemini-2.5-pro", "gemini-2.5-pro-preview-05-06"));
+        assert!(is_same_model("gemini-2.5-flash", "gemini-2.5-flash-001"));
+        assert!(is_same_model("gpt-4o", "gpt-4o-2024-08-06"));
+        assert!(is_same_model("qwen3", "qwen3:latest"));
+        assert!(is_same_model("gemini-3.1-pro-preview", "models/gemini-3.1-pro-preview"));
         for (asked, served) in [
             ("claude-opus-4-6", "claude-haiku-4-5-20251001"),
             ("claude-opus-4-6", "claude-opus-4-5"),
@@ -251,7 +251,7 @@ mod tests {
             ("qwen3:32b", "qwen3:latest"),
             ("gpt-4o", "gpt-4o-mini-2024-07-18"),
         ] {
-            assert!(!is_same(asked, served), "{asked} {served}");
+            assert!(!is_same_model(asked, served), "{asked} {served}");
         }
     }
 
@@ -289,7 +289,7 @@ mod tests {
             assert_eq!((sold, sold), (read, sold && !row.prices.is_empty()), "{}", row.id);
             assert_eq!(row.retires.is_some(), row.successor.is_some(), "{}", row.id);
             if let Some(successor) = &row.successor {
-                assert!(table.row_of(successor).is_some_and(|row| row.retires.is_none()), "{successor}");
+                assert!(table.find_served(successor).is_some_and(|row| row.retires.is_none()), "{successor}");
             }
         }
         for name in ["claude:opus", "claude:sonnet", "claude:haiku", "gemini:pro", "gemini:flash"] {
@@ -311,7 +311,7 @@ mod tests {
             let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
             settings.opencode.base_url = base_url.map(|url| url.parse().unwrap());
             settings.table = rows;
-            let table = ModelCatalog::of(&settings);
+            let table = ModelCatalog::from_settings(&settings);
             assert_eq!(table.find("opencode", id).unwrap().prices, prices, "{settings:?}");
             assert!(!table.find("claude", "opus").unwrap().prices.is_empty());
         }
@@ -325,7 +325,7 @@ mod tests {
                 .map(|(asked, id)| (asked.to_owned(), vec![id.to_owned()]))
                 .into();
         let ids = ["gemini-3.8-flash", "gemini-4-neon"];
-        assert_eq!(ModelCatalog::of(&settings).successors("gemini-3.1-pro-preview"), ids);
+        assert_eq!(ModelCatalog::from_settings(&settings).successors("gemini-3.1-pro-preview"), ids);
     }
 
     #[test]
@@ -362,11 +362,11 @@ mod tests {
             source: None,
         };
         let table = ModelCatalog::default()
-            .with(&[given("gemini-9-pro", "gemini", "gemini"), given("qwen3", "ollama", "qwen")]);
+            .with_rows(&[given("gemini-9-pro", "gemini", "gemini"), given("qwen3", "ollama", "qwen")]);
         assert_eq!(table.find("gemini", "pro").unwrap().id, "gemini-9-pro");
         assert_eq!(table.family_of("qwen3").unwrap().0, "qwen");
         assert!(table.find("gemini", "3-pro").is_some());
-        let corrected = ModelCatalog::default().with(&[given("gemini-2.5-flash", "gemini", "gemini")]);
-        assert_eq!(corrected.row_of("gemini-2.5-flash-001").unwrap().context, 32_000);
+        let corrected = ModelCatalog::default().with_rows(&[given("gemini-2.5-flash", "gemini", "gemini")]);
+        assert_eq!(corrected.find_served("gemini-2.5-flash-001").unwrap().context, 32_000);
     }
 }

@@ -21,7 +21,13 @@ struct ToolCallFragment {
 
 impl NativeToolCalls {
     /// A piece of the call at this place. Not every server counts the places: another id is another call.
-    pub(super) fn hear(&mut self, at: u64, id: Option<&str>, name: Option<&str>, arguments: Option<&str>) {
+    pub(super) fn add_fragment(
+        &mut self,
+        at: u64,
+        id: Option<&str>,
+        name: Option<&str>,
+        arguments: Option<&str>,
+    ) {
         let id = id.unwrap_or_default();
         let same = |call: &ToolCallFragment| id.is_empty() || call.id.is_empty() || call.id == id;
         let known = self.0.iter().rposition(|call| call.at == at).filter(|known| same(&self.0[*known]));
@@ -39,7 +45,7 @@ impl NativeToolCalls {
     }
 
     /// The text that says the same; none where nothing is asked for, or nothing was offered.
-    pub(super) fn said(&self, call: &ModelCall) -> Option<String> {
+    pub(super) fn to_text(&self, call: &ModelCall) -> Option<String> {
         let calls = self.0.iter().map(|ToolCallFragment { name, arguments: given, .. }| {
             // What is no JSON is refused where it is read.
             let arguments = match given.trim() {
@@ -54,7 +60,7 @@ impl NativeToolCalls {
 }
 
 /// The tools of a call, each by its name, what it is for, and the schema of its arguments.
-pub(super) fn tools<'a>(
+pub(super) fn map_tools<'a>(
     tools: Option<&'a Value>,
     told: fn(&'a Value, &'a Value, &'a Value) -> Value,
 ) -> Option<Value> {

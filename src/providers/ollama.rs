@@ -13,7 +13,7 @@ use super::{
     CallError, CallErrorKind, ModelCall, ModelReply, Provider, ReplyFuture, Usage,
     http::{self, CallFault, HttpClients, ResponseHead},
     models::{Model, ModelCatalog},
-    streaming::{ResponseLines, StreamedAnswer, bounded},
+    streaming::{ResponseLines, StreamedAnswer, run_bounded},
 };
 use crate::{clock::SharedClock, config::OllamaSettings, limits};
 
@@ -34,32 +34,32 @@ impl OllamaProvider {
         table: &Arc<ModelCatalog>,
         clock: &SharedClock,
     ) -> Self {
-        let client = clients.of(&settings.base_url);
+        let client = clients.for_url(&settings.base_url);
         Self { settings, client, table: Arc::clone(table), clock: Arc::clone(clock) }
     }
 
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         let started = self.clock.now();
-        let mut usage = Usage::asking(&call.model);
+        let mut usage = Usage::for_model(&call.model);
         let (mut answer, mut thoughts) = (StreamedAnswer::default(), String::new());
         let window = match self.table.find(self.name(), &call.model) {
-            Some(row) => Ok(ContextWindow::of(call, row)),
+            Some(row) => Ok(ContextWindow::for_call(call, row)),
             None => Err(CallFault::new(CallErrorKind::Unavailable, "no row of the table of models has it")),
         };
         let outcome = match window {
             Err(fault) => Err(fault),
             Ok(window) => {
                 let exchange = self.exchange(call, &window, &mut answer, &mut usage);
-                let ended = bounded(exchange, call, cancel, &self.clock).await;
-                answer.count(&mut usage);
+                let ended = run_bounded(exchange, call, cancel, &self.clock).await;
+                answer.record_usage(&mut usage);
                 thoughts = answer.thoughts();
-                ended.and_then(|()| judge(call, &window, answer))
+                ended.and_then(|()| judge_answer(call, &window, answer))
             }
         };
         usage.elapsed = self.clock.now().since(started);
         match outcome {
             Ok((text, value)) => Ok(ModelReply { thoughts, ..ModelReply::new(text, value, usage) }),
-            Err(fault) => Err(fault.of_call(self.name(), None, usage)),
+            Err(fault) => Err(fault.into_call_error(self.name(), None, usage)),
         }
     }
 
@@ -74,12 +74,12 @@ impl OllamaProvider {
         let request = self.client.post(format!("{base}/api/chat"));
         let request = request.json(&request_body(call, window));
         let sent = http::send(request, self.clock.now(), usage).await;
-        let (head, response) = sent.map_err(|fault| self.unreachable(fault))?;
+        let (head, response) = sent.map_err(|fault| self.with_start_hint(fault))?;
         if !head.status.is_success() {
-            return Err(failure(&head, &call.model, &http::body(response).await?));
+            return Err(response_fault(&head, &call.model, &http::read_body(response).await?));
         }
-        let mut lines = ResponseLines::of(response, call, &self.clock);
-        while let Some(line) = lines.next().await? {
+        let mut lines = ResponseLines::new(response, call, &self.clock);
+        while let Some(line) = lines.next_line().await? {
             if line.is_empty() {
                 continue;
             }
@@ -92,7 +92,7 @@ impl OllamaProvider {
             if let Some(why) = event["error"].as_str() {
                 return Err(CallFault::new(CallErrorKind::Unavailable, why));
             }
-            take(call, &event, answer);
+            handle_event(call, &event, answer);
             if event["done"] == true {
                 return Ok(());
             }
@@ -100,7 +100,7 @@ impl OllamaProvider {
         Err(CallFault::new(CallErrorKind::Unavailable, "the answer broke off"))
     }
 
-    fn unreachable(&self, fault: CallFault) -> CallFault {
+    fn with_start_hint(&self, fault: CallFault) -> CallFault {
         match fault {
             CallFault(CallErrorKind::Unavailable, why) => {
                 let fix = "start it with `ollama serve`, or correct base_url under [providers.ollama]";
@@ -119,7 +119,7 @@ impl Provider for OllamaProvider {
         "ollama"
     }
 
-    fn bills(&self) -> bool {
+    fn is_billed(&self) -> bool {
         false
     }
 
@@ -139,12 +139,12 @@ struct ContextWindow {
 impl ContextWindow {
     /// Room for the prompt at its densest and for the longest answer, if the model has it. What can't fit is not asked
     /// for.
-    fn of(call: &ModelCall, row: &Model) -> Self {
+    fn for_call(call: &ModelCall, row: &Model) -> Self {
         let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
         let bytes = (call.system.len() + call.prompt.len() + schema) as u64;
         let densest = bytes / limits::FEWEST_BYTES_A_TOKEN + limits::CHAT_FRAME_TOKENS;
-        let wanted = densest.saturating_add(row.longest(call)).next_multiple_of(WINDOW_STEP_TOKENS);
-        Self { all: wanted.min(row.context), answer: row.longest(call) }
+        let wanted = densest.saturating_add(row.max_output_for(call)).next_multiple_of(WINDOW_STEP_TOKENS);
+        Self { all: wanted.min(row.context), answer: row.max_output_for(call) }
     }
 }
 
@@ -167,11 +167,11 @@ fn request_body(call: &ModelCall, window: &ContextWindow) -> Value {
     body
 }
 
-fn take(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) {
+fn handle_event(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) {
     answer.text += event["message"]["content"].as_str().unwrap_or_default();
     answer.thoughts += event["message"]["thinking"].as_str().unwrap_or_default();
     if let Some(served) = event["model"].as_str() {
-        answer.serves(call, served);
+        answer.record_served(call, served);
     }
     if event["done"] == true {
         answer.ended = event["done_reason"].as_str().map(str::to_owned);
@@ -182,7 +182,7 @@ fn take(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) {
     }
 }
 
-fn judge(
+fn judge_answer(
     call: &ModelCall,
     window: &ContextWindow,
     answer: StreamedAnswer,
@@ -193,7 +193,7 @@ fn judge(
         return Err(CallFault::new(CallErrorKind::TooLong, &why));
     }
     match answer.ended.as_deref() {
-        Some("stop") => answer.fit(call),
+        Some("stop") => answer.validate(call),
         Some("length") => Err(CallFault::new(CallErrorKind::Truncated, "the answer was cut at its longest")),
         other => {
             let why = format!("the answer ended with {}", other.unwrap_or("no reason"));
@@ -203,7 +203,7 @@ fn judge(
 }
 
 /// What an answer with an error status means.
-fn failure(head: &ResponseHead, model: &str, body: &[u8]) -> CallFault {
+fn response_fault(head: &ResponseHead, model: &str, body: &[u8]) -> CallFault {
     let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
     let message = parsed["error"].as_str().map_or_else(|| String::from_utf8_lossy(body), Into::into);
     let kind = match head.status {

@@ -14,7 +14,7 @@ use super::{
     http::{self, CallFault, HttpClients, ResponseHead},
     models::ModelCatalog,
     native_tools,
-    streaming::{SseEvents, StreamedAnswer, bounded},
+    streaming::{SseEvents, StreamedAnswer, run_bounded},
 };
 use crate::{
     clock::SharedClock,
@@ -38,27 +38,27 @@ impl OpenAiProvider {
         table: &Arc<ModelCatalog>,
         clock: &SharedClock,
     ) -> Self {
-        let client = clients.of(&settings.get().base_url);
+        let client = clients.for_url(&settings.get().base_url);
         Self { settings, client, table: Arc::clone(table), clock: Arc::clone(clock) }
     }
 
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         let started = self.clock.now();
-        let mut usage = Usage::asking(&call.model);
-        if let Some(why) = self.lacks() {
+        let mut usage = Usage::for_model(&call.model);
+        if let Some(why) = self.missing_requirement() {
             return Err(CallError::new(CallErrorKind::Auth, why, usage));
         }
         usage.billed = self.table.find(self.name(), &call.model).is_some_and(|row| !row.prices.is_empty());
         let mut answer = StreamedAnswer::default();
         let settings = self.settings.get();
         let exchange = self.exchange(call, &settings, &mut answer, &mut usage);
-        let ended = bounded(exchange, call, cancel, &self.clock).await;
+        let ended = run_bounded(exchange, call, cancel, &self.clock).await;
         usage.elapsed = self.clock.now().since(started);
-        answer.count(&mut usage);
+        answer.record_usage(&mut usage);
         let thoughts = answer.thoughts();
-        match ended.and_then(|()| judge(call, answer)) {
+        match ended.and_then(|()| judge_answer(call, answer)) {
             Ok((text, value)) => Ok(ModelReply { thoughts, ..ModelReply::new(text, value, usage) }),
-            Err(fault) => Err(fault.of_call(self.name(), settings.api_key.as_ref(), usage)),
+            Err(fault) => Err(fault.into_call_error(self.name(), settings.api_key.as_ref(), usage)),
         }
     }
 
@@ -71,30 +71,33 @@ impl OpenAiProvider {
     ) -> Result<(), CallFault> {
         let (mut head, mut response) = self.send(call, settings, call.tools.as_ref(), usage).await?;
         if !head.status.is_success() {
-            let body = http::body(response).await?;
+            let body = http::read_body(response).await?;
             // A server whose model, or whose setting, knows none reads of them in the prompt.
-            if call.tools.is_none() || !says_of_tools(&head, &body) {
-                return Err(failure(&head, &body));
+            if call.tools.is_none() || !rejects_tools(&head, &body) {
+                return Err(response_fault(&head, &body));
             }
             (head, response) = self.send(call, settings, None, usage).await?;
             if !head.status.is_success() {
-                return Err(failure(&head, &http::body(response).await?));
+                return Err(response_fault(&head, &http::read_body(response).await?));
             }
         }
-        let mut events = SseEvents::of(response, call, &self.clock);
-        while let Some(data) = events.next().await? {
+        let mut events = SseEvents::new(response, call, &self.clock);
+        while let Some(data) = events.next_event().await? {
             if data.trim() == "[DONE]" {
                 break;
             }
             let event: Value = serde_json::from_str(&data).map_err(|error| {
                 let why = format!("an event of the answer is not JSON: {error}");
-                CallFault(CallErrorKind::InvalidOutput, head.naming(why))
+                CallFault(CallErrorKind::InvalidOutput, head.with_request_id(why))
             })?;
-            take(call, &event, answer)?;
+            handle_event(call, &event, answer)?;
         }
         match answer.ended {
             Some(_) => Ok(()),
-            None => Err(CallFault(CallErrorKind::Unavailable, head.naming("the answer broke off".into()))),
+            None => Err(CallFault(
+                CallErrorKind::Unavailable,
+                head.with_request_id("the answer broke off".into()),
+            )),
         }
     }
 
@@ -108,10 +111,10 @@ impl OpenAiProvider {
         let base = settings.base_url.as_str().trim_end_matches('/');
         let mut request = self.client.post(format!("{base}/chat/completions"));
         if let Some(key) = &settings.api_key {
-            request = request.header(reqwest::header::AUTHORIZATION, bearer(key)?);
+            request = request.header(reqwest::header::AUTHORIZATION, bearer_header(key)?);
         }
         let mut body = self.request_body(call);
-        let tools = native_tools::tools(tools, |name, description, parameters| {
+        let tools = native_tools::map_tools(tools, |name, description, parameters| {
             let function = json!({"name": name, "description": description, "parameters": parameters});
             json!({"type": "function", "function": function})
         });
@@ -138,13 +141,13 @@ impl OpenAiProvider {
             });
         }
         if let Some(row) = self.table.find(self.name(), &call.model) {
-            body[self.longest_answer()] = json!(row.longest(call));
+            body[self.output_limit_field()] = json!(row.max_output_for(call));
         }
         body
     }
 
     /// What bounds an answer. Every server knows the old word, but for OpenAI's own, whose newer models refuse it.
-    fn longest_answer(&self) -> &'static str {
+    fn output_limit_field(&self) -> &'static str {
         let settings = self.settings.get();
         let host = settings.base_url.host_str().unwrap_or_default();
         let own = [".openai.com", ".openai.azure.com"].iter().any(|own| host.ends_with(own));
@@ -157,18 +160,18 @@ impl Provider for OpenAiProvider {
         "openai"
     }
 
-    fn lacks(&self) -> Option<String> {
+    fn missing_requirement(&self) -> Option<String> {
         let settings = self.settings.get();
         let needed = settings.api_key.is_none() && !is_loopback(&settings.base_url);
         needed.then(|| NO_KEY.into())
     }
 
-    fn bills(&self) -> bool {
+    fn is_billed(&self) -> bool {
         true
     }
 
     fn account(&self) -> Option<String> {
-        self.settings.get().api_key.as_ref().map(http::mark)
+        self.settings.get().api_key.as_ref().map(http::key_fingerprint)
     }
 
     fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
@@ -176,19 +179,19 @@ impl Provider for OpenAiProvider {
     }
 }
 
-fn bearer(key: &SecretString) -> Result<reqwest::header::HeaderValue, CallFault> {
-    http::secret(KEY, &format!("Bearer {}", key.expose_secret()))
+fn bearer_header(key: &SecretString) -> Result<reqwest::header::HeaderValue, CallFault> {
+    http::secret_header(KEY, &format!("Bearer {}", key.expose_secret()))
 }
 
 /// One event. The one with the counts comes last and has no choices.
-fn take(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) -> Result<(), CallFault> {
+fn handle_event(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) -> Result<(), CallFault> {
     if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
         let code = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
-        let kind = kind_of(code.unwrap_or_default(), error, None);
+        let kind = error_kind(code.unwrap_or_default(), error, None);
         return Err(CallFault::new(kind, error["message"].as_str().unwrap_or("an error without words")));
     }
     if let Some(served) = event["model"].as_str().filter(|served| !served.is_empty()) {
-        answer.serves(call, served);
+        answer.record_served(call, served);
     }
     let choice = &event["choices"][0];
     if let Some(refusal) = choice["delta"]["refusal"].as_str() {
@@ -200,7 +203,7 @@ fn take(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) -> Result<
     answer.thoughts += thought.unwrap_or_default();
     for (at, asked) in choice["delta"]["tool_calls"].as_array().into_iter().flatten().enumerate() {
         let (at, function) = (asked["index"].as_u64().unwrap_or(at as u64), &asked["function"]);
-        answer.calls.hear(
+        answer.calls.add_fragment(
             at,
             asked["id"].as_str(),
             function["name"].as_str(),
@@ -224,11 +227,11 @@ fn take(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) -> Result<
     Ok(())
 }
 
-fn judge(call: &ModelCall, answer: StreamedAnswer) -> Result<(String, Option<Value>), CallFault> {
+fn judge_answer(call: &ModelCall, answer: StreamedAnswer) -> Result<(String, Option<Value>), CallFault> {
     answer.check_served(call)?;
     match answer.ended.as_deref() {
-        Some("stop") => answer.fit(call),
-        Some("tool_calls") if answer.calls.said(call).is_some() => answer.fit(call),
+        Some("stop") => answer.validate(call),
+        Some("tool_calls") if answer.calls.to_text(call).is_some() => answer.validate(call),
         Some("length") => Err(CallFault::new(CallErrorKind::Truncated, "the answer was cut at its longest")),
         Some("content_filter") => Err(CallFault::new(CallErrorKind::Refused, "the answer was withheld")),
         other => {
@@ -239,7 +242,7 @@ fn judge(call: &ModelCall, answer: StreamedAnswer) -> Result<(String, Option<Val
 }
 
 /// Is it the tools that were refused, and nothing else? No two servers say it alike, and llama.cpp takes it for its own fault.
-fn says_of_tools(head: &ResponseHead, body: &[u8]) -> bool {
+fn rejects_tools(head: &ResponseHead, body: &[u8]) -> bool {
     let said = String::from_utf8_lossy(body).to_ascii_lowercase();
     match head.status.as_u16() {
         400 | 404 | 422 | 501 => said.contains("tool"),
@@ -249,15 +252,15 @@ fn says_of_tools(head: &ResponseHead, body: &[u8]) -> bool {
 }
 
 /// What an answer with an error status means.
-fn failure(head: &ResponseHead, body: &[u8]) -> CallFault {
+fn response_fault(head: &ResponseHead, body: &[u8]) -> CallFault {
     let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = &parsed["error"];
     let message = error["message"].as_str().or(error.as_str());
     let message = message.map_or_else(|| String::from_utf8_lossy(body), Into::into);
-    head.fault(kind_of(head.status.as_u16(), error, head.retry_after), &message)
+    head.fault(error_kind(head.status.as_u16(), error, head.retry_after), &message)
 }
 
-fn kind_of(status: u16, error: &Value, reset: Option<std::time::Duration>) -> CallErrorKind {
+fn error_kind(status: u16, error: &Value, reset: Option<std::time::Duration>) -> CallErrorKind {
     let is = |word: &str| error["code"] == word || error["type"] == word;
     let says = |words: &str| error["message"].as_str().is_some_and(|message| message.contains(words));
     match status {
@@ -298,7 +301,7 @@ mod tests {
                 &Arc::default(),
                 &clock,
             );
-            assert_eq!(end.longest_answer(), word, "{base_url}");
+            assert_eq!(end.output_limit_field(), word, "{base_url}");
         }
     }
 }

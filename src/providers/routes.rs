@@ -10,7 +10,7 @@ use super::{
     CallRole, ModelId, ModelProviders, POOL, Provider, ResolveError,
     breakers::CircuitBreakers,
     pool::{ModelPool, ModelRoute, PoolList, PoolMember},
-    quote,
+    quote_text,
 };
 use crate::{
     clock::SharedClock,
@@ -21,8 +21,8 @@ use crate::{
 impl ModelProviders {
     /// The model that `provider:model` names, or another name that stands for one.
     pub fn model(&self, spec: &str) -> Result<ModelId, ResolveError> {
-        match self.names.meaning(spec).map_err(ResolveError::Name)? {
-            ResolvedModelName::Model(spec) => self.found(spec),
+        match self.names.resolve(spec).map_err(ResolveError::Name)? {
+            ResolvedModelName::Model(spec) => self.find_model(spec),
             ResolvedModelName::Pool(..) => Err(ResolveError::unknown(spec)),
         }
     }
@@ -30,9 +30,9 @@ impl ModelProviders {
     /// The back end and the model for `claude:opus`, `gemini:pro`, `role:architect`, `stub:drafter` …; for `pool:NAME`
     /// the pool, which chooses the model.
     pub fn resolve(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
-        let name = match self.names.meaning(spec).map_err(ResolveError::Name)? {
+        let name = match self.names.resolve(spec).map_err(ResolveError::Name)? {
             ResolvedModelName::Model(spec) => {
-                let id = self.found(spec)?;
+                let id = self.find_model(spec)?;
                 let back_end = self.back_end(&id.provider).ok_or_else(|| ResolveError::unknown(spec))?;
                 return Ok((Arc::clone(back_end), id));
             }
@@ -42,18 +42,18 @@ impl ModelProviders {
         if pool.members().all(|member| member.route.is_err()) {
             return Err(ResolveError::EmptyPool {
                 pool: name.to_owned(),
-                why: pool.lacks().unwrap_or_default(),
+                why: pool.missing_requirement().unwrap_or_default(),
             });
         }
         let id = ModelId { provider: POOL.to_owned(), model: name.to_owned(), family: None };
         Ok((Arc::clone(pool) as Arc<dyn Provider>, id))
     }
 
-    /// As [`Model::room`](super::models::Model::room), for the model that `id` names. Of a pool it is the roomiest
+    /// As [`Model::room`](super::models::Model::prompt_room), for the model that `id` names. Of a pool it is the roomiest
     /// member's: whom the prompt does not fit is skipped.
-    pub fn room(&self, id: &ModelId, system: &str, schema: Option<&serde_json::Value>) -> u64 {
+    pub fn prompt_room(&self, id: &ModelId, system: &str, schema: Option<&serde_json::Value>) -> u64 {
         let of = |id: &ModelId| {
-            self.table.find(&id.provider, &id.model).map_or(u64::MAX, |row| row.room(system, schema))
+            self.table.find(&id.provider, &id.model).map_or(u64::MAX, |row| row.prompt_room(system, schema))
         };
         match self.pools.get(&id.model).filter(|_| id.provider == POOL) {
             None => of(id),
@@ -66,7 +66,7 @@ impl ModelProviders {
 
     /// The most that a call to the model that `id` names may take.
     pub fn deadline(&self, id: &ModelId) -> Duration {
-        let several = id.provider == POOL || self.has_two_legs(id);
+        let several = id.provider == POOL || self.has_fallback(id);
         if several { self.timeouts.both_legs() } else { self.timeouts.call }
     }
 
@@ -82,7 +82,7 @@ impl ModelProviders {
         }
     }
 
-    fn has_two_legs(&self, id: &ModelId) -> bool {
+    fn has_fallback(&self, id: &ModelId) -> bool {
         id.provider == "claude" && self.keys.anthropic.get().api_key.is_some()
     }
 
@@ -107,10 +107,10 @@ impl ModelProviders {
             self.check_pair(drafter, &settings.reviewer)?;
         }
         for (asked, ids) in &settings.successors {
-            self.found(asked)?;
-            let priced = |id: &String| self.table.row_of(id).is_some_and(|row| !row.prices.is_empty());
+            self.find_model(asked)?;
+            let priced = |id: &String| self.table.find_served(id).is_some_and(|row| !row.prices.is_empty());
             if let Some(unknown) = ids.iter().find(|id| !priced(id)) {
-                return Err(ResolveError::Successor { asked: asked.clone(), id: quote(unknown) });
+                return Err(ResolveError::Successor { asked: asked.clone(), id: quote_text(unknown) });
             }
         }
         let mut writing: Vec<Family> = Vec::new();
@@ -134,7 +134,7 @@ impl ModelProviders {
 
     /// The families that may not draft a document in which those of `authors` had a hand: without them no reviewer of
     /// another family would be left for it. Who lacks something counts only where nobody else is left.
-    pub fn spared(&self, reviewer: &str, authors: &[Family]) -> Vec<Family> {
+    pub fn families_to_exclude(&self, reviewer: &str, authors: &[Family]) -> Vec<Family> {
         let others = |able: bool| {
             let mut left = self.families(reviewer, CallRole::Reviewer, able).unwrap_or_default();
             left.retain(|family| !authors.contains(family));
@@ -153,14 +153,14 @@ impl ModelProviders {
         let mut unfit = None;
         let (back_end, id) = self.resolve(spec)?;
         match self.pools.get(&id.model).filter(|_| back_end.name() == POOL) {
-            None => match self.unfit(&id.provider).filter(|(side, _)| *side == role) {
+            None => match self.excluded_role(&id.provider).filter(|(side, _)| *side == role) {
                 Some((_, why)) => unfit = Some(why),
                 None => families.extend(id.family),
             },
             Some(pool) => {
                 let routes = pool.members().filter_map(|member| member.route.as_ref().ok());
-                for route in routes.filter(|route| !able || route.back_end.lacks().is_none()) {
-                    match route.is_fit(role) {
+                for route in routes.filter(|route| !able || route.back_end.missing_requirement().is_none()) {
+                    match route.check_role(role) {
                         Ok(()) => families.extend(route.id.family.clone()),
                         Err(why) => unfit = Some(why),
                     }
@@ -174,7 +174,7 @@ impl ModelProviders {
     }
 
     /// Every pool of the settings. A member that cannot be used stays out, with its reason.
-    pub(super) fn pools(
+    pub(super) fn build_pools(
         &self,
         breakers: &Arc<CircuitBreakers>,
         clock: &SharedClock,
@@ -182,8 +182,8 @@ impl ModelProviders {
         let made = self.names.pools.iter().map(|(name, given)| {
             let list = |specs: &[String]| {
                 let members = specs.iter().map(|spec| {
-                    let route = self.route(spec, given.strategy).map_err(|error| error.to_string());
-                    PoolMember { spec: spec.clone(), route: route.map_err(|why| quote(&why)) }
+                    let route = self.build_route(spec, given.strategy).map_err(|error| error.to_string());
+                    PoolMember { spec: spec.clone(), route: route.map_err(|why| quote_text(&why)) }
                 });
                 PoolList::new(members.collect(), given.strategy)
             };
@@ -195,22 +195,22 @@ impl ModelProviders {
     }
 
     /// As [`ModelProviders::resolve`], for a member of a pool: there are others to draft what can be reviewed.
-    pub fn member(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
+    pub fn resolve_member(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
         match self.resolve(spec)? {
             (_, id) if id.provider == "opencode" && !self.attest_opencode => Err(ResolveError::Unattested),
             member => Ok(member),
         }
     }
 
-    fn route(&self, spec: &str, strategy: Strategy) -> Result<ModelRoute, ResolveError> {
-        let (back_end, id) = self.member(spec)?;
+    fn build_route(&self, spec: &str, strategy: Strategy) -> Result<ModelRoute, ResolveError> {
+        let (back_end, id) = self.resolve_member(spec)?;
         let rank = match strategy {
             Strategy::RoundRobin | Strategy::Priority => 0,
             Strategy::Cheapest => {
                 let price = self.table.find(&id.provider, &id.model).and_then(|row| row.prices.first());
                 price.map_or(u64::MAX, |price| price.input.saturating_add(price.output))
             }
-            Strategy::Capability => self.level(&id).map_or(u64::MAX, |level| level as u64),
+            Strategy::Capability => self.capability_level(&id).map_or(u64::MAX, |level| level as u64),
         };
         let (timeouts, claude, anthropic) =
             (self.timeouts, id.provider == "claude", self.keys.anthropic.clone());
@@ -218,17 +218,17 @@ impl ModelProviders {
             true => timeouts.both_legs(),
             false => timeouts.first_leg,
         });
-        Ok(ModelRoute { back_end, unfit: self.unfit(&id.provider), rank, turn, id })
+        Ok(ModelRoute { back_end, unfit: self.excluded_role(&id.provider), rank, turn, id })
     }
 
     /// The highest level of capability that this model stands for, whoever serves it.
-    fn level(&self, id: &ModelId) -> Option<Level> {
+    fn capability_level(&self, id: &ModelId) -> Option<Level> {
         let stands = |spec: &str| self.model(spec).is_ok_and(|known| known.model == id.model);
         self.names.capabilities.iter().find(|(_, spec)| stands(spec)).map(|(level, _)| *level)
     }
 
     /// The side of the table on which these are never asked.
-    fn unfit(&self, provider: &str) -> Option<(CallRole, &'static str)> {
+    fn excluded_role(&self, provider: &str) -> Option<(CallRole, &'static str)> {
         match provider {
             "gemini" if !self.gemini_drafts => Some((
                 CallRole::Drafter,
@@ -240,11 +240,11 @@ impl ModelProviders {
         }
     }
 
-    fn found(&self, spec: &str) -> Result<ModelId, ResolveError> {
+    fn find_model(&self, spec: &str) -> Result<ModelId, ResolveError> {
         let (provider, name) = spec.split_once(':').ok_or_else(|| ResolveError::unknown(spec))?;
         let row = self.table.find(provider, name).ok_or_else(|| match provider {
             "ollama" | "openai" | "opencode" => {
-                ResolveError::NotListed { provider: provider.to_owned(), name: quote(name) }
+                ResolveError::NotListed { provider: provider.to_owned(), name: quote_text(name) }
             }
             _ => ResolveError::unknown(spec),
         })?;
@@ -285,8 +285,11 @@ mod tests {
     }
 
     fn keyed(pools: &[(&str, &[&str])], gemini_drafts: bool, gemini_key: Option<&str>) -> ModelProviders {
-        let mut settings =
-            ModelSettings::real(std::path::Path::new("/nowhere"), gemini_key.map(Into::into), None);
+        let mut settings = ModelSettings::with_real_models(
+            std::path::Path::new("/nowhere"),
+            gemini_key.map(Into::into),
+            None,
+        );
         settings.gemini.drafts = gemini_drafts;
         let made =
             pools.iter().map(|(name, primary)| ((*name).to_owned(), pool(primary, Strategy::Priority)));
@@ -337,7 +340,7 @@ mod tests {
     fn those_who_write_one_change_leave_somebody_to_review_it() {
         let told = |reviewer: &str, roles: &[(&str, &str)]| {
             let pools: &[(&str, &[&str])] = &[("mixed", &["claude:opus", "gemini:pro"])];
-            let mut settings = ModelSettings::real(std::path::Path::new("/nowhere"), None, None);
+            let mut settings = ModelSettings::with_real_models(std::path::Path::new("/nowhere"), None, None);
             settings.reviewer = reviewer.to_owned();
             settings.roles =
                 roles.iter().map(|(role, spec)| ((*role).to_owned(), (*spec).to_owned())).collect();
@@ -368,7 +371,7 @@ mod tests {
             // The settings were others when it was drafted: nobody is left either way.
             ("gemini:pro", vec![gemini], vec![]),
         ] {
-            assert_eq!(providers.spared(reviewer, &authors), spared, "{reviewer} {authors:?}");
+            assert_eq!(providers.families_to_exclude(reviewer, &authors), spared, "{reviewer} {authors:?}");
         }
     }
 
@@ -379,7 +382,11 @@ mod tests {
         for (authors, spared) in
             [(vec![], &gemini), (vec![claude.clone()], &gemini), (vec![gemini.clone()], &claude)]
         {
-            assert_eq!(providers.spared("pool:mixed", &authors), std::slice::from_ref(spared), "{authors:?}");
+            assert_eq!(
+                providers.families_to_exclude("pool:mixed", &authors),
+                std::slice::from_ref(spared),
+                "{authors:?}"
+            );
         }
     }
 
@@ -387,7 +394,7 @@ mod tests {
     fn with_a_key_claude_has_two_legs_and_the_time_of_both() {
         let settings = |key: Option<&str>| {
             let mut settings =
-                ModelSettings::real(std::path::Path::new("/nowhere"), None, key.map(Into::into));
+                ModelSettings::with_real_models(std::path::Path::new("/nowhere"), None, key.map(Into::into));
             settings.names.pools.insert("p".into(), pool(&["claude:opus", "gemini:pro"], Strategy::Priority));
             settings
         };
@@ -397,15 +404,15 @@ mod tests {
         let times = || {
             let routes = providers.pools["p"].members().map(|member| member.route.as_ref().unwrap());
             let turns: Vec<_> = routes.map(|route| (route.turn)()).collect();
-            (turns, providers.deadline(&id), claude.bills())
+            (turns, providers.deadline(&id), claude.is_billed())
         };
         let Timeouts { call, first_leg, .. } = bare.timeouts;
         let both = bare.timeouts.both_legs();
         assert_eq!(times(), (vec![first_leg, first_leg], call, false));
         // It comes and goes with a reload.
-        assert_eq!(providers.take_keys(&keyed), ["ANTHROPIC_API_KEY"]);
+        assert_eq!(providers.reload_keys(&keyed), ["ANTHROPIC_API_KEY"]);
         assert_eq!(times(), (vec![both, first_leg], both, true));
-        assert_eq!(providers.take_keys(&bare), ["ANTHROPIC_API_KEY"]);
+        assert_eq!(providers.reload_keys(&bare), ["ANTHROPIC_API_KEY"]);
         assert_eq!(times(), (vec![first_leg, first_leg], call, false));
     }
 

@@ -28,11 +28,11 @@ pub(super) fn call() -> ModelCall {
         tools: None,
         model: "claude-opus-4-6".into(),
         deadline: Duration::from_secs(5),
-        longest: u64::MAX,
-        counted: None,
+        max_output_tokens: u64::MAX,
+        counted_prompt_tokens: None,
         budget: None,
         private: false,
-        not_families: Vec::new(),
+        excluded_families: Vec::new(),
         successors: Vec::new(),
         workers: Default::default(),
         facts: Default::default(),
@@ -44,7 +44,7 @@ pub(super) fn call() -> ModelCall {
 pub(super) struct ModelTestClock(AtomicI64);
 
 impl ModelTestClock {
-    pub(super) fn forward(&self, duration: Duration) {
+    pub(super) fn advance(&self, duration: Duration) {
         self.0.fetch_add(duration.as_millis() as i64, Ordering::Relaxed);
     }
 
@@ -59,7 +59,7 @@ impl Clock for ModelTestClock {
     }
 
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.forward(duration);
+        self.advance(duration);
         Box::pin(std::future::ready(()))
     }
 }
@@ -89,7 +89,7 @@ impl Provider for ScriptedProvider {
         self.name
     }
 
-    fn bills(&self) -> bool {
+    fn is_billed(&self) -> bool {
         self.billed
     }
 
@@ -103,7 +103,7 @@ impl Provider for ScriptedProvider {
             attempts: 1,
             billed: self.billed,
             metered: Metering::Known,
-            ..Usage::asking(&call.model)
+            ..Usage::for_model(&call.model)
         };
         if let Some((served, tokens)) = &script.paid {
             (usage.served, usage.output_tokens) = (Some(served.clone()), *tokens);
@@ -112,9 +112,9 @@ impl Provider for ScriptedProvider {
             None => Ok(ModelReply::new("yes".into(), None, usage)),
             Some(kind) => {
                 usage.queued = script.queued;
-                self.clock.forward(script.queued);
+                self.clock.advance(script.queued);
                 if matches!(kind, CallErrorKind::Timeout { .. }) {
-                    self.clock.forward(call.deadline);
+                    self.clock.advance(call.deadline);
                     usage.metered = Metering::Unknown;
                 }
                 Err(CallError::new(kind, "it failed", usage))

@@ -4,18 +4,18 @@
 use serde_json::Value;
 
 /// The first place where `value` does not fit, in words.
-pub(super) fn misfit(value: &Value, schema: &Value) -> Option<String> {
-    misfit_at(value, schema, "the answer")
+pub(super) fn find_misfit(value: &Value, schema: &Value) -> Option<String> {
+    find_misfit_at(value, schema, "the answer")
 }
 
-fn misfit_at(value: &Value, schema: &Value, place: &str) -> Option<String> {
+fn find_misfit_at(value: &Value, schema: &Value, place: &str) -> Option<String> {
     if let Some(allowed) = schema.get("enum").and_then(Value::as_array)
         && !allowed.contains(value)
     {
         return Some(format!("{place} is none of the values allowed"));
     }
     if let Some(choices) = schema.get("anyOf").and_then(Value::as_array)
-        && !choices.iter().any(|choice| misfit_at(value, choice, place).is_none())
+        && !choices.iter().any(|choice| find_misfit_at(value, choice, place).is_none())
     {
         return Some(format!("{place} has none of the forms allowed"));
     }
@@ -24,7 +24,7 @@ fn misfit_at(value: &Value, schema: &Value, place: &str) -> Option<String> {
             Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
             one => one.as_str().into_iter().collect(),
         };
-        if !types.iter().any(|name| is_a(value, name)) {
+        if !types.iter().any(|name| has_type(value, name)) {
             return Some(format!("{place} is not of type {}", types.join(" or ")));
         }
     }
@@ -39,19 +39,24 @@ fn misfit_at(value: &Value, schema: &Value, place: &str) -> Option<String> {
             let properties = schema.get("properties");
             let closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
             fields.iter().find_map(|(name, field)| match properties.and_then(|p| p.get(name)) {
-                Some(inner) => misfit_at(field, inner, &format!("`{name}`")),
-                None => closed.then(|| format!("{place} has `{}`, which is unknown", super::quote(name))),
+                Some(inner) => find_misfit_at(field, inner, &format!("`{name}`")),
+                None => {
+                    closed.then(|| format!("{place} has `{}`, which is unknown", super::quote_text(name)))
+                }
             })
         }
         Value::Array(items) => {
             let inner = schema.get("items")?;
-            items.iter().enumerate().find_map(|(at, item)| misfit_at(item, inner, &format!("{place}[{at}]")))
+            items
+                .iter()
+                .enumerate()
+                .find_map(|(at, item)| find_misfit_at(item, inner, &format!("{place}[{at}]")))
         }
         _ => None,
     }
 }
 
-fn is_a(value: &Value, name: &str) -> bool {
+fn has_type(value: &Value, name: &str) -> bool {
     match name {
         "object" => value.is_object(),
         "array" => value.is_array(),
@@ -82,7 +87,7 @@ mod tests {
                 "note": {"type": ["string", "null"]},
             },
         });
-        assert_eq!(misfit(&json!({"verdict": "REVISE", "findings": [], "note": null}), &schema), None);
+        assert_eq!(find_misfit(&json!({"verdict": "REVISE", "findings": [], "note": null}), &schema), None);
         for (value, words) in [
             (json!("APPROVED"), "the answer is not of type object"),
             (json!({"verdict": "APPROVED"}), "lacks `findings`"),
@@ -91,7 +96,7 @@ mod tests {
             (json!({"verdict": "REVISE", "findings": [], "extra": 1}), "has `extra`"),
             (json!({"verdict": "REVISE", "findings": [], "note": 1}), "string or null"),
         ] {
-            let found = misfit(&value, &schema).unwrap_or_default();
+            let found = find_misfit(&value, &schema).unwrap_or_default();
             assert!(found.contains(words), "{value}: {found}");
         }
     }

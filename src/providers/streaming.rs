@@ -22,7 +22,7 @@ use super::{
 use crate::{clock::SharedClock, limits};
 
 /// An exchange that lasts no longer than its call may, and ends when nobody wants it any more.
-pub(super) async fn bounded<T>(
+pub(super) async fn run_bounded<T>(
     exchange: impl Future<Output = Result<T, CallFault>>,
     call: &ModelCall,
     cancel: &CancellationToken,
@@ -31,19 +31,19 @@ pub(super) async fn bounded<T>(
     tokio::select! {
         ended = exchange => ended,
         () = cancel.cancelled() => Err(CallFault::new(CallErrorKind::Cancelled, "cancelled")),
-        () = clock.sleep(call.deadline) => Err(late(false, "there was no whole answer in time")),
+        () = clock.sleep(call.deadline) => Err(timeout_fault(false, "there was no whole answer in time")),
     }
 }
 
 /// How long it took is filled in where it is known.
-fn late(idle: bool, why: &str) -> CallFault {
+fn timeout_fault(idle: bool, why: &str) -> CallFault {
     CallFault::new(CallErrorKind::Timeout { idle, elapsed: Duration::ZERO }, why)
 }
 
 type ByteChunks = BoxStream<'static, Result<Bytes, CallFault>>;
 
 /// The body of an answer as it comes: no longer than an honest one, and never silent for long once it has begun.
-fn pieces(response: Response, call: &ModelCall, clock: &SharedClock) -> ByteChunks {
+fn body_chunks(response: Response, call: &ModelCall, clock: &SharedClock) -> ByteChunks {
     let (clock, most_silence) = (Arc::clone(clock), limits::MODEL_IDLE.min(call.deadline / 2));
     let next = move |(mut response, total): (Response, usize)| {
         let clock = Arc::clone(&clock);
@@ -51,7 +51,7 @@ fn pieces(response: Response, call: &ModelCall, clock: &SharedClock) -> ByteChun
             let chunk = tokio::select! {
                 chunk = response.chunk() => chunk?,
                 // The first word may take as long as the whole call: a prompt is read before it is answered.
-                () = clock.sleep(most_silence), if total > 0 => return Err(late(true, "the answer began and stalled")),
+                () = clock.sleep(most_silence), if total > 0 => return Err(timeout_fault(true, "the answer began and stalled")),
             };
             let Some(chunk) = chunk else { return Ok(None) };
             let total = total + chunk.len();
@@ -68,18 +68,18 @@ fn pieces(response: Response, call: &ModelCall, clock: &SharedClock) -> ByteChun
 pub(super) struct SseEvents(SseByteStream<ByteChunks>);
 
 impl SseEvents {
-    pub(super) fn of(response: Response, call: &ModelCall, clock: &SharedClock) -> Self {
-        Self::over(pieces(response, call, clock))
+    pub(super) fn new(response: Response, call: &ModelCall, clock: &SharedClock) -> Self {
+        Self::from_chunks(body_chunks(response, call, clock))
     }
 
     /// Not every service ends its last event.
-    fn over(pieces: ByteChunks) -> Self {
+    fn from_chunks(pieces: ByteChunks) -> Self {
         let end = stream::once(async { Ok(Bytes::from_static(b"\n\n")) });
         Self(SseByteStream::new(pieces.chain(end).boxed()))
     }
 
     /// The data of the next event that has some; `None` when the body is over.
-    pub(super) async fn next(&mut self) -> Result<Option<String>, CallFault> {
+    pub(super) async fn next_event(&mut self) -> Result<Option<String>, CallFault> {
         while let Some(event) = self.0.next().await {
             let event = event.map_err(|error| match error {
                 sse_stream::Error::Body(cause) => match cause.downcast() {
@@ -104,13 +104,13 @@ pub(super) struct ResponseLines {
 }
 
 impl ResponseLines {
-    pub(super) fn of(response: Response, call: &ModelCall, clock: &SharedClock) -> Self {
+    pub(super) fn new(response: Response, call: &ModelCall, clock: &SharedClock) -> Self {
         let (heard, codec) = (BytesMut::new(), LinesCodec::new());
-        Self { pieces: pieces(response, call, clock), heard, codec }
+        Self { pieces: body_chunks(response, call, clock), heard, codec }
     }
 
     /// The next line without its end; `None` when the body is over.
-    pub(super) async fn next(&mut self) -> Result<Option<String>, CallFault> {
+    pub(super) async fn next_line(&mut self) -> Result<Option<String>, CallFault> {
         let unread =
             |error| CallFault(CallErrorKind::InvalidOutput, format!("a line cannot be read: {error}"));
         loop {
@@ -147,13 +147,13 @@ pub(super) struct StreamedAnswer {
 
 impl StreamedAnswer {
     /// Another piece of it says who serves. Where two were named, whoever was not asked for is remembered.
-    pub(super) fn serves(&mut self, call: &ModelCall, served: &str) {
+    pub(super) fn record_served(&mut self, call: &ModelCall, served: &str) {
         if self.served.as_deref().is_none_or(|known| call.may_be_served_by(known)) {
             self.served = Some(served.to_owned());
         }
     }
 
-    pub(super) fn count(&self, usage: &mut Usage) {
+    pub(super) fn record_usage(&self, usage: &mut Usage) {
         usage.served.clone_from(&self.served);
         usage.cache_read_tokens = self.cache_read_tokens;
         usage.input_tokens = self.input_tokens.saturating_sub(self.cache_read_tokens);
@@ -172,19 +172,19 @@ impl StreamedAnswer {
 
     /// What it thought before the answer, whoever told it apart.
     pub(super) fn thoughts(&self) -> String {
-        format!("{}{}", self.thoughts, aloud(&self.text).0).trim().to_owned()
+        format!("{}{}", self.thoughts, split_thoughts(&self.text).0).trim().to_owned()
     }
 
     /// The text, and the value where the call has a schema: not blank, and fitting.
-    pub(super) fn fit(self, call: &ModelCall) -> Result<(String, Option<Value>), CallFault> {
-        let text = self.calls.said(call).unwrap_or_else(|| aloud(&self.text).1.to_owned());
-        answer_checks::fit(call, text, None)
+    pub(super) fn validate(self, call: &ModelCall) -> Result<(String, Option<Value>), CallFault> {
+        let text = self.calls.to_text(call).unwrap_or_else(|| split_thoughts(&self.text).1.to_owned());
+        answer_checks::validate_answer(call, text, None)
     }
 }
 
 /// Open models think aloud before the answer where the server does not take it out: that, and what follows. Those that were
 /// taught no mark for it begin with a word.
-fn aloud(text: &str) -> (&str, &str) {
+fn split_thoughts(text: &str) -> (&str, &str) {
     let text = text.trim_start();
     if let Some((thoughts, rest)) = text.strip_prefix("<think>").and_then(|text| text.split_once("</think>"))
     {
@@ -210,22 +210,22 @@ mod tests {
     async fn events_and_lines_are_the_same_however_they_are_cut_into_pieces() {
         let body = "\u{feff}data: für\r\rid: 1\n\n: a comment\r\nevent: e\r\ndata:alle\r\ndata: da\r\n\r\ndata: the rest";
         for size in 1..body.len() {
-            let mut events = SseEvents::over(cut(body, size));
+            let mut events = SseEvents::from_chunks(cut(body, size));
             for expected in [Some("für"), Some("alle\nda"), Some("the rest"), None, None] {
-                assert_eq!(events.next().await.unwrap().as_deref(), expected, "{size}");
+                assert_eq!(events.next_event().await.unwrap().as_deref(), expected, "{size}");
             }
             let (heard, codec) = (BytesMut::new(), LinesCodec::new());
             let mut lines = ResponseLines { pieces: cut("für\r\n\nalle\nthe rest", size), heard, codec };
             for expected in [Some("für"), Some(""), Some("alle"), Some("the rest"), None, None] {
-                assert_eq!(lines.next().await.unwrap().as_deref(), expected, "{size}");
+                assert_eq!(lines.next_line().await.unwrap().as_deref(), expected, "{size}");
             }
         }
     }
 
     #[tokio::test]
     async fn why_an_answer_broke_off_is_told_as_it_was() {
-        let broken = || stream::iter([Err(late(true, "it stalled"))]).boxed();
-        let error = SseEvents::over(broken()).next().await.unwrap_err();
+        let broken = || stream::iter([Err(timeout_fault(true, "it stalled"))]).boxed();
+        let error = SseEvents::from_chunks(broken()).next_event().await.unwrap_err();
         assert_eq!(error.0, CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO });
     }
 
@@ -240,7 +240,7 @@ mod tests {
             ("<think>without end", "", "<think>without end"),
             ("Say <think> and </think>.", "", "Say <think> and </think>."),
         ] {
-            assert_eq!((aloud(text).0.trim(), aloud(text).1), (thoughts, answer), "{text}");
+            assert_eq!((split_thoughts(text).0.trim(), split_thoughts(text).1), (thoughts, answer), "{text}");
         }
     }
 }

@@ -71,7 +71,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
         let mut out = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
             if out.contains_key(&name) {
-                return Err(A::Error::custom(format!("`{}` stands twice", super::quote(&name))));
+                return Err(A::Error::custom(format!("`{}` stands twice", super::quote_text(&name))));
             }
             let StrictValue(field) = fields.next_value()?;
             out.insert(name, field);

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     CallError, CallErrorKind, CallRole, Metering, ModelCall, ModelReply, Provider, ReplyFuture, ResolveError,
-    Usage, answer_checks::fit, http::CallFault,
+    Usage, answer_checks::validate_answer, http::CallFault,
 };
 use crate::{clock::SharedClock, config::StubSettings, types::WorkerPool};
 
@@ -150,9 +150,9 @@ impl StubProvider {
         let started = self.clock.now();
         let billed = self.script.billed;
         let mut usage =
-            Usage { attempts: 1, billed, served: Some(call.model.clone()), ..Usage::asking(&call.model) };
+            Usage { attempts: 1, billed, served: Some(call.model.clone()), ..Usage::for_model(&call.model) };
         let fail = |kind, why: String, usage: Usage| Err(CallError::new(kind, format!("stub: {why}"), usage));
-        let Some(answer) = self.next(call) else {
+        let Some(answer) = self.next_answer(call) else {
             let why = format!("the script has no answer for the {}; add one with role = \"{0}\"", call.role);
             return fail(CallErrorKind::Unavailable, why, usage);
         };
@@ -175,8 +175,8 @@ impl StubProvider {
             return fail(failure.kind(), "the script says so".into(), usage);
         }
         usage.metered = Metering::Known;
-        let filled = answer.filled(&call.facts).map_err(|why| CallFault(CallErrorKind::InvalidOutput, why));
-        match filled.and_then(|(text, value)| fit(call, text, value)) {
+        let filled = answer.render(&call.facts).map_err(|why| CallFault(CallErrorKind::InvalidOutput, why));
+        match filled.and_then(|(text, value)| validate_answer(call, text, value)) {
             Ok((text, value)) => {
                 // Made-up but plausible, so that cost pages show something in a rehearsal.
                 usage.input_tokens = ((call.system.len() + call.prompt.len()) / 4) as u64;
@@ -188,7 +188,7 @@ impl StubProvider {
     }
 
     /// The answer this call gets, by its number alone.
-    fn next(&self, call: &ModelCall) -> Option<&StubAnswer> {
+    fn next_answer(&self, call: &ModelCall) -> Option<&StubAnswer> {
         let role = match call.role {
             CallRole::Drafter => StubRole::Drafter,
             CallRole::Reviewer => StubRole::Reviewer,
@@ -224,7 +224,7 @@ impl Provider for StubProvider {
         "stub"
     }
 
-    fn bills(&self) -> bool {
+    fn is_billed(&self) -> bool {
         self.script.billed
     }
 
@@ -234,7 +234,7 @@ impl Provider for StubProvider {
 }
 
 impl StubAnswer {
-    fn filled(&self, facts: &BTreeMap<String, String>) -> Result<(String, Option<Value>), String> {
+    fn render(&self, facts: &BTreeMap<String, String>) -> Result<(String, Option<Value>), String> {
         if let Some(value) = &self.json {
             let value = fill_value(value, facts)?;
             return Ok((value.to_string(), Some(value)));

@@ -61,14 +61,14 @@ impl WorkerSlots {
     }
 
     fn with_memory(settings: WorkerSettings, clock: SharedClock, memory: MemoryProbe) -> Arc<Self> {
-        let places = WorkerPool::ALL.map(|pool| Semaphore::new(settings.of(pool).size));
+        let places = WorkerPool::ALL.map(|pool| Semaphore::new(settings.pool_settings(pool).size));
         let (waiting, running, beginning) = Default::default();
         let closed = CancellationToken::new();
         Arc::new(Self { settings, places, waiting, running, beginning, memory, closed, clock })
     }
 
     /// Is somebody waiting for a place there?
-    pub(super) fn crowded(&self, pool: WorkerPool) -> bool {
+    pub(super) fn has_waiters(&self, pool: WorkerPool) -> bool {
         let places = &self.places[pool as usize];
         places.available_permits() == 0 && self.waiting[pool as usize].load(Ordering::Relaxed) > 0
     }
@@ -79,18 +79,19 @@ impl WorkerSlots {
     }
 
     /// Waits for a place for the call; only being cancelled, or a machine without memory, keeps it from one.
-    pub(super) async fn place(
+    pub(super) async fn acquire_slot(
         &self,
         call: &ModelCall,
         cancel: &CancellationToken,
     ) -> Result<WorkerSlot<'_>, CallError> {
         let asked = self.clock.now();
-        let pool = self.settings.of(call.workers);
+        let pool = self.settings.pool_settings(call.workers);
         let place = async {
-            let waiting = CounterGuard::one_of(&self.waiting[call.workers as usize]);
+            let waiting = CounterGuard::increment(&self.waiting[call.workers as usize]);
             let permit = self.places[call.workers as usize].acquire().await;
             drop(waiting);
-            let running = self.begin(pool).await.map_err(|why| (CallErrorKind::Unavailable, why))?;
+            let running =
+                self.wait_for_memory(pool).await.map_err(|why| (CallErrorKind::Unavailable, why))?;
             Ok((permit.expect("nobody closes the pools"), running))
         };
         let outcome = tokio::select! {
@@ -107,7 +108,7 @@ impl WorkerSlots {
                 Ok(WorkerSlot { _permit: permit, _running: running, workers: self, pool, queued })
             }
             Err((kind, why)) => {
-                let usage = Usage { queued, ..Usage::asking(&call.model) };
+                let usage = Usage { queued, ..Usage::for_model(&call.model) };
                 Err(CallError::new(kind, why, usage))
             }
         }
@@ -115,13 +116,13 @@ impl WorkerSlots {
 
     /// Waits until a program would find memory, as long as others of ours run that will give theirs back. When none
     /// does, waiting would not help.
-    async fn begin(&self, pool: Bulkhead) -> Result<CounterGuard<'_>, String> {
+    async fn wait_for_memory(&self, pool: Bulkhead) -> Result<CounterGuard<'_>, String> {
         let needed = PROGRAM_MEMORY.min(pool.memory_mb * MEGABYTE) + SPARE_MEMORY;
         let _turn = self.beginning.lock().await;
         loop {
             let left = (self.memory)().unwrap_or(u64::MAX);
             if left >= needed {
-                return Ok(CounterGuard::one_of(&self.running));
+                return Ok(CounterGuard::increment(&self.running));
             }
             if self.running.load(Ordering::Relaxed) == 0 {
                 return Err(format!(
@@ -140,7 +141,7 @@ impl WorkerSlots {
 struct CounterGuard<'a>(&'a AtomicUsize);
 
 impl<'a> CounterGuard<'a> {
-    fn one_of(all: &'a AtomicUsize) -> Self {
+    fn increment(all: &'a AtomicUsize) -> Self {
         all.fetch_add(1, Ordering::Relaxed);
         Self(all)
     }
@@ -164,14 +165,14 @@ pub(super) struct WorkerSlot<'a> {
 impl WorkerSlot<'_> {
     /// The program as it runs here: as polite and as small as the pool has it, and known to the next server should this
     /// one crash.
-    pub(super) fn bind(&self, command: proc::ChildCommand) -> proc::ChildCommand {
+    pub(super) fn apply_limits(&self, command: proc::ChildCommand) -> proc::ChildCommand {
         let bytes = self.pool.memory_mb * MEGABYTE;
         let WorkerSettings { children, kill_delay, .. } = &self.workers.settings;
         command.nice(self.pool.nice).memory_limit(bytes).kill_delay(*kill_delay).recorded_in(children)
     }
 
     /// Gives the place back, and says with the outcome how long it had been waited for.
-    pub(super) fn done(self, mut outcome: Result<ModelReply, CallError>) -> Result<ModelReply, CallError> {
+    pub(super) fn release(self, mut outcome: Result<ModelReply, CallError>) -> Result<ModelReply, CallError> {
         match &mut outcome {
             Ok(reply) => reply.usage.queued = self.queued,
             Err(error) => error.usage.queued = self.queued,
@@ -227,17 +228,17 @@ mod tests {
         let job = |_| {
             let (workers, inside, most) = (Arc::clone(&workers), Arc::clone(&inside), Arc::clone(&most));
             tokio::spawn(async move {
-                let place = workers.place(&call(WorkerPool::Low), &CancellationToken::new()).await?;
+                let place = workers.acquire_slot(&call(WorkerPool::Low), &CancellationToken::new()).await?;
                 most.fetch_max(1 + inside.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
                 for _ in 0..50 {
                     tokio::task::yield_now().await;
                 }
                 inside.fetch_sub(1, Ordering::SeqCst);
-                place.done(Ok(ModelReply::new("done".into(), None, Usage::default())))
+                place.release(Ok(ModelReply::new("done".into(), None, Usage::default())))
             })
         };
         let crowd: Vec<_> = (0..12).map(job).collect();
-        let urgent = workers.place(&call(WorkerPool::High), &CancellationToken::new()).await.unwrap();
+        let urgent = workers.acquire_slot(&call(WorkerPool::High), &CancellationToken::new()).await.unwrap();
         for job in crowd {
             job.await.unwrap().unwrap();
         }
@@ -249,32 +250,34 @@ mod tests {
     #[tokio::test]
     async fn who_waits_can_be_called_off() {
         let workers = workers(|| None);
-        let taken = workers.place(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
+        let taken =
+            workers.acquire_slot(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
         let cancel = CancellationToken::new();
         let second = call(WorkerPool::Background);
-        assert!(!workers.crowded(WorkerPool::Background), "one more may wait");
-        let waiting = workers.place(&second, &cancel);
+        assert!(!workers.has_waiters(WorkerPool::Background), "one more may wait");
+        let waiting = workers.acquire_slot(&second, &cancel);
         let called_off = async {
-            assert!(workers.crowded(WorkerPool::Background) && !workers.crowded(WorkerPool::Low));
+            assert!(workers.has_waiters(WorkerPool::Background) && !workers.has_waiters(WorkerPool::Low));
             cancel.cancel();
         };
         let (outcome, ()) = tokio::join!(waiting, called_off);
         assert_eq!(outcome.err().unwrap().kind, CallErrorKind::Cancelled);
-        assert!(!workers.crowded(WorkerPool::Background));
+        assert!(!workers.has_waiters(WorkerPool::Background));
         let routes = ModelCall { role: CallRole::Router, ..second.clone() };
-        let error = workers.place(&routes, &CancellationToken::new()).await.err().unwrap();
+        let error = workers.acquire_slot(&routes, &CancellationToken::new()).await.err().unwrap();
         assert_eq!(error.kind, CallErrorKind::Unavailable, "it waits for nobody");
         drop(taken);
-        workers.place(&routes, &CancellationToken::new()).await.unwrap();
-        workers.place(&second, &CancellationToken::new()).await.unwrap();
+        workers.acquire_slot(&routes, &CancellationToken::new()).await.unwrap();
+        workers.acquire_slot(&second, &CancellationToken::new()).await.unwrap();
     }
 
     #[tokio::test]
     async fn when_the_server_stops_whoever_waits_begins_no_more() {
         let workers = workers(|| None);
-        let taken = workers.place(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
+        let taken =
+            workers.acquire_slot(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
         let (second, cancel) = (call(WorkerPool::Background), CancellationToken::new());
-        let waiting = workers.place(&second, &cancel);
+        let waiting = workers.acquire_slot(&second, &cancel);
         let stops = async {
             workers.close();
             drop(taken);
@@ -282,7 +285,7 @@ mod tests {
         let (outcome, ()) = tokio::join!(waiting, stops);
         let error = outcome.err().unwrap();
         assert_eq!((error.kind, error.usage.attempts), (CallErrorKind::Cancelled, 0));
-        assert!(workers.place(&second, &cancel).await.is_err());
+        assert!(workers.acquire_slot(&second, &cancel).await.is_err());
     }
 
     #[tokio::test]
@@ -291,21 +294,21 @@ mod tests {
         let workers = workers(|| Some(LEFT.load(Ordering::SeqCst) * MEGABYTE));
         let medium = call(WorkerPool::Medium);
         let cancel = CancellationToken::new();
-        let first = workers.place(&medium, &cancel).await.unwrap();
+        let first = workers.acquire_slot(&medium, &cancel).await.unwrap();
         LEFT.store(600, Ordering::SeqCst);
         let ends = async {
             tokio::task::yield_now().await;
             drop(first);
             LEFT.store(700, Ordering::SeqCst);
         };
-        let (second, ()) = tokio::join!(workers.place(&medium, &cancel), ends);
+        let (second, ()) = tokio::join!(workers.acquire_slot(&medium, &cancel), ends);
         drop(second.unwrap());
 
         LEFT.store(600, Ordering::SeqCst);
-        let error = workers.place(&medium, &CancellationToken::new()).await.err().unwrap();
+        let error = workers.acquire_slot(&medium, &CancellationToken::new()).await.err().unwrap();
         assert_eq!(error.kind, CallErrorKind::Unavailable);
         assert!(error.message.contains("has 600 MB of memory left"), "{error}");
         // A small one still fits.
-        workers.place(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
+        workers.acquire_slot(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
     }
 }

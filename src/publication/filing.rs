@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     documents::findings::Finding,
     engine::{ArtifactRow, LedgerRecord, StepError},
-    github::{decorated, marked},
+    github::{append_marker, none_if_refused},
     messages::{self, IssueOrigin, Provenance},
-    rounds::{IssueSnapshot, StepContext, as_it_was, fault, text_of},
+    rounds::{IssueSnapshot, StepContext, github_error, is_issue_unchanged, load_text},
     types::{Hash, IssueNo},
 };
 
@@ -36,29 +36,29 @@ pub struct FiledIssue {
 }
 
 /// Ends the text of what this run filed.
-fn marker(cx: &StepContext) -> String {
+fn filing_marker(cx: &StepContext) -> String {
     format!("issue-{}", cx.run().id)
 }
 
-fn digest(title: &str, text: &str) -> Hash {
-    Hash::of_parts([title.as_bytes(), text.as_bytes()])
+fn issue_digest(title: &str, text: &str) -> Hash {
+    Hash::digest_parts([title.as_bytes(), text.as_bytes()])
 }
 
 /// Files it. None: somebody edited the issue that was to give way, and it is left as it is.
 ///
 /// # Errors
 /// GitHub's.
-pub async fn file(cx: &StepContext, filing: IssueFiling<'_>) -> Result<Option<FiledIssue>, StepError> {
+pub async fn file_issue(cx: &StepContext, filing: IssueFiling<'_>) -> Result<Option<FiledIssue>, StepError> {
     let IssueFiling { title, text, labels, issue, in_place, provenance, open } = filing;
-    let labels: Vec<String> = cx.once("labels", |_| labels_there(cx, &labels)).await?;
-    let body = text_of(cx, &issue.body).await?;
+    let labels: Vec<String> = cx.once("labels", |_| existing_labels(cx, &labels)).await?;
+    let body = load_text(cx, &issue.body).await?;
     let origin = match in_place {
         true => IssueOrigin::InPlaceOf(issue.title.clone(), body),
         false => IssueOrigin::From(issue.number),
     };
     let title = messages::filed_title(title);
     let filed = messages::filed_issue(text.trim(), &origin, &provenance, &open);
-    let (repo, marker) = (cx.tools().repo(cx).await?, marker(cx));
+    let (repo, marker) = (cx.tools().repository(cx).await?, filing_marker(cx));
     if !in_place {
         return cx
             .once("filed", |entry| {
@@ -68,24 +68,24 @@ pub async fn file(cx: &StepContext, filing: IssueFiling<'_>) -> Result<Option<Fi
                     let written = repo.ensure_issue(marker, new, labels, entry.interrupted).await;
                     written
                         .map(|issue| Some(FiledIssue { issue: issue.number, url: issue.url }))
-                        .map_err(fault)
+                        .map_err(github_error)
                 }
             })
             .await;
     }
-    let text = marked(&filed, &marker).map_err(fault)?;
+    let text = append_marker(&filed, &marker).map_err(github_error)?;
     let at: Option<FiledIssue> = cx
         .once("filed", |_| async {
-            let now = cx.tools().issue(cx, &repo).await?;
-            let ours = digest(&title, &text);
+            let now = cx.tools().read_issue(cx, &repo).await?;
+            let ours = issue_digest(&title, &text);
             if now.digest != ours {
-                if !as_it_was(cx, issue.digest, now.digest).await? {
+                if !is_issue_unchanged(cx, issue.digest, now.digest).await? {
                     return Ok(None);
                 }
                 // Written down before it is done: an edit of ours makes nobody's gate stale.
-                own(cx, issue.number, ours).await?;
-                let written = repo.edit_issue(issue.number, &title, &text).await.map_err(fault)?;
-                own(cx, issue.number, digest(&written.title, &written.body)).await?;
+                record_own_text(cx, issue.number, ours).await?;
+                let written = repo.edit_issue(issue.number, &title, &text).await.map_err(github_error)?;
+                record_own_text(cx, issue.number, issue_digest(&written.title, &written.body)).await?;
             }
             Ok(Some(FiledIssue { issue: issue.number, url: issue.url.clone() }))
         })
@@ -93,14 +93,14 @@ pub async fn file(cx: &StepContext, filing: IssueFiling<'_>) -> Result<Option<Fi
     if at.is_some() && !labels.is_empty() {
         let number = issue.number;
         cx.once("labelled", |_| async {
-            decorated(repo.add_labels(number, &labels).await).map(drop).map_err(fault)
+            none_if_refused(repo.add_labels(number, &labels).await).map(drop).map_err(github_error)
         })
         .await?;
     }
     Ok(at)
 }
 
-async fn own(cx: &StepContext, issue: IssueNo, hash: Hash) -> Result<(), StepError> {
+async fn record_own_text(cx: &StepContext, issue: IssueNo, hash: Hash) -> Result<(), StepError> {
     let kind = ArtifactRow::OWN_TEXT.to_owned();
     cx.record("own-text", LedgerRecord::Artifact(ArtifactRow { issue, kind, hash })).await
 }
@@ -109,18 +109,18 @@ async fn own(cx: &StepContext, issue: IssueNo, hash: Hash) -> Result<(), StepErr
 ///
 /// # Errors
 /// GitHub's.
-pub async fn filed(cx: &StepContext) -> Result<Option<FiledIssue>, StepError> {
-    let repo = cx.tools().repo(cx).await?;
+pub async fn find_filed_issue(cx: &StepContext) -> Result<Option<FiledIssue>, StepError> {
+    let repo = cx.tools().repository(cx).await?;
     cx.once("filed-already", |_| async {
         let number = cx.run().trigger.issue;
-        let now = repo.issue(number).await.map_err(fault)?;
-        let line = format!("countersign:{} -->", marker(cx));
-        let own = as_it_was(cx, Hash::of(b""), digest(&now.title, &now.body)).await?;
+        let now = repo.issue(number).await.map_err(github_error)?;
+        let line = format!("countersign:{} -->", filing_marker(cx));
+        let own = is_issue_unchanged(cx, Hash::digest(b""), issue_digest(&now.title, &now.body)).await?;
         // Anyone can write the marker, and another run of ours the text: it takes both.
         if own && now.body.ends_with(&line) {
             return Ok(Some(FiledIssue { issue: number, url: now.url }));
         }
-        let new = repo.issue_marked(&marker(cx)).await.map_err(fault)?;
+        let new = repo.find_marked_issue(&filing_marker(cx)).await.map_err(github_error)?;
         Ok(new.map(|issue| FiledIssue { issue: issue.number, url: issue.url }))
     })
     .await
@@ -130,11 +130,11 @@ pub async fn filed(cx: &StepContext) -> Result<Option<FiledIssue>, StepError> {
 ///
 /// # Errors
 /// GitHub's.
-pub async fn labels_there(cx: &StepContext, labels: &[String]) -> Result<Vec<String>, StepError> {
-    let repo = cx.tools().repo(cx).await?;
+pub async fn existing_labels(cx: &StepContext, labels: &[String]) -> Result<Vec<String>, StepError> {
+    let repo = cx.tools().repository(cx).await?;
     let mut there = Vec::new();
     for label in labels {
-        if repo.has_label(label).await.map_err(fault)? {
+        if repo.has_label(label).await.map_err(github_error)? {
             there.push(label.clone());
         }
     }

@@ -3,11 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Proposal, branch::branch, file_url};
+use super::{Proposal, branch::current_branch, file_url};
 use crate::{
     engine::StepError,
     github::{GitHubApiError, GitHubRepo},
-    rounds::{StepContext, fault},
+    rounds::{StepContext, github_error},
     types::{Hash, IssueNo},
 };
 
@@ -32,17 +32,17 @@ pub enum BranchContents {
 }
 
 /// Looks at the issue's branch, for a document at `path`, and for its pull request.
-pub async fn remains(
+pub async fn find_leftovers(
     cx: &StepContext,
     repo: &GitHubRepo,
     path: Option<&str>,
     known: Option<&Proposal>,
 ) -> Result<BranchLeftovers, StepError> {
-    let name = branch(cx).await?;
+    let name = current_branch(cx).await?;
     let known = known.map(|proposal| (proposal.pull, proposal.pull_url.clone()));
-    let looked = match read_branch(cx, repo, &name, path).await {
+    let looked = match look_up_branch(cx, repo, &name, path).await {
         Ok((seen, pull)) => Ok((seen, pull.or(known.clone()))),
-        Err(refused) => match fault(refused) {
+        Err(refused) => match github_error(refused) {
             waits @ StepError::Later { .. } => Err(waits),
             _ => Ok((BranchContents::Unknown, known)),
         },
@@ -52,7 +52,7 @@ pub async fn remains(
 
 type BranchLookup = (BranchContents, Option<(IssueNo, String)>);
 
-async fn read_branch(
+async fn look_up_branch(
     cx: &StepContext,
     repo: &GitHubRepo,
     name: &str,
@@ -62,7 +62,7 @@ async fn read_branch(
     let document = match path {
         Some(path) => {
             let bytes = repo.file(path, head.as_str()).await?;
-            bytes.map(|bytes| (Hash::of(&bytes), file_url(cx, repo, name, path)))
+            bytes.map(|bytes| (Hash::digest(&bytes), file_url(cx, repo, name, path)))
         }
         None => None,
     };

@@ -1,7 +1,7 @@
 //! Between the document and the people: propose it on the branch, ask, hear the answer, publish.
 //!
 //! What is approved is bytes. A gate's subject covers the document, the files it speaks of, the policy of the gate
-//! and whatever others have on the branch; the approval is checked against all of it again when it comes. [`publish`]
+//! and whatever others have on the branch; the approval is checked against all of it again when it comes. [`publish_document`]
 //! takes a [`Countersignature`], which can only be made from stored rows.
 
 use std::collections::BTreeMap;
@@ -12,12 +12,15 @@ mod branch;
 mod filing;
 mod leftovers;
 
-pub use branch::{BranchPolicy, CommitOutcome, earlier, foreign, foreign_files, in_the_way, left_as};
-pub use filing::{FiledIssue, IssueFiling, file, filed, labels_there};
-pub use leftovers::{BranchContents, BranchLeftovers, remains};
+pub use branch::{
+    BranchPolicy, CommitOutcome, find_altered_document, find_earlier_files, find_foreign_files,
+    find_push_obstacle, load_foreign_files,
+};
+pub use filing::{FiledIssue, IssueFiling, existing_labels, file_issue, find_filed_issue};
+pub use leftovers::{BranchContents, BranchLeftovers, find_leftovers};
 
 use crate::{
-    codebase::{as_shown, is_secret, off_thread},
+    codebase::{is_secret_path, redact_text, run_blocking},
     commands::ROUTE,
     documents::change::file_diff,
     engine::{
@@ -25,15 +28,15 @@ use crate::{
         StepError,
     },
     git::Snapshot,
-    github::{GitHubApiError, GitHubRepo, OutboundBody, PullRequestSpec, decorated},
+    github::{GitHubApiError, GitHubRepo, OutboundBody, PullRequestSpec, none_if_refused},
     messages::{self, ApproveLine},
     rounds::{
-        BaseCommit, IssueSnapshot, Policy, StepContext, announce, as_it_was, comment_marker, fault,
-        git_error, text_of,
+        BaseCommit, IssueSnapshot, Policy, StepContext, comment_marker, git_error, github_error,
+        is_issue_unchanged, load_text, post_announcement,
     },
     types::{CommentId, Hash, IssueNo, Oid, RunId, Timestamp},
 };
-use branch::{BranchCommit, BranchExpectation, BranchView, land, read_branch};
+use branch::{BranchCommit, BranchExpectation, BranchView, commit_to_branch, read_branch};
 
 /// A document on its way to people.
 #[derive(Clone, Copy)]
@@ -51,7 +54,7 @@ pub struct Publication<'a> {
     pub path: &'a str,
     pub document: Hash,
     /// What stands at its path: the document, or what is made from it.
-    pub stands: Hash,
+    pub published_hash: Hash,
     /// Files that are made from the document and published with it; none where one is removed.
     pub files: &'a [(String, Option<Hash>)],
     /// The files the document speaks of; what they hold now is part of what is approved.
@@ -64,7 +67,7 @@ pub struct Publication<'a> {
 }
 
 impl Publication<'_> {
-    fn line(&self, subject: Hash) -> ApproveLine {
+    fn approve_line(&self, subject: Hash) -> ApproveLine {
         ApproveLine::approve(self.word, subject, self.ways)
     }
 }
@@ -91,12 +94,12 @@ pub struct Proposal {
 
 impl Proposal {
     /// The same with a further commit.
-    pub fn with(self, publication: &Publication<'_>, commit: Oid) -> Self {
-        let stands = Some(publication.stands).filter(|stands| *stands != publication.document);
+    pub fn with_commit(self, publication: &Publication<'_>, commit: Oid) -> Self {
+        let stands = Some(publication.published_hash).filter(|stands| *stands != publication.document);
         Self { commit, document: publication.document, stands, ..self }
     }
 
-    fn stands(&self) -> Hash {
+    fn published_hash(&self) -> Hash {
         self.stands.unwrap_or(self.document)
     }
 }
@@ -104,13 +107,13 @@ impl Proposal {
 /// What a person's answer came to, after another look at the world.
 pub enum AnswerOutcome {
     /// It stands; the subject is what it was.
-    Yes,
+    Accepted,
     /// It does not count. People were told; ask again for this subject.
-    Again { subject: Hash, shown_at: Timestamp, now: Option<GateUpdate> },
+    AskAgain { subject: Hash, shown_at: Timestamp, now: Option<GateUpdate> },
     /// Somebody rewrote the branch: ask anew, on another.
-    Rewritten,
+    BranchRewritten,
     /// A maintainer's own commit on the branch changed the document: the next version, to be reviewed.
-    Theirs(Hash),
+    ForeignVersion(Hash),
 }
 
 /// The world as it has moved since people were asked.
@@ -123,7 +126,7 @@ pub struct GateUpdate {
 
 /// What an approval binds: the gate and its policy, the document, what the files it names hold, and the list of what
 /// others have on the branch, if they have anything.
-pub async fn subject(
+pub async fn approval_subject(
     cx: &StepContext,
     base: &BaseCommit,
     publication: &Publication<'_>,
@@ -142,31 +145,33 @@ pub async fn subject(
     parts.extend(foreign.as_ref().map(|list| list.bytes().as_slice()));
     parts.extend((!publication.files.is_empty()).then_some(manifest.as_slice()));
     parts.extend(
-        (publication.stands != publication.document).then_some(publication.stands.bytes().as_slice()),
+        (publication.published_hash != publication.document)
+            .then_some(publication.published_hash.bytes().as_slice()),
     );
     parts.extend(publication.on_issue.then(|| publication.issue.digest.bytes().as_slice()));
-    Ok(Hash::of_parts(parts))
+    Ok(Hash::digest_parts(parts))
 }
 
 /// Puts the document on the issue's branch, or of code the files alone: its report comes with the log. `known` is the version
 /// there that the document follows, and `only` what else may be there.
-pub async fn propose(
+pub async fn propose_document(
     cx: &StepContext,
     publication: &Publication<'_>,
     known: Option<Hash>,
     only: BranchPolicy,
     message: &str,
 ) -> Result<CommitOutcome, StepError> {
-    let (repo, code) = (cx.tools().repo(cx).await?, matches!(only, BranchPolicy::Accepted(_)));
+    let (repo, code) =
+        (cx.tools().repository(cx).await?, matches!(only, BranchPolicy::OursOrNewWithForeign(_)));
     let (path, base) = (publication.path, &publication.base.commit);
-    let (wanted, tried) = ((!code).then_some(publication.stands), code.then_some(base));
+    let (wanted, tried) = ((!code).then_some(publication.published_hash), code.then_some(base));
     let place = BranchExpectation { path, ours: known, wanted, files: publication.files, only, tried };
     let mut files: Vec<_> = wanted.map(|stands| (path.to_owned(), Some(stands))).into_iter().collect();
     files.extend_from_slice(publication.files);
-    land(cx, (&repo, base), "propose", &place, texts(cx, &files).await?, message).await
+    commit_to_branch(cx, (&repo, base), "propose", &place, load_texts(cx, &files).await?, message).await
 }
 
-async fn texts(
+async fn load_texts(
     cx: &StepContext,
     files: &[(String, Option<Hash>)],
 ) -> Result<Vec<(String, Option<Vec<u8>>)>, StepError> {
@@ -186,7 +191,7 @@ async fn texts(
 ///
 /// # Errors
 /// `Bug` where the rows cannot be written or read.
-pub async fn pull_body(
+pub async fn record_pull_body(
     cx: &StepContext,
     key: &str,
     branch: &str,
@@ -197,12 +202,12 @@ pub async fn pull_body(
     let row = SectionRow { branch: branch.to_owned(), stage: stage.to_owned(), text };
     cx.record(key, LedgerRecord::Section(row)).await?;
     let (run, issue) = (cx.run(), cx.run().trigger.issue);
-    let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
+    let db = cx.tools().store.repository_database(run.id.repo).await.map_err(anyhow::Error::new)?;
     let mut sections: Vec<SectionRow> = Vec::new();
     for row in db.sections_of_issue(issue).await.map_err(anyhow::Error::new)? {
         match sections.iter_mut().find(|held| held.stage == row.stage) {
             _ if row.branch != branch => {}
-            _ if row.begins() => sections.clear(),
+            _ if row.is_branch_start() => sections.clear(),
             Some(held) => *held = row,
             None => sections.push(row),
         }
@@ -212,35 +217,37 @@ pub async fn pull_body(
 }
 
 /// Shows the branch on a pull request, and closes the one that showed the branch before.
-pub async fn open_pull(
+pub async fn open_pull_request(
     cx: &StepContext,
     publication: &Publication<'_>,
     landing: &BranchCommit,
     (title, ready): (&str, bool),
     (stage, section): (&str, &OutboundBody),
 ) -> Result<Proposal, StepError> {
-    let repo = cx.tools().repo(cx).await?;
-    if landing.begun {
+    let repo = cx.tools().repository(cx).await?;
+    if landing.created_branch {
         // What stages said on a branch of this name before was about other commits.
-        cx.record("sections", LedgerRecord::Section(SectionRow::begin(&landing.branch))).await?;
+        cx.record("sections", LedgerRecord::Section(SectionRow::branch_start(&landing.branch))).await?;
     }
     let pull = PullRequestSpec {
         head: landing.branch.clone(),
         base: publication.base.branch.clone(),
         title: title.to_owned(),
-        body: pull_body(cx, "section", &landing.branch, stage, section).await?,
+        body: record_pull_body(cx, "section", &landing.branch, stage, section).await?,
         draft: !ready,
     };
     let (number, url, draft): (IssueNo, String, bool) = cx
         .once("pull", |_| async {
             // One that people said is ready stays that, also by its title.
-            repo.ensure_pull(&pull).await.map(|p| (p.number, p.url, !p.wip)).map_err(fault)
+            repo.ensure_pull(&pull).await.map(|p| (p.number, p.url, !p.wip)).map_err(github_error)
         })
         .await?;
     tracing::info!(run = %cx.run().id, url, draft, "pull request is open");
-    if let Some(left) = &landing.left {
-        cx.once("left", |entry| close_left(cx, &repo, left, &landing.branch, &url, entry.interrupted))
-            .await?;
+    if let Some(left) = &landing.abandoned_branch {
+        cx.once("left", |entry| {
+            close_abandoned_pulls(cx, &repo, left, &landing.branch, &url, entry.interrupted)
+        })
+        .await?;
     }
     let known = Proposal {
         file_url: file_url(cx, &repo, &landing.branch, publication.path),
@@ -254,10 +261,10 @@ pub async fn open_pull(
         pull_url: url,
         audit: None,
     };
-    Ok(known.with(publication, landing.commit.clone()))
+    Ok(known.with_commit(publication, landing.commit.clone()))
 }
 
-async fn close_left(
+async fn close_abandoned_pulls(
     cx: &StepContext,
     repo: &GitHubRepo,
     left: &str,
@@ -266,10 +273,10 @@ async fn close_left(
     interrupted: bool,
 ) -> Result<(), StepError> {
     let marker = format!("left-{}-{}", cx.run().id, cx.visit());
-    let told = messages::left(left, branch, url);
-    for pull in repo.pulls_of_branch(left).await.map_err(fault)?.iter().filter(|pull| pull.open) {
-        repo.ensure_comment(pull.number, &marker, &told, interrupted).await.map_err(fault)?;
-        repo.close_pull(pull.number).await.map_err(fault)?;
+    let told = messages::abandoned_branch_comment(left, branch, url);
+    for pull in repo.pulls_of_branch(left).await.map_err(github_error)?.iter().filter(|pull| pull.open) {
+        repo.ensure_comment(pull.number, &marker, &told, interrupted).await.map_err(github_error)?;
+        repo.close_pull(pull.number).await.map_err(github_error)?;
     }
     Ok(())
 }
@@ -280,16 +287,16 @@ pub(super) fn file_url(cx: &StepContext, repo: &GitHubRepo, branch: &str, path: 
 }
 
 /// What a gate is called at which nobody approves anything: what was pushed waits for its merge.
-pub const WATCH: &str = "merge";
+pub const MERGE_GATE: &str = "merge";
 
 /// Does it only wait for the merge of what it pushed?
 pub fn waits_for_merge(run: &RunView) -> bool {
-    run.gate.as_ref().is_some_and(|gate| gate.spec.stage == WATCH)
+    run.gate.as_ref().is_some_and(|gate| gate.spec.stage == MERGE_GATE)
 }
 
 /// The run of an issue that most needs people's eyes: one that waits for a person comes first, then one that waits for
 /// something else, which a person may have to see to.
-pub fn foremost(runs: impl IntoIterator<Item = RunView>) -> Option<RunView> {
+pub fn most_urgent_run(runs: impl IntoIterator<Item = RunView>) -> Option<RunView> {
     // A request is read in no time, and people may have their own word for what is pushed.
     let shown = runs.into_iter().filter(|run| run.workflow != ROUTE && !waits_for_merge(run));
     let rank = |run: &RunView| match run.status {
@@ -301,32 +308,32 @@ pub fn foremost(runs: impl IntoIterator<Item = RunView>) -> Option<RunView> {
     shown.filter(|run| rank(run) > 0).max_by_key(|run| (rank(run), run.id))
 }
 
-/// The key of a gate comment, by which [`restate`] finds it again.
-pub const GATE: &str = "gate";
+/// The key of a gate comment, by which [`update_gate_comment`] finds it again.
+pub const GATE_COMMENT: &str = "gate";
 
 /// The marker of a gate comment.
 pub fn gate_marker(run: RunId, visit: u64) -> String {
-    format!("{GATE}-{run}-{visit}")
+    format!("{GATE_COMMENT}-{run}-{visit}")
 }
 
 /// Writes the gate comment of this visit again as it was, or anew where it is gone. Says where it is and since when; none
 /// where GitHub does not take it.
-pub async fn put_back(
+pub async fn restore_gate_comment(
     cx: &StepContext,
     key: &str,
     comment: CommentId,
     body: &OutboundBody,
 ) -> Result<Option<(String, Timestamp)>, StepError> {
-    let repo = cx.tools().repo(cx).await?.asking();
+    let repo = cx.tools().repository(cx).await?.with_question_priority();
     let marker = gate_marker(cx.run().id, cx.visit());
     cx.once(key, |_| async {
         let written = match repo.edit_comment(comment, &marker, body).await {
             Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => {
-                repo.renew_comment(cx.run().trigger.issue, &marker, body).await
+                repo.replace_comment(cx.run().trigger.issue, &marker, body).await
             }
             edited => edited,
         };
-        let written = decorated(written).map_err(fault)?;
+        let written = none_if_refused(written).map_err(github_error)?;
         Ok(written.map(|comment| (comment.url, comment.updated_at)))
     })
     .await
@@ -334,11 +341,16 @@ pub async fn put_back(
 
 /// Edits the gate comment of a visit to say how the gate stands now. Readers alone need that: where GitHub refuses the
 /// edit, the run goes on.
-pub async fn restate(cx: &StepContext, key: &str, visit: u64, body: &OutboundBody) -> Result<(), StepError> {
-    let repo = cx.tools().repo(cx).await?;
-    let marker = comment_marker(cx, GATE, visit);
+pub async fn update_gate_comment(
+    cx: &StepContext,
+    key: &str,
+    visit: u64,
+    body: &OutboundBody,
+) -> Result<(), StepError> {
+    let repo = cx.tools().repository(cx).await?;
+    let marker = comment_marker(cx, GATE_COMMENT, visit);
     cx.once(key, |_| async {
-        match repo.edit_marked(cx.run().trigger.issue, &marker, body).await.map_err(fault) {
+        match repo.edit_marked(cx.run().trigger.issue, &marker, body).await.map_err(github_error) {
             Err(StepError::User(why)) => {
                 tracing::info!(run = %cx.run().id, why, "a gate could not be edited");
                 Ok(())
@@ -353,10 +365,10 @@ pub async fn restate(cx: &StepContext, key: &str, visit: u64, body: &OutboundBod
 const DIFFS_SHOWN: usize = 20;
 
 /// Of a larger file they do not, in bytes.
-const LARGEST_DIFFED: u64 = 256 * 1024;
+const DIFF_BYTES: u64 = 256 * 1024;
 
 /// Looks at the world again before an answer counts.
-pub async fn hear(
+pub async fn check_answer(
     cx: &StepContext,
     answer: &GateAnswer,
     publication: &Publication<'_>,
@@ -364,19 +376,25 @@ pub async fn hear(
     asked: Hash,
     shown_at: Timestamp,
 ) -> Result<AnswerOutcome, StepError> {
-    let repo = cx.tools().repo(cx).await?;
+    let repo = cx.tools().repository(cx).await?;
     let key = |what: &str| format!("{what}-{}", answer.cause);
-    let again = || Ok(AnswerOutcome::Again { subject: asked, shown_at, now: None });
-    let edited = async || told_edited(cx, answer, publication.issue, &publication.line(asked)).await;
+    let again = || Ok(AnswerOutcome::AskAgain { subject: asked, shown_at, now: None });
+    let edited =
+        async || reply_if_issue_edited(cx, answer, publication.issue, &publication.approve_line(asked)).await;
     // Neither `/revise` nor `/retry` accepts anything.
     let binds = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
     let Some(proposal) = proposal else {
         if !binds {
-            return Ok(AnswerOutcome::Yes);
+            return Ok(AnswerOutcome::Accepted);
         }
         if answer.commit.is_some() {
             // A review is of a commit, and none carries what is asked about.
-            announce(cx, &key("reviewed"), &messages::not_by_review(&publication.line(asked))).await?;
+            post_announcement(
+                cx,
+                &key("reviewed"),
+                &messages::review_not_counted_reply(&publication.approve_line(asked)),
+            )
+            .await?;
             return again();
         }
         if !publication.on_issue {
@@ -385,49 +403,59 @@ pub async fn hear(
             }
             let foreign = match publication.in_comment {
                 true => None,
-                false => foreign(cx, &key("others"), Some((publication.base, publication.paths))).await?,
+                false => {
+                    find_foreign_files(cx, &key("others"), Some((publication.base, publication.paths)))
+                        .await?
+                }
             };
-            let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
-            return covered(cx, answer, publication, asked, GateUpdate { base, foreign, issue: None }).await;
+            let base = cx.tools().fetch_base(cx, &key("base"), &repo).await?;
+            return verify_subject(cx, answer, publication, asked, GateUpdate { base, foreign, issue: None })
+                .await;
         }
-        let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
-        if let Some((issue, diff)) = self::edited(cx, &key("edited"), &repo, publication.issue).await? {
+        let base = cx.tools().fetch_base(cx, &key("base"), &repo).await?;
+        if let Some((issue, diff)) = find_issue_edit(cx, &key("edited"), &repo, publication.issue).await? {
             // What was read is not what would give way.
             let other = Publication { issue: &issue, ..*publication };
-            let subject = subject(cx, &base, &other, None).await?;
-            let changed = messages::issue_changed(&diff, &publication.line(subject));
-            let (_, shown_at) = announce(cx, &key("changed"), &changed).await?;
+            let subject = approval_subject(cx, &base, &other, None).await?;
+            let changed = messages::issue_changed_reply(&diff, &publication.approve_line(subject));
+            let (_, shown_at) = post_announcement(cx, &key("changed"), &changed).await?;
             let now = GateUpdate { base, foreign: None, issue: Some(Box::new(issue)) };
-            return Ok(AnswerOutcome::Again { subject, shown_at, now: Some(now) });
+            return Ok(AnswerOutcome::AskAgain { subject, shown_at, now: Some(now) });
         }
-        return covered(cx, answer, publication, asked, GateUpdate { base, foreign: None, issue: None })
-            .await;
+        return verify_subject(
+            cx,
+            answer,
+            publication,
+            asked,
+            GateUpdate { base, foreign: None, issue: None },
+        )
+        .await;
     };
     let place = BranchExpectation {
         path: &proposal.path,
-        ours: Some(proposal.stands()),
+        ours: Some(proposal.published_hash()),
         wanted: None,
         files: &[],
         only: BranchPolicy::Shown,
         tried: None,
     };
     let seen = read_branch(cx, &key("branch"), &repo, &place).await?;
-    if let Some(theirs) = seen.document.filter(|document| *document != proposal.stands()) {
-        return Ok(AnswerOutcome::Theirs(theirs));
+    if let Some(theirs) = seen.document.filter(|document| *document != proposal.published_hash()) {
+        return Ok(AnswerOutcome::ForeignVersion(theirs));
     }
     if !binds && (seen.document.is_some() || seen.left.is_some()) {
-        return Ok(AnswerOutcome::Yes);
+        return Ok(AnswerOutcome::Accepted);
     }
     if seen.left.is_some() {
-        return Ok(AnswerOutcome::Rewritten);
+        return Ok(AnswerOutcome::BranchRewritten);
     }
-    there(&seen, proposal)?;
+    require_document_on_branch(&seen, proposal)?;
     if let Some(commit) = &answer.commit {
         // A review is of the commit that was on the reviewer's page; it counts where that carries the document.
         let carries: bool = cx
             .once(&key("reviewed"), |_| async {
-                let bytes = repo.file(&proposal.path, commit.as_str()).await.map_err(fault)?;
-                Ok(bytes.is_some_and(|bytes| Hash::of(&bytes) == publication.stands))
+                let bytes = repo.file(&proposal.path, commit.as_str()).await.map_err(github_error)?;
+                Ok(bytes.is_some_and(|bytes| Hash::digest(&bytes) == publication.published_hash))
             })
             .await?;
         if !carries {
@@ -437,7 +465,7 @@ pub async fn hear(
     if edited().await? {
         return again();
     }
-    covered(
+    verify_subject(
         cx,
         answer,
         publication,
@@ -448,7 +476,7 @@ pub async fn hear(
 }
 
 /// Does the answer cover what is there now, as it covered what was `asked` about?
-async fn covered(
+async fn verify_subject(
     cx: &StepContext,
     answer: &GateAnswer,
     publication: &Publication<'_>,
@@ -456,20 +484,20 @@ async fn covered(
     now: GateUpdate,
 ) -> Result<AnswerOutcome, StepError> {
     let approves = answer.verb == "approve";
-    let current = subject(cx, &now.base, publication, now.foreign).await?;
+    let current = approval_subject(cx, &now.base, publication, now.foreign).await?;
     if current == asked && !(approves && answer.hash.is_none() && now.foreign.is_some()) {
-        return Ok(AnswerOutcome::Yes);
+        return Ok(AnswerOutcome::Accepted);
     }
-    let (files, diff) = changed(cx, publication, &now.base).await?;
-    let others = foreign_files(cx, now.foreign).await?;
-    let line = approves.then(|| publication.line(current));
-    let stale = messages::not_yet((&files, &diff), &others, line.as_ref());
-    let (_, shown_at) = announce(cx, &format!("stale-{}", answer.cause), &stale).await?;
-    Ok(AnswerOutcome::Again { subject: current, shown_at, now: Some(now) })
+    let (files, diff) = changed_files(cx, publication, &now.base).await?;
+    let others = load_foreign_files(cx, now.foreign).await?;
+    let line = approves.then(|| publication.approve_line(current));
+    let stale = messages::changed_files_reply((&files, &diff), &others, line.as_ref());
+    let (_, shown_at) = post_announcement(cx, &format!("stale-{}", answer.cause), &stale).await?;
+    Ok(AnswerOutcome::AskAgain { subject: current, shown_at, now: Some(now) })
 }
 
 /// The document is on the branch, or people have to bring it back.
-fn there(seen: &BranchView, proposal: &Proposal) -> Result<(), StepError> {
+fn require_document_on_branch(seen: &BranchView, proposal: &Proposal) -> Result<(), StepError> {
     let (path, branch) = (&proposal.path, &proposal.branch);
     let why = match (&seen.head, seen.document) {
         (Some(_), Some(_)) => return Ok(()),
@@ -484,50 +512,50 @@ fn there(seen: &BranchView, proposal: &Proposal) -> Result<(), StepError> {
 }
 
 /// Was the issue edited since the run read it? Whoever approves then without a hash is told how, and nothing is approved.
-pub async fn told_edited(
+pub async fn reply_if_issue_edited(
     cx: &StepContext,
     answer: &GateAnswer,
     issue: &IssueSnapshot,
     line: &ApproveLine,
 ) -> Result<bool, StepError> {
-    let repo = cx.tools().repo(cx).await?;
+    let repo = cx.tools().repository(cx).await?;
     // An override is a maintainer's own reason and carries no hash; what it was about is in the audit.
     let bare = answer.hash.is_none() && answer.verb == "approve";
-    let edited = edited(cx, &format!("edited-{}", answer.cause), &repo, issue).await?;
+    let edited = find_issue_edit(cx, &format!("edited-{}", answer.cause), &repo, issue).await?;
     let Some((_, diff)) = edited.filter(|_| bare) else { return Ok(false) };
-    let changed = messages::issue_changed(&diff, line);
-    announce(cx, &format!("changed-{}", answer.cause), &changed).await.map(|_| true)
+    let changed = messages::issue_changed_reply(&diff, line);
+    post_announcement(cx, &format!("changed-{}", answer.cause), &changed).await.map(|_| true)
 }
 
 /// The issue as it is now and how it differs from what the run read, if somebody else than we edited it.
 ///
 /// # Errors
 /// Those of reading it: also that it is closed.
-pub async fn edited(
+pub async fn find_issue_edit(
     cx: &StepContext,
     key: &str,
     repo: &GitHubRepo,
     then: &IssueSnapshot,
 ) -> Result<Option<(IssueSnapshot, String)>, StepError> {
-    let now: IssueSnapshot = cx.once(key, |_| cx.tools().issue(cx, repo)).await?;
-    if as_it_was(cx, then.digest, now.digest).await? {
+    let now: IssueSnapshot = cx.once(key, |_| cx.tools().read_issue(cx, repo)).await?;
+    if is_issue_unchanged(cx, then.digest, now.digest).await? {
         return Ok(None);
     }
     // In what models were shown: what people do not see of it cannot be held against that.
-    let before = format!("{}\n\n{}\n", then.title, text_of(cx, &then.body).await?);
-    let after = format!("{}\n\n{}\n", now.title, text_of(cx, &now.body).await?);
-    let diff = diff(&before, &after);
+    let before = format!("{}\n\n{}\n", then.title, load_text(cx, &then.body).await?);
+    let after = format!("{}\n\n{}\n", now.title, load_text(cx, &now.body).await?);
+    let diff = text_diff(&before, &after);
     let diff = if diff.is_empty() { "(only what people do not see of it)".to_owned() } else { diff };
     Ok(Some((now, diff)))
 }
 
 /// How a text was changed, for people.
-pub fn diff(before: &str, after: &str) -> String {
+pub fn text_diff(before: &str, after: &str) -> String {
     similar::TextDiff::from_lines(before, after).unified_diff().context_radius(2).to_string()
 }
 
 /// The files of the document that hold something else at `now` than they did, and what is different in them.
-async fn changed(
+async fn changed_files(
     cx: &StepContext,
     publication: &Publication<'_>,
     now: &BaseCommit,
@@ -540,26 +568,28 @@ async fn changed(
         paths.filter(|path| held(&before, path) != held(&after, path)).cloned().collect();
     let mut diff = String::new();
     for path in paths.iter().take(DIFFS_SHOWN) {
-        if diff.chars().count() >= messages::LONGEST_DIFF {
+        if diff.chars().count() >= messages::DIFF_CHARS {
             break;
         }
         // What cannot be shown is named all the same.
-        if let (Some(before), Some(after)) = (shown(&before, path).await, shown(&after, path).await) {
+        if let (Some(before), Some(after)) =
+            (readable_text(&before, path).await, readable_text(&after, path).await)
+        {
             let path = path.clone();
             let work = move || {
-                let [before, after] = [before, after].map(|text| text.map(|text| as_shown(&text)));
+                let [before, after] = [before, after].map(|text| text.map(|text| redact_text(&text)));
                 file_diff(&path, before.as_deref(), after.as_deref())
             };
-            diff += &off_thread(work).await.map_err(git_error)?;
+            diff += &run_blocking(work).await.map_err(git_error)?;
         }
     }
     Ok((paths, diff))
 }
 
 /// What a file holds, none where it is not there; nothing where that is no text, too large, or is not to be opened.
-async fn shown(snapshot: &Snapshot, path: &str) -> Option<Option<String>> {
+async fn readable_text(snapshot: &Snapshot, path: &str) -> Option<Option<String>> {
     let Some(entry) = snapshot.entry(path) else { return Some(None) };
-    if is_secret(path) || entry.size > LARGEST_DIFFED {
+    if is_secret_path(path) || entry.size > DIFF_BYTES {
         return None;
     }
     let bytes = snapshot.read_path(path).await.ok()??;
@@ -568,7 +598,7 @@ async fn shown(snapshot: &Snapshot, path: &str) -> Option<Option<String>> {
 
 /// Commits the approved bytes, unchanged, with the review log beside them, where nothing of others is on the branch that
 /// was not there when they were approved. Only something countersigned comes in here.
-pub async fn publish(
+pub async fn publish_document(
     cx: &StepContext,
     signed: &Countersignature,
     proposal: &Proposal,
@@ -579,28 +609,31 @@ pub async fn publish(
     if signed.document() != proposal.document {
         return Err(StepError::Bug(anyhow::anyhow!("another document was proposed than was countersigned")));
     }
-    let repo = cx.tools().repo(cx).await?;
+    let repo = cx.tools().repository(cx).await?;
     let place = BranchExpectation {
         path: &proposal.path,
-        ours: Some(proposal.stands()),
+        ours: Some(proposal.published_hash()),
         wanted: None,
         files: &[],
-        only: BranchPolicy::With(foreign),
+        only: BranchPolicy::ShownWithForeign(foreign),
         tried: None,
     };
     let files = vec![
-        (proposal.path.clone(), Some(cx.get(&proposal.stands()).await?)),
+        (proposal.path.clone(), Some(cx.get(&proposal.published_hash()).await?)),
         (log_path, Some(log.into_bytes())),
     ];
-    land(cx, (&repo, &proposal.commit), "publish", &place, files, message).await
+    commit_to_branch(cx, (&repo, &proposal.commit), "publish", &place, files, message).await
 }
 
 /// The link of the audit chain that the commit names by which this run publishes, and that commit, if it is there. The
 /// pull request knows, though its branch be gone and others have committed on top; one that GitHub does not show is taken
 /// for none.
-pub async fn published(cx: &StepContext, proposal: &Proposal) -> Result<Option<(Hash, Oid)>, StepError> {
-    let repo = cx.tools().repo(cx).await?;
-    let commits = decorated(repo.commits_of_pull(proposal.pull).await).map_err(fault)?;
+pub async fn find_published_commit(
+    cx: &StepContext,
+    proposal: &Proposal,
+) -> Result<Option<(Hash, Oid)>, StepError> {
+    let repo = cx.tools().repository(cx).await?;
+    let commits = none_if_refused(repo.commits_of_pull(proposal.pull).await).map_err(github_error)?;
     let run = format!("Countersign-Run: {}", cx.run().id);
     let document = format!("Countersign-Document: {}", proposal.document);
     let named: Vec<(Hash, Oid)> = commits
@@ -616,7 +649,7 @@ pub async fn published(cx: &StepContext, proposal: &Proposal) -> Result<Option<(
         return Ok(None);
     }
     // Anybody who may push can write such a message; the link is on our chain, or it is none.
-    let db = cx.tools().store.repo(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
+    let db = cx.tools().store.repository_database(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
     let chain = db.audit_chain().await.map_err(anyhow::Error::new)?;
     let on_chain = |link: &Hash| chain.iter().any(|row| row.hash == *link && row.run == cx.run().id);
     Ok(named.into_iter().find(|(link, _)| on_chain(link)))

@@ -3,11 +3,11 @@
 use super::{
     ReviewBrief, Round, StepContext,
     call_waits::UnansweredCall,
-    draft::{issue, text_of, with_extras, with_repository},
-    model_calls::{BudgetedCall, ask},
-    need,
+    draft::{issue_material, load_text, with_extras, with_repository},
+    model_calls::{BudgetedCall, call_model},
     prompt::{MaterialWeight, Prompt, PromptMaterial},
-    review::{book_findings, independence},
+    require_state,
+    review::{check_independence, record_findings},
 };
 use crate::{
     documents::{
@@ -37,7 +37,7 @@ pub struct AdversarialTestSet {
 
 /// The reviewer's tests against the document as it is, or our sentence on why there are none. Of the brief, `rules` are those
 /// of the answer.
-pub async fn attack(
+pub async fn request_adversarial_tests(
     cx: &StepContext,
     round: &mut Round,
     brief: &ReviewBrief<'_>,
@@ -46,28 +46,37 @@ pub async fn attack(
         // Nobody is known to be of another family: it is not paid for.
         return Ok(Err(InconclusiveReason::DrafterUnattested.sentence()));
     }
-    let document = text_of(cx, need(&round.document)?).await?;
+    let document = load_text(cx, require_state(&round.document)?).await?;
     let mark = cx.nonce("fence").await?;
     let prompt = Prompt::new(&mark)
-        .ours(format!("Write tests against the code for issue #{}.", brief.issue.number))
-        .section("Established mechanically", brief.facts)
-        .section("How to answer", brief.rules);
+        .with_instructions(format!("Write tests against the code for issue #{}.", brief.issue.number))
+        .with_section("Established mechanically", brief.facts)
+        .with_section("How to answer", brief.rules);
     let prompt = with_extras(with_repository(prompt, brief.shown), brief.extras)
-        .theirs("The issue", issue(brief.issue, brief.body))
-        .theirs("The tests and the code", PromptMaterial::text("document", MaterialWeight::Whole, &document));
-    let again = prompt.clone().ours("Your last answer was not in this form. Answer again.");
-    let (schema, authors) = (schema(), round.authors());
+        .with_material("The issue", issue_material(brief.issue, brief.body))
+        .with_material(
+            "The tests and the code",
+            PromptMaterial::text("document", MaterialWeight::Uncut, &document),
+        );
+    let again = prompt.clone().with_instructions("Your last answer was not in this form. Answer again.");
+    let (schema, authors) = (schema(), round.author_families());
     let mut said = Err("The reviewer's answer was not in the form asked for, twice.".to_owned());
     for (key, prompt) in [("attack", &prompt), ("attack-again", &again)] {
         let models = (brief.spec, brief.caps);
         let asked = BudgetedCall {
             not_families: &authors,
             workers: brief.workers,
-            ..BudgetedCall::beside((TASK, SYSTEM), (prompt, &schema), models, brief.issue.number, round)
+            ..BudgetedCall::reviewer_task(
+                (TASK, SYSTEM),
+                (prompt, &schema),
+                models,
+                brief.issue.number,
+                round,
+            )
         };
-        let answered = ask(cx, key, asked).await?;
+        let answered = call_model(cx, key, asked).await?;
         let text = match &answered.outcome {
-            Ok(text) => text_of(cx, &text.text).await?,
+            Ok(text) => load_text(cx, &text.text).await?,
             Err(failure) => {
                 said = Err(InconclusiveReason::Call(failure.kind.clone()).sentence());
                 if failure.kind == FailureKind::Invalid {
@@ -77,7 +86,7 @@ pub async fn attack(
                 break;
             }
         };
-        if let Some(why) = independence(round, &answered.served, &answered.asked) {
+        if let Some(why) = check_independence(round, &answered.served, &answered.asked) {
             said = Err(why.sentence());
             break;
         }
@@ -86,7 +95,7 @@ pub async fn attack(
             break;
         }
     }
-    round.waits.settled();
+    round.waits.clear_answers();
     Ok(said)
 }
 
@@ -94,19 +103,19 @@ pub async fn attack(
 ///
 /// # Errors
 /// `Bug` where the ledger cannot be written.
-pub async fn object(
+pub async fn record_adversarial_findings(
     cx: &StepContext,
     round: &mut Round,
     objections: &[RawFinding],
     met: &[String],
 ) -> Result<Vec<String>, StepError> {
     let reviews = round.reviews;
-    let ids = objections.iter().map(|raw| round.findings.object(reviews, raw)).collect();
-    met.iter().for_each(|id| round.findings.met(id, "its test passes now"));
+    let ids = objections.iter().map(|raw| round.findings.open_finding(reviews, raw)).collect();
+    met.iter().for_each(|id| round.findings.mark_fixed(id, "its test passes now"));
     if !objections.is_empty() {
         let why = format!("{} tests of the reviewer's model fail", objections.len());
-        round.history.push(round.line(None, why, objections.len()));
+        round.history.push(round.round_record(None, why, objections.len()));
     }
-    book_findings(cx, round).await?;
+    record_findings(cx, round).await?;
     Ok(ids)
 }

@@ -1,6 +1,6 @@
 //! Comments that people are sent mail about.
 
-use super::{StepContext, fault};
+use super::{StepContext, github_error};
 use crate::{
     engine::StepError,
     github::{Comment, OutboundBody},
@@ -13,19 +13,19 @@ pub fn comment_marker(cx: &StepContext, key: &str, visit: u64) -> String {
 }
 
 /// Posts a comment that sends mail, as the gate's does.
-pub async fn announce(
+pub async fn post_announcement(
     cx: &StepContext,
     key: &str,
     body: &OutboundBody,
 ) -> Result<(String, Timestamp), StepError> {
-    let repo = cx.tools().repo(cx).await?.asking();
+    let repo = cx.tools().repository(cx).await?.with_question_priority();
     let marker = &comment_marker(cx, key, cx.visit());
     let repo = &repo;
     cx.once(key, |entry| async move {
         let posted: Comment = repo
             .ensure_comment(cx.run().trigger.issue, marker, body, entry.interrupted)
             .await
-            .map_err(fault)?;
+            .map_err(github_error)?;
         Ok((posted.url, posted.updated_at))
     })
     .await

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Policy, StepContext, announce};
+use super::{Policy, StepContext, post_announcement};
 use crate::{
     commands,
     config::BudgetSettings,
@@ -38,14 +38,14 @@ pub struct BudgetShortfall {
 }
 
 impl BudgetShortfall {
-    pub fn way_on(&self) -> PauseResolution {
+    pub fn remedy(&self) -> PauseResolution {
         let short = self.spent.plus(self.next).minus(self.limit);
         // Whole dollars where they fit: nobody wants to be asked again for the next cent.
         let handy = short.to_whole_dollars();
         match (self.until, self.room) {
-            (Some(until), _) => PauseResolution::At(until),
+            (Some(until), _) => PauseResolution::ResumesAt(until),
             (None, _) if self.cap.is_shared() => PauseResolution::Never,
-            (None, Some((most, room))) if short > room => PauseResolution::Beyond(most),
+            (None, Some((most, room))) if short > room => PauseResolution::AboveServerLimit(most),
             (None, Some((_, room))) => PauseResolution::Raise(handy.min(room)),
             (None, None) => PauseResolution::Raise(handy),
         }
@@ -54,16 +54,16 @@ impl BudgetShortfall {
 
 /// What was heard while a run was paused.
 pub enum ResumeDecision {
-    GoOn,
+    Continue,
     /// Not by that; it was said why, and the gate stays open for what follows.
     Refused(GateSpec),
     /// Nobody has been told yet.
-    Unheard,
+    NotAnnounced,
 }
 
 /// Holds back what a call may cost at most, if every cap leaves room for it. `before` is what the books hold of an
 /// interrupted attempt at the same call: it may have been billed, and counts beside the new one.
-pub(super) async fn hold(
+pub(super) async fn reserve_budget(
     cx: &StepContext,
     caps: &BudgetSettings,
     (role, key): (CallRole, &str),
@@ -73,7 +73,7 @@ pub(super) async fn hold(
     if most == MicroUsd(0) {
         return Ok(Ok(()));
     }
-    if let Some(capped) = own_cap(&cx.ledger().await?, caps, role, (most, before)) {
+    if let Some(capped) = exceeded_run_cap(&cx.ledger().await?, caps, role, (most, before)) {
         return Ok(Err(capped));
     }
     let run = &cx.run();
@@ -82,15 +82,15 @@ pub(super) async fn hold(
         visit: cx.visit(),
         key: key.to_owned(),
         installation: run.trigger.installation,
-        amount: most.plus(before.map_or(MicroUsd(0), CallRow::counted)),
+        amount: most.plus(before.map_or(MicroUsd(0), CallRow::shared_cap_amount)),
         repository_day: caps.repository_day,
         installation_month: caps.installation_month,
     };
     let now = cx.clock().now();
     let store = &cx.tools().store;
-    Ok(match store.reserve(asked).await.map_err(anyhow::Error::new)? {
-        ReservationOutcome::Held => Ok(()),
-        ReservationOutcome::Over { cap, spent } => {
+    Ok(match store.reserve_budget(asked).await.map_err(anyhow::Error::new)? {
+        ReservationOutcome::Granted => Ok(()),
+        ReservationOutcome::OverCap { cap, spent } => {
             let (cap, limit, until) = match cap {
                 SharedCap::RepositoryDay => (BudgetCap::RepositoryDay, caps.repository_day, now.next_day()),
                 SharedCap::InstallationMonth => {
@@ -105,17 +105,17 @@ pub(super) async fn hold(
 }
 
 /// The cap of the run's own that is overstepped furthest.
-fn own_cap(
+fn exceeded_run_cap(
     ledger: &RunLedger,
     caps: &BudgetSettings,
     role: CallRole,
     (most, before): (MicroUsd, Option<&CallRow>),
 ) -> Option<BudgetShortfall> {
-    let raised = raised(ledger);
+    let raised = total_raised(ledger);
     // The interrupted attempt is over, whatever its row says.
     let counted = |call: &CallRow| match before {
-        Some(before) if before == call => call.clone().lost().counted_in_run(),
-        _ => call.counted_in_run(),
+        Some(before) if before == call => call.clone().mark_lost().run_cap_amount(),
+        _ => call.run_cap_amount(),
     };
     let spent = |of: &dyn Fn(&CallRow) -> bool| {
         ledger.calls.iter().filter(|call| of(call)).fold(MicroUsd(0), |sum, call| sum.plus(counted(call)))
@@ -146,19 +146,19 @@ fn own_cap(
         .max_by_key(|capped| capped.spent.plus(capped.next).minus(capped.limit))
 }
 
-fn raised(ledger: &RunLedger) -> MicroUsd {
+fn total_raised(ledger: &RunLedger) -> MicroUsd {
     ledger.raises.iter().fold(MicroUsd(0), |sum, row| sum.plus(row.amount))
 }
 
 /// Gives back what was held and not needed. If that fails it stays held until the next boot reads the ledger.
-pub(super) async fn follow(cx: &StepContext) {
-    if let Err(error) = cx.tools().store.follow_spend(cx.run().id).await {
+pub(super) async fn release_unspent(cx: &StepContext) {
+    if let Err(error) = cx.tools().store.sync_run_spend(cx.run().id).await {
         tracing::error!(run = %cx.run().id, %error, "more is held back than was spent");
     }
 }
 
 /// Tells people that the run is paused before `at_step`; returns where, and the gate at which it waits.
-pub async fn pause(
+pub async fn pause_for_budget(
     cx: &StepContext,
     stage: &str,
     at_step: String,
@@ -170,30 +170,30 @@ pub async fn pause(
         run: cx.run().id,
         at_step,
         cap: capped.cap,
-        way_on: capped.way_on(),
+        resolution: capped.remedy(),
         amounts: policy.shows_cost.then_some(amounts),
-        rehearsal: cx.tools().rehearsal(Some(policy)),
+        rehearsal: cx.tools().is_rehearsal(Some(policy)),
     };
-    let (url, shown_at) = announce(cx, "paused", &messages::paused(&card)).await?;
-    Ok((url, gate(cx, stage, capped, shown_at)))
+    let (url, shown_at) = post_announcement(cx, "paused", &messages::budget_pause_comment(&card)).await?;
+    Ok((url, budget_gate(cx, stage, capped, shown_at)))
 }
 
-fn gate(cx: &StepContext, stage: &str, capped: &BudgetShortfall, shown_at: Timestamp) -> GateSpec {
+fn budget_gate(cx: &StepContext, stage: &str, capped: &BudgetShortfall, shown_at: Timestamp) -> GateSpec {
     let (run, visit) = (cx.run().id.to_string(), cx.visit().to_string());
     GateSpec {
         stage: stage.to_owned(),
-        subject: Hash::of_parts([BUDGET, &run, &visit].map(str::as_bytes)),
+        subject: Hash::digest_parts([BUDGET, &run, &visit].map(str::as_bytes)),
         verbs: vec![(BUDGET.to_owned(), Role::Maintain.into())],
         shown_at,
         approvers: Approvers::default(),
         expires: capped.until,
-        ways: Vec::new(),
+        options: Vec::new(),
     }
 }
 
 /// Has somebody raised the run's caps, or has the time come? A raise is a row of the run: it outlives the step, and its
 /// link in the audit chain says by whom.
-pub async fn resume(
+pub async fn resume_from_budget_pause(
     cx: &StepContext,
     stage: &str,
     capped: &BudgetShortfall,
@@ -202,7 +202,7 @@ pub async fn resume(
     // Time only goes on: what is said here by the clock, a later attempt says as well.
     let over = capped.until.is_some_and(|until| cx.clock().now() >= until);
     let Some(answer) = cx.answer() else {
-        return Ok(if over { ResumeDecision::GoOn } else { ResumeDecision::Unheard });
+        return Ok(if over { ResumeDecision::Continue } else { ResumeDecision::NotAnnounced });
     };
     let ledger = cx.ledger().await?;
     let others = ledger.raises.iter().filter(|row| row.cause != answer.cause);
@@ -211,32 +211,32 @@ pub async fn resume(
     let caps = &policy.caps;
     let stands_at = caps.run.unwrap_or_default().plus(before);
     let refusal = match caps.run_at_most {
-        _ if capped.cap.is_shared() => Some(messages::raise_useless(capped.cap, capped.way_on())),
+        _ if capped.cap.is_shared() => Some(messages::raise_useless_reply(capped.cap, capped.remedy())),
         Some(most) if stands_at.plus(amount) > most => {
-            Some(messages::raise_refused(most, most.minus(stands_at)))
+            Some(messages::raise_refused_reply(most, most.minus(stands_at)))
         }
         _ => None,
     };
     if let Some(body) = refusal {
-        let (_, shown_at) = announce(cx, &format!("refused-{}", answer.cause), &body).await?;
-        return Ok(ResumeDecision::Refused(gate(cx, stage, capped, shown_at)));
+        let (_, shown_at) = post_announcement(cx, &format!("refused-{}", answer.cause), &body).await?;
+        return Ok(ResumeDecision::Refused(budget_gate(cx, stage, capped, shown_at)));
     }
     let key = format!("raise-{}", answer.cause);
     let row = RaiseRow { by: answer.by.clone(), amount, cause: answer.cause.clone(), at: answer.at };
     cx.record(&key, LedgerRecord::Raise(row)).await?;
-    Ok(ResumeDecision::GoOn)
+    Ok(ResumeDecision::Continue)
 }
 
 /// What the last runs of this workflow here cost; none where none came to its end.
-pub async fn quote(cx: &StepContext) -> Result<Option<CostHistory>, StepError> {
+pub async fn quote_cost(cx: &StepContext) -> Result<Option<CostHistory>, StepError> {
     let run = cx.run();
-    let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
-    let history = db.history(&run.workflow, QUOTED_RUNS).await.map_err(anyhow::Error::new)?;
-    Ok(quote_of(&history))
+    let db = cx.tools().store.repository_database(run.id.repo).await.map_err(anyhow::Error::new)?;
+    let history = db.past_run_costs(&run.workflow, QUOTED_RUNS).await.map_err(anyhow::Error::new)?;
+    Ok(quote_from_history(&history))
 }
 
 /// By nearest rank, of what was billed; where nothing was, of what it would have cost.
-fn quote_of(history: &[(MicroUsd, MicroUsd)]) -> Option<CostHistory> {
+fn quote_from_history(history: &[(MicroUsd, MicroUsd)]) -> Option<CostHistory> {
     let billed = history.iter().any(|(billed, _)| *billed > MicroUsd(0));
     let mut costs: Vec<_> =
         history.iter().map(|(paid, notional)| if billed { *paid } else { *notional }).collect();
@@ -246,11 +246,11 @@ fn quote_of(history: &[(MicroUsd, MicroUsd)]) -> Option<CostHistory> {
 }
 
 /// What the run has spent so far, where the policy lets people see it.
-pub async fn so_far(cx: &StepContext, policy: Option<&Policy>) -> Result<Option<Spending>, StepError> {
+pub async fn run_spending(cx: &StepContext, policy: Option<&Policy>) -> Result<Option<Spending>, StepError> {
     if !policy.is_some_and(|policy| policy.shows_cost) {
         return Ok(None);
     }
-    Ok(Some(Spending::of(&cx.ledger().await?.calls)))
+    Ok(Some(Spending::from_calls(&cx.ledger().await?.calls)))
 }
 
 #[cfg(test)]
@@ -258,12 +258,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quote_is_by_nearest_rank_and_never_mixes_two_kinds_of_money() {
+    fn quote_uses_nearest_rank_and_never_mixes_billed_and_list_prices() {
         let paid = |cents: &[u64]| -> Vec<_> {
             cents.iter().map(|cents| (MicroUsd(cents * 10_000), MicroUsd(99))).collect()
         };
-        let of =
-            |history: &[_]| quote_of(history).map(|q| (q.runs, q.p50.0 / 10_000, q.p90.0 / 10_000, q.billed));
+        let of = |history: &[_]| {
+            quote_from_history(history).map(|q| (q.runs, q.p50.0 / 10_000, q.p90.0 / 10_000, q.billed))
+        };
         assert_eq!(of(&[]), None);
         assert_eq!(of(&paid(&[40])), Some((1, 40, 40, true)));
         assert_eq!(of(&paid(&[90, 10, 20, 30, 40, 50, 60, 70, 80, 100])), Some((10, 50, 90, true)));

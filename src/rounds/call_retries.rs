@@ -1,6 +1,6 @@
 //! The one rule for how long a failed call is retried, by our clock.
 //!
-//! A service that is busy, broken or slow gets at least [`limits::PATIENCE`] and three requests. The first wait is the
+//! A service that is busy, broken or slow gets at least [`limits::MAX_WAIT`] and three requests. The first wait is the
 //! one that the service names, or half a minute; each later one is at least twice the one before, whatever the service
 //! says. What only time or the operator can end (a used-up account, a refused key, a missing one) has no limit.
 
@@ -25,7 +25,7 @@ const FIRST_WAIT: Duration = Duration::from_secs(30);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// First wait after a refused key or login, which hardly ever mends itself.
-const REFUSED_LOOK: Duration = Duration::from_secs(600);
+const REFUSED_RETRY_DELAY: Duration = Duration::from_secs(600);
 
 const MEGABYTE: u64 = 1 << 20;
 
@@ -54,34 +54,34 @@ impl From<FailureKind> for CallFailure {
 
 impl CallFailure {
     /// Reads an error of a call at `now`. `last` is how the call failed the time before.
-    pub(super) fn of(error: &CallError, last: Option<&Self>, now: Timestamp) -> Self {
-        let kind = kind(error);
-        let held = timed_out_on_a_bill(error);
+    pub(super) fn from_error(error: &CallError, last: Option<&Self>, now: Timestamp) -> Self {
+        let kind = failure_kind(error);
+        let held = timed_out_billable(error);
         let tokens = error.usage.output_tokens;
         let failure = Self { at: Some(now), held, tokens, ..Self::from(kind) };
         let named = match error.kind {
             CallErrorKind::RateLimited { reset } | CallErrorKind::Quota { reset } => reset,
             _ => None,
         };
-        let wait = match failure.hold() {
+        let wait = match failure.wait_reason() {
             None => return failure,
             Some(ModelWaitReason::UsedUp) => {
                 let reset = named.unwrap_or(limits::QUOTA_COOLDOWN);
-                reset.clamp(limits::COOLDOWN_LEAST, limits::COOLDOWN_MOST)
+                reset.clamp(limits::SHORTEST_COOLDOWN, limits::LONGEST_COOLDOWN)
             }
             Some(hold) => {
-                let first = if hold == ModelWaitReason::Refused { REFUSED_LOOK } else { FIRST_WAIT };
-                let same = last.filter(|last| last.passes() == failure.passes());
-                let doubled = same.and_then(Self::wait).unwrap_or_default().saturating_mul(2);
+                let first = if hold == ModelWaitReason::Refused { REFUSED_RETRY_DELAY } else { FIRST_WAIT };
+                let same = last.filter(|last| last.is_transient() == failure.is_transient());
+                let doubled = same.and_then(Self::wait_duration).unwrap_or_default().saturating_mul(2);
                 let wait = named.or(doubled.is_zero().then_some(first)).unwrap_or_default();
-                wait.max(doubled).clamp(limits::COOLDOWN_LEAST, LONGEST_WAIT)
+                wait.max(doubled).clamp(limits::SHORTEST_COOLDOWN, LONGEST_WAIT)
             }
         };
         Self { not_before: Some(now.plus(wait)), ..failure }
     }
 
     /// The reason to put into the next prompt; `None` if asking again would not help.
-    pub(super) fn reason(&self) -> Option<String> {
+    pub(super) fn prompt_reason(&self) -> Option<String> {
         match (&self.kind, self.tokens) {
             (FailureKind::Truncated, 0) => Some("the answer was cut off; it has to be shorter".to_owned()),
             (FailureKind::Truncated, tokens) => {
@@ -93,7 +93,7 @@ impl CallFailure {
     }
 
     /// Why the call is made again later, if it is.
-    pub(super) fn hold(&self) -> Option<ModelWaitReason> {
+    pub(super) fn wait_reason(&self) -> Option<ModelWaitReason> {
         match self.kind {
             FailureKind::Busy => Some(ModelWaitReason::Busy),
             FailureKind::Unavailable => Some(ModelWaitReason::Unavailable),
@@ -106,14 +106,14 @@ impl CallFailure {
     }
 
     /// Whether the service is expected to recover by itself soon.
-    fn passes(&self) -> bool {
+    fn is_transient(&self) -> bool {
         matches!(
-            self.hold(),
+            self.wait_reason(),
             Some(ModelWaitReason::Busy | ModelWaitReason::Unavailable | ModelWaitReason::Slow)
         )
     }
 
-    fn wait(&self) -> Option<Duration> {
+    fn wait_duration(&self) -> Option<Duration> {
         Some(self.not_before?.since(self.at?))
     }
 }
@@ -129,34 +129,38 @@ pub(super) struct CallRetries {
 }
 
 impl CallRetries {
-    pub(super) fn last(&self) -> Option<&CallFailure> {
+    pub(super) fn last_failure(&self) -> Option<&CallFailure> {
         self.last.as_ref()
     }
 
     /// Takes in another failure. Returns whether the call is given up.
-    pub(super) fn ends_with(&mut self, failure: &CallFailure) -> bool {
+    pub(super) fn record_failure(&mut self, failure: &CallFailure) -> bool {
         self.last = Some(failure.clone());
         self.paid_timeouts += u32::from(failure.held);
         let at = failure.at.or(failure.not_before);
-        let Some(at) = at.filter(|_| failure.passes()) else {
+        let Some(at) = at.filter(|_| failure.is_transient()) else {
             (self.since, self.requests) = (None, 0);
-            return failure.hold().is_some() && self.paid_timeouts >= PAID_TIMEOUTS;
+            return failure.wait_reason().is_some() && self.paid_timeouts >= PAID_TIMEOUTS;
         };
         self.requests += 1;
         let waited = at.since(*self.since.get_or_insert(at));
-        let long = waited >= limits::PATIENCE && self.requests >= LEAST_REQUESTS;
+        let long = waited >= limits::MODEL_RETRY_WINDOW && self.requests >= LEAST_REQUESTS;
         long || self.paid_timeouts >= PAID_TIMEOUTS
     }
 }
 
 /// Whether one of the call's requests timed out and may be billed all the same.
-fn timed_out_on_a_bill(error: &CallError) -> bool {
-    let legs = error.before.iter().map(|leg| (&leg.kind, &leg.usage)).chain([(&error.kind, &*error.usage)]);
+fn timed_out_billable(error: &CallError) -> bool {
+    let legs = error
+        .earlier_attempts
+        .iter()
+        .map(|leg| (&leg.kind, &leg.usage))
+        .chain([(&error.kind, &*error.usage)]);
     legs.into_iter()
         .any(|(kind, usage)| matches!(kind, CallErrorKind::Timeout { .. }) && usage.may_cost_more())
 }
 
-fn kind(error: &CallError) -> FailureKind {
+fn failure_kind(error: &CallError) -> FailureKind {
     match &error.kind {
         CallErrorKind::Capacity | CallErrorKind::RateLimited { .. } => FailureKind::Busy,
         // A stopped call leaves the step before.
@@ -191,29 +195,29 @@ mod tests {
     use crate::providers::{CallAttempt, Metering, Usage};
 
     fn error(kind: CallErrorKind) -> CallError {
-        CallError { kind, message: String::new(), usage: Box::default(), before: Vec::new() }
+        CallError { kind, message: String::new(), usage: Box::default(), earlier_attempts: Vec::new() }
     }
 
-    fn late(billed: bool, metered: Metering) -> CallError {
+    fn timeout_error(billed: bool, metered: Metering) -> CallError {
         let usage = Usage { metered, billed, input_tokens: 7, ..Usage::default() };
         let kind = CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
         CallError { usage: Box::new(usage), ..error(kind) }
     }
 
-    fn limited(seconds: u64) -> CallErrorKind {
+    fn rate_limited(seconds: u64) -> CallErrorKind {
         CallErrorKind::RateLimited { reset: Some(Duration::from_secs(seconds)) }
     }
 
     /// Seconds from the first failure to each later request, if the service fails like this every time, in turn.
-    fn requests(kinds: &[CallErrorKind], took: u64) -> Vec<u64> {
+    fn request_times(kinds: &[CallErrorKind], took: u64) -> Vec<u64> {
         let (mut patience, mut now, mut all) = (CallRetries::default(), Timestamp(0), Vec::new());
         for kind in kinds.iter().cycle().take(100) {
-            let failure = CallFailure::of(&error(kind.clone()), patience.last(), now);
+            let failure = CallFailure::from_error(&error(kind.clone()), patience.last_failure(), now);
             let next = failure.not_before.unwrap();
             // As after a restart, which reads it from the journal.
             let failure: CallFailure =
                 serde_json::from_str(&serde_json::to_string(&failure).unwrap()).unwrap();
-            if patience.ends_with(&failure) {
+            if patience.record_failure(&failure) {
                 break;
             }
             all.push(u64::try_from(next.0 / 1000).unwrap());
@@ -223,60 +227,60 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_service_gets_a_quarter_of_an_hour_whatever_it_says() {
+    fn busy_service_is_retried_for_fifteen_minutes() {
         let usual = [30, 90, 210, 450, 930];
-        assert_eq!(requests(&[CallErrorKind::Capacity], 0), usual);
-        assert_eq!(requests(&[CallErrorKind::Unavailable, CallErrorKind::Capacity], 0), usual);
-        assert_eq!(requests(&[CallErrorKind::RateLimited { reset: None }], 0), usual);
-        let short = requests(&[limited(2)], 0);
+        assert_eq!(request_times(&[CallErrorKind::Capacity], 0), usual);
+        assert_eq!(request_times(&[CallErrorKind::Unavailable, CallErrorKind::Capacity], 0), usual);
+        assert_eq!(request_times(&[CallErrorKind::RateLimited { reset: None }], 0), usual);
+        let short = request_times(&[rate_limited(2)], 0);
         assert_eq!(short, [2, 6, 14, 30, 62, 126, 254, 510, 1022], "the same header again doubles the wait");
-        assert_eq!(requests(&[limited(2), limited(3)], 0), short);
-        assert!(requests(&[limited(0)], 0).len() < 20, "a wait of nothing is one all the same");
-        assert_eq!(requests(&[limited(1), limited(60)], 0)[1], 61, "a longer wait is kept");
-        assert_eq!(requests(&[limited(7200)], 0), [3600, 7200], "three requests at least");
+        assert_eq!(request_times(&[rate_limited(2), rate_limited(3)], 0), short);
+        assert!(request_times(&[rate_limited(0)], 0).len() < 20, "a wait of nothing is one all the same");
+        assert_eq!(request_times(&[rate_limited(1), rate_limited(60)], 0)[1], 61, "a longer wait is kept");
+        assert_eq!(request_times(&[rate_limited(7200)], 0), [3600, 7200], "three requests at least");
         let slow = CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
-        assert_eq!(requests(&[slow], 480).len(), 2, "a slow one takes its time itself");
+        assert_eq!(request_times(&[slow], 480).len(), 2, "a slow one takes its time itself");
     }
 
     #[test]
-    fn what_only_time_or_the_operator_ends_has_no_limit() {
+    fn quota_and_refusal_failures_are_retried_without_limit() {
         for kind in [CallErrorKind::Quota { reset: None }, CallErrorKind::Auth] {
-            assert_eq!(requests(&[kind], 0).len(), 100);
+            assert_eq!(request_times(&[kind], 0).len(), 100);
         }
-        let often = requests(&[CallErrorKind::Capacity, CallErrorKind::Quota { reset: None }], 0);
+        let often = request_times(&[CallErrorKind::Capacity, CallErrorKind::Quota { reset: None }], 0);
         assert_eq!(often.len(), 100, "patience begins again after it");
     }
 
     #[test]
-    fn failures_of_an_older_journal_are_counted() {
+    fn failures_from_an_older_journal_are_counted() {
         let old = |not_before: i64| -> CallFailure {
             serde_json::from_value(serde_json::json!({"kind": "busy", "not_before": not_before})).unwrap()
         };
         let mut patience = CallRetries::default();
-        let ends = [30_000, 90_000, 930_000].map(|at| patience.ends_with(&old(at)));
+        let ends = [30_000, 90_000, 930_000].map(|at| patience.record_failure(&old(at)));
         assert_eq!(ends, [false, false, true]);
     }
 
     #[test]
-    fn a_request_that_may_be_billed_is_made_once_more_and_a_free_one_oftener() {
+    fn billable_timeout_is_retried_once_and_a_free_one_more_often() {
         let first = |leg: CallError| {
             let before = vec![CallAttempt { kind: leg.kind, message: leg.message, usage: *leg.usage }];
-            CallError { before, ..error(CallErrorKind::Unavailable) }
+            CallError { earlier_attempts: before, ..error(CallErrorKind::Unavailable) }
         };
         for (error, held) in [
-            (late(true, Metering::Unknown), true),
-            (late(false, Metering::Unknown), false),
-            (first(late(true, Metering::Unknown)), true),
-            (first(late(false, Metering::Unknown)), false),
+            (timeout_error(true, Metering::Unknown), true),
+            (timeout_error(false, Metering::Unknown), false),
+            (first(timeout_error(true, Metering::Unknown)), true),
+            (first(timeout_error(false, Metering::Unknown)), false),
         ] {
-            assert_eq!(timed_out_on_a_bill(&error), held, "{error:?}");
+            assert_eq!(timed_out_billable(&error), held, "{error:?}");
         }
-        let failure = |error: &CallError| CallFailure::of(error, None, Timestamp(0));
-        let paid = failure(&late(true, Metering::Unknown));
-        let free = failure(&late(false, Metering::Unknown));
+        let failure = |error: &CallError| CallFailure::from_error(error, None, Timestamp(0));
+        let paid = failure(&timeout_error(true, Metering::Unknown));
+        let free = failure(&timeout_error(false, Metering::Unknown));
         let busy = failure(&error(CallErrorKind::Capacity));
         let used_up = CallErrorKind::Quota { reset: None };
-        let quota = failure(&CallError { kind: used_up, ..first(late(true, Metering::Unknown)) });
+        let quota = failure(&CallError { kind: used_up, ..first(timeout_error(true, Metering::Unknown)) });
         for (failures, ends) in [
             (vec![&paid, &paid], true),
             (vec![&paid, &busy, &busy], false),
@@ -284,7 +288,7 @@ mod tests {
             (vec![&quota, &quota], true),
         ] {
             let mut patience = CallRetries::default();
-            let ended = failures.iter().any(|failure| patience.ends_with(failure));
+            let ended = failures.iter().any(|failure| patience.record_failure(failure));
             assert_eq!(ended, ends, "{failures:?}");
         }
     }

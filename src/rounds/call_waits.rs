@@ -19,21 +19,21 @@ use crate::{
 
 /// Between two looks whether a model that could not be asked can be asked now: that asks nobody, and whoever has just
 /// put in the key looks whether it helped.
-const PARKED_LOOK: Duration = Duration::from_secs(60);
+const PARKED_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A run that waits for a place in a crowd looks again after this: a call takes a minute or more, and a place stands
 /// empty no longer than that only when all who stood in line had theirs.
-const PLACE_LOOK: Duration = Duration::from_secs(5);
+const SLOT_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Why a call came to nothing that leaves by an edge.
 #[derive(Debug)]
 pub enum UnansweredCall {
     /// It has to be made again later.
-    Held(CallWait),
+    Waiting(CallWait),
     /// A command that its model asked for goes on beside the steps.
-    Running,
+    CommandRunning,
     /// A cap keeps it from being paid for.
-    Capped(BudgetShortfall),
+    OverBudget(BudgetShortfall),
     Step(StepError),
 }
 
@@ -66,63 +66,65 @@ pub struct CallWait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallWaitState {
     /// To be looked at again then.
-    On(Timestamp),
+    Until(Timestamp),
     /// Over because its time has come.
     Due,
     /// Over because somebody did something about it.
-    Mended,
+    Resolved,
 }
 
 /// What a step that calls a model does first.
 pub enum CallWaitAction {
     /// Makes the call.
-    Nothing,
+    Proceed,
     /// Tells people that what they were asked to do has been done, then makes the call.
-    Mended(CallWait),
+    AnnounceResolved(CallWait),
     /// Waits, and tells people of it where they do not know.
     Wait { held: CallWait, until: Timestamp, tell: bool },
 }
 
 impl CallWait {
     /// Does it take the operator, or very long?
-    pub fn parked(&self) -> bool {
-        self.view().parked()
+    pub fn is_parked(&self) -> bool {
+        self.to_view().needs_operator()
     }
 
-    pub fn view(&self) -> ModelWait {
+    pub fn to_view(&self) -> ModelWait {
         let Self { hold, until, .. } = *self;
-        ModelWait { hold, role: self.role.clone(), spec: self.spec.clone(), until }
+        ModelWait { reason: hold, role: self.role.clone(), spec: self.spec.clone(), until }
     }
 
     /// Names what is written about it in the visit's journal.
-    pub fn key(&self) -> String {
+    pub fn journal_key(&self) -> String {
         format!("held-{}", self.number)
     }
 
     /// Looks whether it still has to be waited for. Asks nobody.
-    fn stands(&self, cx: &StepContext) -> CallWaitState {
+    fn wait_state(&self, cx: &StepContext) -> CallWaitState {
         let now = cx.clock().now();
         if self.visit != cx.visit() {
-            return CallWaitState::Mended; // somebody wants it tried again
+            return CallWaitState::Resolved; // somebody wants it tried again
         }
-        let look = now.plus(PARKED_LOOK);
+        let look = now.plus(PARKED_CHECK_INTERVAL);
         match self.hold {
-            ModelWaitReason::Lacking if cx.tools().providers.lacks(&self.spec).is_some() => {
-                CallWaitState::On(look)
+            ModelWaitReason::Lacking if cx.tools().providers.missing_requirement(&self.spec).is_some() => {
+                CallWaitState::Until(look)
             }
-            ModelWaitReason::Lacking => CallWaitState::Mended,
-            ModelWaitReason::Crowded if cx.tools().providers.crowded(&self.spec, self.workers) => {
-                CallWaitState::On(now.plus(PLACE_LOOK))
+            ModelWaitReason::Lacking => CallWaitState::Resolved,
+            ModelWaitReason::Crowded if cx.tools().providers.would_queue(&self.spec, self.workers) => {
+                CallWaitState::Until(now.plus(SLOT_CHECK_INTERVAL))
             }
             ModelWaitReason::Crowded => CallWaitState::Due,
-            ModelWaitReason::UsedUp | ModelWaitReason::Refused if self.boot != cx.tools().store.boot() => {
-                CallWaitState::Mended
+            ModelWaitReason::UsedUp | ModelWaitReason::Refused
+                if self.boot != cx.tools().store.boot_epoch() =>
+            {
+                CallWaitState::Resolved
             }
             _ if now >= self.until => CallWaitState::Due,
             ModelWaitReason::Busy | ModelWaitReason::Unavailable | ModelWaitReason::Slow => {
-                CallWaitState::On(self.until)
+                CallWaitState::Until(self.until)
             }
-            ModelWaitReason::UsedUp | ModelWaitReason::Refused => CallWaitState::On(self.until.min(look)),
+            ModelWaitReason::UsedUp | ModelWaitReason::Refused => CallWaitState::Until(self.until.min(look)),
         }
     }
 }
@@ -145,21 +147,21 @@ pub(super) struct VisitWaits {
 
 impl VisitWaits {
     /// An answer that was paid for before the pause.
-    pub(super) fn bought(&self, key: &str) -> Option<BudgetedCallResult> {
+    pub(super) fn stored_answer(&self, key: &str) -> Option<BudgetedCallResult> {
         self.bought.iter().find(|(known, _)| known == key).map(|(_, answered)| answered.clone())
     }
 
-    pub(super) fn keep(&mut self, key: &str, answered: &BudgetedCallResult) {
+    pub(super) fn store_answer(&mut self, key: &str, answered: &BudgetedCallResult) {
         self.bought.push((key.to_owned(), answered.clone()));
     }
 
     /// The turn is over, and what it was answered is in the round.
-    pub(super) fn settled(&mut self) {
+    pub(super) fn clear_answers(&mut self) {
         self.bought.clear();
     }
 
     /// Goes on where this failure was waited for.
-    pub(super) fn wait(
+    pub(super) fn wait_after_failure(
         &mut self,
         cx: &StepContext,
         ask: (CallRole, &str),
@@ -170,22 +172,25 @@ impl VisitWaits {
         if self.visit == cx.visit() && self.met <= self.over {
             return Ok(());
         }
-        let until = until.unwrap_or_else(|| cx.clock().now().plus(PARKED_LOOK));
-        Err(UnansweredCall::Held(self.held(cx, ask, hold, until)))
+        let until = until.unwrap_or_else(|| cx.clock().now().plus(PARKED_CHECK_INTERVAL));
+        Err(UnansweredCall::Waiting(self.new_wait(cx, ask, hold, until)))
     }
 
     /// Not yet: others stand in line already. Nothing was asked and so nothing failed that would be passed over later.
-    pub(super) fn in_line(
+    pub(super) fn wait_for_slot(
         &self,
         cx: &StepContext,
         ask: (CallRole, &str),
         workers: WorkerPool,
     ) -> UnansweredCall {
-        let until = cx.clock().now().plus(PLACE_LOOK);
-        UnansweredCall::Held(CallWait { workers, ..self.held(cx, ask, ModelWaitReason::Crowded, until) })
+        let until = cx.clock().now().plus(SLOT_CHECK_INTERVAL);
+        UnansweredCall::Waiting(CallWait {
+            workers,
+            ..self.new_wait(cx, ask, ModelWaitReason::Crowded, until)
+        })
     }
 
-    fn held(
+    fn new_wait(
         &self,
         cx: &StepContext,
         (role, spec): (CallRole, &str),
@@ -199,7 +204,7 @@ impl VisitWaits {
             until,
             visit: cx.visit(),
             number: self.met,
-            boot: cx.tools().store.boot(),
+            boot: cx.tools().store.boot_epoch(),
             workers: WorkerPool::default(),
             shown: false,
         }
@@ -212,25 +217,25 @@ impl Round {
     }
 
     /// Nothing was bought, so nothing moved: the round is as it was `before`, but for what it waits for.
-    pub fn hold(&mut self, before: Self, held: CallWait) {
+    pub fn start_call_wait(&mut self, before: Self, held: CallWait) {
         *self = before;
         self.waits.held = Some(held);
     }
 
     /// What the round waits for now, with a status comment that stands as it does. Asks nobody: a run may wait for
     /// weeks, and others with it. A short wait is told of only when the comment may be edited again.
-    pub fn pending(&mut self, cx: &StepContext, status: &StatusComment) -> CallWaitAction {
-        let Some(held) = self.waits.held.clone() else { return CallWaitAction::Nothing };
-        let until = match held.stands(cx) {
-            CallWaitState::On(until) => until,
+    pub fn next_wait_action(&mut self, cx: &StepContext, status: &StatusComment) -> CallWaitAction {
+        let Some(held) = self.waits.held.clone() else { return CallWaitAction::Proceed };
+        let until = match held.wait_state(cx) {
+            CallWaitState::Until(until) => until,
             over => {
-                self.release();
+                self.end_call_wait();
                 // Of a call that is made because its time has come, people read what it came to.
-                let told = over == CallWaitState::Mended && held.parked() && held.shown;
-                return if told { CallWaitAction::Mended(held) } else { CallWaitAction::Nothing };
+                let told = over == CallWaitState::Resolved && held.is_parked() && held.shown;
+                return if told { CallWaitAction::AnnounceResolved(held) } else { CallWaitAction::Proceed };
             }
         };
-        let rests = status.rests_until().filter(|rests| !held.parked() && *rests > cx.clock().now());
+        let rests = status.next_edit_at().filter(|rests| !held.is_parked() && *rests > cx.clock().now());
         match rests {
             _ if held.shown => CallWaitAction::Wait { held, until, tell: false },
             Some(rests) => CallWaitAction::Wait { held, until: until.min(rests), tell: false },
@@ -239,21 +244,21 @@ impl Round {
     }
 
     /// A cap came before the next call: the round is as it was `before`, but for what was paid for already.
-    pub fn pause(&mut self, before: Self) {
+    pub fn reset_keeping_answers(&mut self, before: Self) {
         let bought = std::mem::take(&mut self.waits.bought);
         *self = before;
         self.waits.bought = bought;
     }
 
     /// People were told of the wait.
-    pub fn told(&mut self) {
+    pub fn mark_wait_announced(&mut self) {
         if let Some(held) = &mut self.waits.held {
             held.shown = true;
         }
     }
 
     /// The wait is over.
-    fn release(&mut self) {
+    fn end_call_wait(&mut self) {
         if let Some(held) = self.waits.held.take() {
             (self.waits.visit, self.waits.over) = (held.visit, held.number);
         }

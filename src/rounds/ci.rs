@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::fault;
+use super::github_error;
 use crate::{
     documents::{is_invisible, secrets},
     engine::StepError,
@@ -13,10 +13,10 @@ use crate::{
 };
 
 /// Failing checks that are told of.
-const TOLD: usize = 5;
+const MOST_REPORTED_CHECKS: usize = 5;
 
 /// Characters of what a check says of itself, and of the end of its log.
-const SAYS_CHARS: usize = 3_000;
+const CHECK_OUTPUT_CHARS: usize = 3_000;
 const LOG_CHARS: usize = 8_000;
 
 /// So much of a log's end is read: what looks like a secret is taken out before it is cut down.
@@ -56,8 +56,8 @@ pub enum CiState {
 ///
 /// # Errors
 /// GitHub's that pass.
-pub async fn ci(repo: &GitHubRepo, commit: &Oid, before: &Oid) -> Result<CiStatus, StepError> {
-    let reports = repo.ci(commit).await.map_err(fault)?;
+pub async fn read_ci_status(repo: &GitHubRepo, commit: &Oid, before: &Oid) -> Result<CiStatus, StepError> {
+    let reports = repo.ci_check_reports(commit).await.map_err(github_error)?;
     let any = |outcome| reports.iter().any(|report| report.outcome == outcome);
     let stands = if any(CiCheckOutcome::Pending) {
         CiState::Pending
@@ -70,7 +70,7 @@ pub async fn ci(repo: &GitHubRepo, commit: &Oid, before: &Oid) -> Result<CiStatu
     } else {
         CiState::Nothing
     };
-    let pending = kept(names(&reports, CiCheckOutcome::Pending));
+    let pending = names_within_limit(check_names(&reports, CiCheckOutcome::Pending));
     let mut found = CiStatus {
         stands,
         pending,
@@ -79,20 +79,25 @@ pub async fn ci(repo: &GitHubRepo, commit: &Oid, before: &Oid) -> Result<CiStatu
         unknown: any(CiCheckOutcome::Unknown),
     };
     if any(CiCheckOutcome::Failed) {
-        let before = names(&repo.ci(before).await.map_err(fault)?, CiCheckOutcome::Failed);
-        found.failing = kept(names(&reports, CiCheckOutcome::Failed));
+        let before =
+            check_names(&repo.ci_check_reports(before).await.map_err(github_error)?, CiCheckOutcome::Failed);
+        found.failing = names_within_limit(check_names(&reports, CiCheckOutcome::Failed));
         found.before = found.failing.iter().filter(|name| before.contains(*name)).cloned().collect();
     }
     Ok(found)
 }
 
 /// Of the checks that say so, in order.
-fn names(reports: &[CiCheckReport], outcome: CiCheckOutcome) -> BTreeSet<String> {
-    reports.iter().filter(|report| report.outcome == outcome).map(|report| name(&report.name)).collect()
+fn check_names(reports: &[CiCheckReport], outcome: CiCheckOutcome) -> BTreeSet<String> {
+    reports
+        .iter()
+        .filter(|report| report.outcome == outcome)
+        .map(|report| readable_name(&report.name))
+        .collect()
 }
 
 /// As many as there is room for in what is kept of a look.
-fn kept(names: BTreeSet<String>) -> Vec<String> {
+fn names_within_limit(names: BTreeSet<String>) -> Vec<String> {
     let mut room = NAMES_BYTES;
     let fits = |name: &String| {
         let left = room.checked_sub(name.len());
@@ -103,8 +108,8 @@ fn kept(names: BTreeSet<String>) -> Vec<String> {
 }
 
 /// On one line, in signs that show.
-fn name(text: &str) -> String {
-    let text = readable(text).replace(['\n', '\t'], " ");
+fn readable_name(text: &str) -> String {
+    let text = to_readable(text).replace(['\n', '\t'], " ");
     text.trim().chars().take(NAME_CHARS).collect()
 }
 
@@ -112,37 +117,37 @@ fn name(text: &str) -> String {
 ///
 /// # Errors
 /// GitHub's that pass.
-pub async fn ci_said(
+pub async fn describe_failing_checks(
     repo: &GitHubRepo,
     commit: &Oid,
     failing: &[String],
 ) -> Result<(String, usize), StepError> {
-    let reports = repo.ci(commit).await.map_err(fault)?;
+    let reports = repo.ci_check_reports(commit).await.map_err(github_error)?;
     let of_these = |report: &&CiCheckReport| {
-        report.outcome == CiCheckOutcome::Failed && failing.contains(&name(&report.name))
+        report.outcome == CiCheckOutcome::Failed && failing.contains(&readable_name(&report.name))
     };
     let (mut told, mut lacking) = (String::new(), 0);
-    for report in reports.iter().filter(of_these).take(TOLD) {
-        told += &format!("### {}\n\n", name(&report.name));
+    for report in reports.iter().filter(of_these).take(MOST_REPORTED_CHECKS) {
+        told += &format!("### {}\n\n", readable_name(&report.name));
         for said in &report.says {
-            told += &format!("{}\n\n", beginning(&readable(said), SAYS_CHARS).trim());
+            told += &format!("{}\n\n", keep_beginning(&to_readable(said), CHECK_OUTPUT_CHARS).trim());
         }
         if let Some(check) = report.check {
-            let remarks = repo.remarks_of_check(check).await.map_err(fault)?;
+            let remarks = repo.check_annotations(check).await.map_err(github_error)?;
             let remarks: String =
-                remarks.iter().map(|said| format!("- {}\n", readable(said).trim())).collect();
-            told += &format!("{}\n", beginning(&remarks, SAYS_CHARS));
+                remarks.iter().map(|said| format!("- {}\n", to_readable(said).trim())).collect();
+            told += &format!("{}\n", keep_beginning(&remarks, CHECK_OUTPUT_CHARS));
         }
         let Some(job) = report.job else { continue };
-        told += &match repo.end_of_log(job, LOG_BYTES).await {
+        told += &match repo.job_log_tail(job, LOG_BYTES).await {
             Ok(log) => {
-                let log = readable(&String::from_utf8_lossy(&log));
-                format!("The end of its log:\n\n{}\n\n", end(log.trim_end(), LOG_CHARS))
+                let log = to_readable(&String::from_utf8_lossy(&log));
+                format!("The end of its log:\n\n{}\n\n", keep_end(log.trim_end(), LOG_CHARS))
             }
             Err(why) => {
                 lacking += 1;
                 let why = match why {
-                    JobLogError::NotNow(limit) => return Err(fault(limit)),
+                    JobLogError::NotNow(limit) => return Err(github_error(limit)),
                     JobLogError::Refused => "GitHub refuses it to us",
                     JobLogError::Gone => "there is none, or it was taken away",
                     JobLogError::Unreadable => "it could not be read",
@@ -151,14 +156,14 @@ pub async fn ci_said(
             }
         };
     }
-    if failing.len() > TOLD {
-        told += &format!("({} more checks fail.)\n", failing.len() - TOLD);
+    if failing.len() > MOST_REPORTED_CHECKS {
+        told += &format!("({} more checks fail.)\n", failing.len() - MOST_REPORTED_CHECKS);
     }
     Ok((told, lacking))
 }
 
 /// Without the escape codes of terminals, signs that do not show, and what looks like a secret.
-fn readable(text: &str) -> String {
+fn to_readable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -190,7 +195,7 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     }
 }
 
-fn beginning(text: &str, most: usize) -> String {
+fn keep_beginning(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}\n… (cut)", &text[..at]),
         None => text.to_owned(),
@@ -198,7 +203,7 @@ fn beginning(text: &str, most: usize) -> String {
 }
 
 /// The end, from the beginning of a line on.
-fn end(text: &str, most: usize) -> String {
+fn keep_end(text: &str, most: usize) -> String {
     let count = text.chars().count();
     let Some((at, _)) = text.char_indices().nth(count.saturating_sub(most)).filter(|_| count > most) else {
         return text.to_owned();
@@ -212,21 +217,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_checks_are_readable_and_few_enough_to_be_kept() {
-        assert_eq!(name("\u{1b}[31mbuild\u{7}\n(a)\u{202e} "), "build (a)");
+    fn check_names_are_readable_and_limited() {
+        assert_eq!(readable_name("\u{1b}[31mbuild\u{7}\n(a)\u{202e} "), "build (a)");
         let many: BTreeSet<String> = (0..900).map(|n| format!("{n:03}{}", "\u{1F600}".repeat(97))).collect();
-        let kept = kept(many);
+        let kept = names_within_limit(many);
         assert!((10..50).contains(&kept.len()) && kept[0].starts_with("000"), "{}", kept.len());
     }
 
     #[test]
-    fn a_log_is_told_without_what_only_a_terminal_or_a_thief_has_use_for() {
+    fn log_is_shown_without_escape_codes_and_secrets() {
         let token = format!("ghp_{}", "a1B2".repeat(9));
         let log = format!(
             "\u{1b}[31merror\u{1b}[0m: \u{1b}]8;;https://x\u{7}link\u{1b}]8;;\u{1b}\\ end\r\n10%\r20%\n\u{202e}key {token}\u{1b}[K\n"
         );
-        assert_eq!(readable(&log), "error: link end\n10%\n20%\nkey [redacted]\n");
-        assert_eq!(end("one\ntwo\nthree", 8), "(cut) …\nthree");
-        assert_eq!((end("ää", 2), beginning("äää", 2)), ("ää".to_owned(), "ää\n… (cut)".to_owned()));
+        assert_eq!(to_readable(&log), "error: link end\n10%\n20%\nkey [redacted]\n");
+        assert_eq!(keep_end("one\ntwo\nthree", 8), "(cut) …\nthree");
+        assert_eq!(
+            (keep_end("ää", 2), keep_beginning("äää", 2)),
+            ("ää".to_owned(), "ää\n… (cut)".to_owned())
+        );
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::{
     BaseCommit, CodeExcerpt, IssueSnapshot, Policy, StepContext,
-    draft::{issue, text_of, with_repository},
-    excerpt, need,
+    draft::{issue_material, load_text, with_repository},
+    excerpt, load_code_excerpt,
     prompt::{MaterialWeight, Prompt, PromptMaterial},
-    shown,
-    small_model::{SmallModelQuestion, quick},
+    require_state,
+    small_model::{SmallModelQuestion, ask_small_model},
 };
 use crate::{
     documents::routing::{self, CodeAnswer},
@@ -29,24 +29,24 @@ const TIME: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// Those of the journal and the books, and of the commit.
-pub async fn explain(
+pub async fn answer_code_question(
     cx: &StepContext,
     policy: &Policy,
     asked: &IssueSnapshot,
     base: &BaseCommit,
     request: &str,
 ) -> Result<Result<CodeAnswer, String>, StepError> {
-    let body = text_of(cx, &asked.body).await?;
+    let body = load_text(cx, &asked.body).await?;
     let words = format!("{request}\n\n{}\n\n{body}", asked.title);
-    let CodeExcerpt { shown: seen, .. } = excerpt(cx, base, &words, &[]).await?;
+    let CodeExcerpt { shown: seen, .. } = excerpt::choose_code_excerpt(cx, base, &words, &[]).await?;
     let mark = cx.nonce("answer-fence").await?;
     let prompt = Prompt::new(&mark)
-        .section("What you are to do", "Answer the question below about this repository.")
-        .section("How to answer", routing::ANSWER_RULES);
-    let shown = shown(cx, &seen).await?;
+        .with_section("What you are to do", "Answer the question below about this repository.")
+        .with_section("How to answer", routing::ANSWER_RULES);
+    let shown = load_code_excerpt(cx, &seen).await?;
     let prompt = with_repository(prompt, &shown)
-        .theirs("The issue on which it was asked", issue(asked, &body))
-        .theirs("The question", PromptMaterial::text("question", MaterialWeight::Words, request));
+        .with_material("The issue on which it was asked", issue_material(asked, &body))
+        .with_material("The question", PromptMaterial::text("question", MaterialWeight::Comments, request));
     let schema = routing::answer_schema();
     let question = SmallModelQuestion {
         role: CallRole::Narrator,
@@ -55,11 +55,13 @@ pub async fn explain(
         system: SYSTEM,
         prompt: &prompt,
         mark: &mark,
-        workers: cx.tools().assigned(cx, &asked.labels, &[]).pool,
+        workers: cx.tools().worker_assignment(cx, &asked.labels, &[]).pool,
         schema: &schema,
         time: Some(TIME),
     };
-    let routing = need(&policy.routing)?;
-    let said = quick(cx, policy, routing, question, |text| routing::explained(text, &shown.files)).await?;
+    let routing = require_state(&policy.routing)?;
+    let said =
+        ask_small_model(cx, policy, routing, question, |text| routing::parse_code_answer(text, &shown.files))
+            .await?;
     Ok(said.map(|(answer, _)| answer))
 }

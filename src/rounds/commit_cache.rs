@@ -27,7 +27,7 @@ impl<V> Default for CommitCache<V> {
 
 impl<V: Send + Sync + 'static> CommitCache<V> {
     pub(super) fn get(&self, repo: RepoId, commit: &Oid) -> Option<Arc<V>> {
-        let mut kept = held(&self.kept);
+        let mut kept = lock(&self.kept);
         let at = kept.iter().position(|(of, at, _)| *of == repo && at == commit)?;
         let found = kept.remove(at)?;
         let value = Arc::clone(&found.2);
@@ -42,14 +42,14 @@ impl<V: Send + Sync + 'static> CommitCache<V> {
         commit: &Oid,
         make: impl Future<Output = Result<V, E>>,
     ) -> Result<Arc<V>, E> {
-        let lane = Arc::clone(held(&self.making).entry(repo).or_default());
+        let lane = Arc::clone(lock(&self.making).entry(repo).or_default());
         let _alone = lane.lock().await;
         if let Some(known) = self.get(repo, commit) {
             return Ok(known);
         }
         let made = Arc::new(make.await?);
         let gone = {
-            let mut kept = held(&self.kept);
+            let mut kept = lock(&self.kept);
             kept.push_back((repo, commit.clone(), Arc::clone(&made)));
             if kept.len() > INDEXES_KEPT { kept.pop_front() } else { None }
         };
@@ -59,7 +59,7 @@ impl<V: Send + Sync + 'static> CommitCache<V> {
     }
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -69,12 +69,12 @@ mod tests {
 
     use super::*;
 
-    fn commit(n: usize) -> Oid {
+    fn sample_commit(n: usize) -> Oid {
         format!("{n:040}").parse().unwrap()
     }
 
     #[tokio::test]
-    async fn each_is_made_once_however_many_ask_at_a_time() {
+    async fn concurrent_requests_make_each_value_once() {
         let (recent, made) = (CommitCache::default(), Cell::new(0));
         let ask = async |n: usize| {
             let make = async {
@@ -82,26 +82,26 @@ mod tests {
                 made.set(made.get() + 1);
                 Ok::<_, ()>(n)
             };
-            *recent.get_or_make(RepoId(1), &commit(n), make).await.unwrap()
+            *recent.get_or_make(RepoId(1), &sample_commit(n), make).await.unwrap()
         };
         assert_eq!(tokio::join!(ask(1), ask(1), ask(2), ask(1)), (1, 1, 2, 1));
         assert_eq!(made.get(), 2);
-        assert!(recent.get(RepoId(2), &commit(1)).is_none(), "of another repository");
+        assert!(recent.get(RepoId(2), &sample_commit(1)).is_none(), "of another repository");
     }
 
     #[tokio::test]
-    async fn the_last_few_are_kept_and_a_failure_is_not() {
+    async fn newest_values_are_kept_and_failures_are_not() {
         let recent = CommitCache::default();
         let commits = 0..=INDEXES_KEPT;
         for n in commits.clone() {
-            recent.get_or_make(RepoId(1), &commit(n), async { Ok::<_, ()>(n) }).await.unwrap();
-            assert!(recent.get(RepoId(1), &commit(0)).is_some(), "it is asked for each time");
+            recent.get_or_make(RepoId(1), &sample_commit(n), async { Ok::<_, ()>(n) }).await.unwrap();
+            assert!(recent.get(RepoId(1), &sample_commit(0)).is_some(), "it is asked for each time");
         }
-        let kept = |n: &usize| recent.get(RepoId(1), &commit(*n)).is_some();
+        let kept = |n: &usize| recent.get(RepoId(1), &sample_commit(*n)).is_some();
         assert_eq!(commits.filter(kept).count(), INDEXES_KEPT);
-        let failed = recent.get_or_make(RepoId(2), &commit(1), async { Err::<usize, _>("no") }).await;
+        let failed = recent.get_or_make(RepoId(2), &sample_commit(1), async { Err::<usize, _>("no") }).await;
         assert_eq!(failed, Err("no"));
-        assert!(recent.get(RepoId(2), &commit(1)).is_none());
-        assert!(recent.get_or_make(RepoId(2), &commit(1), async { Ok::<_, ()>(3) }).await.is_ok());
+        assert!(recent.get(RepoId(2), &sample_commit(1)).is_none());
+        assert!(recent.get_or_make(RepoId(2), &sample_commit(1), async { Ok::<_, ()>(3) }).await.is_ok());
     }
 }

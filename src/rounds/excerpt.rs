@@ -23,7 +23,7 @@ pub struct CodeExcerpt {
 }
 
 /// Chooses by these words, and by the files that are to change as far as they are known.
-pub async fn excerpt(
+pub async fn choose_code_excerpt(
     cx: &StepContext,
     base: &BaseCommit,
     words: &str,
@@ -34,12 +34,12 @@ pub async fn excerpt(
         let index = cx.tools().index(cx, base).await?;
         let snapshot = cx.tools().snapshot(cx, base).await?;
         let sample = match sample_path(&index) {
-            Some(path) => Some((path.clone(), first_line(&snapshot, &path).await?)),
+            Some(path) => Some((path.clone(), first_nonblank_line(&snapshot, &path).await?)),
             None => None,
         };
         let (text, files) = (words.to_owned(), files.to_vec());
         let asked = ContextRequest { text, files, budget: limits::CONTEXT_TOKENS };
-        let context = codebase::gather(index, &snapshot, asked).await.map_err(git_error)?;
+        let context = codebase::gather_context(index, &snapshot, asked).await.map_err(git_error)?;
         let ContextReport { tokens, included, no_room, .. } = &context.report;
         let some = &no_room[..no_room.len().min(10)];
         tracing::info!(run = %cx.run().id, tokens, shown = included.len(), no_room = no_room.len(), ?some, "chose what models are shown");
@@ -50,15 +50,15 @@ pub async fn excerpt(
 }
 
 /// What was chosen.
-pub async fn shown(cx: &StepContext, stored: &Hash) -> Result<ContextSections, StepError> {
+pub async fn load_code_excerpt(cx: &StepContext, stored: &Hash) -> Result<ContextSections, StepError> {
     let context: CodebaseContext =
         serde_json::from_slice(&cx.get(stored).await?).map_err(anyhow::Error::new)?;
     Ok(context.shown)
 }
 
-async fn first_line(snapshot: &Snapshot, path: &str) -> Result<String, StepError> {
+async fn first_nonblank_line(snapshot: &Snapshot, path: &str) -> Result<String, StepError> {
     let entries: Vec<&CommitEntry> = snapshot.entries().iter().filter(|entry| entry.path == path).collect();
-    let texts = snapshot.texts(&entries).await.map_err(git_error)?;
+    let texts = snapshot.read_texts(&entries).await.map_err(git_error)?;
     let mut lines = texts.iter().flat_map(|(_, text)| text.lines());
     Ok(lines.find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned())
 }

@@ -22,7 +22,7 @@ const PAST_LESSONS: u32 = 5;
 const LESSON_CHARS: usize = 1_000;
 
 /// Looks up what touches on these words, and keeps it.
-pub async fn history(
+pub async fn store_history(
     cx: &StepContext,
     base: &BaseCommit,
     issue: &IssueSnapshot,
@@ -30,7 +30,7 @@ pub async fn history(
 ) -> Result<Hash, StepError> {
     cx.once("history", |_| async {
         let (run, snapshot) = (cx.run(), cx.tools().snapshot(cx, base).await?);
-        let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
+        let db = cx.tools().store.repository_database(run.id.repo).await.map_err(anyhow::Error::new)?;
         let designs = db.past_designs(run.id, &run.workflow, issue.number, PAST_RUNS);
         let designs = designs.await.map_err(anyhow::Error::new)?;
         let findings = db.past_findings(run.id, &run.workflow, issue.number, PAST_FINDINGS);
@@ -45,7 +45,7 @@ pub async fn history(
                 *names.entry(entry.path.rsplit('/').next().unwrap_or_default()).or_default() += 1;
             }
             let alone = |name: &str| names.get(name).is_none_or(|files| *files == 1);
-            let chosen = codebase::history(number, &words, &designs, &findings, alone);
+            let chosen = codebase::select_history(number, &words, &designs, &findings, alone);
             serde_json::to_vec(&History { lessons, ..chosen })
         });
         let history = chosen.await.map_err(anyhow::Error::new)?;
@@ -55,7 +55,7 @@ pub async fn history(
 }
 
 /// What was kept.
-pub async fn remembered(cx: &StepContext, kept: Option<Hash>) -> Result<History, StepError> {
+pub async fn load_history(cx: &StepContext, kept: Option<Hash>) -> Result<History, StepError> {
     match kept {
         Some(kept) => Ok(serde_json::from_slice(&cx.get(&kept).await?).map_err(anyhow::Error::new)?),
         None => Ok(History::default()),

@@ -31,28 +31,31 @@ mod status_comment;
 mod step_services;
 mod tool_loop;
 
-pub use adversarial::{AdversarialTestSet, attack, object};
-pub use announcements::{announce, comment_marker};
-pub use budget::{BudgetShortfall, ResumeDecision, pause, quote, resume, so_far};
-pub use call_waits::{CallWaitAction, UnansweredCall};
-pub use ci::{CiState, CiStatus, ci, ci_said};
-pub use code_questions::explain;
-pub use commit_cache::CommitCache;
-pub use draft::{DraftBrief, DraftOutcome, PromptExtra, draft, text_of};
-pub use excerpt::{CodeExcerpt, excerpt, shown};
-pub use history::{history, remembered};
-pub use model_calls::ServedModel;
-pub use name_checks::{files, names, raw_files};
-pub use open_questions::open_questions;
-pub use review::{ReviewBrief, book_findings, review};
-pub use routing::{RoutingRequest, RoutingResult, sort};
-pub use run_preconditions::{
-    MERGED, SWITCHED_OFF, as_it_was, authorship, fault, someone, stop_label_on, stranger, switched_off,
+pub use adversarial::{AdversarialTestSet, record_adversarial_findings, request_adversarial_tests};
+pub use announcements::{comment_marker, post_announcement};
+pub use budget::{
+    BudgetShortfall, ResumeDecision, pause_for_budget, quote_cost, resume_from_budget_pause, run_spending,
 };
-pub use search_plan::queries;
+pub use call_waits::{CallWaitAction, UnansweredCall};
+pub use ci::{CiState, CiStatus, describe_failing_checks, read_ci_status};
+pub use code_questions::answer_code_question;
+pub use commit_cache::CommitCache;
+pub use draft::{DraftBrief, DraftOutcome, PromptExtra, load_text, write_draft};
+pub use excerpt::{CodeExcerpt, choose_code_excerpt, load_code_excerpt};
+pub use history::{load_history, store_history};
+pub use model_calls::ServedModel;
+pub use name_checks::{check_code_names, read_raw_files, read_shown_files};
+pub use open_questions::find_open_questions;
+pub use review::{ReviewBrief, record_findings, review_document};
+pub use routing::{RoutingRequest, RoutingResult, route_request};
+pub use run_preconditions::{
+    MERGED, SWITCHED_OFF, find_outside_author, github_error, is_issue_unchanged, is_switched_off,
+    read_authorship, stop_label_on, unknown_actor,
+};
+pub use search_plan::plan_searches;
 pub use status_comment::{STATUS_MARKER, StatusComment, StatusUrgency};
 pub use step_services::{BaseCommit, IssueSnapshot, Policy, StepServices, git_error};
-pub use tool_loop::{COMMAND_LOOK, ToolCallCounts, ToolSession};
+pub use tool_loop::{COMMAND_POLL_INTERVAL, ToolCallCounts, ToolSession};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,10 +79,10 @@ use crate::{
 pub type StepContext = engine::AttemptContext<StepServices>;
 
 /// Comments of one review that the drafter is told; who has more to say has another round for it.
-pub const REMARKS: usize = 50;
+pub const MOST_REVIEW_REMARKS: usize = 50;
 
 /// The least role that may say such a word of a finding.
-pub fn may_settle(verb: &str, blocking: bool) -> Role {
+pub fn role_to_settle(verb: &str, blocking: bool) -> Role {
     if verb == DISMISS && blocking { Role::Maintain } else { Role::Write }
 }
 
@@ -95,18 +98,18 @@ pub struct RemarkEffects {
 }
 
 /// Takes in what people said of the round's findings since it heard them last, and books how they stand.
-pub async fn hear(cx: &StepContext, round: &mut Round) -> Result<RemarkEffects, StepError> {
-    let remarks = cx.remarks(round.heard()).await?;
+pub async fn apply_remarks(cx: &StepContext, round: &mut Round) -> Result<RemarkEffects, StepError> {
+    let remarks = cx.remarks(round.applied_remarks()).await?;
     if remarks.is_empty() {
         return Ok(RemarkEffects::default());
     }
-    let said = round.hear(&remarks);
-    book_findings(cx, round).await?;
+    let said = round.apply_remarks(&remarks);
+    record_findings(cx, round).await?;
     Ok(said)
 }
 
 /// What an earlier step must have left in the state.
-pub fn need<T>(left: &Option<T>) -> Result<&T, StepError> {
+pub fn require_state<T>(left: &Option<T>) -> Result<&T, StepError> {
     left.as_ref().ok_or_else(|| StepError::Bug(anyhow::anyhow!("an earlier step left nothing here")))
 }
 
@@ -118,7 +121,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// Where a document stands between its drafter, its reviewer and the people.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Round {
-    /// Drafts asked for so far. The loop's only counter; [`draft`] alone moves it.
+    /// Drafts asked for so far. The loop's only counter; `draft` alone moves it.
     pub number: u32,
     /// `number` stops here. A person's `/revise` raises it: the loop is counted from the last human word.
     pub cap: u32,
@@ -215,7 +218,7 @@ pub enum RoundDecision {
     /// Nothing stands against the document here.
     Pass,
     /// Back to the drafter.
-    Again,
+    Redraft,
     /// Nothing that was found counts any more, for people dismissed it: the same bytes are reviewed once more.
     ReviewAgain,
     /// The loop may not go on by itself; a person decides.
@@ -240,12 +243,12 @@ impl Round {
     }
 
     /// Whether the verdict is missing and another review of the same version may give one.
-    pub fn may_review_again(&self) -> bool {
-        self.review.as_ref().is_some_and(ReviewOutcome::can_change)
+    pub fn can_review_again(&self) -> bool {
+        self.review.as_ref().is_some_and(ReviewOutcome::can_be_retried)
     }
 
     /// A new version of the document, by whoever: what was said of the old one no longer holds.
-    pub fn replace(&mut self, document: Hash) {
+    pub fn replace_document(&mut self, document: Hash) {
         if self.document != Some(document) {
             self.document = Some(document);
             self.review = None;
@@ -253,7 +256,7 @@ impl Round {
     }
 
     /// Who wrote the version there is. What others wrote before is still in it.
-    fn drafted_by(&mut self, by: ServedModel) {
+    fn record_drafter(&mut self, by: ServedModel) {
         self.authors.extend(by.family.clone().filter(|family| !self.authors.contains(family)));
         self.unattested = self.is_unattested() || by.family.is_none();
         self.drafter = Some(by);
@@ -265,14 +268,14 @@ impl Round {
     }
 
     /// The families of models that had a hand in the document. In a maintainer's own version none counts.
-    fn authors(&self) -> Vec<Family> {
+    fn author_families(&self) -> Vec<Family> {
         let Some(drafter) = &self.drafter else { return Vec::new() };
         self.authors.iter().chain(&drafter.family).cloned().collect()
     }
 
     /// A person's own version takes the place of ours. Nobody has looked at it yet, and no model had a hand in it.
-    pub fn take_over(&mut self, document: Hash) {
-        self.replace(document);
+    pub fn adopt_human_version(&mut self, document: Hash) {
+        self.replace_document(document);
         self.drafter = None;
         self.unattested = false;
         self.authors.clear();
@@ -283,7 +286,7 @@ impl Round {
 
     /// The next of several documents: nothing of what was said of the one before holds, and there are so many drafts for it.
     /// Whoever had a hand in that one has it in this, too.
-    pub fn begin_anew(&mut self, drafts: u32) {
+    pub fn start_next_document(&mut self, drafts: u32) {
         let before = std::mem::take(self);
         *self = Self {
             number: before.number,
@@ -302,7 +305,7 @@ impl Round {
     }
 
     /// What was published, or given more tests, is worked on anew: no version of before takes the place of what comes.
-    pub fn outgrow(&mut self) {
+    pub fn forget_best_version(&mut self) {
         self.best = None;
     }
 
@@ -310,39 +313,40 @@ impl Round {
     pub fn send_back(&mut self, words: &str, more: u32) {
         self.feedback = Some(words.to_owned());
         self.compared = None;
-        self.allow(more);
+        self.allow_more_drafts(more);
     }
 
     /// A person spoke, and with that allows `more` further drafts.
-    pub fn allow(&mut self, more: u32) {
+    pub fn allow_more_drafts(&mut self, more: u32) {
         self.cap = self.number + more.max(1);
         self.strikes = 0;
     }
 
     /// Takes in what people said of findings. Who may not settle one as it stands by now is not heeded.
-    fn hear(&mut self, remarks: &[RunRemark]) -> RemarkEffects {
+    fn apply_remarks(&mut self, remarks: &[RunRemark]) -> RemarkEffects {
         let mut said = RemarkEffects::default();
         for remark in remarks {
             self.heard += 1;
             if remark.verb == RunRemark::REVIEWED {
                 said.reviews.push(remark.clone());
             }
-            let about = remark.is_of_finding().then_some(&remark.finding);
+            let about = remark.is_about_finding().then_some(&remark.finding);
             let Some(finding) = about.and_then(|id| self.findings.get(id)) else { continue };
-            if remark.role < may_settle(&remark.verb, finding.severity == verdict::FindingSeverity::Blocking)
+            if remark.role
+                < role_to_settle(&remark.verb, finding.severity == verdict::FindingSeverity::Blocking)
             {
                 continue;
             }
             let (id, by) = (&remark.finding, &remark.by.login);
             match remark.verb.as_str() {
                 DISMISS => {
-                    let reason = hidden_text::visible(&remark.text);
+                    let reason = hidden_text::visible_text(&remark.text);
                     self.dismissed |= self.findings.dismiss(id, &reason.text, by).is_ok();
                     said.hidden.extend(reason.hidden);
                 }
                 _ => {
                     said.insisted
-                        .extend(self.findings.must_fix(id, by).ok().map(|finding| finding.id.clone()));
+                        .extend(self.findings.require_fix(id, by).ok().map(|finding| finding.id.clone()));
                 }
             }
         }
@@ -350,29 +354,29 @@ impl Round {
     }
 
     /// How many of the run's remarks were heard.
-    pub fn heard(&self) -> u64 {
+    pub fn applied_remarks(&self) -> u64 {
         self.heard
     }
 
     /// What models looked at by themselves.
-    pub fn looked(&self) -> ToolCallCounts {
+    pub fn tool_calls(&self) -> ToolCallCounts {
         self.looked
     }
 
     /// Did people dismiss what the review of this version objected to? A dismissal changes no verdict, so the same bytes are
     /// reviewed again, and no draft is bought.
-    pub fn to_review_again(&self) -> bool {
+    pub fn needs_another_review(&self) -> bool {
         let refused = |review: &ReviewOutcome| matches!(review.verdict, Verdict::Revise | Verdict::Blocked);
         self.dismissed
             && self.feedback.is_none()
             && self.review.as_ref().is_some_and(refused)
             && !self.mistakes.iter().any(DocumentMistake::is_error)
-            && !self.findings.open().any(Finding::counts)
+            && !self.findings.open().any(Finding::must_be_resolved)
     }
 
     /// After the mechanical checks: on, or back with all mistakes at once.
     pub fn settle_checks(&mut self, mut mistakes: Vec<DocumentMistake>) -> RoundDecision {
-        self.leave_to_review(&mut mistakes);
+        self.downgrade_name_mistakes(&mut mistakes);
         let open = mistakes.iter().filter(|m| m.is_error()).count();
         let told = |m: &DocumentMistake| format!("{} {} {}", m.rule, m.place, m.message);
         // A name is told once, so that it never comes back as the same mistake.
@@ -385,14 +389,14 @@ impl Round {
         }
         let same = !errors.is_empty() && errors == self.mistakes_before;
         self.strikes = if same { self.strikes + 1 } else { 0 };
-        self.history.push(self.line(None, format!("{open} found by code"), open));
+        self.history.push(self.round_record(None, format!("{open} found by code"), open));
         self.mistakes_before = errors;
-        self.again()
+        self.redraft_or_stop()
     }
 
     /// That a name is not there can be wrong, and then no draft ever mends it. So the drafter is told once in a run; from
     /// then on it is for the reviewer to judge, like what a person wrote, and what the last draft brings.
-    fn leave_to_review(&mut self, mistakes: &mut [DocumentMistake]) {
+    fn downgrade_name_mistakes(&mut self, mistakes: &mut [DocumentMistake]) {
         let all = self.drafter.is_none() || self.number >= self.cap;
         let left =
             |m: &&mut DocumentMistake| m.about.as_ref().is_some_and(|name| all || self.named.contains(name));
@@ -402,8 +406,8 @@ impl Round {
 
     /// After tests of the reviewer's model that fail: back to the drafter, where there may be another draft. What it says to
     /// them is for the review.
-    pub fn settle_attack(&self) -> RoundDecision {
-        self.again()
+    pub fn settle_adversarial_tests(&self) -> RoundDecision {
+        self.redraft_or_stop()
     }
 
     /// After a draft that cannot be used at all.
@@ -412,13 +416,13 @@ impl Round {
         self.history.push(RoundRecord {
             document: None,
             drafter: None,
-            ..self.line(None, why.to_owned(), 0)
+            ..self.round_record(None, why.to_owned(), 0)
         });
         let fault = |why: &str| why.replace(|c: char| c.is_ascii_digit(), "");
         let before = self.unusable.replace(why.to_owned());
         match before.is_some_and(|before| fault(&before) == fault(why)) {
             true => RoundDecision::Stop(LoopStopReason::Stalled),
-            false => self.again(),
+            false => self.redraft_or_stop(),
         }
     }
 
@@ -427,11 +431,11 @@ impl Round {
         self.mistakes_before.clear();
         self.strikes = 0;
         let document = self.document.expect("a review is of a document");
-        let open = self.findings.open().filter(|f| f.counts()).count();
+        let open = self.findings.open().filter(|f| f.must_be_resolved()).count();
         let verdict = reviewed.verdict;
         let why =
             reviewed.why.as_ref().map_or_else(|| reviewed.rationale.clone(), InconclusiveReason::sentence);
-        let line = self.line(Some(verdict), why, self.findings.open().count());
+        let line = self.round_record(Some(verdict), why, self.findings.open().count());
         self.history.push(RoundRecord { reviewer: reviewed.reviewer.clone(), ..line });
         if verdict != Verdict::Inconclusive && self.best.as_ref().is_none_or(|b| open <= b.open) {
             let (review, drafter, findings) = (reviewed.clone(), self.drafter.clone(), self.findings.clone());
@@ -445,45 +449,45 @@ impl Round {
         match verdict {
             Verdict::Approved => RoundDecision::Pass,
             Verdict::Inconclusive => RoundDecision::Stop(LoopStopReason::Inconclusive),
-            Verdict::Revise | Verdict::Blocked if self.to_review_again() => RoundDecision::ReviewAgain,
+            Verdict::Revise | Verdict::Blocked if self.needs_another_review() => RoundDecision::ReviewAgain,
             // What it still objects to people have dismissed, and no draft answers that.
             Verdict::Revise | Verdict::Blocked if self.findings.open().next().is_none() => {
                 RoundDecision::Stop(LoopStopReason::Stalled)
             }
-            Verdict::Revise | Verdict::Blocked if self.findings.stalled() => {
-                self.restore_best();
+            Verdict::Revise | Verdict::Blocked if self.findings.is_stalled() => {
+                self.restore_best_version();
                 RoundDecision::Stop(LoopStopReason::Stalled)
             }
-            Verdict::Revise | Verdict::Blocked => match self.again() {
-                RoundDecision::Again => RoundDecision::Again,
+            Verdict::Revise | Verdict::Blocked => match self.redraft_or_stop() {
+                RoundDecision::Redraft => RoundDecision::Redraft,
                 stop => {
-                    self.restore_best();
+                    self.restore_best_version();
                     stop
                 }
             },
         }
     }
 
-    fn again(&self) -> RoundDecision {
+    fn redraft_or_stop(&self) -> RoundDecision {
         if self.strikes >= 2 {
             RoundDecision::Stop(LoopStopReason::Stalled)
         } else if self.number >= self.cap {
             RoundDecision::Stop(LoopStopReason::Cap)
         } else {
-            RoundDecision::Again
+            RoundDecision::Redraft
         }
     }
 
-    fn restore_best(&mut self) {
+    fn restore_best_version(&mut self) {
         if let Some(best) = self.best.clone() {
             self.document = Some(best.document);
             self.review = Some(best.review);
             (self.drafter, self.unattested) = (best.drafter, best.unattested);
-            self.findings.return_to(&best.findings);
+            self.findings.restore(&best.findings);
         }
     }
 
-    fn line(&self, verdict: Option<Verdict>, why: String, open: usize) -> RoundRecord {
+    fn round_record(&self, verdict: Option<Verdict>, why: String, open: usize) -> RoundRecord {
         RoundRecord {
             round: self.number,
             document: self.document,
@@ -501,7 +505,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_persons_own_version_leaves_every_family_but_the_next_drafters_to_review() {
+    fn after_a_human_version_only_the_next_drafters_family_is_excluded_from_review() {
         let [claude, gemini] = ["claude", "gemini"].map(|name| Family(name.to_owned()));
         let by = |family: &Family| ServedModel {
             model: "m".into(),
@@ -509,39 +513,39 @@ mod tests {
             in_place_of: None,
         };
         let mut round = Round::new(5);
-        round.drafted_by(by(&claude));
-        round.take_over(Hash::of(b"theirs"));
-        assert_eq!(round.authors(), []);
-        round.drafted_by(by(&gemini));
-        let authors = round.authors();
+        round.record_drafter(by(&claude));
+        round.adopt_human_version(Hash::digest(b"theirs"));
+        assert_eq!(round.author_families(), []);
+        round.record_drafter(by(&gemini));
+        let authors = round.author_families();
         assert!(authors.contains(&gemini) && !authors.contains(&claude), "{authors:?}");
 
         let mut round = Round::new(5);
         let nobody = ServedModel { model: "unattested".into(), family: None, in_place_of: None };
-        round.drafted_by(by(&claude));
-        round.drafted_by(by(&gemini));
+        round.record_drafter(by(&claude));
+        round.record_drafter(by(&gemini));
         assert_eq!(
-            (round.authors(), round.drafter.clone(), round.is_unattested()),
+            (round.author_families(), round.drafter.clone(), round.is_unattested()),
             (vec![claude.clone(), gemini.clone(), gemini.clone()], Some(by(&gemini)), false)
         );
-        round.replace(Hash::of(b"ours"));
+        round.replace_document(Hash::digest(b"ours"));
         round.settle_review(ReviewOutcome {
             verdict: Verdict::Revise,
             reviewer: None,
             rationale: String::new(),
             why: None,
         });
-        round.drafted_by(nobody);
-        round.drafted_by(by(&claude));
+        round.record_drafter(nobody);
+        round.record_drafter(by(&claude));
         assert_eq!(round.drafter, Some(by(&claude)), "it wrote this version");
         assert!(round.is_unattested(), "and some of what nobody attests is still there");
         let mut before = round.clone();
-        before.restore_best();
+        before.restore_best_version();
         assert!(!before.is_unattested(), "the version of before had none of it");
-        round.begin_anew(1);
+        round.start_next_document(1);
         assert!(round.is_unattested());
-        round.take_over(Hash::of(b"theirs"));
-        round.drafted_by(by(&gemini));
+        round.adopt_human_version(Hash::digest(b"theirs"));
+        round.record_drafter(by(&gemini));
         assert!(!round.is_unattested());
     }
 }

@@ -52,16 +52,16 @@ pub struct ReplacedModel {
 
 impl ServedModel {
     /// The name that the answer gave, known to us or not.
-    pub fn name(&self) -> Option<&str> {
+    pub fn model_name(&self) -> Option<&str> {
         Some(self.model.as_str()).filter(|name| *name != UNATTESTED)
     }
 
     /// The model's name, where the answer gave one.
-    pub(super) fn attested(&self) -> Option<String> {
+    pub(super) fn attested_model(&self) -> Option<String> {
         self.family.as_ref().map(|_| self.model.clone())
     }
 
-    fn of(usage: &Usage) -> Self {
+    fn from_usage(usage: &Usage) -> Self {
         let accepted = usage.accepted_by.clone();
         Self {
             model: usage.served.clone().unwrap_or_else(|| UNATTESTED.to_owned()),
@@ -101,14 +101,14 @@ pub(super) struct BudgetedCall<'a> {
 
 impl<'a> BudgetedCall<'a> {
     /// A task of the reviewer's model beside its reviews.
-    pub(super) fn beside(
+    pub(super) fn reviewer_task(
         (task, system): (&'static str, &'a str),
         (prompt, schema): (&'a Prompt, &'a serde_json::Value),
         (spec, caps): (&'a str, &'a BudgetSettings),
         issue: IssueNo,
         round: &'a mut Round,
     ) -> Self {
-        let facts = [("issue", issue.to_string()), ("fence", prompt.mark().to_owned())];
+        let facts = [("issue", issue.to_string()), ("fence", prompt.fence_mark().to_owned())];
         Self {
             role: CallRole::Reviewer,
             task: Some(task),
@@ -161,7 +161,7 @@ struct AnswerAttemptFlags {
 
 impl BudgetedCall<'_> {
     /// The number of the next call of this role.
-    fn count(&mut self) -> u32 {
+    fn next_call_number(&mut self) -> u32 {
         let name = self.task.map_or(self.role.to_string(), str::to_owned);
         let calls = self.calls.entry(name).or_default();
         *calls += 1;
@@ -169,23 +169,23 @@ impl BudgetedCall<'_> {
     }
 }
 
-/// Buys one answer. Whoever cannot be asked now is waited for, by way of [`UnansweredCall::Held`]; every other way of having
+/// Buys one answer. Whoever cannot be asked now is waited for, by way of [`UnansweredCall::Waiting`]; every other way of having
 /// no answer is returned.
-pub(super) async fn ask(
+pub(super) async fn call_model(
     cx: &StepContext,
     key: &str,
     mut ask: BudgetedCall<'_>,
 ) -> Result<BudgetedCallResult, UnansweredCall> {
-    if let Some(answered) = ask.waits.bought(key) {
-        ask.count();
+    if let Some(answered) = ask.waits.stored_answer(key) {
+        ask.next_call_number();
         return Ok(answered);
     }
-    let answered = Box::pin(buy_in_time(cx, key, &mut ask)).await?;
-    ask.waits.keep(key, &answered);
+    let answered = Box::pin(call_with_retries(cx, key, &mut ask)).await?;
+    ask.waits.store_answer(key, &answered);
     Ok(answered)
 }
 
-async fn buy_in_time(
+async fn call_with_retries(
     cx: &StepContext,
     key: &str,
     ask: &mut BudgetedCall<'_>,
@@ -195,23 +195,23 @@ async fn buy_in_time(
     loop {
         attempt += 1;
         let key = format!("{key}/{attempt}");
-        let number = ask.count();
+        let number = ask.next_call_number();
         ask.facts.insert("call".to_owned(), number.to_string());
         ask.facts.insert("workflow".to_owned(), cx.run().workflow.clone());
         ask.facts.extend(ask.task.map(|task| ("task".to_owned(), task.to_owned())));
         let mut aside = AnswerAttemptFlags::default();
-        let this = AnswerAttempt { key: &key, last: patience.last(), bytes_a_token };
-        let bought = cx.once(&key, |entry| buy(cx, ask, this, entry.interrupted, &mut aside)).await;
+        let this = AnswerAttempt { key: &key, last: patience.last_failure(), bytes_a_token };
+        let bought = cx.once(&key, |entry| attempt_call(cx, ask, this, entry.interrupted, &mut aside)).await;
         if let Some(capped) = aside.capped {
-            return Err(UnansweredCall::Capped(capped));
+            return Err(UnansweredCall::OverBudget(capped));
         }
         if aside.crowded {
-            return Err(ask.waits.in_line(cx, (ask.role, ask.spec), ask.workers));
+            return Err(ask.waits.wait_for_slot(cx, (ask.role, ask.spec), ask.workers));
         }
         let answered: BudgetedCallResult = bought?;
         if aside.held {
             // Only now that the ledger's row is settled on disk.
-            budget::follow(cx).await;
+            budget::release_unspent(cx).await;
         }
         let Err(failure) = &answered.outcome else { return Ok(answered) };
         if failure.kind == FailureKind::TooLong && bytes_a_token > limits::FEWEST_BYTES_A_TOKEN {
@@ -224,12 +224,12 @@ async fn buy_in_time(
             empty = true;
             continue;
         }
-        let Some(hold) = failure.hold() else { return Ok(answered) };
+        let Some(hold) = failure.wait_reason() else { return Ok(answered) };
         let until = failure.not_before;
-        if patience.ends_with(failure) {
+        if patience.record_failure(failure) {
             return Ok(answered);
         }
-        ask.waits.wait(cx, (ask.role, ask.spec), hold, until)?;
+        ask.waits.wait_after_failure(cx, (ask.role, ask.spec), hold, until)?;
     }
 }
 
@@ -243,7 +243,7 @@ struct AnswerAttempt<'a> {
     bytes_a_token: u64,
 }
 
-async fn buy(
+async fn attempt_call(
     cx: &StepContext,
     ask: &BudgetedCall<'_>,
     this: AnswerAttempt<'_>,
@@ -254,88 +254,96 @@ async fn buy(
     let (provider, model) = providers
         .resolve(ask.spec)
         .map_err(|error| StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec)))?;
-    let room =
-        providers.room(&model, ask.system, ask.schema.or(ask.tools)).saturating_mul(this.bytes_a_token);
-    let AssembledPrompt { text, cut, fits } = ask.prompt.fit(usize::try_from(room).unwrap_or(usize::MAX));
-    let prompt = Hash::of_parts([ask.system.as_bytes(), text.as_bytes()]);
-    let before = if interrupted { cx.booked(this.key).await? } else { None };
+    let room = providers
+        .prompt_room(&model, ask.system, ask.schema.or(ask.tools))
+        .saturating_mul(this.bytes_a_token);
+    let AssembledPrompt { text, cut, fits } =
+        ask.prompt.assemble(usize::try_from(room).unwrap_or(usize::MAX));
+    let prompt = Hash::digest_parts([ask.system.as_bytes(), text.as_bytes()]);
+    let before = if interrupted { cx.call_row(this.key).await? } else { None };
     let before = before.filter(was_sent);
     // A call that may have been made is settled by being made again.
-    let lacks = provider.lacks().filter(|_| before.is_none());
+    let lacks = provider.missing_requirement().filter(|_| before.is_none());
     let too_long = (!fits).then(|| format!("the prompt, with all cut that may be, has {} bytes", text.len()));
     let unsent = too_long.map(|why| (FailureKind::TooLong, why));
     if let Some((kind, why)) = unsent.or(lacks.map(|why| (FailureKind::Lacking, why))) {
         tracing::warn!(run = %cx.run().id, role = %ask.role, model = ask.spec, %why, "a model cannot be asked");
-        let (served, asked) = (ServedModel::of(&Usage::default()), model.model);
+        let (served, asked) = (ServedModel::from_usage(&Usage::default()), model.model);
         return Ok(BudgetedCallResult { served, asked, prompt, cut, outcome: Err(kind.into()) });
     }
-    if provider.crowded(ask.workers) {
+    if provider.would_queue(ask.workers) {
         aside.crowded = true;
-        return Err(not_asked("others wait for a place already"));
+        return Err(call_not_made("others wait for a place already"));
     }
-    let mut call = call(cx, ask, &model, text).await?;
-    let CostEstimate { mut most, mut input, free_way, unpriced } = provider.estimate(&call);
-    let capped_at_all = ask.caps.any();
+    let mut call = build_call(cx, ask, &model, text).await?;
+    let CostEstimate { mut most, mut input, may_be_free: free_way, unpriced } = provider.estimate(&call);
+    let capped_at_all = ask.caps.has_spending_cap();
     if capped_at_all && unpriced && !free_way && most == MicroUsd(0) {
-        return Err(StepError::User(no_price(ask.spec)));
+        return Err(StepError::User(missing_price_message(ask.spec)));
     }
     let for_call = (ask.role, this.key);
-    let mut capped = budget::hold(cx, ask.caps, for_call, most, before.as_ref()).await?.err();
+    let mut capped = budget::reserve_budget(cx, ask.caps, for_call, most, before.as_ref()).await?.err();
     if capped.is_some() && !free_way {
         // The estimate is far above what most prompts have. A count is free, but a request of its own.
-        call.counted = provider.count(&call).await;
-        if call.counted.is_some() {
+        call.counted_prompt_tokens = provider.count_tokens(&call).await;
+        if call.counted_prompt_tokens.is_some() {
             CostEstimate { most, input, .. } = provider.estimate(&call);
-            capped = budget::hold(cx, ask.caps, for_call, most, before.as_ref()).await?.err();
+            capped = budget::reserve_budget(cx, ask.caps, for_call, most, before.as_ref()).await?.err();
         }
     }
     if capped.is_some() && !free_way {
         aside.capped = capped;
-        return Err(not_asked("not enough is left of the budget"));
+        return Err(call_not_made("not enough is left of the budget"));
     }
     let held = if capped.is_some() { MicroUsd(0) } else { most };
     // Without caps anything may be asked, also what nobody knows the price of.
     call.budget = capped_at_all.then_some(held.0);
     aside.held = held > MicroUsd(0);
     if let Some(before) = before {
-        lose(cx, this.key, before).await?;
+        record_lost_call(cx, this.key, before).await?;
     }
-    let row = reserved(ask, &model, prompt, cut.clone(), (held, input.min(held)));
+    let row = reserved_call_row(ask, &model, prompt, cut.clone(), (held, input.min(held)));
     cx.record(this.key, LedgerRecord::Call(row.clone())).await?;
-    let result = provider.call(&call, cx.cancelled()).await;
+    let result = provider.call(&call, cx.cancellation()).await;
     match result.as_ref().err().map(|error| &error.kind) {
         // Not an answer, so not journalled as one: whoever goes on from here asks again. What it may have cost stays in
         // its row, unless it never left the line.
         Some(CallErrorKind::Cancelled) => {
-            match result.as_ref().err().filter(|error| error.usage.attempts > 0 || !error.before.is_empty()) {
-                Some(stopped) => cx.book(this.key, LedgerRecord::Call(stopped_row(row, stopped))).await?,
-                None => drop(book(cx, this.key, row, &result).await?),
+            match result
+                .as_ref()
+                .err()
+                .filter(|error| error.usage.attempts > 0 || !error.earlier_attempts.is_empty())
+            {
+                Some(stopped) => {
+                    cx.record_later(this.key, LedgerRecord::Call(stopped_call_row(row, stopped))).await?
+                }
+                None => drop(settle_call_rows(cx, this.key, row, &result).await?),
             }
             let (why, after) = ("the call was stopped".to_owned(), Duration::from_secs(1));
             return Err(StepError::Later { why, after });
         }
-        _ if capped.is_some() && only_money_helps(&result) => aside.capped = capped,
+        _ if capped.is_some() && is_blocked_by_budget(&result) => aside.capped = capped,
         _ => {}
     }
-    let usage = book(cx, this.key, row, &result).await?;
+    let usage = settle_call_rows(cx, this.key, row, &result).await?;
     if aside.capped.is_some() {
-        return Err(not_asked("not enough is left of the budget"));
+        return Err(call_not_made("not enough is left of the budget"));
     }
     let outcome = match &result {
         Ok(reply) => {
             let (model, seconds) = (usage.served.as_deref().unwrap_or("not said"), usage.elapsed.as_secs());
             let (input, output) = (usage.input_tokens, usage.output_tokens);
             tracing::info!(run = %cx.run().id, role = %ask.role, model, input, output, seconds, "model answered");
-            think(cx, this.key, &reply.thoughts).await?;
-            Ok(keep(cx, reply).await?)
+            record_thoughts(cx, this.key, &reply.thoughts).await?;
+            Ok(store_answer(cx, reply).await?)
         }
         Err(error) => {
             tracing::warn!(run = %cx.run().id, provider = provider.name(), kind = ?error.kind, detail = %error.message, "model call failed");
-            Err(CallFailure::of(error, this.last, cx.clock().now()))
+            Err(CallFailure::from_error(error, this.last, cx.clock().now()))
         }
     };
     Ok(BudgetedCallResult {
-        served: ServedModel::of(usage),
+        served: ServedModel::from_usage(usage),
         asked: usage.asked.clone(),
         prompt,
         cut,
@@ -345,11 +353,12 @@ async fn buy(
 
 /// It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books with all that is
 /// known of it.
-async fn lose(cx: &StepContext, key: &str, before: CallRow) -> Result<(), StepError> {
-    cx.book(&format!("{key}~lost-{}", cx.clock().now().0), LedgerRecord::Call(before.lost())).await
+async fn record_lost_call(cx: &StepContext, key: &str, before: CallRow) -> Result<(), StepError> {
+    cx.record_later(&format!("{key}~lost-{}", cx.clock().now().0), LedgerRecord::Call(before.mark_lost()))
+        .await
 }
 
-async fn call(
+async fn build_call(
     cx: &StepContext,
     ask: &BudgetedCall<'_>,
     model: &ModelId,
@@ -364,11 +373,11 @@ async fn call(
         tools: ask.tools.cloned(),
         model: model.model.clone(),
         deadline: ask.deadline.unwrap_or_else(|| desk.providers.deadline(model)),
-        longest: ask.longest,
-        counted: None,
+        max_output_tokens: ask.longest,
+        counted_prompt_tokens: None,
         budget: None,
         private: desk.is_private(cx).await?,
-        not_families: ask.not_families.to_vec(),
+        excluded_families: ask.not_families.to_vec(),
         successors: Vec::new(),
         workers: ask.workers,
         facts: ask.facts.clone(),
@@ -378,38 +387,38 @@ async fn call(
 /// Settles the rows of a call: each of what was tried before has its own, since it may have cost something. They are
 /// written with the next write, so no answer is kept whose row is not settled. The row may be settled without its answer,
 /// when that one cannot be kept and the step is put off.
-async fn book<'a>(
+async fn settle_call_rows<'a>(
     cx: &StepContext,
     key: &str,
     row: CallRow,
     result: &'a Result<ModelReply, CallError>,
 ) -> Result<&'a Usage, StepError> {
     let (usage, before, error) = match result {
-        Ok(reply) => (&reply.usage, &reply.before, None),
-        Err(error) => (error.usage.as_ref(), &error.before, Some(&error.kind)),
+        Ok(reply) => (&reply.usage, &reply.earlier_attempts, None),
+        Err(error) => (error.usage.as_ref(), &error.earlier_attempts, Some(&error.kind)),
     };
     let legs: Vec<RequestUsage<'_>> =
         before.iter().map(|leg| (&leg.usage, Some(&leg.kind))).chain([(usage, error)]).collect();
     let open = legs.iter().map(|(usage, _)| *usage).filter(|usage| usage.may_cost_more());
     let likely = open.map(|usage| usage.likely_microusd).fold(0, u64::saturating_add);
-    for (number, (leg, held)) in legs.iter().zip(shares(row.held_microusd, &legs)).enumerate() {
+    for (number, (leg, held)) in legs.iter().zip(split_reservation(row.held_microusd, &legs)).enumerate() {
         let key = if number < before.len() { format!("{key}~leg-{number}") } else { key.to_owned() };
         // All of it stands in one row, as what is held does.
         let row = CallRow { likely_microusd: held.map(|held| likely.min(held)), ..row.clone() };
-        cx.book(&key, LedgerRecord::Call(settled(row, *leg, held))).await?;
+        cx.record_later(&key, LedgerRecord::Call(settled_call_row(row, *leg, held))).await?;
     }
     Ok(usage)
 }
 
 /// The row of a call that was stopped: of what was held for it, so much it most likely cost.
-fn stopped_row(row: CallRow, stopped: &CallError) -> CallRow {
-    let legs = stopped.before.iter().map(|leg| &leg.usage).chain([&*stopped.usage]);
+fn stopped_call_row(row: CallRow, stopped: &CallError) -> CallRow {
+    let legs = stopped.earlier_attempts.iter().map(|leg| &leg.usage).chain([&*stopped.usage]);
     let billed = legs.filter(|usage| usage.billed);
     let likely = billed
         .map(|usage| usage.cost_microusd.unwrap_or(0).saturating_add(usage.likely_microusd))
         .fold(0, u64::saturating_add);
     let likely_microusd = row.held_microusd.map(|held| likely.min(held));
-    CallRow { likely_microusd, attempts: stopped.usage.attempts.max(1), ..row.lost() }
+    CallRow { likely_microusd, attempts: stopped.usage.attempts.max(1), ..row.mark_lost() }
 }
 
 /// A request of a call, and how it failed.
@@ -417,7 +426,7 @@ type RequestUsage<'a> = (&'a Usage, Option<&'a CallErrorKind>);
 
 /// What of the amount held back for a call stays so for each of its requests. What is known to be on the bill is taken
 /// from it, and the first of those that nobody knows the end of keeps the rest for all of them.
-fn shares(held: Option<u64>, legs: &[RequestUsage<'_>]) -> Vec<Option<u64>> {
+fn split_reservation(held: Option<u64>, legs: &[RequestUsage<'_>]) -> Vec<Option<u64>> {
     let billed = legs.iter().filter(|(usage, _)| usage.billed).filter_map(|(usage, _)| usage.cost_microusd);
     let mut rest = Some(held.unwrap_or(0).saturating_sub(billed.sum())).filter(|rest| *rest > 0);
     legs.iter().map(|(usage, _)| if usage.may_cost_more() { rest.take() } else { None }).collect()
@@ -425,17 +434,18 @@ fn shares(held: Option<u64>, legs: &[RequestUsage<'_>]) -> Vec<Option<u64>> {
 
 /// Did it come to nothing because the ways that cost money were closed to it? What a way that costs nothing is waited
 /// for anyway is waited for.
-fn only_money_helps(result: &Result<ModelReply, CallError>) -> bool {
+fn is_blocked_by_budget(result: &Result<ModelReply, CallError>) -> bool {
     let Err(error) = result else { return false };
     let closed = |kind: &CallErrorKind| matches!(kind, CallErrorKind::OverBudget { .. });
-    let kinds = error.before.iter().map(|leg| &leg.kind).chain([&error.kind]);
+    let kinds = error.earlier_attempts.iter().map(|leg| &leg.kind).chain([&error.kind]);
     // A free way that was too slow may well be so again.
-    let waits =
-        CallFailure::of(error, None, Timestamp(0)).hold().is_some_and(|hold| hold != ModelWaitReason::Slow);
+    let waits = CallFailure::from_error(error, None, Timestamp(0))
+        .wait_reason()
+        .is_some_and(|hold| hold != ModelWaitReason::Slow);
     kinds.into_iter().any(closed) && !waits
 }
 
-fn no_price(spec: &str) -> String {
+fn missing_price_message(spec: &str) -> String {
     format!(
         "{spec} is paid by use and has no price, so the caps under [budget] cannot hold for it. Whoever runs the server \
          gives it a price under [[model]] (an input and an output of 0, where it costs nothing), or sets every cap to \
@@ -444,7 +454,7 @@ fn no_price(spec: &str) -> String {
 }
 
 /// Ends the `once`, so that nothing is kept of a call that was not made; never seen outside.
-fn not_asked(why: &str) -> StepError {
+fn call_not_made(why: &str) -> StepError {
     StepError::Later { why: why.to_owned(), after: Duration::ZERO }
 }
 
@@ -454,19 +464,20 @@ fn was_sent(row: &CallRow) -> bool {
 }
 
 /// Keeps what a model thought, for whoever looks into the run.
-async fn think(cx: &StepContext, key: &str, thoughts: &str) -> Result<(), StepError> {
+async fn record_thoughts(cx: &StepContext, key: &str, thoughts: &str) -> Result<(), StepError> {
     if thoughts.trim().is_empty() {
         return Ok(());
     }
     let thoughts = cx.put(&thoughts.as_bytes()[..thoughts.floor_char_boundary(THOUGHT_BYTES)]).await?;
-    cx.book(&format!("{key}~thought"), LedgerRecord::Text(TextRow::of(TextKind::Thought, thoughts))).await
+    cx.record_later(&format!("{key}~thought"), LedgerRecord::Text(TextRow::new(TextKind::Thought, thoughts)))
+        .await
 }
 
-async fn keep(cx: &StepContext, reply: &ModelReply) -> Result<AnswerText, StepError> {
+async fn store_answer(cx: &StepContext, reply: &ModelReply) -> Result<AnswerText, StepError> {
     Ok(AnswerText { text: cx.put(reply.text.as_bytes()).await? })
 }
 
-fn reserved(
+fn reserved_call_row(
     ask: &BudgetedCall<'_>,
     model: &ModelId,
     prompt: Hash,
@@ -498,7 +509,7 @@ fn reserved(
     }
 }
 
-fn settled(mut row: CallRow, (usage, error): RequestUsage<'_>, held: Option<u64>) -> CallRow {
+fn settled_call_row(mut row: CallRow, (usage, error): RequestUsage<'_>, held: Option<u64>) -> CallRow {
     row.status = if error.is_some() { CallStatus::Failed } else { CallStatus::Done };
     if !usage.provider.is_empty() {
         // Who of several was asked is only known now.
@@ -536,7 +547,7 @@ mod tests {
             served: None,
             accepted_by: None,
             family: None,
-            prompt: Hash::of(b"p"),
+            prompt: Hash::digest(b"p"),
             status: CallStatus::Reserved,
             input_tokens: 0,
             output_tokens: 0,
@@ -554,23 +565,23 @@ mod tests {
         }
     }
 
-    fn asked(billed: bool, cost_microusd: Option<u64>) -> Usage {
+    fn usage_with_cost(billed: bool, cost_microusd: Option<u64>) -> Usage {
         Usage { billed, cost_microusd, input_tokens: 7, ..Usage::default() }
     }
 
     #[test]
-    fn what_is_held_for_a_call_is_held_once_whatever_its_legs_came_to() {
+    fn reservation_is_split_among_requests_only_once() {
         let legs = || {
             [Metering::Known, Metering::Unknown].into_iter().flat_map(|metered| {
                 [(false, None), (true, None), (true, Some(300)), (true, Some(2000))]
-                    .map(|(billed, cost)| Usage { metered, ..asked(billed, cost) })
+                    .map(|(billed, cost)| Usage { metered, ..usage_with_cost(billed, cost) })
             })
         };
         for (a, b) in legs().flat_map(|a| legs().map(move |b| (a.clone(), b))) {
             let both = [(&a, None), (&b, Some(&CallErrorKind::Unavailable))];
             let billed: u64 =
                 both.iter().filter(|leg| leg.0.billed).filter_map(|leg| leg.0.cost_microusd).sum();
-            let held: u64 = shares(Some(1000), &both).into_iter().flatten().sum();
+            let held: u64 = split_reservation(Some(1000), &both).into_iter().flatten().sum();
             let open = both.iter().any(|leg| leg.0.may_cost_more());
             let rest = if open { 1000_u64.saturating_sub(billed) } else { 0 };
             assert_eq!(held, rest, "{both:?}");
@@ -578,16 +589,16 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_the_end_of_stays_held_and_nothing_else() {
-        let refused = Usage { input_tokens: 0, ..asked(true, None) };
+    fn only_requests_with_unknown_cost_keep_their_reservation() {
+        let refused = Usage { input_tokens: 0, ..usage_with_cost(true, None) };
         for (metered, usage, more) in [
-            (Metering::Known, asked(true, Some(5)), false),
+            (Metering::Known, usage_with_cost(true, Some(5)), false),
             (Metering::Known, refused.clone(), false),
-            (Metering::Known, asked(true, None), true),
-            (Metering::Known, asked(false, None), false),
-            (Metering::Unknown, asked(true, Some(5)), true),
+            (Metering::Known, usage_with_cost(true, None), true),
+            (Metering::Known, usage_with_cost(false, None), false),
+            (Metering::Unknown, usage_with_cost(true, Some(5)), true),
             (Metering::Unknown, refused, true),
-            (Metering::Unknown, asked(false, Some(5)), false),
+            (Metering::Unknown, usage_with_cost(false, Some(5)), false),
         ] {
             let usage = Usage { metered, ..usage };
             assert_eq!(usage.may_cost_more(), more, "{usage:?}");
@@ -595,28 +606,33 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_call_stays_held_and_counts_in_its_run_what_was_received() {
+    fn stopped_call_keeps_its_reservation_and_counts_received_tokens() {
         let row = CallRow { held_microusd: Some(2_060_000), likely_microusd: Some(500_000), ..row() };
-        let usage = Usage { attempts: 1, likely_microusd: 70_000, ..asked(true, Some(30_000)) };
+        let usage = Usage { attempts: 1, likely_microusd: 70_000, ..usage_with_cost(true, Some(30_000)) };
         let (kind, message, usage) = (CallErrorKind::Cancelled, String::new(), Box::new(usage));
-        let row = stopped_row(row, &CallError { kind, message, usage, before: Vec::new() });
-        assert_eq!((row.counted(), row.counted_in_run()), (MicroUsd(2_060_000), MicroUsd(100_000)));
+        let row = stopped_call_row(row, &CallError { kind, message, usage, earlier_attempts: Vec::new() });
+        assert_eq!((row.shared_cap_amount(), row.run_cap_amount()), (MicroUsd(2_060_000), MicroUsd(100_000)));
         assert!(was_sent(&row) && row.status == CallStatus::Lost);
     }
 
     #[test]
-    fn a_run_pauses_where_only_a_paid_way_was_left_and_waits_where_the_free_one_comes_back() {
+    fn run_pauses_if_only_paid_routes_are_left_and_waits_for_a_free_one() {
         let closed = CallErrorKind::OverBudget { most_microusd: 1 };
         let late = CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO };
         let failed = |kind: &CallErrorKind, before: &[CallErrorKind]| {
             let leg = |kind: &CallErrorKind| CallAttempt {
                 kind: kind.clone(),
                 message: String::new(),
-                usage: asked(false, None),
+                usage: usage_with_cost(false, None),
             };
             let CallAttempt { kind, message, usage } = leg(kind);
             let before = before.iter().map(leg).collect();
-            only_money_helps(&Err(CallError { kind, message, usage: Box::new(usage), before }))
+            is_blocked_by_budget(&Err(CallError {
+                kind,
+                message,
+                usage: Box::new(usage),
+                earlier_attempts: before,
+            }))
         };
         assert!(failed(&closed, &[]) && failed(&late, std::slice::from_ref(&closed)));
         assert!(failed(&closed, std::slice::from_ref(&late)));

@@ -18,24 +18,24 @@ pub(super) enum MaterialWeight {
     /// What stands in files.
     Background,
     /// What the model looked up itself, for this question; what it saw first gives way first.
-    Found,
+    ToolResults,
     /// What is to be done.
-    Source,
+    Task,
     /// What a maintainer or a reviewer says to it.
-    Words,
+    Comments,
     /// What was found by code: paths, mistakes.
-    Truth,
+    Facts,
     /// Of no use in part: a document that is to be judged or edited. Never cut.
-    Whole,
+    Uncut,
 }
 
 /// In the order in which they give way.
 const CUTTABLE: [MaterialWeight; 5] = [
     MaterialWeight::Background,
-    MaterialWeight::Found,
-    MaterialWeight::Source,
-    MaterialWeight::Words,
-    MaterialWeight::Truth,
+    MaterialWeight::ToolResults,
+    MaterialWeight::Task,
+    MaterialWeight::Comments,
+    MaterialWeight::Facts,
 ];
 
 /// A note is shorter than this; what is no longer is not cut, for the note would take its room.
@@ -104,19 +104,19 @@ impl PromptMaterial {
     }
 
     /// Of the first pieces there is this instead, before there is nothing.
-    pub(super) fn at_least(mut self, shorter: &[String]) -> Self {
+    pub(super) fn with_short_forms(mut self, shorter: &[String]) -> Self {
         if let MaterialBody::Pieces { least, .. } = &mut self.body {
             *least = shorter.to_vec();
         }
         self
     }
 
-    pub(super) fn at_most(self, chars: usize) -> Self {
+    pub(super) fn limit_chars(self, chars: usize) -> Self {
         let most = match &self.body {
             MaterialBody::Lines(pieces) | MaterialBody::Pieces { pieces, .. } => {
-                byte_of(&pieces.concat(), chars)
+                byte_offset(&pieces.concat(), chars)
             }
-            MaterialBody::Markdown { text, .. } => byte_of(text, chars),
+            MaterialBody::Markdown { text, .. } => byte_offset(text, chars),
         };
         Self { most, ..self }
     }
@@ -131,22 +131,22 @@ impl PromptMaterial {
     }
 
     /// What of it stays when materials of this weight give way, in bytes; none if it does not give way then.
-    fn stays(&self, weight: MaterialWeight) -> Option<usize> {
+    fn minimum_bytes(&self, weight: MaterialWeight) -> Option<usize> {
         let least = match &self.body {
             MaterialBody::Pieces { least, .. } => least.iter().map(String::len).sum(),
             _ => 0,
         };
         match weight {
             weight if weight == self.weight => Some(least),
-            MaterialWeight::Truth if least > 0 => Some(0),
+            MaterialWeight::Facts if least > 0 => Some(0),
             _ => None,
         }
     }
 
     /// What there is of it in at most so many bytes.
-    fn within(&self, bytes: usize) -> FittedMaterial {
+    fn fit_within(&self, bytes: usize) -> FittedMaterial {
         match &self.body {
-            MaterialBody::Pieces { pieces, least, .. } => those_that_fit(pieces, least, bytes),
+            MaterialBody::Pieces { pieces, least, .. } => fit_pieces(pieces, least, bytes),
             MaterialBody::Lines(pieces) => {
                 let mut sum = 0_usize;
                 let fits = |piece: &&String| {
@@ -178,7 +178,7 @@ impl PromptMaterial {
 }
 
 /// First the least of each, then whole ones in place of that: one that is too long leaves its room to others.
-fn those_that_fit(pieces: &[String], least: &[String], bytes: usize) -> FittedMaterial {
+fn fit_pieces(pieces: &[String], least: &[String], bytes: usize) -> FittedMaterial {
     let mut shown = vec![""; pieces.len()];
     let mut room = bytes;
     for texts in [least, pieces] {
@@ -205,7 +205,7 @@ struct FittedMaterial {
 }
 
 /// Where so many characters end; the largest number where there are not as many.
-fn byte_of(text: &str, chars: usize) -> usize {
+fn byte_offset(text: &str, chars: usize) -> usize {
     text.char_indices().nth(chars).map_or(usize::MAX, |(at, _)| at)
 }
 
@@ -213,8 +213,8 @@ fn byte_of(text: &str, chars: usize) -> usize {
 #[derive(Debug, Clone)]
 enum PromptPart {
     /// Our words.
-    Ours(String),
-    Theirs {
+    Instructions(String),
+    Material {
         heading: Cow<'static, str>,
         material: PromptMaterial,
     },
@@ -237,7 +237,7 @@ pub(super) struct AssembledPrompt {
 }
 
 impl Prompt {
-    pub(super) fn mark(&self) -> &str {
+    pub(super) fn fence_mark(&self) -> &str {
         &self.mark
     }
 
@@ -248,61 +248,66 @@ impl Prompt {
     }
 
     /// Our own words, of which none are anybody else's.
-    pub(super) fn ours(mut self, text: impl Into<String>) -> Self {
-        self.parts.push(PromptPart::Ours(text.into()));
+    pub(super) fn with_instructions(mut self, text: impl Into<String>) -> Self {
+        self.parts.push(PromptPart::Instructions(text.into()));
         self
     }
 
-    pub(super) fn section(self, heading: &str, text: &str) -> Self {
-        self.ours(format!("## {heading}\n\n{}", text.trim_end()))
+    pub(super) fn with_section(self, heading: &str, text: &str) -> Self {
+        self.with_instructions(format!("## {heading}\n\n{}", text.trim_end()))
     }
 
     /// Nothing where there is no material, not even the heading.
-    pub(super) fn theirs(mut self, heading: impl Into<Cow<'static, str>>, material: PromptMaterial) -> Self {
+    pub(super) fn with_material(
+        mut self,
+        heading: impl Into<Cow<'static, str>>,
+        material: PromptMaterial,
+    ) -> Self {
         if !material.is_blank() {
-            self.parts.push(PromptPart::Theirs { heading: heading.into(), material });
+            self.parts.push(PromptPart::Material { heading: heading.into(), material });
         }
         self
     }
 
     /// With what was looked up for another question.
-    pub(super) fn found_in(mut self, other: &Self) -> Self {
-        let found = |part: &&PromptPart| matches!(part, PromptPart::Theirs { material, .. } if material.weight == MaterialWeight::Found);
+    pub(super) fn with_tool_results_of(mut self, other: &Self) -> Self {
+        let found = |part: &&PromptPart| matches!(part, PromptPart::Material { material, .. } if material.weight == MaterialWeight::ToolResults);
         self.parts.extend(other.parts.iter().filter(found).cloned());
         self
     }
 
     /// The whole of it, or what fits into so many bytes.
-    pub(super) fn fit(&self, room: usize) -> AssembledPrompt {
-        let mut kept: Vec<FittedMaterial> = self.parts.iter().map(PromptPart::at_first).collect();
-        let mut text = self.written(&kept);
+    pub(super) fn assemble(&self, room: usize) -> AssembledPrompt {
+        let mut kept: Vec<FittedMaterial> = self.parts.iter().map(PromptPart::initial_text).collect();
+        let mut text = self.render(&kept);
         for weight in CUTTABLE {
             // What is read later gives way first, except for what was looked up: the last look answers the last question.
             let last = self.parts.len().saturating_sub(1);
             for at in 0..self.parts.len() {
-                let at = if weight == MaterialWeight::Found { at } else { last - at };
-                let Some(material) = self.theirs_at(at) else { continue };
-                let Some(stays) = material.stays(weight) else { continue };
+                let at = if weight == MaterialWeight::ToolResults { at } else { last - at };
+                let Some(material) = self.material_at(at) else { continue };
+                let Some(stays) = material.minimum_bytes(weight) else { continue };
                 let shown = kept[at].text.len();
                 let over = text.len().saturating_sub(room);
                 if over > 0 && shown > NOTE_BYTES {
-                    kept[at] = material.within(shown.saturating_sub(over + NOTE_BYTES).max(stays));
-                    text = self.written(&kept);
+                    kept[at] = material.fit_within(shown.saturating_sub(over + NOTE_BYTES).max(stays));
+                    text = self.render(&kept);
                 }
             }
         }
-        let cut = (0..self.parts.len()).filter_map(|at| self.theirs_at(at)?.cut(&kept[at])).collect();
+        let cut =
+            (0..self.parts.len()).filter_map(|at| self.material_at(at)?.cut_record(&kept[at])).collect();
         AssembledPrompt { fits: text.len() <= room, text, cut }
     }
 
-    fn theirs_at(&self, at: usize) -> Option<&PromptMaterial> {
+    fn material_at(&self, at: usize) -> Option<&PromptMaterial> {
         match &self.parts[at] {
-            PromptPart::Theirs { material, .. } => Some(material),
-            PromptPart::Ours(_) => None,
+            PromptPart::Material { material, .. } => Some(material),
+            PromptPart::Instructions(_) => None,
         }
     }
 
-    fn written(&self, kept: &[FittedMaterial]) -> String {
+    fn render(&self, kept: &[FittedMaterial]) -> String {
         let parts = self.parts.iter().zip(kept);
         parts.map(|(part, kept)| part.written(&self.mark, kept)).collect::<Vec<_>>().join("\n")
     }
@@ -310,24 +315,24 @@ impl Prompt {
 
 impl PromptPart {
     /// What of it is there before anything is cut for want of room.
-    fn at_first(&self) -> FittedMaterial {
+    fn initial_text(&self) -> FittedMaterial {
         match self {
-            Self::Ours(_) => FittedMaterial::default(),
-            Self::Theirs { material, .. } => material.within(material.most),
+            Self::Instructions(_) => FittedMaterial::default(),
+            Self::Material { material, .. } => material.fit_within(material.most),
         }
     }
 
     fn written(&self, mark: &str, kept: &FittedMaterial) -> String {
         let (heading, material) = match self {
-            Self::Ours(text) => return format!("{}\n", text.trim_end()),
-            Self::Theirs { heading, material } => (heading, material),
+            Self::Instructions(text) => return format!("{}\n", text.trim_end()),
+            Self::Material { heading, material } => (heading, material),
         };
         let heading = if heading.is_empty() { String::new() } else { format!("## {heading}\n\n") };
         // Whoever knows the mark may have been shown it by an earlier prompt of the step. A mark is letters and digits,
         // so what takes its place is part of no other.
         let shown = kept.text.replace(mark, "[…]");
         let name = material.name;
-        let note = material.cut(kept).map_or_else(String::new, |cut| {
+        let note = material.cut_record(kept).map_or_else(String::new, |cut| {
             let OmittedSegment { pieces, bytes, .. } = cut;
             let unit = material.unit();
             format!("\nThere was no room for the rest of this: {pieces} {unit}, {bytes} bytes.\n")
@@ -338,7 +343,7 @@ impl PromptPart {
 
 impl PromptMaterial {
     /// What is missing when this is shown.
-    fn cut(&self, kept: &FittedMaterial) -> Option<OmittedSegment> {
+    fn cut_record(&self, kept: &FittedMaterial) -> Option<OmittedSegment> {
         let (pieces, bytes) = kept.missing;
         (pieces > 0).then(|| OmittedSegment { what: self.name.to_owned(), pieces, bytes })
     }
@@ -362,40 +367,46 @@ mod tests {
 
     const MARK: &str = "k3x9q2mz";
 
-    fn lines(what: &str, count: usize) -> String {
+    fn numbered_lines(what: &str, count: usize) -> String {
         (0..count).map(|n| format!("{what} {n}\n")).collect()
     }
 
-    fn prompt(mark: &str) -> Prompt {
+    fn sample_prompt(mark: &str) -> Prompt {
         let files: Vec<_> =
-            (0..20).map(|n| format!("## `src/{n}.rs`\n\n```\n{}```\n", lines("code", 20))).collect();
+            (0..20).map(|n| format!("## `src/{n}.rs`\n\n```\n{}```\n", numbered_lines("code", 20))).collect();
         Prompt::new(mark)
-            .ours("Revise the design below.")
-            .theirs(
+            .with_instructions("Revise the design below.")
+            .with_material(
                 "Mistakes",
-                PromptMaterial::text("mistakes", MaterialWeight::Truth, &lines("mistake", 40)),
+                PromptMaterial::text("mistakes", MaterialWeight::Facts, &numbered_lines("mistake", 40)),
             )
-            .section("How to answer", "With edits.")
-            .theirs(
+            .with_section("How to answer", "With edits.")
+            .with_material(
                 "The document",
-                PromptMaterial::text("document", MaterialWeight::Whole, &lines("design", 60)),
+                PromptMaterial::text("document", MaterialWeight::Uncut, &numbered_lines("design", 60)),
             )
-            .theirs("The repository", PromptMaterial::text("paths", MaterialWeight::Truth, &lines("src", 60)))
-            .theirs("", PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files))
-            .theirs(
+            .with_material(
+                "The repository",
+                PromptMaterial::text("paths", MaterialWeight::Facts, &numbered_lines("src", 60)),
+            )
+            .with_material("", PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files))
+            .with_material(
                 "What a maintainer asks for",
-                PromptMaterial::text("maintainer", MaterialWeight::Words, "Less."),
+                PromptMaterial::text("maintainer", MaterialWeight::Comments, "Less."),
             )
-            .theirs("The issue", PromptMaterial::text("issue", MaterialWeight::Source, &lines("wanted", 100)))
+            .with_material(
+                "The issue",
+                PromptMaterial::text("issue", MaterialWeight::Task, &numbered_lines("wanted", 100)),
+            )
     }
 
-    fn gone(assembled: &AssembledPrompt) -> Vec<(&str, usize)> {
+    fn missing_pieces(assembled: &AssembledPrompt) -> Vec<(&str, usize)> {
         assembled.cut.iter().map(|cut| (cut.what.as_str(), cut.pieces)).collect()
     }
 
     #[test]
-    fn what_fits_is_not_cut() {
-        let all = prompt(MARK).fit(usize::MAX);
+    fn prompt_that_fits_is_not_cut() {
+        let all = sample_prompt(MARK).assemble(usize::MAX);
         assert!(all.fits && all.cut.is_empty() && !all.text.contains("no room"));
         assert!(
             all.text.starts_with(
@@ -407,17 +418,17 @@ mod tests {
                 .contains("mistake 39\n<<<end of mistakes k3x9q2mz>>>\n\n## How to answer\n\nWith edits.\n")
         );
         let nothing = Prompt::new(MARK)
-            .theirs("Findings", PromptMaterial::text("findings", MaterialWeight::Words, " \n"));
-        assert_eq!(nothing.fit(usize::MAX).text, "");
+            .with_material("Findings", PromptMaterial::text("findings", MaterialWeight::Comments, " \n"));
+        assert_eq!(nothing.assemble(usize::MAX).text, "");
     }
 
     #[test]
-    fn what_matters_least_goes_first_and_the_ground_truth_last() {
-        let whole = prompt(MARK).fit(usize::MAX).text.len();
+    fn background_is_cut_first_and_facts_last() {
+        let whole = sample_prompt(MARK).assemble(usize::MAX).text.len();
         let mut before: Vec<String> = Vec::new();
         let order = ["files", "issue", "paths", "mistakes"];
         for room in (0..=whole).rev().step_by(3) {
-            let assembled = prompt(MARK).fit(room);
+            let assembled = sample_prompt(MARK).assemble(room);
             assert_eq!(assembled.fits, assembled.text.len() <= room, "{room}");
             assert!(assembled.text.contains("design 59\n"), "a document is there whole or not at all");
             let mut now: Vec<_> = assembled.cut.iter().map(|cut| cut.what.clone()).collect();
@@ -430,7 +441,7 @@ mod tests {
             }
             if !assembled.fits {
                 assert_eq!(
-                    gone(&assembled),
+                    missing_pieces(&assembled),
                     [("mistakes", 40), ("paths", 60), ("files", 20), ("issue", 100)]
                 );
             }
@@ -440,86 +451,91 @@ mod tests {
     }
 
     #[test]
-    fn files_go_whole_and_texts_by_the_line() {
-        let whole = prompt(MARK).fit(usize::MAX).text.len();
-        let less = prompt(MARK).fit(whole - 300);
-        assert_eq!(gone(&less), [("files", 3)]);
+    fn files_are_cut_whole_and_texts_by_line() {
+        let whole = sample_prompt(MARK).assemble(usize::MAX).text.len();
+        let less = sample_prompt(MARK).assemble(whole - 300);
+        assert_eq!(missing_pieces(&less), [("files", 3)]);
         assert!(less.text.contains("## `src/16.rs`") && !less.text.contains("src/17.rs"));
         assert!(less.text.contains(
             "```\n<<<end of files k3x9q2mz>>>\n\nThere was no room for the rest of this: 3 files, "
         ));
-        let one_line = PromptMaterial::text("issue", MaterialWeight::Source, &"ü".repeat(10_000));
-        let cut = Prompt::new(MARK).theirs("", one_line).fit(3000);
+        let one_line = PromptMaterial::text("issue", MaterialWeight::Task, &"ü".repeat(10_000));
+        let cut = Prompt::new(MARK).with_material("", one_line).assemble(3000);
         assert!(cut.fits && cut.text.len() > 1500, "{}", cut.text.len());
     }
 
     #[test]
-    fn a_file_that_is_too_long_leaves_its_room_to_others() {
-        let files = [lines("long", 900), lines("first", 20), lines("second", 20)];
+    fn file_that_does_not_fit_leaves_its_space_to_others() {
+        let files = [numbered_lines("long", 900), numbered_lines("first", 20), numbered_lines("second", 20)];
         let built = Prompt::new(MARK)
-            .theirs("", PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files));
-        let cut = built.fit(1000);
+            .with_material("", PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files));
+        let cut = built.assemble(1000);
         assert!(cut.fits && cut.text.contains("second 19\n") && !cut.text.contains("long"), "{}", cut.text);
-        assert_eq!(gone(&cut), [("files", 1)]);
+        assert_eq!(missing_pieces(&cut), [("files", 1)]);
     }
 
     #[test]
-    fn interfaces_of_the_files_to_change_are_held_like_the_truth() {
-        let files = [lines("whole a", 60), lines("whole b", 60), lines("found", 60)];
+    fn interfaces_of_files_to_change_are_kept_like_facts() {
+        let files =
+            [numbered_lines("whole a", 60), numbered_lines("whole b", 60), numbered_lines("found", 60)];
         let least = ["fn a();\n".to_owned(), "fn b();\n".to_owned()];
         let built = Prompt::new(MARK)
-            .theirs(
+            .with_material(
                 "",
-                PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files).at_least(&least),
+                PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files)
+                    .with_short_forms(&least),
             )
-            .theirs(
+            .with_material(
                 "The issue",
-                PromptMaterial::text("issue", MaterialWeight::Source, &lines("wanted", 100)),
+                PromptMaterial::text("issue", MaterialWeight::Task, &numbered_lines("wanted", 100)),
             );
-        let whole = built.fit(usize::MAX).text;
+        let whole = built.assemble(usize::MAX).text;
         assert!(whole.contains("whole b 59") && !whole.contains("fn b();"), "{whole}");
-        let less = built.fit(whole.len() - 1000).text;
+        let less = built.assemble(whole.len() - 1000).text;
         assert!(
             less.contains("whole a 59") && less.contains("fn b();") && less.contains("wanted 99"),
             "{less}"
         );
-        let least = built.fit(500);
+        let least = built.assemble(500);
         assert!(least.fits && least.text.contains("fn a();\nfn b();\n<<<end"), "{}", least.text);
-        assert_eq!(gone(&least), [("files", 3), ("issue", 85)]);
+        assert_eq!(missing_pieces(&least), [("files", 3), ("issue", 85)]);
     }
 
     #[test]
-    fn of_what_was_looked_up_the_first_goes_first_and_all_of_it_comes_along() {
-        let found = |what: &str| PromptMaterial::text("found", MaterialWeight::Found, &lines(what, 100));
+    fn oldest_tool_results_are_cut_first_and_all_are_carried_over() {
+        let found = |what: &str| {
+            PromptMaterial::text("found", MaterialWeight::ToolResults, &numbered_lines(what, 100))
+        };
         let looked = Prompt::new(MARK)
-            .section("What you may look at", "Files.")
-            .theirs("The 1. time", found("old"))
-            .theirs("The 2. time", found("new"));
-        let issue = PromptMaterial::text("issue", MaterialWeight::Source, &lines("wanted", 50));
-        let built = Prompt::new(MARK).theirs("The issue", issue).found_in(&looked);
-        let whole = built.fit(usize::MAX).text;
+            .with_section("What you may look at", "Files.")
+            .with_material("The 1. time", found("old"))
+            .with_material("The 2. time", found("new"));
+        let issue = PromptMaterial::text("issue", MaterialWeight::Task, &numbered_lines("wanted", 50));
+        let built = Prompt::new(MARK).with_material("The issue", issue).with_tool_results_of(&looked);
+        let whole = built.assemble(usize::MAX).text;
         assert!(
             whole.contains("old 99") && whole.contains("new 99") && !whole.contains("may look"),
             "{whole}"
         );
-        let less = built.fit(whole.len() - 100).text;
+        let less = built.assemble(whole.len() - 100).text;
         assert!(less.contains("old 0\n") && !less.contains("old 99") && less.contains("new 99"), "{less}");
-        let least = built.fit(whole.len() - 800);
+        let least = built.assemble(whole.len() - 800);
         assert!(least.fits && least.text.contains("wanted 49"), "{}", least.text);
         assert!(!least.text.contains("old 0\n") && least.text.contains("new 0\n"), "{}", least.text);
     }
 
     #[test]
-    fn a_text_of_its_own_measure_is_cut_to_it_and_told_of() {
-        let issue = PromptMaterial::text("issue", MaterialWeight::Source, &lines("ä", 100)).at_most(50);
-        let cut = Prompt::new(MARK).theirs("The issue", issue).fit(usize::MAX);
-        assert_eq!(gone(&cut), [("issue", 88)]);
+    fn text_with_its_own_limit_is_cut_to_it_and_reported() {
+        let issue =
+            PromptMaterial::text("issue", MaterialWeight::Task, &numbered_lines("ä", 100)).limit_chars(50);
+        let cut = Prompt::new(MARK).with_material("The issue", issue).assemble(usize::MAX);
+        assert_eq!(missing_pieces(&cut), [("issue", 88)]);
         assert!(cut.text.contains("ä 11\n<<<end of issue"), "{}", cut.text);
     }
 
     /// Random texts out of what an attacker would write with, the mark itself among it.
     #[test]
-    fn no_material_closes_or_imitates_a_segment() {
+    fn material_cannot_close_or_imitate_a_fence() {
         let words = [
             "<<<",
             ">>>",
@@ -550,13 +566,19 @@ mod tests {
             let mut text = || (0..next(40)).map(|_| words[next(words.len())]).collect::<String>();
             let (issue, document, files) = (text(), text(), vec![text(), text()]);
             let built = Prompt::new(MARK)
-                .ours("Ours.")
-                .theirs("The issue", PromptMaterial::text("issue", MaterialWeight::Source, &issue))
-                .theirs("Files", PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files))
-                .theirs("The document", PromptMaterial::text("document", MaterialWeight::Whole, &document))
-                .ours("Ours again.");
+                .with_instructions("Ours.")
+                .with_material("The issue", PromptMaterial::text("issue", MaterialWeight::Task, &issue))
+                .with_material(
+                    "Files",
+                    PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files),
+                )
+                .with_material(
+                    "The document",
+                    PromptMaterial::text("document", MaterialWeight::Uncut, &document),
+                )
+                .with_instructions("Ours again.");
             for room in [usize::MAX, 180] {
-                let sent = built.fit(room).text;
+                let sent = built.assemble(room).text;
                 // Every mark is one of ours, each opens or closes, and they alternate.
                 let mut open: Option<String> = None;
                 let mut names = Vec::new();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Policy, StepContext,
     prompt::{MaterialWeight, Prompt, PromptMaterial},
-    small_model::{SmallModelQuestion, quick},
+    small_model::{SmallModelQuestion, ask_small_model},
 };
 use crate::{
     config::Routing,
@@ -50,7 +50,7 @@ pub struct RoutingResult {
 
 impl RoutingResult {
     /// What took no call.
-    pub fn free(decision: RoutingDecision) -> Self {
+    pub fn without_call(decision: RoutingDecision) -> Self {
         let (calls, cost_microusd, dearest_microusd, elapsed_ms) = (0, 0, 0, 0);
         let (model, fell_back) = (None, None);
         Self { decision, calls, cost_microusd, dearest_microusd, elapsed_ms, model, fell_back }
@@ -58,13 +58,13 @@ impl RoutingResult {
 }
 
 /// Sorts a request, by a model or else by its words.
-pub async fn sort(
+pub async fn route_request(
     cx: &StepContext,
     policy: &Policy,
     routing: &Routing,
     asked: &RoutingRequest<'_>,
 ) -> Result<RoutingResult, StepError> {
-    let said = by_model(cx, policy, routing, asked).await?;
+    let said = route_by_model(cx, policy, routing, asked).await?;
     let ledger = cx.ledger().await?;
     let made = |call: &&CallRow| {
         let made = call.attempts > 0 || call.status == CallStatus::Lost;
@@ -75,7 +75,7 @@ pub async fn sort(
     let cost = |call: &&CallRow| call.cost_microusd.unwrap_or(0) + call.held_microusd.unwrap_or(0);
     let (decision, fell_back) = match said {
         Ok(decision) => (decision, None),
-        Err(why) => (routing::by_keywords(asked.request, asked.labels, asked.skills), Some(why)),
+        Err(why) => (routing::decide_by_keywords(asked.request, asked.labels, asked.skills), Some(why)),
     };
     Ok(RoutingResult {
         decision,
@@ -89,15 +89,15 @@ pub async fn sort(
 }
 
 /// The model's decision, or why there is none.
-async fn by_model(
+async fn route_by_model(
     cx: &StepContext,
     policy: &Policy,
     routing: &Routing,
     asked: &RoutingRequest<'_>,
 ) -> Result<Result<RoutingDecision, String>, StepError> {
     let mark = cx.nonce("route-fence").await?;
-    let prompt = prompt(&mark, asked);
-    let schema = routing::schema(asked.skills);
+    let prompt = routing_prompt(&mark, asked);
+    let schema = routing::decision_schema(asked.skills);
     let question = SmallModelQuestion {
         role: CallRole::Router,
         task: None,
@@ -105,49 +105,54 @@ async fn by_model(
         system: SYSTEM,
         prompt: &prompt,
         mark: &mark,
-        workers: cx.tools().assigned(cx, asked.labels, &[]).pool,
+        workers: cx.tools().worker_assignment(cx, asked.labels, &[]).pool,
         schema: &schema,
         time: None,
     };
-    let said = quick(cx, policy, routing, question, |text| routing::parse(text, asked.skills)).await?;
+    let said =
+        ask_small_model(cx, policy, routing, question, |text| routing::parse_decision(text, asked.skills))
+            .await?;
     Ok(said.map(|(decision, _)| decision))
 }
 
-fn prompt(mark: &str, asked: &RoutingRequest<'_>) -> Prompt {
+fn routing_prompt(mark: &str, asked: &RoutingRequest<'_>) -> Prompt {
     let issue = format!("{}\n\n{}", asked.title, asked.body);
     Prompt::new(mark)
-        .section("What you are to do", "Say which kind of work the request below asks for.")
-        .section("How to answer", routing::ROUTE_RULES)
-        .theirs(
+        .with_section("What you are to do", "Say which kind of work the request below asks for.")
+        .with_section("How to answer", routing::ROUTE_RULES)
+        .with_material(
             "The kinds",
-            PromptMaterial::text("kinds", MaterialWeight::Whole, &routing::described(asked.skills)),
+            PromptMaterial::text("kinds", MaterialWeight::Uncut, &routing::describe_skills(asked.skills)),
         )
-        .theirs(
+        .with_material(
             "The issue on which it was made",
-            PromptMaterial::text("issue", MaterialWeight::Source, &issue).at_most(ISSUE_CHARS),
+            PromptMaterial::text("issue", MaterialWeight::Task, &issue).limit_chars(ISSUE_CHARS),
         )
-        .theirs("The request", PromptMaterial::text("request", MaterialWeight::Words, asked.request))
+        .with_material(
+            "The request",
+            PromptMaterial::text("request", MaterialWeight::Comments, asked.request),
+        )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codebase::estimate;
+    use crate::codebase::estimate_tokens;
 
     #[test]
-    fn twelve_kinds_are_told_in_seven_hundred_tokens() {
+    fn twelve_kinds_fit_in_seven_hundred_tokens() {
         let file = |n: usize| {
             let about = "Use when people ask for this kind of work in words of their own. ".repeat(5);
             let text = format!("---\nname: kind-{n}-brief\ndescription: {about}\nworkflow: lld\n---\n");
             (format!(".github/countersign/skills/kind-{n}-brief.md"), text)
         };
         let files: Vec<_> = (0..9).map(file).collect();
-        let (skills, faults) = routing::skills(&files, &["issue", "lld"]);
+        let (skills, faults) = routing::load_skills(&files, &["issue", "lld"]);
         assert_eq!((skills.len(), faults), (12, vec![]));
         let asked =
             RoutingRequest { request: "it is broken", title: "", body: "", labels: &[], skills: &skills };
-        let text = prompt("n3mnfvdi", &asked).fit(usize::MAX).text;
-        let tokens = estimate(SYSTEM) + estimate(&text);
+        let text = routing_prompt("n3mnfvdi", &asked).assemble(usize::MAX).text;
+        let tokens = estimate_tokens(SYSTEM) + estimate_tokens(&text);
         assert!(tokens <= 700, "{tokens}: {text}");
     }
 }

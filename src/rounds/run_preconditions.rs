@@ -35,20 +35,20 @@ use crate::{
 const LIMIT_CHECK: Duration = Duration::from_secs(15);
 
 /// Between two looks for what does not show, or may have been written.
-const AGAIN: Duration = limits::LOOK_GAP;
+const RETRY_DELAY: Duration = limits::LOOKUP_INTERVAL;
 
 /// A repository that wanted work of ours is not asked again for so long: its settings file would be read before each step.
-const SWITCH_SEEN: Duration = Duration::from_secs(45);
+const SWITCH_CHECK_INTERVAL: Duration = Duration::from_secs(45);
 
 impl StepServices {
     /// Looks at the issue and the run's pull request before a stage. Ends the run where a webhook would have,
     /// had it come. Gives the pull request as it is now, of which nothing is kept but through the journal.
-    pub async fn still_wanted(
+    pub async fn check_still_wanted(
         &self,
         cx: &StepContext,
         pull: Option<IssueNo>,
     ) -> Result<Option<PullRequest>, StepError> {
-        let repo = self.repo(cx).await?;
+        let repo = self.repository(cx).await?;
         let mut seen = None;
         let issue = self.find_issue(cx, &repo).await?;
         let over = match pull {
@@ -57,32 +57,32 @@ impl StepServices {
             _ if issue.labels.iter().any(|label| self.settings.people.opts_out(label)) => {
                 Some("its issue is to be left alone, says a label")
             }
-            _ if self.switched_off(cx, &repo).await? => Some(SWITCHED_OFF),
-            Some(number) => over(seen.insert(pull_of(&repo, number).await?)),
+            _ if self.is_switched_off(cx, &repo).await? => Some(SWITCHED_OFF),
+            Some(number) => closed_reason(seen.insert(find_pull_request(&repo, number).await?)),
             None => None,
         };
         let Some(why) = over else { return Ok(seen) };
         // Who did it is in the webhook that was lost.
-        Err(StepError::Stopped { by: someone(), why: why.to_owned() })
+        Err(StepError::Stopped { by: unknown_actor(), why: why.to_owned() })
     }
 
     /// Does the repository say now that it wants no work of ours? What of its settings cannot be read says nothing.
-    async fn switched_off(&self, cx: &StepContext, repo: &GitHubRepo) -> Result<bool, StepError> {
+    async fn is_switched_off(&self, cx: &StepContext, repo: &GitHubRepo) -> Result<bool, StepError> {
         let now = cx.clock().now();
-        let seen = self.wanted.lock().await.get(&repo.id()).copied();
-        if seen.is_some_and(|seen| now.since(seen) < SWITCH_SEEN) {
+        let seen = self.switch_checked_at.lock().await.get(&repo.id()).copied();
+        if seen.is_some_and(|seen| now.since(seen) < SWITCH_CHECK_INTERVAL) {
             return Ok(false);
         }
-        let off = switched_off(repo).await.map_err(fault)?;
+        let off = is_switched_off(repo).await.map_err(github_error)?;
         if !off {
-            self.wanted.lock().await.insert(repo.id(), now);
+            self.switch_checked_at.lock().await.insert(repo.id(), now);
         }
         Ok(off)
     }
 
     /// Says what the App was not given that the run comes to need: before anything is paid for.
-    pub async fn permitted(&self, repo: &GitHubRepo, on_branch: bool) -> Result<(), StepError> {
-        let lacking = repo.lacks(on_branch).await.map_err(fault)?;
+    pub async fn check_permissions(&self, repo: &GitHubRepo, on_branch: bool) -> Result<(), StepError> {
+        let lacking = repo.missing_permissions(on_branch).await.map_err(github_error)?;
         if lacking.is_empty() {
             return Ok(());
         }
@@ -99,48 +99,56 @@ impl StepServices {
         let number = cx.run().trigger.issue;
         let about = format!("issue {number}");
         let issue = match repo.issue(number).await {
-            Ok(issue) => repo.sure(&about, issue),
+            Ok(issue) => repo.resolve_uncertain_write(&about, issue),
             Err(missing @ GitHubApiError::NotFound { .. }) => {
-                return Err(match repo.unless_behind(&about, missing) {
-                    GitHubApiError::NotFound { .. } => self.why_missing(repo, number).await?,
-                    waiting => fault(waiting),
+                return Err(match repo.unless_reads_lag(&about, missing) {
+                    GitHubApiError::NotFound { .. } => self.explain_missing_issue(repo, number).await?,
+                    waiting => github_error(waiting),
                 });
             }
-            Err(other) => return Err(fault(other)),
+            Err(other) => return Err(github_error(other)),
         };
         if repo.was_redirected() {
-            self.rename(repo).await?;
+            self.save_repository_name(repo).await?;
         }
         // What started the run touched the issue: a copy from before that says nothing of now.
         let stale = issue.updated_at < cx.run().trigger.at;
         if stale && (!issue.state_open || stop_label_on(&issue.labels).is_some()) {
             return Err(StepError::Later {
                 why: "GitHub still shows the issue as it was".to_owned(),
-                after: AGAIN,
+                after: RETRY_DELAY,
             });
         }
         Ok(issue)
     }
 
     /// Keeps the name that the repository has now.
-    async fn rename(&self, repo: &GitHubRepo) -> Result<(), StepError> {
-        let info = repo.info().await.map_err(fault)?;
+    async fn save_repository_name(&self, repo: &GitHubRepo) -> Result<(), StepError> {
+        let info = repo.info().await.map_err(github_error)?;
         let row = RepositoryRow { id: repo.id(), installation: repo.installation(), name: info.name };
-        self.store.directory().saw_repository(row).await.map_err(|error| StepError::Bug(error.into()))
+        self.store
+            .installation_registry()
+            .record_repository(row)
+            .await
+            .map_err(|error| StepError::Bug(error.into()))
     }
 
     /// Why an issue is not to be found, when waiting has not helped.
-    async fn why_missing(&self, repo: &GitHubRepo, number: IssueNo) -> Result<StepError, StepError> {
-        let why = match repo.whereabouts().await.map_err(fault)? {
-            RepositoryAvailability::Here(info) if info.name != *repo.name() => {
-                self.rename(repo).await?;
+    async fn explain_missing_issue(
+        &self,
+        repo: &GitHubRepo,
+        number: IssueNo,
+    ) -> Result<StepError, StepError> {
+        let why = match repo.availability().await.map_err(github_error)? {
+            RepositoryAvailability::Available(info) if info.name != *repo.name() => {
+                self.save_repository_name(repo).await?;
                 let why = "the repository has another name now".to_owned();
-                return Ok(StepError::Later { why, after: AGAIN });
+                return Ok(StepError::Later { why, after: RETRY_DELAY });
             }
-            RepositoryAvailability::Here(_) => format!(
+            RepositoryAvailability::Available(_) => format!(
                 "Issue #{number} is not in this repository any more. If it was moved, start anew where it is now."
             ),
-            RepositoryAvailability::OutOfReach => {
+            RepositoryAvailability::Unreachable => {
                 "The repository was deleted or taken out of the App's installation. Add it \
                                         again in the App's settings, then start anew."
                     .to_owned()
@@ -158,7 +166,7 @@ impl StepServices {
 }
 
 /// Whoever it was.
-pub fn someone() -> Actor {
+pub fn unknown_actor() -> Actor {
     Actor { id: UserId(0), login: "someone".to_owned(), bot: false }
 }
 
@@ -172,18 +180,18 @@ pub const SWITCHED_OFF: &str = "work here was switched off";
 ///
 /// # Errors
 /// GitHub's; that there is no such file is none.
-pub async fn switched_off(repo: &GitHubRepo) -> Result<bool, GitHubApiError> {
+pub async fn is_switched_off(repo: &GitHubRepo) -> Result<bool, GitHubApiError> {
     let file = repo.file(REPOSITORY_FILE, "HEAD").await?;
     Ok(file.is_some_and(|bytes| RepoSettings::switches_off(&String::from_utf8_lossy(&bytes))))
 }
 
 /// Who had a hand in the issue as it is now, and may not write here; the first of them.
-pub async fn stranger(cx: &StepContext, repo: &GitHubRepo) -> Result<Option<String>, StepError> {
-    let ours = repo.bot().await.map_err(fault)?.id;
-    for author in repo.authors(cx.run().trigger.issue).await.map_err(fault)?.all() {
+pub async fn find_outside_author(cx: &StepContext, repo: &GitHubRepo) -> Result<Option<String>, StepError> {
+    let ours = repo.bot().await.map_err(github_error)?.id;
+    for author in repo.authors(cx.run().trigger.issue).await.map_err(github_error)?.actors() {
         // What we wrote there, a person approved; and who opened the issue is asked about all the same.
         if (author.id != ours || ours == UserId(0))
-            && repo.permission(author).await.map_err(fault)? < Role::Write
+            && repo.permission(author).await.map_err(github_error)? < Role::Write
         {
             return Ok(Some(author.login.clone()));
         }
@@ -193,10 +201,10 @@ pub async fn stranger(cx: &StepContext, repo: &GitHubRepo) -> Result<Option<Stri
 
 /// What people should know of the issue's authors before they decide. GitHub's own time of the last edit is asked, since an
 /// issue's `updated_at` moves with every comment and label, and the webhook that asked for the run may have been a comment's.
-pub async fn authorship(cx: &StepContext, repo: &GitHubRepo) -> Result<Vec<AuthorshipNote>, StepError> {
-    let authors = repo.authors(cx.run().trigger.issue).await.map_err(fault)?;
+pub async fn read_authorship(cx: &StepContext, repo: &GitHubRepo) -> Result<Vec<AuthorshipNote>, StepError> {
+    let authors = repo.authors(cx.run().trigger.issue).await.map_err(github_error)?;
     let asked = cx.run().trigger.at;
-    let ours = repo.bot().await.map_err(fault)?.id;
+    let ours = repo.bot().await.map_err(github_error)?.id;
     let edits = authors.edits.iter().filter(|(by, at)| *at >= asked && by.id != ours);
     let edited = edits.max_by_key(|(_, at)| *at);
     let newcomer = authors.newcomer.then(|| AuthorshipNote::Newcomer(authors.author.login.clone()));
@@ -208,26 +216,29 @@ pub async fn authorship(cx: &StepContext, repo: &GitHubRepo) -> Result<Vec<Autho
 ///
 /// # Errors
 /// `Bug` where the rows of our own edits cannot be read.
-pub async fn as_it_was(cx: &StepContext, then: Hash, now: Hash) -> Result<bool, StepError> {
+pub async fn is_issue_unchanged(cx: &StepContext, then: Hash, now: Hash) -> Result<bool, StepError> {
     if then == now {
         return Ok(true);
     }
-    let (run, db) = (cx.run(), cx.tools().store.repo(cx.run().id.repo).await.map_err(anyhow::Error::new)?);
-    let rows = db.artifacts_of(run.trigger.issue).await.map_err(anyhow::Error::new)?;
+    let (run, db) =
+        (cx.run(), cx.tools().store.repository_database(cx.run().id.repo).await.map_err(anyhow::Error::new)?);
+    let rows = db.artifacts_of_issue(run.trigger.issue).await.map_err(anyhow::Error::new)?;
     Ok(rows.iter().any(|row| row.kind == ArtifactRow::OWN_TEXT && row.hash == now))
 }
 
-async fn pull_of(repo: &GitHubRepo, number: IssueNo) -> Result<PullRequest, StepError> {
+async fn find_pull_request(repo: &GitHubRepo, number: IssueNo) -> Result<PullRequest, StepError> {
     let about = format!("pull request {number}");
     match repo.pull(number).await {
-        Ok(found) => Ok(repo.sure(&about, found)),
-        Err(missing @ GitHubApiError::NotFound { .. }) => Err(fault(repo.unless_behind(&about, missing))),
-        Err(other) => Err(fault(other)),
+        Ok(found) => Ok(repo.resolve_uncertain_write(&about, found)),
+        Err(missing @ GitHubApiError::NotFound { .. }) => {
+            Err(github_error(repo.unless_reads_lag(&about, missing)))
+        }
+        Err(other) => Err(github_error(other)),
     }
 }
 
 /// Why the run is over, by the state of its pull request.
-fn over(pull: &PullRequest) -> Option<&'static str> {
+fn closed_reason(pull: &PullRequest) -> Option<&'static str> {
     match (pull.merged, pull.open) {
         (true, _) => Some(MERGED),
         (false, true) => None,
@@ -243,13 +254,13 @@ pub fn stop_label_on(labels: &[String]) -> Option<&'static str> {
 
 /// What a fault of GitHub's means for a step: wait, tell people, or look into it. People are told in sentences
 /// of ours; GitHub's own words, which may quote anything, are for the server's log.
-pub fn fault(fault: GitHubApiError) -> StepError {
+pub fn github_error(fault: GitHubApiError) -> StepError {
     let later = |why: &str, after| StepError::Later { why: why.to_owned(), after };
     let sentence = match &fault {
         // How long that is, GitHub's client knows: asking it early sends nothing.
         GitHubApiError::RateLimited { .. } => return later("GitHub asks us to slow down", LIMIT_CHECK),
-        GitHubApiError::Transient { .. } => return later("GitHub did not answer properly", AGAIN),
-        GitHubApiError::NotNow { .. } => {
+        GitHubApiError::Transient { .. } => return later("GitHub did not answer properly", RETRY_DELAY),
+        GitHubApiError::TemporarilyRefused { .. } => {
             tracing::warn!(%fault, "tried again later");
             return later("GitHub does not take it for now; the server's log has the reason", LIMIT_CHECK);
         }
@@ -271,7 +282,7 @@ pub fn fault(fault: GitHubApiError) -> StepError {
         GitHubApiError::Gone { .. } | GitHubApiError::Moved { .. } => {
             "What this run worked on was deleted or moved elsewhere. Start anew where it is now.".to_owned()
         }
-        GitHubApiError::Forbidden { accepted_permissions, .. } => match wanted(accepted_permissions.as_deref()) {
+        GitHubApiError::Forbidden { accepted_permissions, .. } => match wanted_permissions(accepted_permissions.as_deref()) {
             Some(wanted) => format!(
                 "GitHub refused it and wanted {wanted}. Give the App that permission, then start anew."
             ),
@@ -281,7 +292,7 @@ pub fn fault(fault: GitHubApiError) -> StepError {
                     .to_owned()
             }
         },
-        GitHubApiError::NoBranch { branch, .. } => format!(
+        GitHubApiError::BranchForbidden { branch, .. } => format!(
             "GitHub does not let the App make the branch {branch}. Most likely a ruleset of the repository or of its \
              organization forbids it: let the App bypass that ruleset, or exempt what begins with countersign/, then write \
              `/retry`."
@@ -294,7 +305,7 @@ pub fn fault(fault: GitHubApiError) -> StepError {
              `/retry`."
                 .to_owned()
         }
-        GitHubApiError::Rejected { problems, .. } => refused(problems),
+        GitHubApiError::Rejected { problems, .. } => rejection_message(problems),
         // Ours alone: nothing was sent.
         GitHubApiError::Invalid(why) => format!("Not sent to GitHub: {why}"),
     };
@@ -306,7 +317,7 @@ pub fn fault(fault: GitHubApiError) -> StepError {
 const RULES: &str = "rule violations";
 
 /// GitHub's word for permissions, if it is one.
-fn wanted(accepted: Option<&str>) -> Option<String> {
+fn wanted_permissions(accepted: Option<&str>) -> Option<String> {
     let plain = |c: char| c.is_ascii_lowercase() || "_=;, ".contains(c);
     let accepted =
         accepted.filter(|text| !text.is_empty() && text.len() <= 200 && text.chars().all(plain))?;
@@ -314,7 +325,7 @@ fn wanted(accepted: Option<&str>) -> Option<String> {
 }
 
 /// What GitHub holds against what we wrote, in our words.
-fn refused(problems: &[GitHubValidationError]) -> String {
+fn rejection_message(problems: &[GitHubValidationError]) -> String {
     let told: Vec<_> = problems
         .iter()
         .take(3)
@@ -339,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_are_told_in_our_words() {
+    fn github_errors_are_told_in_our_own_words() {
         let call = || "POST /repos/o/r/pulls".to_owned();
         let problem =
             |field: &str, code: &str| GitHubValidationError { field: field.into(), code: code.into() };
@@ -349,7 +360,7 @@ mod tests {
             message: "@everyone <b>".into(),
             problems: vec![problem("title", "missing_field"), problem("head", "custom")],
         };
-        let said = |given: GitHubApiError| fault(given).to_string();
+        let said = |given: GitHubApiError| github_error(given).to_string();
         let ruled = "Repository rule violations found\n\nCommits must have verified signatures.".to_owned();
         insta::assert_snapshot!(
             said(GitHubApiError::Rejected { call: call(), status: 422, message: ruled, problems: vec![] }),
@@ -370,7 +381,7 @@ mod tests {
         );
         assert!(!said(forbidden("@everyone")).contains('@'), "nothing of an answer that is not a permission");
         assert!(matches!(
-            fault(GitHubApiError::Transient { call: call(), why: String::new() }),
+            github_error(GitHubApiError::Transient { call: call(), why: String::new() }),
             StepError::Later { .. }
         ));
     }

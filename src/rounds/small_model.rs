@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{
     Policy, StepContext,
     call_waits::{UnansweredCall, VisitWaits},
-    draft::text_of,
-    model_calls::{BudgetedCall, ServedModel, ask},
+    draft::load_text,
+    model_calls::{BudgetedCall, ServedModel, call_model},
     prompt::Prompt,
 };
 use crate::{
@@ -43,7 +43,7 @@ pub(super) struct SmallModelQuestion<'a> {
 ///
 /// # Errors
 /// Those of the journal and the books.
-pub(super) async fn quick<T>(
+pub(super) async fn ask_small_model<T>(
     cx: &StepContext,
     policy: &Policy,
     routing: &Routing,
@@ -80,13 +80,13 @@ pub(super) async fn quick<T>(
             calls: &mut calls,
             waits: &mut waits,
         };
-        let answered = match ask(cx, key, question).await {
+        let answered = match call_model(cx, key, question).await {
             Ok(answered) => answered,
-            Err(UnansweredCall::Capped(_)) => {
+            Err(UnansweredCall::OverBudget(_)) => {
                 return Ok(Err("the budget has no room for the call".to_owned()));
             }
-            Err(UnansweredCall::Held(held)) => {
-                let why = match held.view().hold {
+            Err(UnansweredCall::Waiting(held)) => {
+                let why = match held.to_view().reason {
                     ModelWaitReason::Slow => format!("the model took longer than {} s", deadline.as_secs()),
                     ModelWaitReason::Lacking | ModelWaitReason::Refused => {
                         "this server cannot ask the model it is set to".to_owned()
@@ -100,12 +100,12 @@ pub(super) async fn quick<T>(
                 return Ok(Err("this server cannot ask the model it is set to".to_owned()));
             }
             Err(UnansweredCall::Step(error)) => return Err(error),
-            Err(UnansweredCall::Running) => {
+            Err(UnansweredCall::CommandRunning) => {
                 return Err(StepError::Bug(anyhow::anyhow!("a {role} has no tools to run")));
             }
         };
         let read = match &answered.outcome {
-            Ok(text) => parse(&text_of(cx, &text.text).await?),
+            Ok(text) => parse(&load_text(cx, &text.text).await?),
             Err(failure) if form.is_some() && matches!(failure.kind, FailureKind::Rejected { .. }) => {
                 continue;
             }
@@ -119,7 +119,9 @@ pub(super) async fn quick<T>(
             Err(why) => wrong = why,
         }
         let again = "Your last answer could not be used";
-        prompt = first.clone().ours(format!("{again}: {wrong}. Answer again, in the form described."));
+        prompt = first
+            .clone()
+            .with_instructions(format!("{again}: {wrong}. Answer again, in the form described."));
     }
     tracing::warn!(run = %cx.run().id, wrong, %role, "an answer was unusable, twice");
     Ok(Err("the model's answer was unusable, twice".to_owned()))

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{StepContext, fault};
+use super::{StepContext, github_error};
 use crate::{
     engine::StepError,
-    github::{Comment, GitHubApiError, GitHubRepo, LabelChange, OutboundBody, decorated},
+    github::{Comment, GitHubApiError, GitHubRepo, LabelChange, OutboundBody, none_if_refused},
     limits, messages,
     store::ActivePause,
     types::{CommentId, Timestamp},
@@ -34,17 +34,17 @@ pub enum StatusUrgency {
     /// Progress: the next edit will say it too.
     Progress,
     /// A person is being waited for, or the run is over: nothing later says it.
-    Turning,
+    TurningPoint,
 }
 
 impl StatusComment {
     /// One that may have been made by a visit of which nothing was kept: it is looked for before another is made.
-    pub fn in_doubt(self) -> Self {
+    pub fn marked_uncertain(self) -> Self {
         Self { in_doubt: true, ..self }
     }
 
     /// From when on progress may be shown.
-    pub fn rests_until(&self) -> Option<Timestamp> {
+    pub fn next_edit_at(&self) -> Option<Timestamp> {
         self.touched.map(|touched| touched.plus(limits::STATUS_EDIT_GAP))
     }
 
@@ -56,12 +56,12 @@ impl StatusComment {
         body: &OutboundBody,
         urgency: StatusUrgency,
     ) -> Result<(), StepError> {
-        self.turn(cx, key, body, urgency, None).await.map(drop)
+        self.show_and_label(cx, key, body, urgency, None).await.map(drop)
     }
 
     /// As [`show`](Self::show), and changes the issue's state label where that takes no write of its own. Returns whether it
     /// changed.
-    pub async fn turn(
+    pub async fn show_and_label(
         &mut self,
         cx: &StepContext,
         key: &str,
@@ -75,10 +75,11 @@ impl StatusComment {
             return Ok(false);
         }
         let before = &*self;
-        let repo = cx.tools().repo(cx).await?;
-        let repo = if urgency == StatusUrgency::Turning { repo.asking() } else { repo };
-        let shown: Option<PostedStatusComment> =
-            cx.once(key, |entry| write(cx, &repo, before, body, change.as_ref(), entry.interrupted)).await?;
+        let repo = cx.tools().repository(cx).await?;
+        let repo = if urgency == StatusUrgency::TurningPoint { repo.with_question_priority() } else { repo };
+        let shown: Option<PostedStatusComment> = cx
+            .once(key, |entry| write_comment(cx, &repo, before, body, change.as_ref(), entry.interrupted))
+            .await?;
         self.touched = Some(now);
         let Some(shown) = shown else { return Ok(false) };
         self.id = Some(shown.id);
@@ -107,7 +108,7 @@ impl From<Comment> for PostedStatusComment {
 }
 
 /// None: the conversation is locked, and what shows stays as it is.
-async fn write(
+async fn write_comment(
     cx: &StepContext,
     repo: &GitHubRepo,
     before: &StatusComment,
@@ -117,15 +118,15 @@ async fn write(
 ) -> Result<Option<PostedStatusComment>, StepError> {
     // This step may have been under way when the pause began.
     let pauses = cx.tools().store.pauses().await.map_err(|error| StepError::Bug(error.into()))?;
-    let body = &messages::with_pause(body.as_str(), ActivePause::since(&pauses, repo.id()));
+    let body = &messages::with_pause_line(body.as_str(), ActivePause::since(&pauses, repo.id()));
     let as_it_was = |id: CommentId, moved| {
         let (node, url) = (before.node.clone(), before.url.clone().unwrap_or_default());
         PostedStatusComment { id, node, url, moved }
     };
     if let (StatusComment { id: Some(id), node: Some(node), .. }, Some(change)) = (before, change) {
         // Where the comment was deleted or the conversation locked, what can be done is done one after the other.
-        if let Some(moved) =
-            decorated(repo.edit_and_label(node, STATUS_MARKER, body, change).await).map_err(fault)?
+        if let Some(moved) = none_if_refused(repo.edit_and_label(node, STATUS_MARKER, body, change).await)
+            .map_err(github_error)?
         {
             return Ok(Some(as_it_was(*id, moved)));
         }
@@ -135,26 +136,32 @@ async fn write(
         Some(id) => Some(as_it_was(id, false)),
         None if before.in_doubt => None,
         // By an earlier run of the issue, perhaps.
-        None => {
-            repo.read_comment(issue, STATUS_MARKER).await.map_err(fault)?.map(|(comment, _)| comment.into())
-        }
+        None => repo
+            .read_comment(issue, STATUS_MARKER)
+            .await
+            .map_err(github_error)?
+            .map(|(comment, _)| comment.into()),
     };
     if let Some(made) = made {
         match repo.edit_comment(made.id, STATUS_MARKER, body).await {
             // Somebody deleted it: people shall still see where the run stands.
             Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => {}
             edited => {
-                return Ok(Some(decorated(edited).map_err(fault)?.map_or(made, PostedStatusComment::from)));
+                return Ok(Some(
+                    none_if_refused(edited).map_err(github_error)?.map_or(made, PostedStatusComment::from),
+                ));
             }
         }
     }
     let shown = match before.in_doubt {
-        true => repo.renew_comment(issue, STATUS_MARKER, body).await,
+        true => repo.replace_comment(issue, STATUS_MARKER, body).await,
         false => repo.ensure_comment(issue, STATUS_MARKER, body, interrupted).await,
     };
     match shown {
         // There is no pull request yet to show it on.
-        Err(GitHubApiError::Forbidden { .. }) if repo.issue(issue).await.map_err(fault)?.locked => Ok(None),
-        shown => shown.map(|comment| Some(comment.into())).map_err(fault),
+        Err(GitHubApiError::Forbidden { .. }) if repo.issue(issue).await.map_err(github_error)?.locked => {
+            Ok(None)
+        }
+        shown => shown.map(|comment| Some(comment.into())).map_err(github_error),
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, OnceCell};
 
-use super::{CommitCache, StepContext, fault, is_default};
+use super::{CommitCache, StepContext, github_error, is_default};
 use crate::{
     codebase::{Index, TreeIndex},
     config::{
@@ -28,10 +28,10 @@ use crate::{
 };
 
 /// A mirror that git cannot fetch is tried again this long, then people are told.
-const FETCH_TRIES: Duration = Duration::from_secs(600);
+const FETCH_RETRY_LIMIT: Duration = Duration::from_secs(600);
 
 /// Before git is asked once more.
-const GIT_AGAIN: Duration = Duration::from_secs(30);
+const GIT_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// The tools of a step.
 pub struct StepServices {
@@ -45,9 +45,9 @@ pub struct StepServices {
     pub commits: CommitCache<IndexedCommit>,
     /// What git's failures to fetch have cost each run since it last fetched. Memory alone: a new process is as patient
     /// again.
-    pub failing: Mutex<HashMap<RunId, Duration>>,
+    pub fetch_failure_time: Mutex<HashMap<RunId, Duration>>,
     /// When each repository was last seen to want work of ours. Memory alone, like what is above.
-    pub wanted: Mutex<HashMap<RepoId, Timestamp>>,
+    pub switch_checked_at: Mutex<HashMap<RepoId, Timestamp>>,
     /// Where tests run, found when the first are to.
     pub sandbox: OnceCell<Sandbox>,
     /// What commands in it take.
@@ -115,13 +115,13 @@ pub struct Policy {
 
 impl Policy {
     /// What holds for a run of this workflow that begins now.
-    pub async fn of(
+    pub async fn for_workflow(
         settings: &Settings,
         workflow: &str,
         repo: &GitHubRepo,
         info: &RepoInfo,
     ) -> Result<Self, StepError> {
-        let file = repo.file(REPOSITORY_FILE, &info.default_branch).await.map_err(fault)?;
+        let file = repo.file(REPOSITORY_FILE, &info.default_branch).await.map_err(github_error)?;
         let file = file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         if file.as_deref().is_some_and(RepoSettings::switches_off) {
             return Err(StepError::User(format!(
@@ -134,7 +134,7 @@ impl Policy {
             // It may quote the file, and the file may be long.
             Err(error) => (None, Some(error.to_string().chars().take(500).collect())),
         };
-        let RepoSettings { budget, workflows } = own.unwrap_or_else(|| RepoSettings::of_server(settings));
+        let RepoSettings { budget, workflows } = own.unwrap_or_else(|| RepoSettings::from_server(settings));
         // Whatever runs may ask that model.
         let routing = workflows.values().find_map(|of| of.routing.clone());
         let of_it = workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
@@ -159,7 +159,7 @@ impl Policy {
             max_rounds,
             draft_gate,
             // What the file asks for is not known: perhaps it is this.
-            verdict_gate: verdict_gate || complaint.is_some() || gates.ask_for_somebody(),
+            verdict_gate: verdict_gate || complaint.is_some() || gates.has_extra_rules(),
             gates,
             document_path,
             publish,
@@ -214,20 +214,20 @@ fn is_as_files(publish: &Publish) -> bool {
 
 impl Policy {
     /// Who writes in this role.
-    pub fn drafter_of(&self, role: &str) -> &str {
+    pub fn drafter_for_role(&self, role: &str) -> &str {
         self.roles.get(role).unwrap_or(&self.drafter)
     }
 
     /// How the model of `[route]` is asked, if it may be. What a file that could not be used asks for is not known: perhaps that
     /// it is not.
-    pub(super) fn narrator(&self) -> Option<&Routing> {
+    pub(super) fn narrator_routing(&self) -> Option<&Routing> {
         self.routing.as_ref().filter(|routing| routing.mode != RouteMode::Manual && self.complaint.is_none())
     }
 }
 
 impl StepServices {
     /// May a script answer in a run of this policy, or, where it has none yet, of the server's?
-    pub fn rehearsal(&self, policy: Option<&Policy>) -> bool {
+    pub fn is_rehearsal(&self, policy: Option<&Policy>) -> bool {
         let models = &self.settings.models;
         let (drafter, roles, reviewer) = policy
             .map_or((&models.drafter, &models.roles, &models.reviewer), |policy| {
@@ -244,14 +244,14 @@ impl StepServices {
     ///
     /// # Errors
     /// `User` where nothing here does.
-    pub async fn sandbox(&self) -> Result<Sandbox, StepError> {
+    pub async fn find_sandbox(&self) -> Result<Sandbox, StepError> {
         let settings = &self.settings.sandbox;
         let find = async {
             let own = match &settings.program {
                 Some(program) => program.clone(),
                 None => std::env::current_exe().map_err(anyhow::Error::new)?,
             };
-            Box::pin(Sandbox::of_this_machine(&own, settings.level)).await.map_err(|error| {
+            Box::pin(Sandbox::detect(&own, settings.level)).await.map_err(|error| {
                 StepError::User(format!(
                     "Nothing may be run on the server's machine: {error}. Whoever runs the server can mend that \
                      (`countersign doctor` says how); then start anew."
@@ -259,7 +259,7 @@ impl StepServices {
             })
         };
         let sandbox = self.sandbox.get_or_try_init(|| find).await?.clone();
-        Ok(sandbox.timed(self.sandbox_time.clone()))
+        Ok(sandbox.with_time_metric(self.sandbox_time.clone()))
     }
 
     /// Where what its tests depend on is fetched from, and kept.
@@ -273,8 +273,8 @@ impl StepServices {
 
     /// Where the run belongs if its models run as programs: by these labels of the issue and these files; where neither says
     /// anything, by the kind of request it was begun for.
-    pub fn assigned(&self, cx: &StepContext, labels: &[String], paths: &[String]) -> PoolAssignment {
-        let assigned = self.settings.models.workers.assigned(labels, paths);
+    pub fn worker_assignment(&self, cx: &StepContext, labels: &[String], paths: &[String]) -> PoolAssignment {
+        let assigned = self.settings.models.workers.assign_pool(labels, paths);
         let request = cx.run().trigger.request.as_ref().filter(|_| assigned.row.is_none());
         let by_kind = request
             .and_then(|asked| Some(PoolAssignment { pool: asked.pool?, row: Some(asked.skill.clone()) }));
@@ -283,8 +283,13 @@ impl StepServices {
 
     /// A handle on the run's repository, by its number; the name is whatever it is called now. What is asked by
     /// it is counted with the run.
-    pub async fn repo(&self, cx: &StepContext) -> Result<GitHubRepo, StepError> {
-        let known = self.store.directory().repository(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
+    pub async fn repository(&self, cx: &StepContext) -> Result<GitHubRepo, StepError> {
+        let known = self
+            .store
+            .installation_registry()
+            .repository(cx.run().id.repo)
+            .await
+            .map_err(anyhow::Error::new)?;
         let row = known.ok_or_else(|| {
             StepError::User(
                 "This repository was removed from the App's installation. Add it again in the App's settings, then \
@@ -292,36 +297,36 @@ impl StepServices {
                     .to_owned(),
             )
         })?;
-        let tally = Arc::clone(cx.tally());
-        let counter = ApiCallCounter::new(move |write| tally.add(write));
-        Ok(self.github.repo(row.installation, row.id, row.name).counted(counter))
+        let tally = Arc::clone(cx.github_call_counter());
+        let counter = ApiCallCounter::new(move |write| tally.count_call(write));
+        Ok(self.github.repo(row.installation, row.id, row.name).with_counter(counter))
     }
 
     /// Is the run's repository private, as of now? It may have become so since the run began. Where the settings make
     /// no difference GitHub is not asked, and the answer is the careful one.
     pub async fn is_private(&self, cx: &StepContext) -> Result<bool, StepError> {
-        if !self.providers.minds_privacy() {
+        if !self.providers.depends_on_privacy() {
             return Ok(true);
         }
-        let repo = self.repo(cx).await?;
-        Ok(repo.info().await.map_err(fault)?.private)
+        let repo = self.repository(cx).await?;
+        Ok(repo.info().await.map_err(github_error)?.private)
     }
 
     /// Reads the issue and stores its text.
-    pub async fn issue(&self, cx: &StepContext, repo: &GitHubRepo) -> Result<IssueSnapshot, StepError> {
+    pub async fn read_issue(&self, cx: &StepContext, repo: &GitHubRepo) -> Result<IssueSnapshot, StepError> {
         let issue = self.find_issue(cx, repo).await?;
         if !issue.state_open {
             return Err(StepError::User("The issue is closed. Reopen it, then start anew.".to_owned()));
         }
         let digest = issue.digest;
-        let (title, text) = (hidden_text::visible_line(&issue.title), hidden_text::visible(&issue.body));
+        let (title, text) = (hidden_text::visible_line(&issue.title), hidden_text::visible_text(&issue.body));
         let body = cx.put(text.text.as_bytes()).await?;
         let read = TextRow {
             title: Some(title.text.clone()),
             raw: Some(digest),
-            ..TextRow::of(TextKind::Issue, body)
+            ..TextRow::new(TextKind::Issue, body)
         };
-        cx.book("issue", LedgerRecord::Text(read)).await?;
+        cx.record_later("issue", LedgerRecord::Text(read)).await?;
         Ok(IssueSnapshot {
             number: issue.number,
             title: title.text,
@@ -330,49 +335,49 @@ impl StepServices {
             author: issue.author,
             url: issue.url,
             labels: issue.labels,
-            hidden: hidden_text::gathered(title.hidden.iter().chain(&text.hidden)),
+            hidden: hidden_text::merge_hidden(title.hidden.iter().chain(&text.hidden)),
         })
     }
 
     /// The policy of a run of this workflow: the server's, tightened by `.github/countersign.toml` on the default
     /// branch.
-    pub async fn policy(
+    pub async fn read_policy(
         &self,
         workflow: &str,
         repo: &GitHubRepo,
         info: &RepoInfo,
     ) -> Result<Policy, StepError> {
-        let policy = Policy::of(&self.settings, workflow, repo, info).await?;
+        let policy = Policy::for_workflow(&self.settings, workflow, repo, info).await?;
         Ok(Policy { reviewer: String::clone(&self.reviewer.get()), ..policy })
     }
 
     /// Brings the default branch into the mirror and says where it stands.
-    pub async fn fetch(
+    pub async fn fetch_base(
         &self,
         cx: &StepContext,
         key: &str,
         repo: &GitHubRepo,
     ) -> Result<BaseCommit, StepError> {
-        cx.once(key, |_| async { Ok(self.fetch_now(cx, repo, None).await?.0) }).await
+        cx.once(key, |_| async { Ok(self.fetch_branches(cx, repo, None).await?.0) }).await
     }
 
     /// Brings the default branch and another into the mirror, as both are at one moment. None: there is no such other.
-    pub async fn fetch_now(
+    pub async fn fetch_branches(
         &self,
         cx: &StepContext,
         repo: &GitHubRepo,
         other: Option<&str>,
     ) -> Result<(BaseCommit, Option<Snapshot>), StepError> {
-        let info = repo.info().await.map_err(fault)?;
+        let info = repo.info().await.map_err(github_error)?;
         let installation = cx.run().trigger.installation;
         let branch = info.default_branch;
         let branches: Vec<String> =
             std::iter::once(branch.as_str()).chain(other).map(str::to_owned).collect();
         let began = cx.clock().now();
         let fetched = loop {
-            let (token, kept) = self.github.git_token(installation, info.id).await.map_err(fault)?;
+            let (token, kept) = self.github.git_token(installation, info.id).await.map_err(github_error)?;
             let fetch = async |branches: &[String]| {
-                self.mirrors.fetch(info.id, &info.name, branches, &token, cx.cancelled()).await
+                self.mirrors.fetch(info.id, &info.name, branches, &token, cx.cancellation()).await
             };
             let fetched = match fetch(&branches).await {
                 Err(GitError::NoSuchBranch { name }) if other == Some(&name) => {
@@ -385,17 +390,18 @@ impl StepServices {
             }
             self.github.forget_git_token(installation, info.id);
         };
-        let mut failing = self.failing.lock().await;
-        let cost =
-            cx.clock().now().since(began) + GIT_AGAIN + failing.remove(&cx.run().id).unwrap_or_default();
+        let mut failing = self.fetch_failure_time.lock().await;
+        let cost = cx.clock().now().since(began)
+            + GIT_RETRY_DELAY
+            + failing.remove(&cx.run().id).unwrap_or_default();
         let other = match fetched {
             Ok(other) => other,
             // Nobody reads a run that waits for ever. What GitHub makes it wait for is no part of this.
-            Err(error) if error.passes() && cost > FETCH_TRIES => {
+            Err(error) if error.is_transient() && cost > FETCH_RETRY_LIMIT => {
                 return Err(StepError::User(format!("{error}. Mend that, then start anew.")));
             }
             Err(error) => {
-                if error.passes() {
+                if error.is_transient() {
                     failing.insert(cx.run().id, cost);
                 }
                 return Err(git_error(error));
@@ -415,17 +421,20 @@ impl StepServices {
     pub async fn snapshot(&self, cx: &StepContext, base: &BaseCommit) -> Result<Snapshot, StepError> {
         match self.commits.get(cx.run().id.repo, &base.commit) {
             Some(known) => Ok(known.snapshot.clone()),
-            None => self.read(cx, base).await,
+            None => self.read_snapshot(cx, base).await,
         }
     }
 
-    async fn read(&self, cx: &StepContext, base: &BaseCommit) -> Result<Snapshot, StepError> {
+    async fn read_snapshot(&self, cx: &StepContext, base: &BaseCommit) -> Result<Snapshot, StepError> {
         let look = async || self.mirrors.snapshot(cx.run().id.repo, base.commit.as_str()).await;
         match look().await {
             // Another server fetched it, or the mirror was lost: what is on GitHub can be fetched again.
             Err(GitError::NotFetched { .. }) => {
                 // Seldom, and too large to lie in every future that reads a commit.
-                Box::pin(async { self.fetch_now(cx, &self.repo(cx).await?, None).await.map(drop) }).await?;
+                Box::pin(async {
+                    self.fetch_branches(cx, &self.repository(cx).await?, None).await.map(drop)
+                })
+                .await?;
                 look().await.map_err(git_error)
             }
             read => read.map_err(git_error),
@@ -436,27 +445,27 @@ impl StepServices {
     pub async fn index(&self, cx: &StepContext, base: &BaseCommit) -> Result<Arc<Index>, StepError> {
         // Perhaps another run makes it, of which a stop of this one is no business.
         tokio::select! {
-            known = self.commits.get_or_make(cx.run().id.repo, &base.commit, self.know(cx, base)) => {
+            known = self.commits.get_or_make(cx.run().id.repo, &base.commit, self.index_commit(cx, base)) => {
                 Ok(Arc::clone(&known?.index))
             }
-            () = cx.cancelled().cancelled() => Err(stopping()),
+            () = cx.cancellation().cancelled() => Err(run_stopping_error()),
         }
     }
 
-    async fn know(&self, cx: &StepContext, base: &BaseCommit) -> Result<IndexedCommit, StepError> {
-        let snapshot = self.read(cx, base).await?;
+    async fn index_commit(&self, cx: &StepContext, base: &BaseCommit) -> Result<IndexedCommit, StepError> {
+        let snapshot = self.read_snapshot(cx, base).await?;
         let index = match self.store.cache(cx.run().id.repo).await {
-            Ok(cache) => Index::read(&snapshot, cache, cx.cancelled()).await,
+            Ok(cache) => Index::read(&snapshot, cache, cx.cancellation()).await,
             Err(error) => {
                 tracing::warn!(%error, "there is no cache for the index of a repository");
-                Index::without_cache(&snapshot, cx.cancelled()).await
+                Index::read_uncached(&snapshot, cx.cancellation()).await
             }
         };
         Ok(IndexedCommit { index: Arc::new(index.map_err(git_error)?), snapshot })
     }
 
     /// The paths of the commit a run works from.
-    pub async fn tree(&self, cx: &StepContext, base: &BaseCommit) -> Result<TreeIndex, StepError> {
+    pub async fn file_tree(&self, cx: &StepContext, base: &BaseCommit) -> Result<TreeIndex, StepError> {
         let snapshot = self.snapshot(cx, base).await?;
         let links = snapshot.entries().iter().filter(|entry| !entry.mode.is_file()).map(|e| e.path.as_str());
         let executables = snapshot.entries().iter().filter(|entry| entry.mode == EntryMode::Executable);
@@ -466,13 +475,13 @@ impl StepServices {
     }
 }
 
-pub(super) fn stopping() -> StepError {
+pub(super) fn run_stopping_error() -> StepError {
     StepError::Later { why: "the run is stopping".to_owned(), after: Duration::from_secs(30) }
 }
 
 pub fn git_error(error: GitError) -> StepError {
-    if error.passes() {
-        StepError::Later { why: error.to_string(), after: GIT_AGAIN }
+    if error.is_transient() {
+        StepError::Later { why: error.to_string(), after: GIT_RETRY_DELAY }
     } else {
         StepError::User(error.to_string())
     }

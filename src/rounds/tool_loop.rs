@@ -20,7 +20,7 @@ use crate::{
     config::{TestSettings, ToolSettings},
     documents::{
         change::{self, Workspace},
-        unfenced,
+        strip_fence,
     },
     engine::{LedgerRecord, StepError, TextKind, TextRow},
     runners::{self, TestError},
@@ -33,7 +33,7 @@ use crate::{
 const COMMAND_TIME: Duration = Duration::from_secs(600);
 
 /// Between two looks whether it is through: each asks GitHub whether the run is still wanted.
-pub const COMMAND_LOOK: Duration = Duration::from_secs(10);
+pub const COMMAND_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Who looks, at which commit, and how often.
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ pub struct ToolSession<'a> {
     /// What would lie over its files, if what is looked at changes any; none where it removes one.
     changed: &'a [(String, Option<String>)],
     /// The copy that it writes in, as it is at first.
-    copy: Option<&'a Workspace>,
+    workspace: Option<&'a Workspace>,
     pub turns: u32,
     /// The kind of the repository, where the role's commands are run, too.
     pub commands: Option<ToolchainProfile>,
@@ -54,38 +54,38 @@ impl<'a> ToolSession<'a> {
     ///
     /// # Errors
     /// Where the commit cannot be read.
-    pub async fn of(
+    pub async fn from_settings(
         cx: &StepContext,
         role: &str,
         base: &'a BaseCommit,
         settings: Option<&ToolSettings>,
     ) -> Result<Option<Self>, StepError> {
         let Some(settings) = settings else { return Ok(None) };
-        let role = agents::role(role).expect("the role is in the table");
+        let role = agents::find_role(role).expect("the role is in the table");
         let commands = match settings.commands {
             false => None,
             true => {
                 let snapshot = cx.tools().snapshot(cx, base).await?;
-                Some(ToolchainProfile::of(snapshot.entries().iter().map(|entry| entry.path.as_str())))
+                Some(ToolchainProfile::detect(snapshot.entries().iter().map(|entry| entry.path.as_str())))
             }
         };
-        Ok(Some(Self { role, base, changed: &[], copy: None, turns: settings.turns, commands }))
+        Ok(Some(Self { role, base, changed: &[], workspace: None, turns: settings.turns, commands }))
     }
 
     /// At a change of the commit.
     #[must_use]
-    pub fn over(self, changed: &'a [(String, Option<String>)]) -> Self {
+    pub fn with_changes(self, changed: &'a [(String, Option<String>)]) -> Self {
         Self { changed, ..self }
     }
 
     /// In a copy, where the role may write.
     #[must_use]
-    pub fn writing(self, copy: Option<&'a Workspace>) -> Self {
-        Self { copy: copy.filter(|_| self.role.tools.contains(&AgentTool::Write)), ..self }
+    pub fn with_workspace(self, copy: Option<&'a Workspace>) -> Self {
+        Self { workspace: copy.filter(|_| self.role.tools.contains(&AgentTool::Write)), ..self }
     }
 
-    fn done(&self) -> ToolAvailability {
-        ToolAvailability { commands: self.commands, writes: self.copy.is_some() }
+    fn availability(&self) -> ToolAvailability {
+        ToolAvailability { commands: self.commands, writes: self.workspace.is_some() }
     }
 }
 
@@ -115,18 +115,18 @@ struct StoredToolResults {
 
 /// The conversation about one answer. Without looks it is one question long.
 pub(super) struct ToolLoop<'a> {
-    looks: Option<ToolSession<'a>>,
+    session: Option<ToolSession<'a>>,
     /// The question with all that was found since.
     prompt: Prompt,
     /// Questions asked so far.
-    asked: u32,
+    questions_asked: u32,
     tools: Option<Value>,
     /// They are offered with the next one.
-    offers: bool,
+    offers_tools: bool,
     repaired: bool,
-    pub(super) looked: ToolCallCounts,
+    pub(super) call_counts: ToolCallCounts,
     /// The copy by now.
-    pub(super) copy: Option<Workspace>,
+    pub(super) workspace: Option<Workspace>,
 }
 
 /// What follows from an answer.
@@ -134,28 +134,37 @@ pub(super) enum ToolLoopAction {
     /// It is the one.
     Answer,
     /// The next question, for which the prompt is ready.
-    Again,
+    AskAgain,
     /// It still asks for tools, which it was told there are none of.
-    Endless,
+    ToolsExhausted,
 }
 
 impl<'a> ToolLoop<'a> {
-    pub(super) fn at(question: &Prompt, looks: Option<ToolSession<'a>>) -> Self {
+    pub(super) fn start(question: &Prompt, looks: Option<ToolSession<'a>>) -> Self {
         let prompt = match looks {
             Some(looks) => {
-                let rules = looks.role.rules(looks.done(), looks.turns);
-                question.clone().section("What you may look at", &rules)
+                let rules = looks.role.tool_rules(looks.availability(), looks.turns);
+                question.clone().with_section("What you may look at", &rules)
             }
             None => question.clone(),
         };
-        let tools = looks.map(|looks| looks.role.schemas(looks.done()));
-        let (looked, copy) = (ToolCallCounts::default(), looks.and_then(|looks| looks.copy).cloned());
-        Self { looks, prompt, asked: 0, tools, offers: looks.is_some(), repaired: false, looked, copy }
+        let tools = looks.map(|looks| looks.role.tool_schemas(looks.availability()));
+        let (looked, copy) = (ToolCallCounts::default(), looks.and_then(|looks| looks.workspace).cloned());
+        Self {
+            session: looks,
+            prompt,
+            questions_asked: 0,
+            tools,
+            offers_tools: looks.is_some(),
+            repaired: false,
+            call_counts: looked,
+            workspace: copy,
+        }
     }
 
     /// Names the next question in the journal.
-    pub(super) fn key(&self, key: &str) -> String {
-        if self.asked == 0 { key.to_owned() } else { format!("{key}-{}", self.asked + 1) }
+    pub(super) fn question_key(&self, key: &str) -> String {
+        if self.questions_asked == 0 { key.to_owned() } else { format!("{key}-{}", self.questions_asked + 1) }
     }
 
     pub(super) fn prompt(&self) -> &Prompt {
@@ -163,99 +172,100 @@ impl<'a> ToolLoop<'a> {
     }
 
     /// What is offered with the next question, for services that have a form for that.
-    pub(super) fn tools(&self) -> Option<&Value> {
-        self.tools.as_ref().filter(|_| self.offers)
+    pub(super) fn offered_tools(&self) -> Option<&Value> {
+        self.tools.as_ref().filter(|_| self.offers_tools)
     }
 
     /// What was written in the copy by now.
     pub(super) fn written(&self) -> Option<&BTreeMap<String, String>> {
-        self.copy.as_ref().map(Workspace::written)
+        self.workspace.as_ref().map(Workspace::written_files)
     }
 
     /// While tools are offered an answer has either form.
-    pub(super) fn has_one_form(&self) -> bool {
-        !self.offers
+    pub(super) fn expects_only_answer(&self) -> bool {
+        !self.offers_tools
     }
 
     /// An answer that should be one object: while tools are offered no schema holds the model to that, so it may stand in
     /// a fence.
-    pub(super) fn object<'t>(&self, answer: &'t str) -> &'t str {
-        if self.offers { unfenced(answer) } else { answer }
+    pub(super) fn strip_answer_fence<'t>(&self, answer: &'t str) -> &'t str {
+        if self.offers_tools { strip_fence(answer) } else { answer }
     }
 
     /// Another question, with all that was found for this one.
-    pub(super) fn onto(&self, question: Prompt) -> Prompt {
-        question.found_in(&self.prompt)
+    pub(super) fn with_tool_results(&self, question: Prompt) -> Prompt {
+        question.with_tool_results_of(&self.prompt)
     }
 
     /// Takes an answer in; `fits`: it would do.
-    pub(super) async fn next(
+    pub(super) async fn handle_answer(
         &mut self,
         cx: &StepContext,
         key: &str,
         answer: &str,
         fits: bool,
     ) -> Result<ToolLoopAction, UnansweredCall> {
-        let Some(looks) = self.looks else { return Ok(ToolLoopAction::Answer) };
-        self.asked += 1;
-        let read = AgentAnswer::read(answer);
+        let Some(looks) = self.session else { return Ok(ToolLoopAction::Answer) };
+        self.questions_asked += 1;
+        let read = AgentAnswer::parse(answer);
         // What asks for tools may hold lines of a document.
-        let asks =
-            matches!(read, AgentAnswer::Calls(_)) || self.offers && matches!(read, AgentAnswer::Broken(_));
+        let asks = matches!(read, AgentAnswer::Calls(_))
+            || self.offers_tools && matches!(read, AgentAnswer::Broken(_));
         if fits && !asks {
             return Ok(ToolLoopAction::Answer);
         }
         Ok(match read {
-            AgentAnswer::Calls(_) if !self.offers => ToolLoopAction::Endless,
+            AgentAnswer::Calls(_) if !self.offers_tools => ToolLoopAction::ToolsExhausted,
             AgentAnswer::Calls(calls) => {
-                self.look(cx, key, &looks, &calls).await?;
-                if self.asked >= looks.turns {
-                    self.close("You have looked as often as you may. Answer now, without tools, in the form asked for.");
+                self.run_tool_calls(cx, key, &looks, &calls).await?;
+                if self.questions_asked >= looks.turns {
+                    self.withdraw_tools("You have looked as often as you may. Answer now, without tools, in the form asked for.");
                 }
-                ToolLoopAction::Again
+                ToolLoopAction::AskAgain
             }
             // Whatever it is, whoever asked says what is wrong with it.
             AgentAnswer::Other | AgentAnswer::Broken(_) if self.repaired => ToolLoopAction::Answer,
-            AgentAnswer::Broken(why) if self.offers => {
+            AgentAnswer::Broken(why) if self.offers_tools => {
                 self.repaired = true;
-                self.say(&format!(
+                self.append_instruction(&format!(
                     "Your last answer was to ask for tools, but could not be read: {why}. Ask again with the JSON object \
                      alone, or answer in the form asked for."
                 ));
-                ToolLoopAction::Again
+                ToolLoopAction::AskAgain
             }
             AgentAnswer::Other | AgentAnswer::Broken(_) => {
                 self.repaired = true;
-                self.close("Your last answer was neither in the form asked for nor a call of tools. Answer now, without tools.");
-                ToolLoopAction::Again
+                self.withdraw_tools("Your last answer was neither in the form asked for nor a call of tools. Answer now, without tools.");
+                ToolLoopAction::AskAgain
             }
         })
     }
 
-    async fn look(
+    async fn run_tool_calls(
         &mut self,
         cx: &StepContext,
         key: &str,
         looks: &ToolSession<'_>,
         calls: &[ToolRequest],
     ) -> Result<(), UnansweredCall> {
-        let key = format!("{key}-look-{}", self.asked);
-        let mut desk = self.desk(cx, looks).await?;
-        desk.write(looks.role, calls).await.map_err(git_error)?;
-        let overlay = change::laid_over(desk.copy().map(Workspace::files).unwrap_or_default());
-        for (tool, line) in desk.to_run(looks.role, calls) {
+        let key = format!("{key}-look-{}", self.questions_asked);
+        let mut desk = self.tool_executor(cx, looks).await?;
+        desk.run_write_calls(looks.role, calls).await.map_err(git_error)?;
+        let overlay =
+            change::overlay_files(desk.workspace().map(Workspace::changed_files).unwrap_or_default());
+        for (tool, line) in desk.commands_to_run(looks.role, calls) {
             let key = format!("{key}-{}", tool.name());
-            let said = run(cx, &key, looks.base, line, overlay.clone()).await?;
-            desk = desk.ran(tool, &said.ok_or(UnansweredCall::Running)?);
+            let said = run_command(cx, &key, looks.base, line, overlay.clone()).await?;
+            desk = desk.with_command_output(tool, &said.ok_or(UnansweredCall::CommandRunning)?);
         }
         let found: StoredToolResults = cx
             .once(&key, |_| async {
-                let seen = desk.act(looks.role, calls).await.map_err(git_error)?;
+                let seen = desk.run_calls(looks.role, calls).await.map_err(git_error)?;
                 let looked = ToolCallCounts { calls: seen.calls, refused: seen.refused };
                 tracing::info!(run = %cx.run().id, role = looks.role.name, ?looked, "a model looked at the repository");
                 let text = cx.put(seen.text.as_bytes()).await?;
-                cx.book(&key, LedgerRecord::Text(TextRow::of(TextKind::Look, text))).await?;
-                let written = desk.copy().map(Workspace::written).filter(|written| !written.is_empty());
+                cx.record_later(&key, LedgerRecord::Text(TextRow::new(TextKind::Look, text))).await?;
+                let written = desk.workspace().map(Workspace::written_files).filter(|written| !written.is_empty());
                 let written = match written.map(serde_json::to_vec).transpose().map_err(anyhow::Error::new)? {
                     Some(written) => Some(cx.put(&written).await?),
                     None => None,
@@ -263,19 +273,21 @@ impl<'a> ToolLoop<'a> {
                 Ok(StoredToolResults { text, looked, written })
             })
             .await?;
-        if let (Some(copy), Some(written)) = (&mut self.copy, found.written) {
+        if let (Some(copy), Some(written)) = (&mut self.workspace, found.written) {
             let written = serde_json::from_slice(&cx.get(&written).await?);
-            copy.resume(written.map_err(|error| StepError::Bug(error.into()))?);
+            copy.restore_written(written.map_err(|error| StepError::Bug(error.into()))?);
         }
-        self.looked.add(found.looked);
-        let text = super::text_of(cx, &found.text).await?;
-        let heading = format!("What your calls found, the {}. time", self.asked);
-        self.prompt =
-            self.prompt.clone().theirs(heading, PromptMaterial::text("found", MaterialWeight::Found, &text));
+        self.call_counts.add(found.looked);
+        let text = super::load_text(cx, &found.text).await?;
+        let heading = format!("What your calls found, the {}. time", self.questions_asked);
+        self.prompt = self
+            .prompt
+            .clone()
+            .with_material(heading, PromptMaterial::text("found", MaterialWeight::ToolResults, &text));
         Ok(())
     }
 
-    async fn desk(
+    async fn tool_executor(
         &self,
         cx: &StepContext,
         looks: &ToolSession<'_>,
@@ -283,49 +295,53 @@ impl<'a> ToolLoop<'a> {
         // First what has the snapshot beside it.
         let index = cx.tools().index(cx, looks.base).await?;
         let snapshot = cx.tools().snapshot(cx, looks.base).await?;
-        let desk = agents::ToolExecutor::new(index, snapshot, looks.commands.is_some()).over(looks.changed);
-        Ok(match &self.copy {
-            Some(copy) => desk.writing(copy.clone(), cx.tools().tree(cx, looks.base).await?),
+        let desk =
+            agents::ToolExecutor::new(index, snapshot, looks.commands.is_some()).with_changes(looks.changed);
+        Ok(match &self.workspace {
+            Some(copy) => desk.with_workspace(copy.clone(), cx.tools().file_tree(cx, looks.base).await?),
             None => desk,
         })
     }
 
-    fn close(&mut self, words: &str) {
-        self.offers = false;
-        self.say(words);
+    fn withdraw_tools(&mut self, words: &str) {
+        self.offers_tools = false;
+        self.append_instruction(words);
     }
 
-    fn say(&mut self, words: &str) {
-        self.prompt = self.prompt.clone().ours(words);
+    fn append_instruction(&mut self, words: &str) {
+        self.prompt = self.prompt.clone().with_instructions(words);
     }
 }
 
 /// Runs a command over the commit, with these files over its own, in the sandbox, and says how it ended; none: it still runs.
 /// Where nothing can be run, that is what is said: the model goes on without.
-async fn run(
+async fn run_command(
     cx: &StepContext,
     key: &str,
     base: &BaseCommit,
     line: &'static str,
     overlay: Vec<(String, Option<Vec<u8>>)>,
 ) -> Result<Option<String>, StepError> {
-    let (sandbox, snapshot) = (cx.tools().sandbox().await, cx.tools().snapshot(cx, base).await?);
-    let settings = TestSettings::line(line);
+    let (sandbox, snapshot) = (cx.tools().find_sandbox().await, cx.tools().snapshot(cx, base).await?);
+    let settings = TestSettings::from_command(line);
     let dependencies = Some(cx.tools().dependencies(cx));
     let time = Some(COMMAND_TIME);
     let asked =
         runners::TestRequest { settings, dependencies, time, overlay, ..runners::TestRequest::default() };
-    cx.job(key, move |stop| async move {
+    cx.run_job(key, move |stop| async move {
         let Ok(sandbox) = sandbox else { return Ok("nothing can be run on this machine".to_owned()) };
-        let tested = match runners::run(&sandbox, &snapshot, asked, &stop).await {
+        let tested = match runners::run_tests(&sandbox, &snapshot, asked, &stop).await {
             Ok(tested) => tested,
             Err(TestError::Sandbox(SandboxError::Cancelled)) => {
-                return Err(StepError::Later { why: "a command was stopped".into(), after: COMMAND_LOOK });
+                return Err(StepError::Later {
+                    why: "a command was stopped".into(),
+                    after: COMMAND_POLL_INTERVAL,
+                });
             }
             Err(error) => return Ok(format!("it could not be run: {error}")),
         };
-        let ended = if tested.found.passed() { "it ended well" } else { "it found something, or failed" };
-        let said = tested.found.failed().map(|test| test.message.as_str());
+        let ended = if tested.found.has_passed() { "it ended well" } else { "it found something, or failed" };
+        let said = tested.found.failures().map(|test| test.message.as_str());
         let all = [ended].into_iter().chain(said).chain(tested.found.trouble.iter().map(String::as_str));
         Ok(all.chain(tested.notes.iter().map(String::as_str)).collect::<Vec<_>>().join("\n"))
     })

@@ -29,13 +29,13 @@ pub(super) const RUNNER: TestRunner = TestRunner {
         version: &["-vV"],
         oldest: (0, 0),
         missing: "Rust's tests need rustc and cargo; install them by rustup or `apt install cargo`",
-        tool,
+        tool: parse_toolchain,
     },
     setup: &[presets::CARGO],
     suite: |project| Box::new(CargoSuite { project, waiting: VecDeque::new(), asked: None }),
 };
 
-fn tool(lines: &[&str]) -> Option<Toolchain> {
+fn parse_toolchain(lines: &[&str]) -> Option<Toolchain> {
     let root = Path::new(lines.first()?);
     let home = home_folder("CARGO_HOME", ".cargo")?;
     // The crates are unpacked anew: what lies unpacked there is not all, and nobody may write to it.
@@ -78,32 +78,33 @@ impl TestSuite for CargoSuite {
         let mut args = ["build", "--profile=test", "--keep-going", "--offline", "--message-format=json"]
             .map(str::to_owned)
             .to_vec();
-        args.extend(match self.targets() {
+        args.extend(match self.test_targets() {
             Some(names) => names.into_iter().map(|name| format!("--test={name}")).collect(),
             None => ["--tests", "--examples"].map(str::to_owned).to_vec(),
         });
-        Ok(self.call(&self.project.tool.program.display().to_string(), args, ""))
+        Ok(self.cargo_command(&self.project.tool.program.display().to_string(), args, ""))
     }
 
-    fn read(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
+    fn read_output(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
         match self.asked.take()? {
-            CargoStage::Build => self.built(&came, found),
+            CargoStage::Build => self.read_build(&came, found),
             CargoStage::List(binary) => {
-                if let Some(call) = self.listed(binary, &came, found) {
+                if let Some(call) = self.read_list(binary, &came, found) {
                     return Some(call);
                 }
             }
             CargoStage::Run(binary, names, one_by_one) => {
                 // Who died took the others along: one after the other, it is told which it was.
                 if matches!(came.end, CommandExit::Signal(_)) && !one_by_one && names.len() > 1 {
-                    return Some(self.run(binary, names, true));
+                    return Some(self.run_binary(binary, names, true));
                 }
-                libtest::read(&binary.id, &names, &came, found);
+                libtest::read_libtest(&binary.id, &names, &came, found);
             }
         }
         let binary = self.waiting.pop_front()?;
         let listing = ["--list", "--format", "terse"].map(str::to_owned);
-        let call = self.call_of(&binary, listing.into_iter().chain(self.only(&binary)).collect());
+        let call = self
+            .binary_command(&binary, listing.into_iter().chain(self.single_test_filter(&binary)).collect());
         self.asked = Some(CargoStage::List(binary));
         Some(call)
     }
@@ -111,9 +112,9 @@ impl TestSuite for CargoSuite {
 
 impl CargoSuite {
     /// The names of the targets that the asked-for files are, where each is one that cargo finds by itself.
-    fn targets(&self) -> Option<Vec<&str>> {
+    fn test_targets(&self) -> Option<Vec<&str>> {
         let found_alone = !["[[test]]", "autotests"].iter().any(|word| self.project.manifest.contains(word));
-        let files = self.project.asked(|file| found_alone && file.ends_with(".rs"));
+        let files = self.project.requested_files(|file| found_alone && file.ends_with(".rs"));
         let names = files.into_iter().map(|file| {
             let name = file.strip_prefix("tests/")?.strip_suffix(".rs")?;
             Some(name.strip_suffix("/main").unwrap_or(name)).filter(|name| !name.contains('/'))
@@ -123,7 +124,7 @@ impl CargoSuite {
     }
 
     /// `folder` is relative to the project's.
-    fn call(&self, program: &str, args: Vec<String>, folder: &str) -> SuiteCommand {
+    fn cargo_command(&self, program: &str, args: Vec<String>, folder: &str) -> SuiteCommand {
         let root = self.project.tool.program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
         let environment = [
             ("PATH", format!("{}:{SYSTEM_PATH}", root.join("bin").display())),
@@ -141,30 +142,31 @@ impl CargoSuite {
         SuiteCommand { program: program.into(), args, environment, folder, report: None }
     }
 
-    fn call_of(&self, binary: &TestBinary, more: Vec<String>) -> SuiteCommand {
+    fn binary_command(&self, binary: &TestBinary, more: Vec<String>) -> SuiteCommand {
         let args = binary.args.iter().cloned().chain(more).collect();
-        let mut call = self.call(&binary.program, args, &binary.folder);
+        let mut call = self.cargo_command(&binary.program, args, &binary.folder);
         let folder = self.project.root.join(&binary.folder).display().to_string();
         call.environment.push(("CARGO_MANIFEST_DIR".to_owned(), folder));
         call
     }
 
     /// The filter for the one test that is asked for.
-    fn only(&self, binary: &TestBinary) -> Vec<String> {
+    fn single_test_filter(&self, binary: &TestBinary) -> Vec<String> {
         let Some(only) = &self.project.only else { return Vec::new() };
         let name = only.strip_prefix(&format!("{} ", binary.id)).unwrap_or(only);
         vec!["--exact".to_owned(), name.to_owned()]
     }
 
-    fn run(&mut self, binary: TestBinary, names: BTreeSet<String>, one_by_one: bool) -> SuiteCommand {
+    fn run_binary(&mut self, binary: TestBinary, names: BTreeSet<String>, one_by_one: bool) -> SuiteCommand {
         let alone = one_by_one.then(|| "--test-threads=1".to_owned());
-        let call = self.call_of(&binary, alone.into_iter().chain(self.only(&binary)).collect());
+        let call =
+            self.binary_command(&binary, alone.into_iter().chain(self.single_test_filter(&binary)).collect());
         self.asked = Some(CargoStage::Run(binary, names, one_by_one));
         call
     }
 
     /// Which binaries there are, and what could not be built.
-    fn built(&mut self, came: &SuiteOutput, found: &mut TestReport) {
+    fn read_build(&mut self, came: &SuiteOutput, found: &mut TestReport) {
         let mut tested = BTreeSet::<PackageId>::new();
         let mut documented = BTreeSet::<PackageId>::new();
         let mut broken = BTreeMap::<String, Vec<Diagnostic>>::new();
@@ -178,7 +180,7 @@ impl CargoSuite {
                     if artifact.target.doctest {
                         documented.insert(artifact.package_id.clone());
                     }
-                    self.waiting.extend(self.binary(&artifact));
+                    self.waiting.extend(self.test_binary(&artifact));
                 }
                 Message::CompilerMessage(CompilerMessage { package_id, target, message, .. })
                     if matches!(message.level, DiagnosticLevel::Error | DiagnosticLevel::Ice) =>
@@ -190,20 +192,20 @@ impl CargoSuite {
         }
         // They are told as their builds end, in another order each time.
         self.waiting.make_contiguous().sort_by(|one, other| one.id.cmp(&other.id));
-        let whole = self.targets().is_none();
+        let whole = self.test_targets().is_none();
         for package in documented.intersection(&tested).filter(|_| whole) {
-            self.waiting.push_back(self.documentation(package));
+            self.waiting.push_back(self.doc_test_binary(package));
         }
-        broken.iter().for_each(|(id, errors)| found.tell(not_built(id, errors)));
+        broken.iter().for_each(|(id, errors)| found.add_or_merge(not_built(id, errors)));
         if !matches!(came.end, CommandExit::Exit(_)) || came.end != CommandExit::Exit(0) && broken.is_empty()
         {
             let mut said = came.stderr.lines().map(str::trim).filter(|line| line.starts_with("error"));
             let said = said.next().or(came.stderr.lines().next_back()).unwrap_or("it says nothing");
-            found.trouble(format!("cargo: {}: {said}", came.end));
+            found.add_trouble(format!("cargo: {}: {said}", came.end));
         }
     }
 
-    fn binary(&self, artifact: &Artifact) -> Option<TestBinary> {
+    fn test_binary(&self, artifact: &Artifact) -> Option<TestBinary> {
         let program = artifact.executable.as_ref().filter(|_| artifact.profile.test)?;
         let package = artifact.manifest_path.parent()?.as_std_path();
         let folder = package.strip_prefix(&self.project.root).unwrap_or(Path::new("")).display().to_string();
@@ -211,13 +213,13 @@ impl CargoSuite {
         Some(TestBinary { id, program: program.to_string(), args: Vec::new(), folder })
     }
 
-    fn documentation(&self, of: &PackageId) -> TestBinary {
+    fn doc_test_binary(&self, of: &PackageId) -> TestBinary {
         let args = ["test", "--offline", "--doc", "-p", &of.repr, "--"].map(str::to_owned).into();
         let program = self.project.tool.program.display().to_string();
-        TestBinary { id: format!("{}::doc", package(of)), program, args, folder: String::new() }
+        TestBinary { id: format!("{}::doc", package_name(of)), program, args, folder: String::new() }
     }
 
-    fn listed(
+    fn read_list(
         &mut self,
         binary: TestBinary,
         came: &SuiteOutput,
@@ -227,14 +229,18 @@ impl CargoSuite {
         let names: BTreeSet<String> = names.map(str::to_owned).collect();
         if came.end != CommandExit::Exit(0) {
             let said = came.stderr.trim();
-            found.tell(TestResult::failed(&binary.id, TestFailure::Build, format!("{}\n{said}", came.end)));
+            found.add_or_merge(TestResult::failed(
+                &binary.id,
+                TestFailure::Build,
+                format!("{}\n{said}", came.end),
+            ));
             return None;
         }
-        (!names.is_empty()).then(|| self.run(binary, names, false))
+        (!names.is_empty()).then(|| self.run_binary(binary, names, false))
     }
 }
 
-fn package(id: &PackageId) -> &str {
+fn package_name(id: &PackageId) -> &str {
     let (path, name) = id.repr.rsplit_once('#').unwrap_or(("", &id.repr));
     match name.split_once('@') {
         Some((name, _)) => name,
@@ -243,7 +249,7 @@ fn package(id: &PackageId) -> &str {
 }
 
 fn binary_id(id: &PackageId, target: &Target) -> String {
-    let (package, name) = (package(id), &target.name);
+    let (package, name) = (package_name(id), &target.name);
     match target.kind.first() {
         Some(TargetKind::Test) => format!("{package}::{name}"),
         Some(
@@ -272,7 +278,9 @@ fn not_built(id: &str, errors: &[Diagnostic]) -> TestResult {
     };
     let rendered = errors().map(|error| error.rendered.as_deref().unwrap_or(&error.message));
     let at = errors().find_map(primary).map(|span| format!("{}:{}", span.file_name, span.line_start));
-    TestResult::failed(id, failure, rendered.collect::<Vec<_>>().join("\n")).at(at).with(faults)
+    TestResult::failed(id, failure, rendered.collect::<Vec<_>>().join("\n"))
+        .with_place(at)
+        .with_errors(faults)
 }
 
 fn primary(error: &Diagnostic) -> Option<&DiagnosticSpan> {

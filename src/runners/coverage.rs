@@ -22,12 +22,12 @@ const MOST_LINES: usize = 1_000_000;
 const MEASURED: [&str; 3] = ["go", "node", "pytest"];
 
 /// Can this runner tell which lines run?
-pub fn is_measured(runner: &str) -> bool {
+pub fn can_measure(runner: &str) -> bool {
     MEASURED.contains(&runner)
 }
 
 /// What node and coverage.py write: `SF:` a file, `DA:` a line and how often it ran.
-pub(super) fn lcov(report: &str, root: &Path) -> LineCoverage {
+pub(super) fn parse_lcov(report: &str, root: &Path) -> LineCoverage {
     let (mut all, mut file) = (LineCoverage::new(), String::new());
     for line in report.lines().take(MOST_LINES) {
         if let Some(path) = line.strip_prefix("SF:") {
@@ -36,14 +36,14 @@ pub(super) fn lcov(report: &str, root: &Path) -> LineCoverage {
         } else if let Some((line, ran)) = line.strip_prefix("DA:").and_then(|line| line.split_once(',')) {
             let ran =
                 ran.split(',').next().is_some_and(|times| times.parse::<u64>().is_ok_and(|times| times > 0));
-            note(&mut all, &file, line.parse().ok(), ran);
+            record_line(&mut all, &file, line.parse().ok(), ran);
         }
     }
     all
 }
 
 /// What `go test -coverprofile` writes: `module/path.go:FROM.COLUMN,TO.COLUMN STATEMENTS TIMES`.
-pub(super) fn go(report: &str, manifest: &str) -> LineCoverage {
+pub(super) fn parse_go_profile(report: &str, manifest: &str) -> LineCoverage {
     let mut all = LineCoverage::new();
     let module = manifest.lines().find_map(|line| line.trim().strip_prefix("module "));
     let module = module.unwrap_or_default().trim().trim_matches('"');
@@ -60,7 +60,7 @@ pub(super) fn go(report: &str, manifest: &str) -> LineCoverage {
         if let Some((path, lines, ran)) = block() {
             for line in lines.take(left) {
                 left -= 1;
-                note(&mut all, path, Some(line), ran);
+                record_line(&mut all, path, Some(line), ran);
             }
         }
     }
@@ -68,7 +68,7 @@ pub(super) fn go(report: &str, manifest: &str) -> LineCoverage {
 }
 
 /// One that ran in part ran.
-fn note(all: &mut LineCoverage, file: &str, line: Option<u32>, ran: bool) {
+fn record_line(all: &mut LineCoverage, file: &str, line: Option<u32>, ran: bool) {
     if let Some(line) = line {
         if !all.contains_key(file) {
             all.insert(file.to_owned(), BTreeMap::new());
@@ -92,7 +92,7 @@ pub struct ChangeCoverage {
 
 impl ChangeCoverage {
     /// None where the tools say nothing of any of the lines; `within` has a path as the project does.
-    pub fn of<'p>(
+    pub fn measure<'p>(
         coverage: &LineCoverage,
         changed: &'p [(String, usize)],
         within: impl Fn(&'p str) -> Option<&'p str>,
@@ -113,11 +113,11 @@ impl ChangeCoverage {
     }
 
     /// With so many of the lines that no test runs.
-    pub fn tell(&self, most: usize, evidence: &mut TestEvidence) {
+    pub fn add_evidence(&self, most: usize, evidence: &mut TestEvidence) {
         let all = self.ran + self.missed.len();
         let percent = self.ran * 100 / all.max(1);
         let few = if percent < self.wanted as usize { ", which is too little" } else { "" };
-        evidence.show(
+        evidence.add_sentence(
             "Coverage",
             format!(
                 "the tests run {} of {} ({percent} %, {} % wanted{few}), in {}.",
@@ -153,24 +153,24 @@ mod tests {
     #[test]
     fn reports_of_lines_are_read() {
         let report = "TN:\nSF:/tree/a.py\nDA:1,1\nDA:2,0,abc\nend_of_record\nSF:b.js\nDA:2,1\nDA:2,0\nDA:x,1\nDA:3,-1\nDA:";
-        assert_eq!(told(&lcov(report, Path::new("/tree"))), ["a.py: 1 2!", "b.js: 2 3!"]);
+        assert_eq!(told(&parse_lcov(report, Path::new("/tree"))), ["a.py: 1 2!", "b.js: 2 3!"]);
         let report = "mode: set\nexample.com/m/a.go:3.9,5.2 2 1\nexample.com/m/a.go:5.2,6.3 1 0\nother/a.go:1.1,2.2 1 1\n\
                       example.com/m/b.go:1.1,4294967295.1 1 0\nexample.com/m/a.go:x\nexample.com/m/c.go:9.1,9.2 0 0\n";
-        let coverage = go(report, "// a\nmodule example.com/m\n\ngo 1.24\n");
+        let coverage = parse_go_profile(report, "// a\nmodule example.com/m\n\ngo 1.24\n");
         assert_eq!(told(&coverage)[0], "a.go: 3 4 5 6!");
         assert_eq!(coverage["b.go"].len(), MOST_LINES - 5);
-        assert!(lcov("", Path::new("/")).is_empty() && go("", "").is_empty());
+        assert!(parse_lcov("", Path::new("/")).is_empty() && parse_go_profile("", "").is_empty());
     }
 
     #[test]
     fn what_no_test_runs_of_the_changed_lines_is_named() {
-        let ran = lcov("SF:a.py\nDA:1,1\nDA:2,1\nDA:3,1\nDA:7,0\nDA:9,0\n", Path::new("/"));
+        let ran = parse_lcov("SF:a.py\nDA:1,1\nDA:2,1\nDA:3,1\nDA:7,0\nDA:9,0\n", Path::new("/"));
         let changed = [1, 2, 3, 4, 7].map(|line| ("src/a.py".to_owned(), line));
-        let covered = ChangeCoverage::of(&ran, &changed, |path| path.strip_prefix("src/"), 95).unwrap();
+        let covered = ChangeCoverage::measure(&ran, &changed, |path| path.strip_prefix("src/"), 95).unwrap();
         let mut evidence = TestEvidence::default();
-        covered.tell(40, &mut evidence);
+        covered.add_evidence(40, &mut evidence);
         let said = "**Coverage:** the tests run 3 of 4 changed lines (75 %, 95 % wanted, which is too little), in 1 file.";
-        assert_eq!(evidence.all(), [said, "No test runs `src/a.py:7`."]);
-        assert!(ChangeCoverage::of(&ran, &changed[..0], Some, 95).is_none());
+        assert_eq!(evidence.all_lines(), [said, "No test runs `src/a.py:7`."]);
+        assert!(ChangeCoverage::measure(&ran, &changed[..0], Some, 95).is_none());
     }
 }

@@ -15,7 +15,7 @@ use std::{
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
 use tokio_util::sync::CancellationToken;
 
-use super::{TestError, one_line, toolchains::Toolchain, wrong};
+use super::{TestError, error_summary, sanitize_line, toolchains::Toolchain};
 use crate::{
     config::Hosts,
     git::Snapshot,
@@ -31,7 +31,7 @@ use crate::{
 const TIME: Duration = Duration::from_secs(10 * 60);
 
 /// What is kept of all repositories; of more, the one goes that was not used for the longest time.
-const KEPT: usize = 64;
+const MOST_CACHED: usize = 64;
 
 /// All manifests and lock files of a commit together.
 const MANIFEST_BYTES: u64 = 64 << 20;
@@ -40,7 +40,7 @@ const MANIFEST_BYTES: u64 = 64 << 20;
 const HOME_BYTES: u64 = 1 << 20;
 
 /// Being made: nobody looks there, and whoever comes later removes what a killed one left.
-const NEW: &str = ".countersign-new-";
+const PENDING_PREFIX: &str = ".countersign-new-";
 
 /// Where dependencies come from, and where they are kept.
 #[derive(Debug, Clone)]
@@ -59,19 +59,19 @@ pub struct DependencyFetcher {
 pub(super) struct DependencyPreset {
     pub(super) name: &'static str,
     /// Is it a manifest or a lock file?
-    pub(super) reads: fn(&str) -> bool,
+    pub(super) is_manifest: fn(&str) -> bool,
     /// # Errors
     ///
     /// What of the lock is never fetched.
-    pub(super) needs: fn(&ProjectManifests<'_>) -> Result<FetchNeed, String>,
-    /// What tests are to know of the operator's settings, in the file [`TOLD`].
+    pub(super) plan_fetch: fn(&ProjectManifests<'_>) -> Result<FetchNeed, String>,
+    /// What tests are to know of the operator's settings, in the file [`SETTINGS_FILE`].
     ///
     /// # Errors
     ///
     /// What of them they may not read.
-    pub(super) tells: fn(&FileContents) -> Result<String, String>,
+    pub(super) settings_for_tests: fn(&FileContents) -> Result<String, String>,
     /// Shows a tool what was made; the first path holds `home`, `tree` and what is told.
-    pub(super) gives: fn(&Path, &mut Toolchain),
+    pub(super) install: fn(&Path, &mut Toolchain),
     /// Tests miss nothing without it, and nobody's settings are needed for it.
     pub(super) saves_time: bool,
 }
@@ -80,7 +80,7 @@ pub(super) struct DependencyPreset {
 pub(super) type FileContents = BTreeMap<String, Vec<u8>>;
 
 /// Beside what a command made: it had no part in this.
-pub(super) const TOLD: &str = "told";
+pub(super) const SETTINGS_FILE: &str = "told";
 
 /// Where it is done, and of what.
 pub(super) struct FetchContext<'p> {
@@ -127,74 +127,79 @@ pub(super) struct FetchedDependencies {
 
 /// What a project's tests may be given.
 pub(super) enum DependencyState {
-    Made(FetchedDependencies),
+    Available(FetchedDependencies),
     /// Nothing, with a word about it for when tests miss something.
-    Nothing(Option<String>),
+    Unavailable(Option<String>),
 }
 
 impl DependencyFetcher {
     /// Sees to it that what the tests depend on is there.
-    pub(super) async fn ready(
+    pub(super) async fn ensure(
         &self,
         preset: &DependencyPreset,
         place: &FetchContext<'_>,
         of: (&str, &Toolchain),
     ) -> Result<DependencyState, TestError> {
-        match self.sought(preset, place, of).await {
-            Ok(DependencyState::Nothing(_)) if preset.saves_time => Ok(DependencyState::Nothing(None)),
+        match self.find_or_fetch(preset, place, of).await {
+            Ok(DependencyState::Unavailable(_)) if preset.saves_time => {
+                Ok(DependencyState::Unavailable(None))
+            }
             Err(error) if preset.saves_time && !place.cancel.is_cancelled() => {
                 tracing::warn!(%error, "{} was not made, so tests take longer", preset.name);
-                Ok(DependencyState::Nothing(None))
+                Ok(DependencyState::Unavailable(None))
             }
             sought => sought,
         }
     }
 
-    async fn sought(
+    async fn find_or_fetch(
         &self,
         preset: &DependencyPreset,
         place: &FetchContext<'_>,
         (folder, tool): (&str, &Toolchain),
     ) -> Result<DependencyState, TestError> {
         let (sandbox, snapshot) = (place.sandbox, place.snapshot);
-        let lacks = |why: String| TestError::Lacks(format!("the dependencies were not fetched: {why}"));
+        let lacks =
+            |why: String| TestError::MissingPrerequisite(format!("the dependencies were not fetched: {why}"));
         let paths: Vec<String> = snapshot.entries().iter().map(|entry| entry.path.clone()).collect();
-        let files =
-            snapshot.entries().iter().filter(|entry| entry.mode.is_file() && (preset.reads)(&entry.path));
-        let files: Vec<_> = files.filter(|entry| is_plain(&entry.path)).collect();
+        let files = snapshot
+            .entries()
+            .iter()
+            .filter(|entry| entry.mode.is_file() && (preset.is_manifest)(&entry.path));
+        let files: Vec<_> = files.filter(|entry| is_safe_path(&entry.path)).collect();
         if files.iter().map(|entry| entry.size).sum::<u64>() > MANIFEST_BYTES {
             return Err(lacks("the manifests and lock files are larger than 64 MB together".to_owned()));
         }
-        let files = snapshot.texts(&files).await?.into_iter().collect();
+        let files = snapshot.read_texts(&files).await?.into_iter().collect();
         let seen = ProjectManifests { folder, paths: &paths, files: &files, tool };
-        let plan = match (preset.needs)(&seen).map_err(|why| lacks(one_line(&why)))? {
-            FetchNeed::Nothing => return Ok(DependencyState::Nothing(None)),
-            FetchNeed::Unknown(why) => return Ok(DependencyState::Nothing(Some(one_line(&why)))),
+        let plan = match (preset.plan_fetch)(&seen).map_err(|why| lacks(sanitize_line(&why)))? {
+            FetchNeed::Nothing => return Ok(DependencyState::Unavailable(None)),
+            FetchNeed::Unknown(why) => return Ok(DependencyState::Unavailable(Some(sanitize_line(&why)))),
             FetchNeed::Fetch(plan) => plan,
         };
         let home = if preset.saves_time { Ok(FileContents::new()) } else { self.home_files() };
         // In the basic level another user reads it, who is not let through to where it is.
         if sandbox.level() != Level::Basic
             && let Ok(home) = &home
-            && let Some(made) = self.kept(&self.key(preset, tool, &plan, home))?
+            && let Some(made) = self.find_cached(&self.cache_key(preset, tool, &plan, home))?
         {
-            return Ok(DependencyState::Made(made));
+            return Ok(DependencyState::Available(made));
         }
-        if !plan.local.is_empty() && has_it(place, tool, &plan).await? {
-            return Ok(DependencyState::Nothing(None));
+        if !plan.local.is_empty() && is_available_locally(place, tool, &plan).await? {
+            return Ok(DependencyState::Unavailable(None));
         }
         if sandbox.level() != Level::Full {
             let why = "dependencies are fetched in the full level of the sandbox alone, which this is not";
-            return Ok(DependencyState::Nothing(Some(why.to_owned())));
+            return Ok(DependencyState::Unavailable(Some(why.to_owned())));
         }
         let home = home.map_err(|(path, error)| {
             // Where it is on this machine is nobody's business in a thread.
             tracing::error!(path = %path.display(), %error, "the settings of what fetches cannot be read");
             lacks("the operator's settings for it (`home`) cannot be read; the log says which".to_owned())
         })?;
-        let told = (preset.tells)(&home).map_err(|why| lacks(one_line(&why)))?;
-        let key = self.key(preset, tool, &plan, &home);
-        self.make(&key, place, tool, &plan, (&home, &told)).await.map(DependencyState::Made)
+        let told = (preset.settings_for_tests)(&home).map_err(|why| lacks(sanitize_line(&why)))?;
+        let key = self.cache_key(preset, tool, &plan, &home);
+        self.fetch(&key, place, tool, &plan, (&home, &told)).await.map(DependencyState::Available)
     }
 
     /// The operator's files, by their paths in the home.
@@ -224,7 +229,7 @@ impl DependencyFetcher {
     }
 
     /// What it is made from. A source file that comes or goes makes no difference.
-    fn key(
+    fn cache_key(
         &self,
         preset: &DependencyPreset,
         tool: &Toolchain,
@@ -239,11 +244,11 @@ impl DependencyFetcher {
         let known = plan.files.iter().filter(|(_, text)| !text.is_empty());
         parts.extend(known.flat_map(|(path, text)| [path.as_str(), text]));
         let home = home.iter().flat_map(|(path, bytes)| [path.as_bytes(), bytes]);
-        Hash::of_parts(parts.into_iter().map(str::as_bytes).chain(home)).to_string()
+        Hash::digest_parts(parts.into_iter().map(str::as_bytes).chain(home)).to_string()
     }
 
     /// What was made before, if it is there whole: only that has its name.
-    fn kept(&self, key: &str) -> io::Result<Option<FetchedDependencies>> {
+    fn find_cached(&self, key: &str) -> io::Result<Option<FetchedDependencies>> {
         let path = self.cache.join(key);
         let held = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -259,7 +264,7 @@ impl DependencyFetcher {
         Ok(there.then(|| FetchedDependencies { path: path.canonicalize().unwrap_or(path), _held: held }))
     }
 
-    async fn make(
+    async fn fetch(
         &self,
         key: &str,
         place: &FetchContext<'_>,
@@ -267,41 +272,47 @@ impl DependencyFetcher {
         plan: &FetchPlan,
         (home, told): (&FileContents, &str),
     ) -> Result<FetchedDependencies, TestError> {
-        let new = self.begin()?;
-        let places = FetchDirectories::below(&new.path.join("made"))?;
-        write(&places.tree, &plan.files)?;
-        let settings = new.settings(&places.home, home)?;
+        let new = self.create_pending()?;
+        let places = FetchDirectories::create_below(&new.path.join("made"))?;
+        write_files(&places.tree, &plan.files)?;
+        let settings = new.link_settings(&places.home, home)?;
         let socket = ScratchDirectory::new()?;
         let proxy = SandboxProxy::open(&socket.path().join("way-out"), self.hosts.clone(), FETCHED_BYTES)?;
         let network = NetworkAccess::Proxy(proxy.socket().to_owned());
-        let mut run = places.run(tool, plan, &plan.args, network);
+        let mut run = places.build_command(tool, plan, &plan.args, network);
         run.write.push(settings);
         let ended = place.sandbox.run(run, place.cancel).await?;
         if !ended.end.success() {
-            let refused = proxy.refused().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            let refused = proxy.refusals().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             let why = if refused.is_empty() {
-                format!("{}: {}", ended.end, wrong(&ended.stderr.text()))
+                format!("{}: {}", ended.end, error_summary(&ended.stderr.text()))
             } else {
                 refused
             };
-            return Err(TestError::Lacks(format!("the dependencies were not fetched: {}", one_line(&why))));
+            return Err(TestError::MissingPrerequisite(format!(
+                "the dependencies were not fetched: {}",
+                sanitize_line(&why)
+            )));
         }
         // Everybody may read it, and nobody write: each run of it may be another user.
         let seal =
             ChildCommand::new("chmod").args(["-R", "a+rX,a-w", "--"]).args([&places.tree, &places.home]);
-        done(seal, place.cancel).await?;
+        run_to_end(seal, place.cancel).await?;
         if !told.is_empty() {
-            fs::write(new.path.join("made").join(TOLD), told)?;
+            fs::write(new.path.join("made").join(SETTINGS_FILE), told)?;
         }
-        Ok(self.keep(key, &new)?)
+        Ok(self.store_fetched(key, &new)?)
     }
 
     /// A directory in the making, which nobody else has.
-    fn begin(&self) -> io::Result<PendingFetch> {
+    fn create_pending(&self) -> io::Result<PendingFetch> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.cache)?;
-        self.tidy()?;
+        self.remove_stale()?;
         loop {
-            let path = tempfile::Builder::new().prefix(NEW).tempdir_in(self.cache.canonicalize()?)?.keep();
+            let path = tempfile::Builder::new()
+                .prefix(PENDING_PREFIX)
+                .tempdir_in(self.cache.canonicalize()?)?
+                .keep();
             let held = File::open(&path)?;
             flock(&held, FlockOperation::LockExclusive)?;
             // Whoever tidies up may have held it first.
@@ -311,40 +322,43 @@ impl DependencyFetcher {
         }
     }
 
-    fn keep(&self, key: &str, new: &PendingFetch) -> io::Result<FetchedDependencies> {
+    fn store_fetched(&self, key: &str, new: &PendingFetch) -> io::Result<FetchedDependencies> {
         match fs::rename(new.path.join("made"), self.cache.join(key)) {
             // Somebody else was first.
             Err(error) if !self.cache.join(key).is_dir() => return Err(error),
             _ => {}
         }
-        self.kept(key)?.ok_or_else(|| io::Error::other("what was fetched is gone"))
+        self.find_cached(key)?.ok_or_else(|| io::Error::other("what was fetched is gone"))
     }
 
     /// Removes what nobody needs: what killed ones left, and of too much what was not used for the longest time.
-    fn tidy(&self) -> io::Result<()> {
+    fn remove_stale(&self) -> io::Result<()> {
         let mut kept = Vec::new();
         for entry in fs::read_dir(&self.cache)?.flatten() {
             let path = entry.path();
             let name = entry.file_name().into_string().unwrap_or_default();
             match entry.metadata().and_then(|found| found.modified()) {
-                _ if name.starts_with(NEW) => removed_if_free(&path),
+                _ if name.starts_with(PENDING_PREFIX) => remove_if_unused(&path),
                 // Whatever else is there is somebody else's.
                 Ok(used) if name.parse::<Hash>().is_ok() => kept.push((used, path)),
                 _ => {}
             }
         }
         kept.sort();
-        kept.iter().take(kept.len().saturating_sub(KEPT - 1)).for_each(|(_, path)| removed_if_free(path));
+        kept.iter()
+            .take(kept.len().saturating_sub(MOST_CACHED - 1))
+            .for_each(|(_, path)| remove_if_unused(path));
         Ok(())
     }
 }
 
 /// What is half removed would pass for a whole one, so it loses its name first.
-fn removed_if_free(path: &Path) {
+fn remove_if_unused(path: &Path) {
     let free = |held: &File| flock(held, FlockOperation::NonBlockingLockExclusive).is_ok();
     let Some(_held) = File::open(path).ok().filter(free) else { return };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let nameless = path.with_file_name(format!("{NEW}{}", name.trim_start_matches(NEW)));
+    let nameless =
+        path.with_file_name(format!("{PENDING_PREFIX}{}", name.trim_start_matches(PENDING_PREFIX)));
     if fs::rename(path, &nameless).is_ok()
         && let Err(error) = proc::remove_all(&nameless)
     {
@@ -361,10 +375,10 @@ struct PendingFetch {
 impl PendingFetch {
     /// There may be keys among the operator's files: they are beside what is made, and that has links to them, which lead
     /// nowhere once it is kept.
-    fn settings(&self, home: &Path, files: &FileContents) -> io::Result<PathBuf> {
+    fn link_settings(&self, home: &Path, files: &FileContents) -> io::Result<PathBuf> {
         let settings = self.path.join("settings");
         fs::create_dir(&settings)?;
-        write(&settings, files)?;
+        write_files(&settings, files)?;
         for name in files.keys() {
             let link = home.join(name);
             link.parent().map_or(Ok(()), fs::create_dir_all)?;
@@ -389,7 +403,7 @@ struct FetchDirectories {
 }
 
 impl FetchDirectories {
-    fn below(root: &Path) -> io::Result<Self> {
+    fn create_below(root: &Path) -> io::Result<Self> {
         let [tree, home] = ["tree", "home"].map(|name| root.join(name));
         [root, &tree, &home]
             .into_iter()
@@ -397,7 +411,7 @@ impl FetchDirectories {
         Ok(Self { tree, home })
     }
 
-    fn run(
+    fn build_command(
         &self,
         tool: &Toolchain,
         plan: &FetchPlan,
@@ -422,18 +436,22 @@ impl FetchDirectories {
 }
 
 /// Is what the machine has anyway, and a run is given, enough?
-async fn has_it(place: &FetchContext<'_>, tool: &Toolchain, plan: &FetchPlan) -> Result<bool, TestError> {
+async fn is_available_locally(
+    place: &FetchContext<'_>,
+    tool: &Toolchain,
+    plan: &FetchPlan,
+) -> Result<bool, TestError> {
     let scratch = ScratchDirectory::new()?;
-    let places = FetchDirectories::below(&scratch.path().join("local"))?;
-    write(&places.tree, &plan.files)?;
-    tool.furnish(&places.home, &places.tree)?;
-    let run = places.run(tool, plan, &plan.local, NetworkAccess::Loopback);
+    let places = FetchDirectories::create_below(&scratch.path().join("local"))?;
+    write_files(&places.tree, &plan.files)?;
+    tool.link_into(&places.home, &places.tree)?;
+    let run = places.build_command(tool, plan, &plan.local, NetworkAccess::Loopback);
     let ended = place.sandbox.run(run, place.cancel).await?;
     Ok(ended.end.success())
 }
 
 /// Waits for a program of the system's.
-pub(super) async fn done(command: ChildCommand, cancel: &CancellationToken) -> Result<(), TestError> {
+pub(super) async fn run_to_end(command: ChildCommand, cancel: &CancellationToken) -> Result<(), TestError> {
     let done = command.timeout(TIME).run(cancel).await.map_err(|error| match error {
         ProcError::Cancelled => TestError::Sandbox(SandboxError::Cancelled),
         error => io::Error::other(error).into(),
@@ -441,8 +459,8 @@ pub(super) async fn done(command: ChildCommand, cancel: &CancellationToken) -> R
     if done.success() { Ok(()) } else { Err(io::Error::other(done.stderr_text()).into()) }
 }
 
-fn write(tree: &Path, files: &BTreeMap<String, impl AsRef<[u8]>>) -> io::Result<()> {
-    for (path, text) in files.iter().filter(|(path, _)| is_plain(path)) {
+fn write_files(tree: &Path, files: &BTreeMap<String, impl AsRef<[u8]>>) -> io::Result<()> {
+    for (path, text) in files.iter().filter(|(path, _)| is_safe_path(path)) {
         let path = tree.join(path);
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::write(path, text)?;
@@ -451,7 +469,7 @@ fn write(tree: &Path, files: &BTreeMap<String, impl AsRef<[u8]>>) -> io::Result<
 }
 
 /// Does it name a file below the root?
-fn is_plain(path: &str) -> bool {
+fn is_safe_path(path: &str) -> bool {
     !path.contains('\0') && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
@@ -469,7 +487,7 @@ mod tests {
     }
 
     fn made(of: &DependencyFetcher, text: &str) -> PendingFetch {
-        let new = of.begin().unwrap();
+        let new = of.create_pending().unwrap();
         fs::create_dir(new.path.join("made")).unwrap();
         fs::write(new.path.join("made/text"), text).unwrap();
         new
@@ -479,11 +497,11 @@ mod tests {
     fn what_is_kept_is_whole_and_two_at_once_are_one() {
         let directory = tempfile::tempdir().unwrap();
         let of = dependencies(&directory.path().join("new/cache"));
-        assert!(of.kept(KEY).unwrap().is_none());
+        assert!(of.find_cached(KEY).unwrap().is_none());
         let (first, second) = (made(&of, "first"), made(&of, "second"));
-        assert!(of.kept(KEY).unwrap().is_none(), "half of it passes for all");
+        assert!(of.find_cached(KEY).unwrap().is_none(), "half of it passes for all");
         for new in [&first, &second] {
-            let kept = of.keep(KEY, new).unwrap();
+            let kept = of.store_fetched(KEY, new).unwrap();
             assert_eq!(fs::read_to_string(kept.path.join("text")).unwrap(), "first");
         }
         drop((first, second));
@@ -494,21 +512,21 @@ mod tests {
     fn what_is_in_use_stays_and_what_a_killed_one_left_goes() {
         let directory = tempfile::tempdir().unwrap();
         let of = dependencies(directory.path());
-        fs::create_dir(directory.path().join(format!("{NEW}killed"))).unwrap();
+        fs::create_dir(directory.path().join(format!("{PENDING_PREFIX}killed"))).unwrap();
         fs::create_dir(directory.path().join("somebody's")).unwrap();
         let key = |n: usize| format!("{n:064x}");
-        let held = of.keep(&key(0), &made(&of, "")).unwrap();
-        for n in 1..=KEPT {
-            of.keep(&key(n), &made(&of, "")).unwrap();
+        let held = of.store_fetched(&key(0), &made(&of, "")).unwrap();
+        for n in 1..=MOST_CACHED {
+            of.store_fetched(&key(n), &made(&of, "")).unwrap();
         }
-        drop(of.keep(KEY, &made(&of, "")).unwrap());
+        drop(of.store_fetched(KEY, &made(&of, "")).unwrap());
         let there = |name: &str| directory.path().join(name).exists();
-        assert!(there(&key(0)) && !there(&key(1)) && there(&key(KEPT)), "the wrong ones are gone");
-        assert!(there("somebody's") && !there(&format!("{NEW}killed")));
+        assert!(there(&key(0)) && !there(&key(1)) && there(&key(MOST_CACHED)), "the wrong ones are gone");
+        assert!(there("somebody's") && !there(&format!("{PENDING_PREFIX}killed")));
         drop(held);
         // A process that another test starts has what is open here until it is the program it is to be.
         let gone = |_| {
-            drop(of.begin().unwrap());
+            drop(of.create_pending().unwrap());
             let gone = !there(&key(0));
             thread::sleep(Duration::from_millis(if gone { 0 } else { 10 }));
             gone
@@ -521,7 +539,8 @@ mod tests {
         let (tool, mut plan) = (Toolchain::default(), FetchPlan::default());
         plan.files = [("a".to_owned(), "text".to_owned()), ("b.rs".to_owned(), String::new())].into();
         let preset = &super::super::presets::GO;
-        let of = |of: DependencyFetcher, plan: &FetchPlan| of.key(preset, &tool, plan, &FileContents::new());
+        let of =
+            |of: DependencyFetcher, plan: &FetchPlan| of.cache_key(preset, &tool, plan, &FileContents::new());
         let own = dependencies(Path::new("/c"));
         let key = of(own.clone(), &plan);
         assert_ne!(of(DependencyFetcher { repository: "b".to_owned(), ..own.clone() }, &plan), key);
@@ -541,8 +560,9 @@ mod tests {
         let own = of(Some(home.path().to_owned()));
         let files = own.home_files().unwrap();
         assert_eq!(files, [(".cargo/config.toml".to_owned(), b"a".to_vec())].into());
-        let key =
-            |files| own.key(&super::super::presets::GO, &Toolchain::default(), &FetchPlan::default(), files);
+        let key = |files| {
+            own.cache_key(&super::super::presets::GO, &Toolchain::default(), &FetchPlan::default(), files)
+        };
         assert_ne!(key(&files), key(&FileContents::new()));
         let (path, _) = of(Some(home.path().join("none"))).home_files().unwrap_err();
         assert_eq!(path, home.path().join("none"));
@@ -558,11 +578,11 @@ mod tests {
     fn the_operator_s_keys_are_not_in_what_is_kept() {
         let cache = tempfile::tempdir().unwrap();
         let of = dependencies(cache.path());
-        let new = of.begin().unwrap();
+        let new = of.create_pending().unwrap();
         let home = new.path.join("made/home");
-        let settings = new.settings(&home, &[(".a/key".to_owned(), b"secret".to_vec())].into()).unwrap();
+        let settings = new.link_settings(&home, &[(".a/key".to_owned(), b"secret".to_vec())].into()).unwrap();
         assert_eq!(fs::read_to_string(home.join(".a/key")).unwrap(), "secret");
-        let kept = of.keep(KEY, &new).unwrap();
+        let kept = of.store_fetched(KEY, &new).unwrap();
         drop(new);
         assert!(!settings.exists() && !kept.path.join("home/.a/key").exists());
     }

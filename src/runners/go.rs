@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{
     CommandExit, CompilerError, SuiteCommand, SuiteOutput, TestFailure, TestProject, TestReport, TestResult,
-    TestRunner, TestSuite, coverage, failure, presets,
+    TestRunner, TestSuite, coverage, exit_failure, presets,
     test_report::MOST_FAULTS,
     toolchains::{SYSTEM_PATH, Toolchain, ToolchainProbe},
 };
@@ -24,7 +24,7 @@ pub(super) const RUNNER: TestRunner = TestRunner {
         version: &["version"],
         oldest: (1, 24),
         missing: "Go's tests need Go 1.24 or newer; install it (`apt install golang`, or a newer one from its makers)",
-        tool,
+        tool: parse_toolchain,
     },
     setup: &[presets::GO, presets::GO_LIBRARY],
     suite: |project| Box::new(GoSuite { project }),
@@ -33,7 +33,7 @@ pub(super) const RUNNER: TestRunner = TestRunner {
 /// What is kept of what one test or package says.
 const SAID_BYTES: usize = 16 * 1024;
 
-fn tool(lines: &[&str]) -> Option<Toolchain> {
+fn parse_toolchain(lines: &[&str]) -> Option<Toolchain> {
     let [root, modules, ..] = lines else { return None };
     let program = Path::new(root).join("bin/go");
     let environment = vec![("GOMODCACHE", modules.to_string())];
@@ -65,7 +65,7 @@ impl TestSuite for GoSuite {
         args.push(format!("-timeout={seconds}s"));
         if self.project.coverage {
             args.push("-coverpkg=./...".to_owned());
-            args.push(format!("-coverprofile={}", self.project.lines()));
+            args.push(format!("-coverprofile={}", self.project.coverage_file()));
         }
         match self.project.only.as_deref().map(|only| only.rsplit_once('.').unwrap_or(("", only))) {
             Some((package, test)) => {
@@ -74,7 +74,7 @@ impl TestSuite for GoSuite {
                 args.push(if package.is_empty() { "./...".to_owned() } else { package.to_owned() });
             }
             None => {
-                let files = self.project.asked(|file| file.ends_with("_test.go"));
+                let files = self.project.requested_files(|file| file.ends_with("_test.go"));
                 let folder = |file: &str| {
                     file.rsplit_once('/').map_or(".".to_owned(), |(folder, _)| format!("./{folder}"))
                 };
@@ -103,15 +103,15 @@ impl TestSuite for GoSuite {
         })
     }
 
-    fn read(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
+    fn read_output(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
         let lines = came.lines.as_deref().filter(|_| self.project.coverage);
-        found.coverage = lines.map(|lines| coverage::go(lines, &self.project.manifest));
+        found.coverage = lines.map(|lines| coverage::parse_go_profile(lines, &self.project.manifest));
         let mut said = HashMap::<(String, String), String>::new();
         // By package, as the ends of packages ask for them: a search through all would be one for each.
         let mut running = BTreeMap::<String, BTreeSet<String>>::new();
         let mut told = HashSet::<String>::new();
         let mut builds = HashMap::<String, String>::new();
-        let (root, before) = (self.project.root.as_path(), found.failed().count());
+        let (root, before) = (self.project.root.as_path(), found.failures().count());
         for line in came.stdout.lines() {
             // What is no event is what a test's own child printed past it all.
             let Ok(event) = serde_json::from_str::<GoTestEvent>(line) else { continue };
@@ -122,16 +122,19 @@ impl TestSuite for GoSuite {
                 running.get_mut(&event.package).map(|tests| tests.remove(&event.test));
             }
             match event.action.as_str() {
-                "build-output" => push(builds.entry(event.import_path).or_default(), &event.output),
-                "output" => push(said.entry(at).or_default(), &event.output),
+                "build-output" => append_bounded(builds.entry(event.import_path).or_default(), &event.output),
+                "output" => append_bounded(said.entry(at).or_default(), &event.output),
                 "run" => drop(running.entry(event.package).or_default().insert(event.test)),
                 "pass" if !whole => found.add(TestResult::passed(id)),
                 "skip" if !whole => {
-                    found.add(TestResult::skipped(id, complaint(said.get(&at).map_or("", String::as_str))));
+                    found.add(TestResult::skipped(
+                        id,
+                        strip_frame_lines(said.get(&at).map_or("", String::as_str)),
+                    ));
                 }
                 "fail" if !whole => {
                     told.insert(event.package);
-                    found.add(failed(id, said.get(&at).map_or("", String::as_str), root));
+                    found.add(failed_test(id, said.get(&at).map_or("", String::as_str), root));
                 }
                 "fail" => {
                     let none = String::new();
@@ -143,10 +146,10 @@ impl TestSuite for GoSuite {
                     for test in left {
                         let id = format!("{}.{test}", event.package);
                         let at = (event.package.clone(), test);
-                        found.add(failed(id, said.get(&at).map_or("", String::as_str), root));
+                        found.add(failed_test(id, said.get(&at).map_or("", String::as_str), root));
                     }
                     if of_build.is_some() {
-                        found.add(not_built(&event.package, text, root));
+                        found.add(build_failure(&event.package, text, root));
                     } else if silent {
                         found.add(TestResult::failed(&event.package, TestFailure::Crash, text));
                     }
@@ -159,42 +162,42 @@ impl TestSuite for GoSuite {
         {
             found.add(TestResult::failed(
                 format!("{package}.{test}"),
-                failure(came.end),
+                exit_failure(came.end),
                 came.end.to_string(),
             ));
         }
         if !matches!(came.end, CommandExit::Exit(_))
-            || came.end != CommandExit::Exit(0) && found.failed().count() == before
+            || came.end != CommandExit::Exit(0) && found.failures().count() == before
         {
             let mut lines = came.stderr.lines().chain(came.stdout.lines());
             let said = lines.rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
-            found.trouble(format!("go: {}: {said}", came.end));
+            found.add_trouble(format!("go: {}: {said}", came.end));
         }
         None
     }
 }
 
-fn push(text: &mut String, more: &str) {
+fn append_bounded(text: &mut String, more: &str) {
     if text.len() < SAID_BYTES {
         text.push_str(more);
     }
 }
 
-fn not_built(package: &str, said: &str, root: &Path) -> TestResult {
+fn build_failure(package: &str, said: &str, root: &Path) -> TestResult {
     let faults: Vec<CompilerError> =
-        said.lines().filter_map(|line| fault(line, root)).take(MOST_FAULTS).collect();
+        said.lines().filter_map(|line| parse_compiler_error(line, root)).take(MOST_FAULTS).collect();
     let failure = match faults.iter().any(|fault| !fault.missing.is_empty()) {
         true => TestFailure::Missing,
         false => TestFailure::Build,
     };
     TestResult::failed(package, failure, said)
-        .at(said.lines().find_map(|line| place(line, root)))
-        .with(faults)
+        .with_place(said.lines().find_map(|line| parse_place(line, root)))
+        .with_errors(faults)
 }
 
 /// `a/a_test.go:10:5: undefined: b.C`
-fn fault(line: &str, root: &Path) -> Option<CompilerError> {
-    let at = place(line, root)?;
+fn parse_compiler_error(line: &str, root: &Path) -> Option<CompilerError> {
+    let at = parse_place(line, root)?;
     let (_, message) = line.split_once(": ")?;
     let missing = ["undefined", "provides", "is not in std", "cannot find module", "could not import"];
     let before = ["undefined: ", "field or method ", "package ", "could not import "];
@@ -205,7 +208,7 @@ fn fault(line: &str, root: &Path) -> Option<CompilerError> {
     Some(CompilerError::new(at.rsplit_once(':').map_or("", |(file, _)| file), message, name))
 }
 
-fn failed(id: String, said: &str, root: &Path) -> TestResult {
+fn failed_test(id: String, said: &str, root: &Path) -> TestResult {
     let failure = match said {
         _ if said.contains("panic: test timed out after ") => TestFailure::Timeout,
         _ if said.contains("panic: ") || said.contains("fatal error: ") || said.contains("SIG") => {
@@ -213,17 +216,18 @@ fn failed(id: String, said: &str, root: &Path) -> TestResult {
         }
         _ => TestFailure::Assertion,
     };
-    TestResult::failed(id, failure, complaint(said)).at(said.lines().rev().find_map(|line| place(line, root)))
+    TestResult::failed(id, failure, strip_frame_lines(said))
+        .with_place(said.lines().rev().find_map(|line| parse_place(line, root)))
 }
 
 /// Without the frame that `go test` puts around what a test says.
-fn complaint(said: &str) -> String {
+fn strip_frame_lines(said: &str) -> String {
     let frame = |line: &&str| !["=== ", "--- "].iter().any(|mark| line.trim_start().starts_with(mark));
     said.lines().filter(frame).map(str::trim_start).collect::<Vec<_>>().join("\n")
 }
 
 /// `    a_test.go:10: what`, `a/a_test.go:10:5: what` of the compiler, or a frame of a stack, whose path is whole.
-fn place(line: &str, root: &Path) -> Option<String> {
+fn parse_place(line: &str, root: &Path) -> Option<String> {
     let (path, rest) = line.trim_start().split_once(".go:")?;
     let path = Path::new(path).strip_prefix(root).ok().and_then(Path::to_str).unwrap_or(path);
     // A file of the root itself.

@@ -37,7 +37,7 @@ pub(super) enum JunitResult {
 /// # Errors
 ///
 /// What is wrong with it, in one line. The tests before that were told.
-pub(super) fn read(xml: &str, mut each: impl FnMut(JunitCase)) -> Result<(), String> {
+pub(super) fn read_junit(xml: &str, mut each: impl FnMut(JunitCase)) -> Result<(), String> {
     let mut reader = Reader::from_str(xml);
     let (mut case, mut depth, mut within) = (None::<JunitCase>, 0usize, false);
     loop {
@@ -47,10 +47,10 @@ pub(super) fn read(xml: &str, mut each: impl FnMut(JunitCase)) -> Result<(), Str
         match event {
             Event::Start(tag) => {
                 depth += 1;
-                within |= open(&tag, &mut case);
+                within |= open_tag(&tag, &mut case);
             }
             Event::Empty(tag) => {
-                open(&tag, &mut case);
+                open_tag(&tag, &mut case);
                 if tag.local_name().as_ref() == "testcase" {
                     case.take().into_iter().for_each(&mut each);
                 }
@@ -63,11 +63,13 @@ pub(super) fn read(xml: &str, mut each: impl FnMut(JunitCase)) -> Result<(), Str
                     _ => {}
                 }
             }
-            Event::Text(text) if within => push(&mut case, &text.into_inner()),
-            Event::CData(text) if within => push(&mut case, &text.into_inner()),
+            Event::Text(text) if within => append_text(&mut case, &text.into_inner()),
+            Event::CData(text) if within => append_text(&mut case, &text.into_inner()),
             Event::GeneralRef(reference) if within => match reference.resolve_char_ref() {
-                Ok(Some(c)) => push(&mut case, c.encode_utf8(&mut [0; 4])),
-                _ => push(&mut case, resolve_predefined_entity(&reference.into_inner()).unwrap_or("?")),
+                Ok(Some(c)) => append_text(&mut case, c.encode_utf8(&mut [0; 4])),
+                _ => {
+                    append_text(&mut case, resolve_predefined_entity(&reference.into_inner()).unwrap_or("?"))
+                }
             },
             Event::DocType(_) => {
                 return Err("the report declares a document type, which no test report does".to_owned());
@@ -79,7 +81,7 @@ pub(super) fn read(xml: &str, mut each: impl FnMut(JunitCase)) -> Result<(), Str
     }
 }
 
-fn push(case: &mut Option<JunitCase>, text: &str) {
+fn append_text(case: &mut Option<JunitCase>, text: &str) {
     if let Some(case) = case.as_mut().filter(|case| case.text.len() < TEXT_BYTES) {
         let room = text.floor_char_boundary(TEXT_BYTES);
         case.text.push_str(&text[..room]);
@@ -87,12 +89,12 @@ fn push(case: &mut Option<JunitCase>, text: &str) {
 }
 
 /// Does the text that follows belong to a result?
-fn open(tag: &BytesStart<'_>, case: &mut Option<JunitCase>) -> bool {
+fn open_tag(tag: &BytesStart<'_>, case: &mut Option<JunitCase>) -> bool {
     let name = tag.local_name();
     let result = match name.as_ref() {
         "testcase" => {
             let mut new = JunitCase::default();
-            attributes(tag, |key, value| match key {
+            for_each_attribute(tag, |key, value| match key {
                 "classname" => new.class = value,
                 "name" => new.name = value,
                 "file" => new.file = value,
@@ -110,7 +112,7 @@ fn open(tag: &BytesStart<'_>, case: &mut Option<JunitCase>) -> bool {
     // The first result counts: what is to be done yet, and fails, is written as skipped and failed.
     let Some(case) = case.as_mut().filter(|case| case.result == JunitResult::Passed) else { return false };
     case.result = result;
-    attributes(tag, |key, value| match key {
+    for_each_attribute(tag, |key, value| match key {
         "type" => case.kind = value,
         "message" => case.message = value,
         _ => {}
@@ -118,7 +120,7 @@ fn open(tag: &BytesStart<'_>, case: &mut Option<JunitCase>) -> bool {
     true
 }
 
-fn attributes(tag: &BytesStart<'_>, mut each: impl FnMut(&str, String)) {
+fn for_each_attribute(tag: &BytesStart<'_>, mut each: impl FnMut(&str, String)) {
     for attribute in tag.attributes().with_checks(false).flatten() {
         let value = unescape(&attribute.value).unwrap_or_else(|_| attribute.value.clone());
         each(attribute.key.local_name().as_ref(), value.into_owned());

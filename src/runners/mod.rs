@@ -30,10 +30,10 @@ use std::{path::PathBuf, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    coverage::{ChangeCoverage, LineCoverage, is_measured},
+    coverage::{ChangeCoverage, LineCoverage, can_measure},
     dependencies::DependencyFetcher,
-    run::{TestError, TestRequest, TestRun, TestWorkspace, run, unfetched},
-    test_report::{CompilerError, TestFailure, TestOutcome, TestReport, TestResult, one_line},
+    run::{TestError, TestRequest, TestRun, TestWorkspace, run_tests, unfetched_note},
+    test_report::{CompilerError, TestFailure, TestOutcome, TestReport, TestResult, sanitize_line},
 };
 use self::{
     dependencies::DependencyPreset,
@@ -86,12 +86,12 @@ struct TestProject {
 
 impl TestProject {
     /// Where it is written which lines ran.
-    fn lines(&self) -> String {
+    fn coverage_file(&self) -> String {
         self.reports.join(coverage::REPORT).display().to_string()
     }
 
     /// The files that are asked for, of those that this runner takes for tests. What else the tests need is no test.
-    fn asked(&self, is_test: impl Fn(&str) -> bool) -> Vec<&str> {
+    fn requested_files(&self, is_test: impl Fn(&str) -> bool) -> Vec<&str> {
         let files = self.targets.iter().filter(|_| self.only.is_none()).map(String::as_str);
         files.filter(|file| is_test(file)).collect()
     }
@@ -104,7 +104,7 @@ trait TestSuite: Send {
     /// Why nothing can be run, in one line for a person.
     fn begin(&mut self) -> Result<SuiteCommand, String>;
 
-    fn read(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand>;
+    fn read_output(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand>;
 }
 
 /// A program that is to be run. Its standard output goes into a file, so that a report there is whole.
@@ -121,8 +121,8 @@ struct SuiteCommand {
 
 #[derive(Debug, Clone)]
 enum ReportLocation {
-    Ours(&'static str),
-    Theirs(String),
+    ReportsFile(&'static str),
+    TreePath(String),
 }
 
 /// What came of it.
@@ -133,18 +133,18 @@ struct SuiteOutput {
     stderr: String,
     /// The texts of its report, none where it wrote none.
     reports: Vec<String>,
-    /// That at [`TestProject::lines`], none where there is none.
+    /// That at [`TestProject::coverage_file`], none where there is none.
     lines: Option<String>,
 }
 
 /// Why tests have no result whose program ended so.
-fn failure(end: CommandExit) -> TestFailure {
+fn exit_failure(end: CommandExit) -> TestFailure {
     if end == CommandExit::TimedOut { TestFailure::Timeout } else { TestFailure::Crash }
 }
 
 /// Runner and folder for the files at hand: the nearest manifest above most of them, the topmost of the repository where
 /// there are none.
-fn detect<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static TestRunner, &'p str)> {
+fn detect_project<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static TestRunner, &'p str)> {
     let projects = || {
         RUNNERS.iter().enumerate().flat_map(|(order, runner)| {
             paths.iter().filter_map(move |path| {
@@ -171,14 +171,15 @@ fn detect<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static TestRun
 }
 
 /// One line per runner: the toolchain that runs in the sandbox, or what is missing and how to get it.
-pub async fn toolchains(sandbox: Option<&Sandbox>) -> Vec<(&'static str, Result<String, String>)> {
+pub async fn describe_toolchains(sandbox: Option<&Sandbox>) -> Vec<(&'static str, Result<String, String>)> {
     let cancel = CancellationToken::new();
-    let look = async |runner: &'static TestRunner| (runner.name, runner.probe.look(sandbox, &cancel).await);
+    let look =
+        async |runner: &'static TestRunner| (runner.name, runner.probe.describe(sandbox, &cancel).await);
     futures_util::future::join_all(RUNNERS.iter().map(look)).await
 }
 
 /// What went wrong, by a program's own word: the lines that say so, or the last one.
-fn wrong(said: &str) -> String {
+fn error_summary(said: &str) -> String {
     let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
     let says_so = |line: &&str| line.to_ascii_lowercase().contains("error");
     let mut told: Vec<&str> = lines().filter(says_so).take(3).collect();
@@ -189,7 +190,7 @@ fn wrong(said: &str) -> String {
 }
 
 /// Does this say that code names what is not there? What languages call it; nothing else tells it from other failures.
-fn says_missing(text: &str) -> bool {
+fn mentions_missing_name(text: &str) -> bool {
     [
         "ModuleNotFoundError",
         "ImportError",

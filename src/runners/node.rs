@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{
     CommandExit, ReportLocation, SuiteCommand, SuiteOutput, TestProject, TestReport, TestRunner, TestSuite,
     coverage, node_report, presets,
-    toolchains::{Toolchain, ToolchainProbe, may_be_shown},
+    toolchains::{Toolchain, ToolchainProbe, is_safe_to_share},
 };
 
 pub(super) const RUNNER: TestRunner = TestRunner {
@@ -21,7 +21,7 @@ pub(super) const RUNNER: TestRunner = TestRunner {
         version: &["--version"],
         oldest: (20, 0),
         missing: "JavaScript's tests need Node 20 or newer; install it (`apt install nodejs npm`, or a newer one from its makers)",
-        tool,
+        tool: parse_toolchain,
     },
     setup: &[presets::NPM],
     suite: |project| Box::new(NodeSuite { project }),
@@ -29,11 +29,11 @@ pub(super) const RUNNER: TestRunner = TestRunner {
 
 const REPORTER: &str = include_str!("node_reporter.mjs");
 
-fn tool(lines: &[&str]) -> Option<Toolchain> {
+fn parse_toolchain(lines: &[&str]) -> Option<Toolchain> {
     let program = std::path::PathBuf::from(lines.first()?);
     // What else lies beside these, as below `~/.local`, is not node's. npm and npx are in `bin`.
     let prefix = program.parent()?.parent()?;
-    let read = match may_be_shown(prefix) {
+    let read = match is_safe_to_share(prefix) {
         true => ["bin", "lib"].map(|name| prefix.join(name)).into(),
         false => vec![program.clone()],
     };
@@ -50,7 +50,7 @@ impl TestSuite for NodeSuite {
             .map_err(|error| format!("package.json cannot be read: {error}"))?;
         let command = match manifest.scripts.get("test") {
             None => "node --test".to_owned(),
-            Some(script) => manifest.scripts.iter().find_map(by_node).ok_or_else(|| {
+            Some(script) => manifest.scripts.iter().find_map(node_test_part).ok_or_else(|| {
                 format!(
                     "package.json runs its tests by `{script}`, not by `node --test`; name a command under [test] in \
                      .github/countersign.toml"
@@ -65,13 +65,13 @@ impl TestSuite for NodeSuite {
         ];
         if self.project.coverage {
             flags.extend(["--experimental-test-coverage", "--test-reporter=lcov"].map(str::to_owned));
-            flags.push(format!("--test-reporter-destination='{}'", self.project.lines()));
+            flags.push(format!("--test-reporter-destination='{}'", self.project.coverage_file()));
         }
         if let Some(only) = &self.project.only {
             let name = only.rsplit(" > ").next().unwrap_or(only);
             flags.push(format!("--test-name-pattern='^{}$'", regex::escape(name).replace('\'', ".")));
         }
-        let command = self.targeted(&command).unwrap_or(command);
+        let command = self.targeted_command(&command).unwrap_or(command);
         // The shell reads the repository's own line, which is as much its code as the tests are.
         let line = command.replacen("--test", &flags.join(" "), 1);
         let near =
@@ -82,19 +82,19 @@ impl TestSuite for NodeSuite {
             args: vec!["-c".to_owned(), line],
             environment: vec![("PATH".to_owned(), path)],
             folder: self.project.folder.clone(),
-            report: Some(ReportLocation::Ours("report.jsonl")),
+            report: Some(ReportLocation::ReportsFile("report.jsonl")),
         })
     }
 
-    fn read(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
+    fn read_output(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
         let lines = came.lines.as_deref().filter(|_| self.project.coverage);
-        found.coverage = lines.map(|lines| coverage::lcov(lines, &self.project.root));
-        node_report::read(&self.project.root, &came, found);
+        found.coverage = lines.map(|lines| coverage::parse_lcov(lines, &self.project.root));
+        node_report::read_node_report(&self.project.root, &came, found);
         let cut = !matches!(came.end, CommandExit::Exit(_));
-        let silent = cut || found.failed().next().is_none() && came.end != CommandExit::Exit(0);
+        let silent = cut || found.failures().next().is_none() && came.end != CommandExit::Exit(0);
         if silent || came.reports.is_empty() {
             let said = came.stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
-            found.trouble(format!("node: {}: {said}", came.end));
+            found.add_trouble(format!("node: {}: {said}", came.end));
         }
         None
     }
@@ -102,8 +102,8 @@ impl TestSuite for NodeSuite {
 
 impl NodeSuite {
     /// The command with the asked-for files for its own, where it has nothing but files, and these are no patterns.
-    fn targeted(&self, command: &str) -> Option<String> {
-        let files = self.project.asked(|file| file.contains("test") && file.ends_with(['s', 'x']));
+    fn targeted_command(&self, command: &str) -> Option<String> {
+        let files = self.project.requested_files(|file| file.contains("test") && file.ends_with(['s', 'x']));
         let plain = |file: &&str| file.chars().all(|c| c.is_alphanumeric() || "/._- ".contains(c));
         let (before, after) = command.split_once("--test")?;
         let only_files = before.trim_end().ends_with("node")
@@ -124,7 +124,7 @@ struct NodeManifest {
 
 /// The part of a script for tests (`test`, or what that runs: `test:unit`) that is `node … --test …`, without what measures
 /// coverage around it.
-fn by_node((name, script): (&String, &String)) -> Option<String> {
+fn node_test_part((name, script): (&String, &String)) -> Option<String> {
     let parts = script.split(['&', ';', '|']).filter(|_| name.starts_with("test"));
     parts.map(|part| part.split_whitespace().collect::<Vec<_>>()).find_map(|words| {
         let at = words.iter().position(|word| *word == "node").filter(|_| words.contains(&"--test"))?;

@@ -7,7 +7,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{CommandExit, SuiteOutput, TestFailure, TestReport, TestResult, says_missing};
+use super::{CommandExit, SuiteOutput, TestFailure, TestReport, TestResult, mentions_missing_name};
 
 /// Suites around a test that its name tells; no report of a person's tests has more.
 const DEEPEST: usize = 64;
@@ -16,21 +16,21 @@ const DEEPEST: usize = 64;
 const SAID_BYTES: usize = 8 * 1024;
 
 /// Reads it into what was found.
-pub(super) fn read(root: &Path, came: &SuiteOutput, found: &mut TestReport) {
+pub(super) fn read_node_report(root: &Path, came: &SuiteOutput, found: &mut TestReport) {
     let root = format!("{}/", root.display());
     let mut files = NodeReportReader { root, files: HashMap::new(), found };
     for line in came.reports.iter().flat_map(|report| report.lines()) {
         match serde_json::from_str(line) {
-            Ok(event) => files.take(event),
+            Ok(event) => files.handle_event(event),
             Err(error) if came.end != CommandExit::TimedOut => {
-                files.found.trouble(format!("the report has a line that is not node's: {error}"));
+                files.found.add_trouble(format!("the report has a line that is not node's: {error}"));
                 break;
             }
             // Cut off in the middle.
             Err(_) => {}
         }
     }
-    files.left(came);
+    files.record_unfinished(came);
 }
 
 /// A line of our reporter.
@@ -76,7 +76,7 @@ struct NodeReportReader<'a> {
 }
 
 impl NodeReportReader<'_> {
-    fn take(&mut self, mut event: NodeTestEvent) {
+    fn handle_event(&mut self, mut event: NodeTestEvent) {
         event.nesting = event.nesting.min(DEEPEST);
         let path = event.file.strip_prefix(&self.root).unwrap_or(&event.file).to_owned();
         let file = self.files.entry(path.clone()).or_default();
@@ -92,39 +92,39 @@ impl NodeReportReader<'_> {
             }
             "pass" | "fail" if event.failure == "subtestsFailed" && (event.suite || whole) => {}
             "pass" if event.suite => {}
-            "fail" if whole => self.file_failed(&path, &event),
+            "fail" if whole => self.record_file_failure(&path, &event),
             "pass" | "fail" => {
                 file.tests += 1;
                 let outer = file.within.iter().take(event.nesting).map(String::as_str);
                 let names: Vec<&str> =
                     [path.as_str()].into_iter().chain(outer).chain([event.name.as_str()]).collect();
                 let id = if whole { path.clone() } else { names.join(" > ") };
-                self.found.add(test(id, &path, &event));
+                self.found.add(test_from_event(id, &path, &event));
             }
             _ => {}
         }
     }
 
     /// Something that is no failed test ended the process of a file.
-    fn file_failed(&mut self, path: &str, event: &NodeTestEvent) {
+    fn record_file_failure(&mut self, path: &str, event: &NodeTestEvent) {
         let file = self.files.remove(path).unwrap_or_default();
         if event.failure == "testTimeoutFailure" && !file.running.is_empty() {
-            return self.hung(path, &file);
+            return self.record_hung_tests(path, &file);
         }
         let failure = match event {
             _ if event.failure == "testTimeoutFailure" => TestFailure::Timeout,
             _ if event.signal.is_some() => TestFailure::Crash,
-            _ if says_missing(&file.said) => TestFailure::Missing,
+            _ if mentions_missing_name(&file.said) => TestFailure::Missing,
             _ if file.tests == 0 || file.said.contains("SyntaxError") => TestFailure::Build,
             _ if file.said.contains("AssertionError") => TestFailure::Assertion,
             _ => TestFailure::Error,
         };
         let signal = event.signal.as_ref().map(|signal| format!("{signal}\n")).unwrap_or_default();
         let said = if file.said.trim().is_empty() { &event.message } else { &file.said };
-        self.found.add(TestResult::failed(path, failure, signal + said).at(place(path, said)));
+        self.found.add(TestResult::failed(path, failure, signal + said).with_place(parse_place(path, said)));
     }
 
-    fn hung(&mut self, path: &str, file: &NodeFileState) {
+    fn record_hung_tests(&mut self, path: &str, file: &NodeFileState) {
         for name in &file.running {
             let message = "it did not end before its time";
             self.found.add(TestResult::failed(format!("{path} > {name}"), TestFailure::Timeout, message));
@@ -132,20 +132,20 @@ impl NodeReportReader<'_> {
     }
 
     /// What was running when everything was ended.
-    fn left(&mut self, came: &SuiteOutput) {
+    fn record_unfinished(&mut self, came: &SuiteOutput) {
         if came.end == CommandExit::TimedOut {
             for (path, file) in std::mem::take(&mut self.files) {
-                self.hung(&path, &file);
+                self.record_hung_tests(&path, &file);
             }
         }
     }
 }
 
-fn test(id: String, path: &str, event: &NodeTestEvent) -> TestResult {
-    let at = place(path, &event.stack).or_else(|| Some(format!("{path}:{}", event.line?)));
+fn test_from_event(id: String, path: &str, event: &NodeTestEvent) -> TestResult {
+    let at = parse_place(path, &event.stack).or_else(|| Some(format!("{path}:{}", event.line?)));
     let failed = |failure| {
         let message = if event.message.is_empty() { &event.stack } else { &event.message };
-        TestResult::failed(id.clone(), failure, message).at(at)
+        TestResult::failed(id.clone(), failure, message).with_place(at)
     };
     match (&event.skip, event.kind.as_str(), event.failure.as_str()) {
         (Some(serde_json::Value::String(why)), ..) => TestResult::skipped(id, why),
@@ -154,13 +154,13 @@ fn test(id: String, path: &str, event: &NodeTestEvent) -> TestResult {
         // Also a promise that nothing would ever have kept.
         (_, _, "testTimeoutFailure" | "cancelledByParent") => failed(TestFailure::Timeout),
         _ if event.stack.starts_with("AssertionError") => failed(TestFailure::Assertion),
-        _ if says_missing(&event.stack) => failed(TestFailure::Missing),
+        _ if mentions_missing_name(&event.stack) => failed(TestFailure::Missing),
         _ => failed(TestFailure::Error),
     }
 }
 
 /// The first `path:line` of a stack.
-fn place(path: &str, stack: &str) -> Option<String> {
+fn parse_place(path: &str, stack: &str) -> Option<String> {
     let (_, rest) = stack.split_once(&format!("{path}:"))?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     (end > 0).then(|| format!("{path}:{}", &rest[..end]))

@@ -18,7 +18,7 @@ const FILE: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Writes a file below `root`, or removes it. One that was executable stays so.
-pub(super) fn lay(root: &Path, path: &str, bytes: Option<&[u8]>) -> io::Result<()> {
+pub(super) fn write_overlay_file(root: &Path, path: &str, bytes: Option<&[u8]>) -> io::Result<()> {
     let mut parts: Vec<&str> = path.split('/').collect();
     if parts.iter().any(|part| matches!(*part, "" | "." | "..") || part.eq_ignore_ascii_case(".git")) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -26,7 +26,7 @@ pub(super) fn lay(root: &Path, path: &str, bytes: Option<&[u8]>) -> io::Result<(
     let name = parts.pop().unwrap_or_default();
     let mut folder = open(root, FOLDER, Mode::empty())?;
     for part in parts {
-        folder = match below(&folder, part, bytes.is_some()) {
+        folder = match open_subfolder(&folder, part, bytes.is_some()) {
             // What is not there need not be removed.
             Err(Errno::NOENT) if bytes.is_none() => return Ok(()),
             folder => folder?,
@@ -48,7 +48,7 @@ pub(super) fn lay(root: &Path, path: &str, bytes: Option<&[u8]>) -> io::Result<(
 }
 
 /// A folder in another, made where it is not there; a link is none.
-pub(super) fn below(folder: &OwnedFd, name: impl Arg + Copy, make: bool) -> Result<OwnedFd, Errno> {
+pub(super) fn open_subfolder(folder: &OwnedFd, name: impl Arg + Copy, make: bool) -> Result<OwnedFd, Errno> {
     if make
         && let Err(error) = mkdirat(folder, name, Mode::from_raw_mode(0o755))
         && error != Errno::EXIST
@@ -67,7 +67,7 @@ mod tests {
         os::unix::fs::{PermissionsExt, symlink},
     };
 
-    use super::lay;
+    use super::write_overlay_file;
 
     #[test]
     fn files_are_written_removed_and_never_through_a_link() {
@@ -82,11 +82,11 @@ mod tests {
         for (path, bytes) in
             [("a/b/c.rs", Some("new")), ("run.sh", Some("new")), ("link", Some("new")), ("gone/x", None)]
         {
-            lay(root, path, bytes.map(str::as_bytes)).unwrap();
+            write_overlay_file(root, path, bytes.map(str::as_bytes)).unwrap();
             assert_eq!(fs::read_to_string(root.join(path)).ok().as_deref(), bytes, "{path}");
         }
         assert_eq!(fs::metadata(root.join("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
-        lay(root, "a/b/c.rs", None).unwrap();
+        write_overlay_file(root, "a/b/c.rs", None).unwrap();
         assert!(!root.join("a/b/c.rs").exists() && !root.join("gone").exists());
         for bad in [
             "away/x",
@@ -101,9 +101,9 @@ mod tests {
             "a/.GIT/x",
             "a\0b",
         ] {
-            assert!(lay(root, bad, Some(b"new")).is_err(), "{bad}");
+            assert!(write_overlay_file(root, bad, Some(b"new")).is_err(), "{bad}");
         }
-        assert!(lay(root, "away/theirs", None).is_err());
+        assert!(write_overlay_file(root, "away/theirs", None).is_err());
         assert_eq!(fs::read_to_string(out.join("theirs")).unwrap(), "theirs");
         assert_eq!(fs::read_dir(out).unwrap().count(), 1, "something was written through a link");
     }

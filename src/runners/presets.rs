@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    dependencies::{DependencyPreset, FetchNeed, FetchPlan, FileContents, ProjectManifests, TOLD},
+    dependencies::{DependencyPreset, FetchNeed, FetchPlan, FileContents, ProjectManifests, SETTINGS_FILE},
     toolchains::SYSTEM_PATH,
 };
 
@@ -13,25 +13,25 @@ const NAMED: usize = 5;
 
 pub(super) const CARGO: DependencyPreset = DependencyPreset {
     name: "cargo",
-    reads: |path| matches!(name(path), "Cargo.toml" | "Cargo.lock"),
-    needs: cargo,
-    gives: |made, tool| {
+    is_manifest: |path| matches!(file_name(path), "Cargo.toml" | "Cargo.lock"),
+    plan_fetch: plan_cargo,
+    install: |made, tool| {
         let parts = [".cargo/registry/index", ".cargo/registry/cache", ".cargo/registry/src"];
         let before: Vec<_> = tool.home.iter().map(|(_, path)| path.clone()).collect();
         tool.read.retain(|path| !before.contains(path));
         let parts = parts.into_iter().map(|name| (name, made.join("home").join(name)));
-        let told = (CARGO_CONFIG, made.join(TOLD));
+        let told = (CARGO_CONFIG, made.join(SETTINGS_FILE));
         tool.home = parts.chain([told]).filter(|(_, path)| path.exists()).collect();
         tool.read.extend(tool.home.iter().map(|(_, path)| path.clone()));
     },
-    tells: mirrors,
+    settings_for_tests: mirror_settings,
     saves_time: false,
 };
 
 const CARGO_CONFIG: &str = ".cargo/config.toml";
 
 /// Where a mirror is, cargo has to know offline as well. Keys, and whatever else is said there, stay behind.
-fn mirrors(home: &FileContents) -> Result<String, String> {
+fn mirror_settings(home: &FileContents) -> Result<String, String> {
     let Some(config) = home.get(CARGO_CONFIG) else { return Ok(String::new()) };
     let config: toml::Table = toml::from_str(&String::from_utf8_lossy(config))
         .map_err(|error| format!("the operator's {CARGO_CONFIG}: {}", error.message()))?;
@@ -57,7 +57,7 @@ fn mirrors(home: &FileContents) -> Result<String, String> {
     let of =
         |table: &toml::Value| table.as_table().is_some_and(|t| t.values().any(|v| secret(v) == Some(true)));
     let named = sources.iter().chain(&registries).filter(|(_, table)| of(table));
-    refused(
+    reject_entries(
         "the addresses of the operator's mirrors have no user and no query in them, since tests read them",
         named.map(|(name, _)| name.clone()),
     )?;
@@ -67,7 +67,7 @@ fn mirrors(home: &FileContents) -> Result<String, String> {
 }
 
 /// Tests are told of no settings.
-const NONE_TOLD: fn(&FileContents) -> Result<String, String> = |_| Ok(String::new());
+const NO_SETTINGS: fn(&FileContents) -> Result<String, String> = |_| Ok(String::new());
 
 #[derive(serde::Deserialize)]
 struct CargoLock {
@@ -81,15 +81,15 @@ struct LockedCrate {
     source: Option<String>,
 }
 
-fn cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
-    if seen.paths.iter().any(|path| name(path) == ".cargo-checksum.json") {
+fn plan_cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
+    if seen.paths.iter().any(|path| file_name(path) == ".cargo-checksum.json") {
         return Ok(FetchNeed::Nothing);
     }
-    let Some((_, lock)) = seen.above("Cargo.lock") else {
+    let Some((_, lock)) = seen.nearest_file("Cargo.lock") else {
         let table = |line: &str| line.trim_start().starts_with('[') && line.contains("dependencies");
         return Ok(match seen.files.values().any(|manifest| manifest.lines().any(table)) {
             false => FetchNeed::Nothing,
-            true => unknown("there is no Cargo.lock, and no crate is fetched that it does not name"),
+            true => unknown_need("there is no Cargo.lock, and no crate is fetched that it does not name"),
         });
     };
     let lock: CargoLock = toml::from_str(lock).map_err(|error| format!("Cargo.lock: {}", error.message()))?;
@@ -97,7 +97,7 @@ fn cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         || lock.package.iter().filter_map(|package| Some((&package.name, package.source.as_deref()?)));
     // Of the registry that cargo knows by itself this is the name, wherever it is.
     let own = |source: &str| source.starts_with("registry+") && source.ends_with("/crates.io-index");
-    refused(
+    reject_entries(
         "crates come from cargo's own registry alone",
         sources().filter(|(_, source)| !own(source)).map(|(name, source)| format!("{name} ({source})")),
     )?;
@@ -132,17 +132,18 @@ fn cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
 
 pub(super) const NPM: DependencyPreset = DependencyPreset {
     name: "npm",
-    reads: |path| {
-        let manifest = matches!(name(path), "package.json" | "package-lock.json" | "npm-shrinkwrap.json");
+    is_manifest: |path| {
+        let manifest =
+            matches!(file_name(path), "package.json" | "package-lock.json" | "npm-shrinkwrap.json");
         manifest && !path.split('/').any(|part| part == "node_modules")
     },
-    needs: npm,
-    gives: |made, tool| {
+    plan_fetch: plan_npm,
+    install: |made, tool| {
         let tree = made.join("tree");
         tool.read.push(tree.clone());
         tool.modules = Some(tree);
     },
-    tells: NONE_TOLD,
+    settings_for_tests: NO_SETTINGS,
     saves_time: false,
 };
 
@@ -162,12 +163,14 @@ struct NpmPackage {
     bundled: bool,
 }
 
-fn npm(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
+fn plan_npm(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     let locks = ["npm-shrinkwrap.json", "package-lock.json"];
-    let Some((folder, lock)) = locks.iter().find_map(|lock| seen.above(lock)) else {
+    let Some((folder, lock)) = locks.iter().find_map(|lock| seen.nearest_file(lock)) else {
         return Ok(match seen.files.values().any(|manifest| manifest.contains("ependencies\"")) {
             false => FetchNeed::Nothing,
-            true => unknown("there is no package-lock.json, and no package is fetched that it does not name"),
+            true => {
+                unknown_need("there is no package-lock.json, and no package is fetched that it does not name")
+            }
         });
     };
     let own = Path::new(&folder).join("node_modules");
@@ -184,12 +187,18 @@ fn npm(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     };
     let other =
         |package: &NpmPackage| !package.resolved.is_empty() && !package.resolved.starts_with("https://");
-    refused("packages come from a registry by HTTPS alone", modules().filter(|(_, it)| other(it)).map(told))?;
+    reject_entries(
+        "packages come from a registry by HTTPS alone",
+        modules().filter(|(_, it)| other(it)).map(told),
+    )?;
     // What is no hash npm passes over.
     let hash = regex::Regex::new(r"^sha(256|384|512)-[A-Za-z0-9+/=]+").expect("it is a constant");
     let pinned = |package: &NpmPackage| package.integrity.as_ref().is_some_and(|text| hash.is_match(text));
     let unpinned = |package: &NpmPackage| !pinned(package) && !package.bundled;
-    refused("packages are fetched by their hashes", modules().filter(|(_, it)| unpinned(it)).map(told))?;
+    reject_entries(
+        "packages are fetched by their hashes",
+        modules().filter(|(_, it)| unpinned(it)).map(told),
+    )?;
     if modules().next().is_none() {
         return Ok(FetchNeed::Nothing);
     }
@@ -200,7 +209,7 @@ fn npm(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         // Not kept: nothing asks it again.
         ("npm_config_cache", "/tmp/npm".to_owned()),
     ];
-    environment.extend(certificates().into_iter().map(|file| ("NODE_EXTRA_CA_CERTS", file)));
+    environment.extend(certificate_file().into_iter().map(|file| ("NODE_EXTRA_CA_CERTS", file)));
     Ok(FetchNeed::Fetch(FetchPlan {
         program: near.join("npm"),
         args: args.map(str::to_owned).into(),
@@ -213,31 +222,31 @@ fn npm(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
 
 pub(super) const PIP: DependencyPreset = DependencyPreset {
     name: "pip",
-    reads: |path| {
+    is_manifest: |path| {
         let folder = path.rsplit('/').nth(1).unwrap_or_default();
-        path.ends_with(".txt") && (name(path).contains("requirements") || folder == "requirements")
+        path.ends_with(".txt") && (file_name(path).contains("requirements") || folder == "requirements")
     },
-    needs: pip,
-    gives: |made, tool| {
+    plan_fetch: plan_pip,
+    install: |made, tool| {
         let site = made.join("home/site");
         tool.environment.push(("PYTHONPATH", site.display().to_string()));
         tool.read.push(site);
     },
-    tells: NONE_TOLD,
+    settings_for_tests: NO_SETTINGS,
     saves_time: false,
 };
 
 /// A package, its version, under which circumstances, and its hashes; nothing that says where from.
 const PINNED: &str = r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9 ,._-]*\])?\s*===?\s*[A-Za-z0-9.!+_-]+\s*(;[^@/#:]*?)?(\s+--hash=sha(256|384|512):[0-9a-f]+)+$";
 
-fn pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
-    let near = |path: &str| seen.below(path).is_some_and(|path| path.matches('/').count() < 2);
+fn plan_pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
+    let near = |path: &str| seen.relative_path(path).is_some_and(|path| path.matches('/').count() < 2);
     let pinned = seen.files.iter().filter(|(path, text)| near(path) && text.contains("--hash="));
     let pinned: Vec<(&String, &String)> = pinned.collect();
     if pinned.is_empty() {
         return Ok(match seen.files.keys().any(|path| near(path)) {
             false => FetchNeed::Nothing,
-            true => unknown(
+            true => unknown_need(
                 "the requirements name no hashes (`pip-compile --generate-hashes` does), and no package is fetched without",
             ),
         });
@@ -250,7 +259,7 @@ fn pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         for line in text.replace("\\\r\n", " ").replace("\\\n", " ").lines() {
             let line = line.split(" #").next().unwrap_or_default().trim();
             let more = line.strip_prefix("-r").or(line.strip_prefix("-c")).map(str::trim);
-            let known = |more: &str| pinned.iter().any(|(path, _)| name(path) == name(more));
+            let known = |more: &str| pinned.iter().any(|(path, _)| file_name(path) == file_name(more));
             match line {
                 "" => {}
                 _ if line.starts_with('#') || more.is_some_and(known) => {}
@@ -259,7 +268,7 @@ fn pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
             }
         }
     }
-    refused("packages are fetched by name, version and hash", others.into_iter())?;
+    reject_entries("packages are fetched by name, version and hash", others.into_iter())?;
     if all.is_empty() {
         return Ok(FetchNeed::Nothing);
     }
@@ -268,7 +277,7 @@ fn pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         let how =
             words.iter().chain(how).chain(&["--only-binary=:all:", "--require-hashes", "-r", REQUIREMENTS]);
         how.map(|word| (*word).to_owned())
-            .chain(certificates().into_iter().map(|file| format!("--cert={file}")))
+            .chain(certificate_file().into_iter().map(|file| format!("--cert={file}")))
             .collect()
     };
     Ok(FetchNeed::Fetch(FetchPlan {
@@ -285,27 +294,29 @@ const REQUIREMENTS: &str = "requirements.txt";
 
 pub(super) const GO: DependencyPreset = DependencyPreset {
     name: "go",
-    reads: |path| matches!(name(path), "go.mod" | "go.sum" | "go.work" | "go.work.sum"),
-    needs: go,
-    gives: |made, tool| {
+    is_manifest: |path| matches!(file_name(path), "go.mod" | "go.sum" | "go.work" | "go.work.sum"),
+    plan_fetch: plan_go,
+    install: |made, tool| {
         let modules = made.join("home/go/pkg/mod");
         tool.environment = vec![("GOMODCACHE", modules.display().to_string())];
         tool.read.push(modules);
     },
-    tells: NONE_TOLD,
+    settings_for_tests: NO_SETTINGS,
     saves_time: false,
 };
 
-fn go(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
-    let vendored =
-        |path: &String| seen.below(path) == Some("vendor/modules.txt") || path == "vendor/modules.txt";
-    let Some((folder, module)) = seen.above("go.mod").filter(|_| !seen.paths.iter().any(vendored)) else {
+fn plan_go(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
+    let vendored = |path: &String| {
+        seen.relative_path(path) == Some("vendor/modules.txt") || path == "vendor/modules.txt"
+    };
+    let Some((folder, module)) = seen.nearest_file("go.mod").filter(|_| !seen.paths.iter().any(vendored))
+    else {
         return Ok(FetchNeed::Nothing);
     };
-    let sums: Vec<_> = ["go.sum", "go.work.sum"].iter().filter_map(|name| seen.above(name)).collect();
+    let sums: Vec<_> = ["go.sum", "go.work.sum"].iter().filter_map(|name| seen.nearest_file(name)).collect();
     if sums.is_empty() {
         return Ok(match module.contains("require") {
-            true => unknown("there is no go.sum, and no module is fetched that it does not name"),
+            true => unknown_need("there is no go.sum, and no module is fetched that it does not name"),
             false => FetchNeed::Nothing,
         });
     }
@@ -313,7 +324,7 @@ fn go(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     let own = seen.tool.environment.iter().find(|(name, _)| *name == "GOMODCACHE");
     let there = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
         [module, version, _] if !version.ends_with("/go.mod") => {
-            own.is_some_and(|(_, cache)| Path::new(cache).join(in_cache(module, version)).is_dir())
+            own.is_some_and(|(_, cache)| Path::new(cache).join(module_cache_name(module, version)).is_dir())
         }
         _ => true,
     };
@@ -329,7 +340,7 @@ fn go(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         ("GOVCS", "*:off".to_owned()),
         ("GOFLAGS", "-mod=readonly -modcacherw".to_owned()),
     ];
-    environment.extend(certificates().into_iter().map(|file| ("SSL_CERT_FILE", file)));
+    environment.extend(certificate_file().into_iter().map(|file| ("SSL_CERT_FILE", file)));
     Ok(FetchNeed::Fetch(FetchPlan {
         program: seen.tool.program.clone(),
         args: ["mod", "download"].map(str::to_owned).into(),
@@ -343,8 +354,8 @@ fn go(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
 /// Go has its own library as sources alone, and would build it in each run: a test of a line takes 20 s so.
 pub(super) const GO_LIBRARY: DependencyPreset = DependencyPreset {
     name: "go's library",
-    reads: |_| false,
-    needs: |seen| {
+    is_manifest: |_| false,
+    plan_fetch: |seen| {
         let bin = seen.tool.program.parent().unwrap_or(Path::new("/usr/bin")).display();
         Ok(FetchNeed::Fetch(FetchPlan {
             program: "/bin/sh".into(),
@@ -353,8 +364,8 @@ pub(super) const GO_LIBRARY: DependencyPreset = DependencyPreset {
             ..FetchPlan::default()
         }))
     },
-    gives: |made, tool| tool.built = Some(made.join("home/built")),
-    tells: NONE_TOLD,
+    install: |made, tool| tool.built = Some(made.join("home/built")),
+    settings_for_tests: NO_SETTINGS,
     saves_time: true,
 };
 
@@ -364,14 +375,14 @@ const LIBRARY: &str = "export GOCACHE=\"$HOME/built\"; mkdir \"$GOCACHE\"; echo 
     go test . || :";
 
 /// Go marks capital letters, which some file systems do not tell from others.
-fn in_cache(module: &str, version: &str) -> String {
+fn module_cache_name(module: &str, version: &str) -> String {
     let marked =
         |c: char| if c.is_ascii_uppercase() { format!("!{}", c.to_ascii_lowercase()) } else { c.into() };
     format!("{module}@{version}").chars().map(marked).collect()
 }
 
 /// The authorities that this machine trusts, where tools have a list of their own.
-fn certificates() -> Option<String> {
+fn certificate_file() -> Option<String> {
     let known =
         ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
     known.into_iter().find(|file| Path::new(file).is_file()).map(str::to_owned)
@@ -379,7 +390,7 @@ fn certificates() -> Option<String> {
 
 impl ProjectManifests<'_> {
     /// The file of that name in the project's folder or in the nearest above, and which that is.
-    fn above(&self, name: &str) -> Option<(String, &str)> {
+    fn nearest_file(&self, name: &str) -> Option<(String, &str)> {
         let folders = Path::new(self.folder).ancestors();
         let mut there = folders.filter_map(|folder| {
             let text = self.files.get(folder.join(name).to_str()?)?;
@@ -389,7 +400,7 @@ impl ProjectManifests<'_> {
     }
 
     /// A path of the commit, relative to the project's folder if it is in there.
-    fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
+    fn relative_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         match self.folder {
             "" => Some(path),
             folder => path.strip_prefix(folder)?.strip_prefix('/'),
@@ -397,18 +408,18 @@ impl ProjectManifests<'_> {
     }
 }
 
-fn name(path: &str) -> &str {
+fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn unknown(why: &str) -> FetchNeed {
+fn unknown_need(why: &str) -> FetchNeed {
     FetchNeed::Unknown(why.to_owned())
 }
 
 /// # Errors
 ///
 /// When there is one of these, with the rule that they are against.
-fn refused(rule: &str, these: impl Iterator<Item = String>) -> Result<(), String> {
+fn reject_entries(rule: &str, these: impl Iterator<Item = String>) -> Result<(), String> {
     let these: Vec<String> = these.collect();
     let more = these.len().saturating_sub(NAMED);
     match these.first() {
@@ -425,14 +436,14 @@ mod tests {
     /// What is fetched for a commit of these files, in a word or by its command line; the project is in `folder`.
     fn needed(preset: &DependencyPreset, folder: &str, files: &[(&str, &str)]) -> String {
         let paths: Vec<String> = files.iter().map(|(path, _)| (*path).to_owned()).collect();
-        let files = files.iter().filter(|(path, _)| (preset.reads)(path));
+        let files = files.iter().filter(|(path, _)| (preset.is_manifest)(path));
         let files = files.map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
         let tool = Toolchain {
             program: "/t/bin/p".into(),
             version: "v\nhost: h".to_owned(),
             ..Toolchain::default()
         };
-        match (preset.needs)(&ProjectManifests { folder, paths: &paths, files: &files, tool: &tool }) {
+        match (preset.plan_fetch)(&ProjectManifests { folder, paths: &paths, files: &files, tool: &tool }) {
             Ok(FetchNeed::Nothing) => "nothing".to_owned(),
             Ok(FetchNeed::Unknown(why)) => format!("unknown: {why}"),
             Ok(FetchNeed::Fetch(plan)) => {
@@ -480,8 +491,8 @@ mod tests {
 
     #[test]
     fn tests_are_told_where_a_mirror_is_and_no_more() {
-        let told = |text: &str| mirrors(&[(CARGO_CONFIG.to_owned(), text.into())].into());
-        assert_eq!(mirrors(&FileContents::new()).unwrap(), "");
+        let told = |text: &str| mirror_settings(&[(CARGO_CONFIG.to_owned(), text.into())].into());
+        assert_eq!(mirror_settings(&FileContents::new()).unwrap(), "");
         let mirror = "[source.m]\nreplace-with = \"o\"\n[registries.o]\nindex = \"https://h/a@b\"\n";
         let all = format!(
             "{mirror}token = \"secret\"\n[http]\nproxy = \"secret\"\n[registry]\ntoken = \"secret\"\n\
@@ -586,7 +597,7 @@ mod tests {
         let sum = "a v1 h1:x\na v1/go.mod h1:x\n";
         assert_eq!(of(&[("m/go.sum", sum)]), "in `m` mod download sees m/go.mod:21 m/go.sum:27");
         assert_eq!(of(&[("m/go.sum", "a v1/go.mod h1:x\n")]), "nothing");
-        assert_eq!(in_cache("a/Bc", "v1.0.0-RC1"), "a/!bc@v1.0.0-!r!c1");
+        assert_eq!(module_cache_name("a/Bc", "v1.0.0-RC1"), "a/!bc@v1.0.0-!r!c1");
         assert_eq!(of(&[("m/go.sum", sum), ("m/vendor/modules.txt", "")]), "nothing");
         assert!(of(&[]).starts_with("unknown: there is no go.sum"));
         assert_eq!(needed(&GO, "", &[("go.mod", "module m")]), "nothing");

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use super::{
     CommandExit, ReportLocation, SuiteCommand, SuiteOutput, TestFailure, TestOutcome, TestProject,
-    TestReport, TestResult, TestRunner, TestSuite, coverage, failure,
+    TestReport, TestResult, TestRunner, TestSuite, coverage, exit_failure,
     junit::{self, JunitCase, JunitResult},
-    presets, says_missing,
-    toolchains::{Toolchain, ToolchainProbe, may_be_shown},
+    mentions_missing_name, presets,
+    toolchains::{Toolchain, ToolchainProbe, is_safe_to_share},
 };
 
 pub(super) const RUNNER: TestRunner = TestRunner {
@@ -28,7 +28,7 @@ pub(super) const RUNNER: TestRunner = TestRunner {
         ],
         oldest: (0, 0),
         missing: "Python's tests need python3 with pytest; install it with `python3 -m pip install pytest`",
-        tool,
+        tool: parse_toolchain,
     },
     setup: &[presets::PIP],
     suite: |project| Box::new(PytestSuite { project }),
@@ -36,13 +36,13 @@ pub(super) const RUNNER: TestRunner = TestRunner {
 
 /// Executable, prefix, base prefix, and where modules are looked for. Of the last only what installers fill: a person may
 /// have added any folder to them.
-fn tool(lines: &[&str]) -> Option<Toolchain> {
+fn parse_toolchain(lines: &[&str]) -> Option<Toolchain> {
     let [program, prefix, base, modules @ ..] = lines else { return None };
     let installed = modules.iter().map(Path::new);
     let installed =
         installed.filter(|path| path.ends_with("site-packages") || path.ends_with("dist-packages"));
     let read = [prefix, base].map(Path::new).into_iter().chain(installed);
-    let read = read.filter(|path| path.is_absolute() && may_be_shown(path)).map(Path::to_owned).collect();
+    let read = read.filter(|path| path.is_absolute() && is_safe_to_share(path)).map(Path::to_owned).collect();
     Some(Toolchain { program: program.into(), read, ..Toolchain::default() })
 }
 
@@ -52,7 +52,7 @@ struct PytestSuite {
 
 impl TestSuite for PytestSuite {
     fn begin(&mut self) -> Result<SuiteCommand, String> {
-        let lines = self.project.lines();
+        let lines = self.project.coverage_file();
         let pytest = match self.project.coverage {
             true => ["-c", include_str!("pytest_coverage.py"), &lines].map(str::to_owned).to_vec(),
             false => ["-m", "pytest"].map(str::to_owned).to_vec(),
@@ -62,8 +62,11 @@ impl TestSuite for PytestSuite {
         let report = format!("--junitxml={}", self.project.reports.join("report.xml").display());
         let args = pytest.into_iter().chain(args.into_iter().chain(also).map(str::to_owned));
         // Whatever a file is called, it is no option.
-        let files =
-            self.project.asked(|file| file.ends_with(".py")).into_iter().map(|file| format!("./{file}"));
+        let files = self
+            .project
+            .requested_files(|file| file.ends_with(".py"))
+            .into_iter()
+            .map(|file| format!("./{file}"));
         let args = args.chain([report]).chain(files).chain(self.project.only.clone()).collect();
         // A package below `src` is not found without being installed.
         let below = self.project.paths.iter().any(|path| path.starts_with("src/") && path.ends_with(".py"));
@@ -79,28 +82,30 @@ impl TestSuite for PytestSuite {
             args,
             environment: plain.into_iter().chain(place).collect(),
             folder: self.project.folder.clone(),
-            report: Some(ReportLocation::Ours("report.xml")),
+            report: Some(ReportLocation::ReportsFile("report.xml")),
         })
     }
 
-    fn read(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
+    fn read_output(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
         let lines = came.lines.as_deref().filter(|_| self.project.coverage);
-        found.coverage = lines.map(|lines| coverage::lcov(lines, &self.project.root));
+        found.coverage = lines.map(|lines| coverage::parse_lcov(lines, &self.project.root));
         let root = &self.project.root.display().to_string();
         match came.reports.first() {
             Some(report) => {
-                if let Err(why) = junit::read(report, |case| found.tell(test(&case, root))) {
-                    found.trouble(why);
+                if let Err(why) =
+                    junit::read_junit(report, |case| found.add_or_merge(test_from_case(&case, root)))
+                {
+                    found.add_trouble(why);
                 }
                 // 1 is what failed, 5 that there was nothing.
                 if !matches!(came.end, CommandExit::Exit(0 | 1 | 5)) {
-                    found.trouble(format!("pytest: {}: {}", came.end, last_line(&came)));
+                    found.add_trouble(format!("pytest: {}: {}", came.end, last_line(&came)));
                 }
             }
             None => {
-                printed(&came, found);
+                read_progress(&came, found);
                 if found.tests.is_empty() {
-                    found.trouble(format!("pytest told of no test: {}: {}", came.end, last_line(&came)));
+                    found.add_trouble(format!("pytest told of no test: {}: {}", came.end, last_line(&came)));
                 }
             }
         }
@@ -113,7 +118,7 @@ fn last_line(came: &SuiteOutput) -> &str {
     lines.next_back().unwrap_or("it says nothing")
 }
 
-fn test(case: &JunitCase, root: &str) -> TestResult {
+fn test_from_case(case: &JunitCase, root: &str) -> TestResult {
     let module = case.file.strip_suffix(".py").unwrap_or(&case.file).replace('/', ".");
     let class = case.class.strip_prefix(&module).unwrap_or(&case.class);
     let collected = !case.class.is_empty();
@@ -123,19 +128,21 @@ fn test(case: &JunitCase, root: &str) -> TestResult {
         (false, true) => case.name.clone(),
     };
     let said = if case.text.is_empty() { &case.message } else { &case.text };
-    let at = said.lines().rev().find_map(|line| place(line, root)).or_else(|| {
+    let at = said.lines().rev().find_map(|line| parse_place(line, root)).or_else(|| {
         let line = case.line? + 1;
         Some(format!("{}:{line}", case.file))
     });
-    let failed = |failure| TestResult::failed(id.clone(), failure, complaint(said)).at(at);
+    let failed = |failure| TestResult::failed(id.clone(), failure, error_lines(said)).with_place(at);
     match case.result {
         JunitResult::Passed => TestResult::passed(id),
         JunitResult::Skipped if case.kind == "pytest.xfail" => {
             TestResult::skipped(id, format!("expected to fail {}", case.message))
         }
         JunitResult::Skipped => TestResult::skipped(id, &case.message),
-        JunitResult::Failure if asserts(&complaint(said)) => failed(TestFailure::Assertion),
-        JunitResult::Failure | JunitResult::Error if says_missing(said) => failed(TestFailure::Missing),
+        JunitResult::Failure if is_assertion(&error_lines(said)) => failed(TestFailure::Assertion),
+        JunitResult::Failure | JunitResult::Error if mentions_missing_name(said) => {
+            failed(TestFailure::Missing)
+        }
         JunitResult::Error if !collected => failed(TestFailure::Build),
         JunitResult::Failure | JunitResult::Error => failed(TestFailure::Error),
     }
@@ -143,13 +150,13 @@ fn test(case: &JunitCase, root: &str) -> TestResult {
 
 /// Is it an `assert`, a method of unittest that is one, or what was expected to be raised and was not? Not an exception: code
 /// that gets as far as its first line has that, too.
-fn asserts(complaint: &str) -> bool {
+fn is_assertion(complaint: &str) -> bool {
     let said = ["assert ", "AssertionError", "Failed: "];
     complaint.lines().next().is_some_and(|line| said.iter().any(|word| line.trim_start().starts_with(word)))
 }
 
 /// `tests/test_a.py:10: in test_b`, of the repository's own files; or `E  File "/tree/a.py", line 3` of what is no Python.
-fn place(line: &str, root: &str) -> Option<String> {
+fn parse_place(line: &str, root: &str) -> Option<String> {
     if let Some((_, file)) = line.split_once(&format!("File \"{root}/")) {
         let (path, number) = file.split_once("\", line ")?;
         return Some(format!("{path}:{number}"));
@@ -161,14 +168,14 @@ fn place(line: &str, root: &str) -> Option<String> {
 }
 
 /// The lines by which pytest says what is wrong; all, where it marks none.
-fn complaint(text: &str) -> String {
+fn error_lines(text: &str) -> String {
     let marked: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("E  ")).map(str::trim_end).collect();
     if marked.is_empty() { text.to_owned() } else { marked.join("\n").replace("\n ", "\n") }
 }
 
 /// `tests/test_a.py::test_b PASSED   [ 10%]`, a line a test; the one that runs has no such word yet.
-fn printed(came: &SuiteOutput, found: &mut TestReport) {
+fn read_progress(came: &SuiteOutput, found: &mut TestReport) {
     const WORDS: &[(&str, TestOutcome)] = &[
         (" PASSED", TestOutcome::Passed),
         (" SKIPPED", TestOutcome::Skipped),
@@ -180,11 +187,11 @@ fn printed(came: &SuiteOutput, found: &mut TestReport) {
     let tests = came.stdout.lines().filter(|line| line.contains(".py::") && !line.starts_with(' '));
     for line in tests {
         let ended = WORDS.iter().find_map(|(word, outcome)| Some((line.rfind(word)?, *outcome)));
-        found.tell(match ended {
+        found.add_or_merge(match ended {
             Some((end, TestOutcome::Passed)) => TestResult::passed(&line[..end]),
             Some((end, TestOutcome::Skipped)) => TestResult::skipped(&line[..end], ""),
             Some((end, TestOutcome::Failed(failure))) => TestResult::failed(&line[..end], failure, ""),
-            None => TestResult::failed(line.trim(), failure(came.end), came.end.to_string()),
+            None => TestResult::failed(line.trim(), exit_failure(came.end), came.end.to_string()),
         });
     }
 }

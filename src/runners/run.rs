@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     RUNNERS, ReportLocation, SuiteCommand, SuiteOutput, TestProject, TestReport, TestRunner, TestSuite,
     coverage,
-    dependencies::{DependencyFetcher, DependencyState, FetchContext, FetchedDependencies, done},
-    detect,
+    dependencies::{DependencyFetcher, DependencyState, FetchContext, FetchedDependencies, run_to_end},
+    detect_project,
     generic::GenericSuite,
-    one_line, overlay,
+    overlay, sanitize_line,
     toolchains::{self, Toolchain},
 };
 use crate::{
@@ -84,7 +84,7 @@ pub enum TestError {
     )]
     NoRunner,
     #[error("{0}")]
-    Lacks(String),
+    MissingPrerequisite(String),
     #[error(transparent)]
     Git(#[from] GitError),
     #[error(transparent)]
@@ -100,7 +100,7 @@ pub enum TestError {
 /// # Errors
 ///
 /// When nothing could be run. Tests that fail are none.
-pub async fn run(
+pub async fn run_tests(
     sandbox: &Sandbox,
     snapshot: &Snapshot,
     asked: TestRequest,
@@ -128,11 +128,11 @@ impl TestWorkspace {
         Ok(Self { scratch: TestDirectories::new()?, began, laid: HashMap::new(), used: false })
     }
 
-    /// As [`run`].
+    /// As [`run_tests`].
     ///
     /// # Errors
     ///
-    /// As those of [`run`].
+    /// As those of [`run_tests`].
     pub async fn run(
         &mut self,
         sandbox: &Sandbox,
@@ -141,7 +141,7 @@ impl TestWorkspace {
         cancel: &CancellationToken,
     ) -> Result<TestRun, TestError> {
         if std::mem::replace(&mut self.used, true) {
-            self.scratch.renew()?;
+            self.scratch.reset()?;
         }
         let report = asked.settings.report.clone();
         // A report that was committed would be of another run.
@@ -150,7 +150,8 @@ impl TestWorkspace {
         let left_out = snapshot.check_out(tree, SandboxLimits::default().disk_bytes, stale).await?;
         for entry in snapshot.entries() {
             // One that was left out has no time.
-            let _ = utimensat(CWD, tree.join(&entry.path), &at(self.began), AtFlags::SYMLINK_NOFOLLOW);
+            let _ =
+                utimensat(CWD, tree.join(&entry.path), &timestamps(self.began), AtFlags::SYMLINK_NOFOLLOW);
         }
         let before = std::mem::take(&mut self.laid);
         // Where a file was, a folder may come.
@@ -158,27 +159,32 @@ impl TestWorkspace {
         for (path, bytes) in gone.into_iter().chain(new) {
             let same = before.get(path).filter(|(known, _)| Some(known) == bytes.as_ref());
             let since = same.map_or_else(SystemTime::now, |(_, since)| *since);
-            overlay::lay(tree, path, bytes.as_deref())
+            overlay::write_overlay_file(tree, path, bytes.as_deref())
                 .and_then(|()| match bytes {
-                    Some(_) => Ok(utimensat(CWD, tree.join(path), &at(since), AtFlags::SYMLINK_NOFOLLOW)?),
+                    Some(_) => {
+                        Ok(utimensat(CWD, tree.join(path), &timestamps(since), AtFlags::SYMLINK_NOFOLLOW)?)
+                    }
                     None => Ok(()),
                 })
-                .map_err(|source| TestError::Overlay { path: format!("`{}`", one_line(path)), source })?;
+                .map_err(|source| TestError::Overlay {
+                    path: format!("`{}`", sanitize_line(path)),
+                    source,
+                })?;
             self.laid.extend(bytes.as_ref().map(|bytes| (path.clone(), (bytes.clone(), since))));
         }
-        tests(&self.scratch, sandbox, snapshot, asked, left_out, cancel).await
+        run_suite(&self.scratch, sandbox, snapshot, asked, left_out, cancel).await
     }
 }
 
 /// That time, of a file.
-fn at(time: SystemTime) -> Timestamps {
+fn timestamps(time: SystemTime) -> Timestamps {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let time = Timespec { tv_sec: since.as_secs().cast_signed(), tv_nsec: since.subsec_nanos().into() };
     Timestamps { last_access: time, last_modification: time }
 }
 
 /// Runs them where the files are.
-async fn tests(
+async fn run_suite(
     scratch: &TestDirectories,
     sandbox: &Sandbox,
     snapshot: &Snapshot,
@@ -188,40 +194,41 @@ async fn tests(
 ) -> Result<TestRun, TestError> {
     let time = asked.time.unwrap_or(TIME);
     let place = FetchContext { sandbox, snapshot, cancel };
-    let SelectedSuite { name, folder, mut suite, given } = chosen(&place, scratch, &asked).await?;
+    let SelectedSuite { name, folder, mut suite, given } = choose_suite(&place, scratch, &asked).await?;
     let tools = &given.tools;
-    let furnished = tools.iter().try_for_each(|tool| tool.furnish(&scratch.out.join("home"), &scratch.tree));
+    let furnished =
+        tools.iter().try_for_each(|tool| tool.link_into(&scratch.out.join("home"), &scratch.tree));
     furnished.map_err(|source| TestError::Overlay { path: "what the tests depend on".to_owned(), source })?;
     if scratch.fresh {
-        scratch.begin_with(name, tools, cancel).await?;
+        scratch.copy_prebuilt(name, tools, cancel).await?;
     }
     let started = Instant::now();
     let mut found = TestReport::default();
-    let mut next = Some(suite.begin().map_err(|why| TestError::Lacks(one_line(&why)))?);
+    let mut next = Some(suite.begin().map_err(|why| TestError::MissingPrerequisite(sanitize_line(&why)))?);
     while let Some(call) = next.take() {
         if started.elapsed() >= time {
-            found.trouble("the time for all tests together was over");
+            found.add_trouble("the time for all tests together was over");
             break;
         }
         // None takes all that is left, so that one that hangs leaves time for the others.
         let limit = (time.saturating_sub(started.elapsed()) / 2).max(LEAST);
-        let (came, whole) = scratch.run(sandbox, &call, tools, limit, cancel).await?;
+        let (came, whole) = scratch.run_command(sandbox, &call, tools, limit, cancel).await?;
         if !whole {
-            found.trouble("the report is larger than 64 MB");
+            found.add_trouble("the report is larger than 64 MB");
         }
         let read = move || {
-            let next = suite.read(came, &mut found);
+            let next = suite.read_output(came, &mut found);
             (suite, found, next)
         };
         let read = tokio::task::spawn_blocking(read).await;
         (suite, found, next) = read.unwrap_or_else(|panic| resume_unwind(panic.into_panic()));
     }
     if sandbox.level() == Level::Basic {
-        found.needs_loopback();
+        found.mark_loopback_failures();
     }
-    found.close();
-    let mut notes = if found.misses() { given.notes } else { Vec::new() };
-    if !found.passed() {
+    found.finish();
+    let mut notes = if found.may_lack_dependencies() { given.notes } else { Vec::new() };
+    if !found.has_passed() {
         notes.extend(given.unreached);
     }
     let seconds = started.elapsed().as_secs_f64();
@@ -249,7 +256,7 @@ struct TestEnvironment {
 
 impl TestEnvironment {
     /// A toolchain of this machine, with what the project in that folder depends on.
-    async fn add(
+    async fn add_toolchain(
         &mut self,
         place: &FetchContext<'_>,
         from: Option<&DependencyFetcher>,
@@ -261,12 +268,12 @@ impl TestEnvironment {
         // A command does not know where what saves time is.
         for preset in runner.setup.iter().filter(|preset| !(command && preset.saves_time)) {
             let Some(from) = from else { break };
-            match from.ready(preset, place, (folder, &tool)).await {
-                Ok(DependencyState::Made(made)) => {
-                    (preset.gives)(&made.path, &mut tool);
+            match from.ensure(preset, place, (folder, &tool)).await {
+                Ok(DependencyState::Available(made)) => {
+                    (preset.install)(&made.path, &mut tool);
                     self.held.push(made);
                 }
-                Ok(DependencyState::Nothing(note)) => self.notes.extend(note),
+                Ok(DependencyState::Unavailable(note)) => self.notes.extend(note),
                 Err(error) => {
                     all = Err(error);
                     break;
@@ -280,12 +287,12 @@ impl TestEnvironment {
 
 /// What is not fetched in a run with these files changed, if there are manifests or lock files among them: nobody approved that
 /// yet.
-pub fn unfetched<'p>(changed: impl Iterator<Item = &'p str>) -> Option<String> {
+pub fn unfetched_note<'p>(changed: impl Iterator<Item = &'p str>) -> Option<String> {
     const NAMED: usize = 5;
     let reads =
-        |path: &str| RUNNERS.iter().flat_map(|runner| runner.setup).any(|preset| (preset.reads)(path));
+        |path: &str| RUNNERS.iter().flat_map(|runner| runner.setup).any(|preset| (preset.is_manifest)(path));
     let named =
-        changed.filter(|path| reads(path)).map(|path| format!("`{}`", one_line(path).replace('`', "'")));
+        changed.filter(|path| reads(path)).map(|path| format!("`{}`", sanitize_line(path).replace('`', "'")));
     let mut named: Vec<String> = named.collect();
     let (is, it) = if named.len() > 1 { ("are", "they") } else { ("is", "it") };
     let more = named.len().saturating_sub(NAMED);
@@ -296,7 +303,7 @@ pub fn unfetched<'p>(changed: impl Iterator<Item = &'p str>) -> Option<String> {
 }
 
 /// The command that the repository names, or the runner its files speak of.
-async fn chosen(
+async fn choose_suite(
     place: &FetchContext<'_>,
     scratch: &TestDirectories,
     asked: &TestRequest,
@@ -318,17 +325,21 @@ async fn chosen(
     };
     if project.settings.command.is_some() {
         // A machine's Java and Maven have their settings outside of what is theirs.
-        given.tools.push(Toolchain { read: toolchains::of_java("/etc".as_ref()), ..Toolchain::default() });
+        given
+            .tools
+            .push(Toolchain { read: toolchains::java_config_files("/etc".as_ref()), ..Toolchain::default() });
         for runner in RUNNERS {
             // It is not known which it takes; what this machine lacks the command will say, and what was not fetched, too.
             let Ok(tool) = runner.probe.find(place.cancel).await else { continue };
             let there = runner.manifests.iter().any(|name| paths.iter().any(|path| path == name));
-            if there && let Err(why) = Box::pin(runner.probe.try_in(place.sandbox, &tool, place.cancel)).await
+            if there
+                && let Err(why) =
+                    Box::pin(runner.probe.try_in_sandbox(place.sandbox, &tool, place.cancel)).await
             {
                 given.unreached.push(why);
             }
-            match given.add(place, from.filter(|_| there), (runner, ""), tool, true).await {
-                Err(TestError::Lacks(why)) => given.notes.push(why),
+            match given.add_toolchain(place, from.filter(|_| there), (runner, ""), tool, true).await {
+                Err(TestError::MissingPrerequisite(why)) => given.notes.push(why),
                 added => added?,
             }
         }
@@ -339,7 +350,7 @@ async fn chosen(
         return Ok(SelectedSuite { name: "command", folder: String::new(), suite, given });
     }
     let at_hand: Vec<&str> = asked.at_hand.iter().map(String::as_str).collect();
-    let (runner, folder) = detect(&paths, &at_hand).ok_or(TestError::NoRunner)?;
+    let (runner, folder) = detect_project(&paths, &at_hand).ok_or(TestError::NoRunner)?;
     let below = |path: &String| match folder {
         "" => Some(path.clone()),
         folder => Some(path.strip_prefix(folder)?.strip_prefix('/')?.to_owned()),
@@ -360,13 +371,13 @@ async fn chosen(
     project.manifest = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     project.root = if folder.is_empty() { scratch.tree.clone() } else { scratch.tree.join(folder) };
     folder.clone_into(&mut project.folder);
-    let tool = runner.probe.find(place.cancel).await.map_err(TestError::Lacks)?;
-    let tried = Box::pin(runner.probe.try_in(place.sandbox, &tool, place.cancel)).await;
+    let tool = runner.probe.find(place.cancel).await.map_err(TestError::MissingPrerequisite)?;
+    let tried = Box::pin(runner.probe.try_in_sandbox(place.sandbox, &tool, place.cancel)).await;
     tried.map_err(|why| match place.cancel.is_cancelled() {
         true => TestError::Sandbox(SandboxError::Cancelled),
-        false => TestError::Lacks(why),
+        false => TestError::MissingPrerequisite(why),
     })?;
-    given.add(place, from, (runner, folder), tool, false).await?;
+    given.add_toolchain(place, from, (runner, folder), tool, false).await?;
     project.tool = given.tools[0].clone();
     Ok(SelectedSuite { name: runner.name, folder: folder.to_owned(), suite: (runner.suite)(project), given })
 }
@@ -389,24 +400,24 @@ impl TestDirectories {
         let [tree, out, built] = ["tree", "out", "built"].map(|name| all.path().join(name));
         let scratch = Self { _all: all, tree, out, built, fresh: true };
         std::fs::create_dir(&scratch.built)?;
-        scratch.make()?;
+        scratch.create_directories()?;
         Ok(scratch)
     }
 
-    fn make(&self) -> io::Result<()> {
+    fn create_directories(&self) -> io::Result<()> {
         std::fs::create_dir(&self.tree)?;
         std::fs::create_dir_all(self.out.join("home"))
     }
 
     /// The next run has nothing of the last one but what was built: we never write there, whatever a run made of it.
-    fn renew(&mut self) -> io::Result<()> {
+    fn reset(&mut self) -> io::Result<()> {
         self.fresh = false;
         [&self.tree, &self.out].into_iter().try_for_each(|directory| proc::remove_all(directory))?;
-        self.make()
+        self.create_directories()
     }
 
     /// Copies what was made of the toolchains' own libraries: none of the repository's code had a part in it.
-    async fn begin_with(
+    async fn copy_prebuilt(
         &self,
         runner: &str,
         tools: &[Toolchain],
@@ -414,9 +425,9 @@ impl TestDirectories {
     ) -> Result<(), TestError> {
         for made in tools.iter().filter_map(|tool| tool.built.as_ref()) {
             let copy = self.built.join(runner);
-            let mut copied = done(ChildCommand::new("cp").arg("-R").arg(made).arg(&copy), cancel).await;
+            let mut copied = run_to_end(ChildCommand::new("cp").arg("-R").arg(made).arg(&copy), cancel).await;
             if copied.is_ok() {
-                copied = done(ChildCommand::new("chmod").args(["-R", "u+w"]).arg(&copy), cancel).await;
+                copied = run_to_end(ChildCommand::new("chmod").args(["-R", "u+w"]).arg(&copy), cancel).await;
             }
             match copied {
                 Err(error) if cancel.is_cancelled() => return Err(error),
@@ -429,7 +440,7 @@ impl TestDirectories {
     }
 
     /// What came of it, and whether that is all of its report.
-    async fn run(
+    async fn run_command(
         &self,
         sandbox: &Sandbox,
         call: &SuiteCommand,
@@ -459,13 +470,13 @@ impl TestDirectories {
         let mut room = REPORT_BYTES + 1;
         let reports = match &call.report {
             None => Vec::new(),
-            Some(ReportLocation::Ours(name)) => read_within(&self.out, name, &mut room)?,
-            Some(ReportLocation::Theirs(path)) => {
+            Some(ReportLocation::ReportsFile(name)) => read_within(&self.out, name, &mut room)?,
+            Some(ReportLocation::TreePath(path)) => {
                 read_within(&self.tree, &format!("{}/{path}", call.folder), &mut room)?
             }
         };
         let lines = read_within(&self.out, coverage::REPORT, &mut room)?.pop();
-        let stdout = open_within(&self.out, "stdout")?.map(|file| text(file, &mut room)).transpose()?;
+        let stdout = open_within(&self.out, "stdout")?.map(|file| read_text(file, &mut room)).transpose()?;
         let stdout = stdout.flatten().unwrap_or_default();
         Ok((SuiteOutput { end: ended.end, stdout, stderr: ended.stderr.text(), reports, lines }, room > 0))
     }
@@ -489,7 +500,7 @@ fn open_within(root: &Path, path: &str) -> io::Result<Option<OwnedFd>> {
 /// The texts of a file, or of the files of a folder; none where there are none. What is read is taken off `room`.
 fn read_within(root: &Path, path: &str, room: &mut u64) -> io::Result<Vec<String>> {
     let Some(at) = open_within(root, path)? else { return Ok(Vec::new()) };
-    if let Some(text) = text(at.try_clone()?, room)? {
+    if let Some(text) = read_text(at.try_clone()?, room)? {
         return Ok(vec![text]);
     }
     let names = Dir::read_from(&at)?.flatten().map(|entry| entry.file_name().to_owned());
@@ -498,7 +509,7 @@ fn read_within(root: &Path, path: &str, room: &mut u64) -> io::Result<Vec<String
     let mut texts = Vec::new();
     for name in names {
         if let Ok(file) = openat(&at, name.as_c_str(), READ, Mode::empty()) {
-            texts.extend(text(file, room)?);
+            texts.extend(read_text(file, room)?);
         }
         if *room == 0 {
             break;
@@ -508,7 +519,7 @@ fn read_within(root: &Path, path: &str, room: &mut u64) -> io::Result<Vec<String
 }
 
 /// None of a folder, and of whatever else is no file.
-fn text(file: OwnedFd, room: &mut u64) -> io::Result<Option<String>> {
+fn read_text(file: OwnedFd, room: &mut u64) -> io::Result<Option<String>> {
     let file = File::from(file);
     if !file.metadata()?.is_file() {
         return Ok(None);
@@ -526,7 +537,7 @@ mod tests {
     use super::*;
 
     async fn sandbox() -> Sandbox {
-        Sandbox::of_this_machine(Path::new("/bin/false"), Some(Level::None)).await.unwrap()
+        Sandbox::detect(Path::new("/bin/false"), Some(Level::None)).await.unwrap()
     }
 
     #[tokio::test]
@@ -534,13 +545,13 @@ mod tests {
         let (scratch, outside) = (TestDirectories::new().unwrap(), tempfile::tempdir().unwrap());
         let tools = [Toolchain { home: vec![(".x/y/index", "/usr".into())], ..Toolchain::default() }];
         let home = scratch.out.join("home");
-        tools[0].furnish(&home, &scratch.tree).unwrap();
+        tools[0].link_into(&home, &scratch.tree).unwrap();
         assert!(home.join(".x/y/index").is_symlink());
         std::fs::remove_dir_all(&home).unwrap();
         std::os::unix::fs::symlink(outside.path(), &home).unwrap();
         let call = SuiteCommand { program: "/bin/true".into(), ..SuiteCommand::default() };
         let time = Duration::from_secs(60);
-        scratch.run(&sandbox().await, &call, &tools, time, &CancellationToken::new()).await.unwrap();
+        scratch.run_command(&sandbox().await, &call, &tools, time, &CancellationToken::new()).await.unwrap();
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0, "something was made outside");
     }
 
@@ -550,11 +561,11 @@ mod tests {
         let line = "mkdir r && truncate -s 40M r/a.xml r/b.xml r/c.xml && rm \"$HOME/../stdout\" && \
                     mkdir \"$HOME/../stdout\" && echo x > \"$HOME/../stdout/a.xml\"";
         let args = ["-c", line].map(str::to_owned).into();
-        let report = Some(ReportLocation::Theirs("r".to_owned()));
+        let report = Some(ReportLocation::TreePath("r".to_owned()));
         let call = SuiteCommand { program: "/bin/sh".into(), args, report, ..SuiteCommand::default() };
         let time = Duration::from_secs(60);
         let (came, whole) =
-            scratch.run(&sandbox().await, &call, &[], time, &CancellationToken::new()).await.unwrap();
+            scratch.run_command(&sandbox().await, &call, &[], time, &CancellationToken::new()).await.unwrap();
         assert_eq!((came.end.success(), came.stdout.as_str(), whole), (true, "", false), "{}", came.stderr);
         assert_eq!(came.reports.iter().map(|text| text.len() as u64).sum::<u64>(), REPORT_BYTES + 1);
     }
@@ -563,10 +574,10 @@ mod tests {
     async fn what_only_saves_time_is_left_out_where_it_cannot_be_had() {
         let (scratch, cancel) = (TestDirectories::new().unwrap(), CancellationToken::new());
         let of = |made: &str| [Toolchain { built: Some(made.into()), ..Toolchain::default() }];
-        scratch.begin_with("go", &of("/none/such"), &cancel).await.unwrap();
+        scratch.copy_prebuilt("go", &of("/none/such"), &cancel).await.unwrap();
         assert!(!scratch.built.join("go").exists());
         cancel.cancel();
-        let ended = scratch.begin_with("go", &of("/none/such"), &cancel).await;
+        let ended = scratch.copy_prebuilt("go", &of("/none/such"), &cancel).await;
         assert!(matches!(ended, Err(TestError::Sandbox(SandboxError::Cancelled))), "{ended:?}");
         let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
         let root = tempfile::tempdir().unwrap();
@@ -577,17 +588,17 @@ mod tests {
         let cache = root.path().join("go.mod/cache");
         let from = DependencyFetcher { repository, cache, hosts, home: Some("/none/such".into()) };
         let [modules, library] = super::super::go::RUNNER.setup else { panic!() };
-        let ready = from.ready(library, &place, ("", &Toolchain::default())).await;
-        assert!(matches!(ready, Ok(DependencyState::Nothing(None))));
+        let ready = from.ensure(library, &place, ("", &Toolchain::default())).await;
+        assert!(matches!(ready, Ok(DependencyState::Unavailable(None))));
         assert!(library.saves_time && !modules.saves_time);
     }
 
     #[test]
     fn manifests_that_changed_are_one_note() {
-        assert_eq!(unfetched(["src/lib.rs"].into_iter()), None);
+        assert_eq!(unfetched_note(["src/lib.rs"].into_iter()), None);
         let one = "`a/Cargo.toml` is changed; what it may name anew is not fetched in this run";
-        assert_eq!(unfetched(["a/Cargo.toml", "b.rs"].into_iter()).unwrap(), one);
-        let many = unfetched(["go.mod"; 7].into_iter()).unwrap();
+        assert_eq!(unfetched_note(["a/Cargo.toml", "b.rs"].into_iter()).unwrap(), one);
+        let many = unfetched_note(["go.mod"; 7].into_iter()).unwrap();
         assert!(many.ends_with(
             "`go.mod` and 2 more are changed; what they may name anew is not fetched in this run"
         ));
@@ -600,7 +611,7 @@ mod tests {
         );
         let made = ChildCommand::new("sh").args(["-c", &line]).current_dir(root);
         assert!(made.run(&CancellationToken::new()).await.unwrap().success());
-        crate::git::open(root, "HEAD").await.unwrap()
+        crate::git::open_local(root, "HEAD").await.unwrap()
     }
 
     /// Builders go by the times of files: what is the same is as old as it was, whatever is undone in between.
@@ -613,11 +624,11 @@ mod tests {
         for text in ["b", "b", "c", "b"] {
             let line = "test ! -e left && test ! -e \"$HOME/left\" && touch left \"$HOME/left\" && \
                         stat -c %.9Y old new | tr '\\n' ' ' >> ../built/times && cat new >> ../built/times";
-            let settings = TestSettings::line(line);
+            let settings = TestSettings::from_command(line);
             let overlay = vec![("new".to_owned(), Some(format!("{text}\n").into_bytes()))];
             let asked = TestRequest { settings, overlay, ..TestRequest::default() };
             let tested = bench.run(&sandbox, &snapshot, asked, &cancel).await.unwrap();
-            assert!(tested.found.passed(), "{:?}", tested.found);
+            assert!(tested.found.has_passed(), "{:?}", tested.found);
         }
         let times = std::fs::read_to_string(bench.scratch.built.join("times")).unwrap();
         let times: Vec<Vec<&str>> = times.lines().map(|line| line.split(' ').collect()).collect();
@@ -628,11 +639,11 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_run_when_the_time_is_over() {
-        let settings = TestSettings::line("true");
+        let settings = TestSettings::from_command("true");
         let asked = TestRequest { settings, time: Some(Duration::ZERO), ..TestRequest::default() };
         let root = tempfile::tempdir().unwrap();
         let snapshot = committed(root.path(), "true").await;
-        let tested = run(&sandbox().await, &snapshot, asked, &CancellationToken::new()).await.unwrap();
+        let tested = run_tests(&sandbox().await, &snapshot, asked, &CancellationToken::new()).await.unwrap();
         assert_eq!(tested.found.trouble, ["the time for all tests together was over"]);
         assert_eq!(tested.found.tests, []);
     }
@@ -644,10 +655,10 @@ mod tests {
             committed(root.path(), "echo a > old && mkdir f && ln -s f away && echo { > package.json").await;
         let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
         let over = |command: Option<&str>, path: &str, text: Option<&str>| {
-            let settings = command.map(TestSettings::line).unwrap_or_default();
+            let settings = command.map(TestSettings::from_command).unwrap_or_default();
             let overlay = [(path, text), ("old", None)]
                 .map(|(p, text)| (p.to_owned(), text.map(|t| t.as_bytes().into())));
-            run(
+            run_tests(
                 &sandbox,
                 &snapshot,
                 TestRequest { settings, overlay: overlay.into(), ..TestRequest::default() },
@@ -655,14 +666,17 @@ mod tests {
             )
         };
         let tested = over(Some("grep b new/x && ! test -e old"), "new/x", Some("b")).await.unwrap();
-        assert!(tested.found.passed(), "{:?}", tested.found);
+        assert!(tested.found.has_passed(), "{:?}", tested.found);
         let tested = over(Some("grep b old/x"), "old/x", Some("b")).await.unwrap();
-        assert!(tested.found.passed(), "a file made room for a folder: {:?}", tested.found);
+        assert!(tested.found.has_passed(), "a file made room for a folder: {:?}", tested.found);
         assert!(matches!(over(Some("true"), "away/x", Some("b")).await, Err(TestError::Overlay { .. })));
         assert!(
             matches!(over(None, "package.json", None).await, Err(TestError::NoRunner)),
             "the manifest is gone"
         );
-        assert!(matches!(over(None, "package.json", Some("[")).await, Err(TestError::Lacks(_))));
+        assert!(matches!(
+            over(None, "package.json", Some("[")).await,
+            Err(TestError::MissingPrerequisite(_))
+        ));
     }
 }

@@ -1,19 +1,19 @@
 //! The Test Anything Protocol: a line a test. What is indented belongs to the line before it.
 
-use super::{TestFailure, TestReport, TestResult, says_missing};
+use super::{TestFailure, TestReport, TestResult, mentions_missing_name};
 
 /// Is this text of that form?
 pub(super) fn is_tap(text: &str) -> bool {
-    text.lines().map(str::trim_end).any(|line| line.starts_with("TAP version ") || plan(line).is_some())
+    text.lines().map(str::trim_end).any(|line| line.starts_with("TAP version ") || parse_plan(line).is_some())
 }
 
-pub(super) fn read(text: &str, found: &mut TestReport) {
+pub(super) fn read_tap(text: &str, found: &mut TestReport) {
     let (mut promised, mut seen) = (None, 0);
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
-        promised = plan(line).or(promised);
+        promised = parse_plan(line).or(promised);
         if let Some(why) = line.strip_prefix("Bail out!") {
-            found.trouble(format!("the tests gave up:{why}"));
+            found.add_trouble(format!("the tests gave up:{why}"));
         }
         let (ok, rest) = match (line.strip_prefix("ok"), line.strip_prefix("not ok")) {
             (Some(rest), _) => (true, rest),
@@ -28,18 +28,18 @@ pub(super) fn read(text: &str, found: &mut TestReport) {
         while let Some(line) = lines.next_if(|line| line.starts_with([' ', '\t'])) {
             more += &format!("{}\n", line.trim_end());
         }
-        found.add(test(ok, rest, seen, &more));
+        found.add(test_from_line(ok, rest, seen, &more));
     }
     match promised {
         Some(promised) if promised != seen => {
-            found.trouble(format!("the report promises {promised} tests and has {seen}"));
+            found.add_trouble(format!("the report promises {promised} tests and has {seen}"));
         }
         _ => {}
     }
 }
 
 /// ` 3 - what it is # SKIP why`
-fn test(ok: bool, rest: &str, number: usize, more: &str) -> TestResult {
+fn test_from_line(ok: bool, rest: &str, number: usize, more: &str) -> TestResult {
     let (name, directive) = match rest.rsplit_once(" # ") {
         Some((name, directive)) => (name, directive.trim()),
         None => (rest, ""),
@@ -51,12 +51,12 @@ fn test(ok: bool, rest: &str, number: usize, more: &str) -> TestResult {
     match (ok, upper.starts_with("SKIP") || upper.starts_with("TODO")) {
         (_, true) => TestResult::skipped(id, directive),
         (true, false) => TestResult::passed(id),
-        (false, false) if says_missing(more) => TestResult::failed(id, TestFailure::Missing, more),
+        (false, false) if mentions_missing_name(more) => TestResult::failed(id, TestFailure::Missing, more),
         (false, false) => TestResult::failed(id, TestFailure::Assertion, more),
     }
 }
 
 /// `1..12`
-fn plan(line: &str) -> Option<usize> {
+fn parse_plan(line: &str) -> Option<usize> {
     line.strip_prefix("1..")?.split_whitespace().next()?.parse().ok()
 }

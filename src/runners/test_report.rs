@@ -52,7 +52,7 @@ impl CompilerError {
         message: &str,
         missing: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
-        let (file, message) = (in_one_line(file, ID_BYTES), in_one_line(message, ID_BYTES));
+        let (file, message) = (sanitize_line_to(file, ID_BYTES), sanitize_line_to(message, ID_BYTES));
         Self { file, message, missing: missing.into_iter().take(MOST_FAULTS).map(Into::into).collect() }
     }
 }
@@ -74,11 +74,11 @@ impl TestResult {
         Self::new(id, TestOutcome::Failed(failure), message)
     }
 
-    pub(super) fn at(self, place: Option<String>) -> Self {
+    pub(super) fn with_place(self, place: Option<String>) -> Self {
         Self { place, ..self }
     }
 
-    pub(super) fn with(self, faults: Vec<CompilerError>) -> Self {
+    pub(super) fn with_errors(self, faults: Vec<CompilerError>) -> Self {
         Self { faults, ..self }
     }
 }
@@ -145,25 +145,25 @@ pub struct TestReport {
 
 impl TestReport {
     /// Did every test pass or was skipped, with nothing in the way? Where there are no tests, nothing passed.
-    pub fn passed(&self) -> bool {
-        self.trouble.is_empty() && self.count(TestOutcome::Passed) > 0 && self.failed().next().is_none()
+    pub fn has_passed(&self) -> bool {
+        self.trouble.is_empty() && self.count(TestOutcome::Passed) > 0 && self.failures().next().is_none()
     }
 
     pub fn count(&self, outcome: TestOutcome) -> usize {
         self.tests.iter().filter(|test| test.outcome == outcome).count()
     }
 
-    pub fn failed(&self) -> impl Iterator<Item = &TestResult> {
+    pub fn failures(&self) -> impl Iterator<Item = &TestResult> {
         self.tests.iter().filter(|test| matches!(test.outcome, TestOutcome::Failed(_)))
     }
 
     /// Did something not end in its time? What waited for that may be told of alike.
-    pub fn timed_out(&self) -> bool {
+    pub fn has_timeout(&self) -> bool {
         self.count(TestOutcome::Failed(TestFailure::Timeout)) > 0
     }
 
     /// Is there anything that more dependencies might mend?
-    pub(super) fn misses(&self) -> bool {
+    pub(super) fn may_lack_dependencies(&self) -> bool {
         let missing = TestOutcome::Failed(TestFailure::Missing);
         !self.trouble.is_empty()
             || self.count(missing) > 0
@@ -172,29 +172,29 @@ impl TestReport {
 
     /// Another test. Several may have one name, and are numbered then.
     pub(super) fn add(&mut self, test: TestResult) {
-        let mut test = harmless(test);
+        let mut test = sanitize_test(test);
         if self.named.contains_key(&test.id) {
             let count = self.again.entry(test.id.clone()).or_insert(1);
             *count += 1;
             test.id = format!("{} ({count})", test.id);
         }
-        self.keep(test);
+        self.push_test(test);
     }
 
     /// A test that may have been told of already, as when it failed and cleaning up failed, too. The worse counts.
-    pub(super) fn tell(&mut self, test: TestResult) {
-        let test = harmless(test);
+    pub(super) fn add_or_merge(&mut self, test: TestResult) {
+        let test = sanitize_test(test);
         let failed = matches!(test.outcome, TestOutcome::Failed(_));
         match self.named.get(&test.id) {
             Some(&at) if failed && !matches!(self.tests[at].outcome, TestOutcome::Failed(_)) => {
                 self.tests[at] = test;
             }
             Some(_) => {}
-            None => self.keep(test),
+            None => self.push_test(test),
         }
     }
 
-    fn keep(&mut self, test: TestResult) {
+    fn push_test(&mut self, test: TestResult) {
         if self.tests.len() < MOST_TESTS {
             self.named.insert(test.id.clone(), self.tests.len());
             self.tests.push(test);
@@ -203,14 +203,14 @@ impl TestReport {
         }
     }
 
-    pub(super) fn trouble(&mut self, line: impl AsRef<str>) {
+    pub(super) fn add_trouble(&mut self, line: impl AsRef<str>) {
         if self.trouble.len() < MOST_TROUBLE {
-            self.trouble.push(one_line(line.as_ref()));
+            self.trouble.push(sanitize_line(line.as_ref()));
         }
     }
 
     /// The last word: what is wrong with the whole.
-    pub(super) fn close(&mut self) {
+    pub(super) fn finish(&mut self) {
         if self.beyond > 0 {
             self.trouble.push(format!(
                 "the report has {} tests, and {MOST_TESTS} are read; run a part of them",
@@ -222,7 +222,7 @@ impl TestReport {
         }
     }
 
-    pub(super) fn needs_loopback(&mut self) {
+    pub(super) fn mark_loopback_failures(&mut self) {
         let refused = |text: &str| ["EPERM", "peration not permitted"].iter().any(|word| text.contains(word));
         for test in &mut self.tests {
             let failed = matches!(
@@ -237,17 +237,22 @@ impl TestReport {
 }
 
 /// Names are a line, messages text; neither does anything to the terminal or the page it is shown on.
-fn harmless(test: TestResult) -> TestResult {
-    let place = test.place.map(|place| in_one_line(&place, ID_BYTES));
-    TestResult { id: in_one_line(&test.id, ID_BYTES), message: text(&test.message), place, ..test }
+fn sanitize_test(test: TestResult) -> TestResult {
+    let place = test.place.map(|place| sanitize_line_to(&place, ID_BYTES));
+    TestResult {
+        id: sanitize_line_to(&test.id, ID_BYTES),
+        message: sanitize_message(&test.message),
+        place,
+        ..test
+    }
 }
 
 /// What a repository wrote, as a line that does nothing to a terminal.
-pub fn one_line(text: &str) -> String {
-    in_one_line(text, MESSAGE_BYTES)
+pub fn sanitize_line(text: &str) -> String {
+    sanitize_line_to(text, MESSAGE_BYTES)
 }
 
-fn in_one_line(text: &str, most: usize) -> String {
+fn sanitize_line_to(text: &str, most: usize) -> String {
     let mut line = String::new();
     for c in text.trim().chars() {
         match c {
@@ -262,8 +267,8 @@ fn in_one_line(text: &str, most: usize) -> String {
     line
 }
 
-fn text(message: &str) -> String {
-    let message = without_colours(message);
+fn sanitize_message(message: &str) -> String {
+    let message = strip_colours(message);
     let visible = |c: &char| matches!(c, '\n' | '\t') || !(c.is_control() || is_invisible(*c));
     let mut kept = String::new();
     for c in message.trim().chars().filter(visible) {
@@ -277,7 +282,7 @@ fn text(message: &str) -> String {
 }
 
 /// Without what tells a terminal the colours: `ESC [ … m`.
-fn without_colours(text: &str) -> String {
+fn strip_colours(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |plain, part| {

@@ -50,8 +50,8 @@ fn read(runner: &TestRunner, project: TestProject, came: SuiteOutput) -> TestRep
     let mut found = TestReport::default();
     let mut suite = (runner.suite)(project);
     suite.begin().unwrap();
-    assert!(suite.read(came, &mut found).is_none());
-    found.close();
+    assert!(suite.read_output(came, &mut found).is_none());
+    found.finish();
     found
 }
 
@@ -83,7 +83,7 @@ fn cargo_is_read() {
             ("hangs", ..) => self::came(CommandExit::TimedOut, &recorded("cargo-hangs.txt"), &[]),
             _ => self::came(CommandExit::Exit(0), "", &[]),
         });
-        call = suite.read(after, &mut found);
+        call = suite.read_output(after, &mut found);
     }
     insta::assert_snapshot!(told(&found).join("\n"), @r"
     planted tests::fails: assertion at src/lib.rs:22
@@ -115,11 +115,11 @@ fn what_cargo_built_runs_in_one_order_however_the_builds_end() {
     let order = |built: &[&str]| {
         let (mut suite, mut found) = ((cargo::RUNNER.suite)(project()), TestReport::default());
         suite.begin().unwrap();
-        let mut call = suite.read(came(CommandExit::Exit(101), &built.join("\n"), &[]), &mut found);
+        let mut call = suite.read_output(came(CommandExit::Exit(101), &built.join("\n"), &[]), &mut found);
         let mut programs = Vec::new();
         while let Some(asked) = call {
             programs.push(asked.program);
-            call = suite.read(came(CommandExit::Exit(0), "", &[]), &mut found);
+            call = suite.read_output(came(CommandExit::Exit(0), "", &[]), &mut found);
         }
         programs
     };
@@ -249,19 +249,20 @@ fn go_is_read() {
 /// A command that a repository names, with a report of it or without.
 fn generic(report: Option<&str>, came: SuiteOutput) -> TestReport {
     let mut project = project();
-    project.settings = TestSettings { report: report.map(str::to_owned), ..TestSettings::line("make test") };
+    project.settings =
+        TestSettings { report: report.map(str::to_owned), ..TestSettings::from_command("make test") };
     let mut found = TestReport::default();
     let mut suite = generic::GenericSuite { project, path: Vec::new() };
     suite.begin().unwrap();
-    assert!(suite.read(came, &mut found).is_none());
-    found.close();
+    assert!(suite.read_output(came, &mut found).is_none());
+    found.finish();
     found
 }
 
 #[test]
 fn a_command_of_the_repository_is_read_by_its_exit_code_its_xml_or_its_tap() {
     let found = generic(None, came(CommandExit::Exit(0), "fine", &[]));
-    assert_eq!((told(&found), found.passed()), (vec!["make test: passed".to_owned()], true));
+    assert_eq!((told(&found), found.has_passed()), (vec!["make test: passed".to_owned()], true));
     let found = generic(None, came(CommandExit::Exit(2), "ModuleNotFoundError: x", &[]));
     assert_eq!(told(&found), ["make test: missing symbol or import"]);
     assert_eq!(told(&generic(None, came(CommandExit::TimedOut, "", &[]))), ["make test: timeout"]);
@@ -298,11 +299,11 @@ fn a_report_that_harms_is_one_clear_line() {
     assert_eq!(one("<testsuite><testcase name='a'/>").trouble, ["the report ends in the middle"]);
     assert_eq!(one("hello").trouble, ["the report is neither JUnit XML nor TAP"]);
     assert_eq!(one("<testsuite/>").trouble, ["no tests were found"]);
-    assert!(!one("<testsuite/>").passed());
+    assert!(!one("<testsuite/>").has_passed());
     let gone = generic(Some("r.xml"), came(CommandExit::Exit(0), "", &[]));
     assert_eq!(gone.trouble, ["the command left no report at r.xml: it ended with exit code 0"]);
     let lies = generic(Some("r.xml"), came(CommandExit::Exit(1), "", &["<a><testcase name='a'/></a>"]));
-    assert_eq!((lies.passed(), lies.trouble.len()), (false, 1));
+    assert_eq!((lies.has_passed(), lies.trouble.len()), (false, 1));
 
     let many: String = (0..100_000).map(|n| format!("<testcase name='{n}'/>")).collect();
     let found = one(&format!("<testsuite>{many}</testsuite>"));
@@ -361,12 +362,12 @@ fn the_nearest_manifest_says_which_runner() {
         ["Cargo.toml", "src/lib.rs", "web/package.json", "web/app/a.js", "tools/x/pyproject.toml"]
             .map(str::to_owned)
             .into();
-    let of = |at_hand: &[&str]| detect(&paths, at_hand).map(|(runner, folder)| (runner.name, folder));
+    let of = |at_hand: &[&str]| detect_project(&paths, at_hand).map(|(runner, folder)| (runner.name, folder));
     assert_eq!(of(&[]), Some(("cargo", "")));
     assert_eq!(of(&["web/app/a.js"]), Some(("node", "web")));
     assert_eq!(of(&["web/app/a.js", "src/lib.rs", "src/new.rs"]), Some(("cargo", "")));
     assert_eq!(of(&["tools/x/deep/new.py"]), Some(("pytest", "tools/x")));
     let below = ["docs/a.md".to_owned(), "b/go.mod".to_owned(), "a/b/setup.py".to_owned()];
-    assert_eq!(detect(&below, &[]).map(|(runner, folder)| (runner.name, folder)), Some(("go", "b")));
-    assert!(detect(&["README.md".to_owned()], &[]).is_none());
+    assert_eq!(detect_project(&below, &[]).map(|(runner, folder)| (runner.name, folder)), Some(("go", "b")));
+    assert!(detect_project(&["README.md".to_owned()], &[]).is_none());
 }

@@ -72,7 +72,7 @@ pub(super) struct Toolchain {
 impl Toolchain {
     /// Puts what it needs into a home and a tree. Once, before anything runs: afterwards any folder there may be a link to
     /// wherever the tests like.
-    pub(super) fn furnish(&self, home: &Path, tree: &Path) -> io::Result<()> {
+    pub(super) fn link_into(&self, home: &Path, tree: &Path) -> io::Result<()> {
         for (name, target) in &self.home {
             let link = home.join(name);
             link.parent().map_or(Ok(()), fs::create_dir_all)?;
@@ -85,13 +85,13 @@ impl Toolchain {
 
 impl ToolchainProbe {
     pub(super) async fn find(&self, cancel: &CancellationToken) -> Result<Toolchain, String> {
-        let said = self.say(self.args, cancel).await?;
+        let said = self.run_probe(self.args, cancel).await?;
         let lines: Vec<&str> = said.lines().map(str::trim).collect();
         let tool = (self.tool)(&lines);
         let tool = tool.ok_or_else(|| format!("{}: `{}` gave no answer", self.missing, self.program))?;
-        let version = self.say(self.version, cancel).await?;
+        let version = self.run_probe(self.version, cancel).await?;
         let line = version.lines().next().unwrap_or_default();
-        if numbers(line) < self.oldest && !line.contains("devel") {
+        if parse_version(line) < self.oldest && !line.contains("devel") {
             return Err(format!("{}: this machine has {line}", self.missing));
         }
         Ok(Toolchain { version, ..tool })
@@ -103,7 +103,7 @@ impl ToolchainProbe {
     /// # Errors
     ///
     /// Why it does not run there, and what would help.
-    pub(super) async fn try_in(
+    pub(super) async fn try_in_sandbox(
         &self,
         sandbox: &Sandbox,
         tool: &Toolchain,
@@ -145,19 +145,19 @@ impl ToolchainProbe {
     /// # Errors
     ///
     /// What it lacks, and how to get it.
-    pub(super) async fn look(
+    pub(super) async fn describe(
         &self,
         sandbox: Option<&Sandbox>,
         cancel: &CancellationToken,
     ) -> Result<String, String> {
         let tool = self.find(cancel).await?;
         if let Some(sandbox) = sandbox {
-            self.try_in(sandbox, &tool, cancel).await?;
+            self.try_in_sandbox(sandbox, &tool, cancel).await?;
         }
         Ok(format!("{}, {}", tool.version.lines().next().unwrap_or_default(), tool.program.display()))
     }
 
-    async fn say(&self, args: &[&str], cancel: &CancellationToken) -> Result<String, String> {
+    async fn run_probe(&self, args: &[&str], cancel: &CancellationToken) -> Result<String, String> {
         let command = ChildCommand::new(self.program).args(args).current_dir("/");
         let known = PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
         let command = known.fold(command, |command, (name, value)| command.env(name, value));
@@ -172,7 +172,7 @@ impl ToolchainProbe {
 }
 
 /// Major and minor of the first version number in a line such as `go version go1.24.3 linux/amd64`.
-fn numbers(line: &str) -> (u32, u32) {
+fn parse_version(line: &str) -> (u32, u32) {
     let from = line.find(|c: char| c.is_ascii_digit()).unwrap_or(line.len());
     let mut parts = line[from..].split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
@@ -186,14 +186,14 @@ pub(super) fn home_folder(variable: &str, name: &str) -> Option<PathBuf> {
 
 /// May tests read all of this folder of a toolchain? Not where our own home lies in it: a toolchain in `~/bin` says that the
 /// home is its folder.
-pub(super) fn may_be_shown(folder: &Path) -> bool {
+pub(super) fn is_safe_to_share(folder: &Path) -> bool {
     let home = home_folder("HOME", "").unwrap_or_else(|| "/".into());
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     !real(&home).starts_with(real(folder))
 }
 
 /// What Java and Maven, as Debian has them, read in `/etc` when they start. What else lies there may be a password.
-pub(super) fn of_java(etc: &Path) -> Vec<PathBuf> {
+pub(super) fn java_config_files(etc: &Path) -> Vec<PathBuf> {
     let entries =
         |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let named =
@@ -208,7 +208,7 @@ pub(super) fn of_java(etc: &Path) -> Vec<PathBuf> {
 fn link_modules(made: &Path, tree: &OwnedFd, depth: usize) -> io::Result<()> {
     let folders = fs::read_dir(made)?.flatten();
     for entry in folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        let (from, to) = (entry.path(), overlay::below(tree, &*entry.file_name(), true)?);
+        let (from, to) = (entry.path(), overlay::open_subfolder(tree, &*entry.file_name(), true)?);
         if entry.file_name() != "node_modules" {
             link_modules(&from, &to, depth + 1)?;
             continue;
@@ -240,7 +240,7 @@ mod tests {
             ("rustc 1.95.0", (1, 95)),
             ("", (0, 0)),
         ] {
-            assert_eq!(numbers(line), expected, "{line}");
+            assert_eq!(parse_version(line), expected, "{line}");
         }
         let probe = |oldest| ToolchainProbe {
             language: "Go",
@@ -267,7 +267,7 @@ mod tests {
         symlink("../packages/w", made.path().join("node_modules/w")).unwrap();
         fs::create_dir_all(tree.path().join("packages/w")).unwrap();
         let tool = Toolchain { modules: Some(made.path().to_owned()), ..Toolchain::default() };
-        tool.furnish(&tree.path().join("home"), tree.path()).unwrap();
+        tool.link_into(&tree.path().join("home"), tree.path()).unwrap();
         let leads = |path: &str| fs::read_link(tree.path().join(path)).unwrap();
         assert_eq!(leads("node_modules/a"), made.path().join("node_modules/a"));
         assert_eq!(leads("node_modules/@b"), made.path().join("node_modules/@b"));
@@ -286,7 +286,7 @@ mod tests {
             fs::create_dir_all(etc.path().join(file).parent().unwrap()).unwrap();
             fs::write(etc.path().join(file), "").unwrap();
         }
-        let shown = of_java(etc.path());
+        let shown = java_config_files(etc.path());
         let shown: Vec<_> =
             shown.iter().map(|path| path.strip_prefix(etc.path()).unwrap().to_str().unwrap()).collect();
         assert_eq!(shown, ["java-17-openjdk/jvm.cfg", "maven/m2.conf", "maven/logging"]);
@@ -317,7 +317,7 @@ mod tests {
             links.iter().for_each(|it| link(&tree, it));
             made_links.iter().for_each(|it| link(&made, it));
             let tool = Toolchain { modules: Some(made), ..Toolchain::default() };
-            let put = tool.furnish(&all.path().join("home"), &tree);
+            let put = tool.link_into(&all.path().join("home"), &tree);
             assert!(put.is_err(), "{links:?} {made_links:?}");
             assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "{links:?} {made_links:?}");
             assert!(!tree.join("packages/v").exists(), "{links:?} {made_links:?}");

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{NetworkAccess, SandboxCommand, inner_stage, run_user};
-use crate::proc::{DEVICES, SYSTEM};
+use crate::proc::{DEVICES, SYSTEM_PATHS};
 
 /// Where our own program is inside.
 const OWN: &str = "/run/countersign";
@@ -20,16 +20,16 @@ const OWN: &str = "/run/countersign";
 pub(super) fn arguments(run: &SandboxCommand, own: &Path, names: &Path, root: bool) -> Vec<OsString> {
     let mut all = BubblewrapArguments::default();
     for own in ["ipc", "pid", "net", "uts", "cgroup-try"] {
-        all.say(&[&format!("--unshare-{own}")]);
+        all.push(&[&format!("--unshare-{own}")]);
     }
     let id = run_user::INSIDE.to_string();
     if root {
-        all.say(&[&"--cap-drop", &"ALL", &"--cap-add", &"CAP_SETUID", &"--cap-add", &"CAP_SETGID"]);
+        all.push(&[&"--cap-drop", &"ALL", &"--cap-add", &"CAP_SETUID", &"--cap-add", &"CAP_SETGID"]);
     } else {
-        all.say(&[&"--unshare-user", &"--uid", &id, &"--gid", &id, &"--cap-drop", &"ALL"]);
+        all.push(&[&"--unshare-user", &"--uid", &id, &"--gid", &id, &"--cap-drop", &"ALL"]);
     }
     // Our own program inside needs it to say how many files `/tmp` may hold, and gives it up.
-    all.say(&[
+    all.push(&[
         &"--cap-add",
         &"CAP_SYS_ADMIN",
         &"--hostname",
@@ -37,22 +37,22 @@ pub(super) fn arguments(run: &SandboxCommand, own: &Path, names: &Path, root: bo
         &"--die-with-parent",
         &"--new-session",
     ]);
-    for path in SYSTEM.iter().filter(|path| !matches!(**path, "/proc" | "/etc/passwd" | "/etc/group")) {
+    for path in SYSTEM_PATHS.iter().filter(|path| !matches!(**path, "/proc" | "/etc/passwd" | "/etc/group")) {
         all.bind("--ro-bind-try", path, path);
     }
     for name in ["passwd", "group"] {
         all.bind("--ro-bind", names.join(name), format!("/etc/{name}"));
     }
-    all.say(&[&"--proc", &"/proc", &"--tmpfs", &"/dev"]);
+    all.push(&[&"--proc", &"/proc", &"--tmpfs", &"/dev"]);
     for device in DEVICES {
-        all.say(&[&"--dev-bind", device, device]);
+        all.push(&[&"--dev-bind", device, device]);
     }
     for (target, link) in [("fd", "fd"), ("fd/0", "stdin"), ("fd/1", "stdout"), ("fd/2", "stderr")] {
-        all.say(&[&"--symlink", &format!("/proc/self/{target}"), &format!("/dev/{link}")]);
+        all.push(&[&"--symlink", &format!("/proc/self/{target}"), &format!("/dev/{link}")]);
     }
-    let size = run.limits.in_memory().to_string();
+    let size = run.limits.in_memory_bytes().to_string();
     for path in inner_stage::IN_MEMORY {
-        all.say(&[&"--perms", &"1777", &"--size", &size, &"--tmpfs", &path]);
+        all.push(&[&"--perms", &"1777", &"--size", &size, &"--tmpfs", &path]);
     }
     for path in &run.read {
         all.bind("--ro-bind-try", path, path);
@@ -64,9 +64,9 @@ pub(super) fn arguments(run: &SandboxCommand, own: &Path, names: &Path, root: bo
         all.bind("--ro-bind", socket, inner_stage::WAY_OUT.0);
     }
     all.bind("--ro-bind", own, OWN);
-    all.say(&[&"--remount-ro", &"/dev", &"--remount-ro", &"/"]);
+    all.push(&[&"--remount-ro", &"/dev", &"--remount-ro", &"/"]);
     // Root without its capabilities may not enter the tree, which is another user's. Our own program enters it as that user.
-    all.say(&[&"--chdir", &"/", &"--", &OWN, &inner_stage::WITHIN]);
+    all.push(&[&"--chdir", &"/", &"--", &OWN, &inner_stage::INNER_STAGE_COMMAND]);
     all.said
 }
 
@@ -79,7 +79,7 @@ struct BubblewrapArguments {
 }
 
 impl BubblewrapArguments {
-    fn say(&mut self, words: &[&dyn AsRef<OsStr>]) {
+    fn push(&mut self, words: &[&dyn AsRef<OsStr>]) {
         self.said.extend(words.iter().map(|word| word.as_ref().to_owned()));
     }
 
@@ -89,10 +89,10 @@ impl BubblewrapArguments {
         let above: Vec<&Path> = to.ancestors().skip(1).filter(|above| above.parent().is_some()).collect();
         for above in above.into_iter().rev() {
             if self.made.insert(above.to_owned()) {
-                self.say(&[&"--dir", &above]);
+                self.push(&[&"--dir", &above]);
             }
         }
-        self.say(&[&how, &from, &to]);
+        self.push(&[&how, &from, &to]);
     }
 }
 

@@ -35,24 +35,28 @@ pub(super) struct DiskUsage {
 }
 
 /// Is hardly anything left of what there was?
-fn short(now: u64, before: u64, reserve: u64) -> bool {
+fn is_nearly_full(now: u64, before: u64, reserve: u64) -> bool {
     now < reserve.min(before / 2)
 }
 
 /// What is there before the command begins.
-pub(super) async fn used(places: &[PathBuf]) -> DiskUsage {
+pub(super) async fn measure_usage(places: &[PathBuf]) -> DiskUsage {
     let places = places.to_vec();
-    tokio::task::spawn_blocking(move || count(&places)).await.unwrap_or_default()
+    tokio::task::spawn_blocking(move || count_usage(&places)).await.unwrap_or_default()
 }
 
 /// Returns once the directories have grown by more than the limits allow since then, or the machine has hardly any memory left:
 /// there are ways to take some that is in no process's account.
-pub(super) async fn outgrown(places: &[PathBuf], before: DiskUsage, limits: SandboxLimits) -> CommandExit {
+pub(super) async fn wait_for_overuse(
+    places: &[PathBuf],
+    before: DiskUsage,
+    limits: SandboxLimits,
+) -> CommandExit {
     let mut hid = false;
     loop {
         let started = Instant::now();
-        let now = used(places).await;
-        if short(now.memory, before.memory, RESERVE) {
+        let now = measure_usage(places).await;
+        if is_nearly_full(now.memory, before.memory, RESERVE) {
             return CommandExit::MemoryExceeded;
         }
         // For a moment tests do that. Who does it for longer is one who hides something.
@@ -60,8 +64,8 @@ pub(super) async fn outgrown(places: &[PathBuf], before: DiskUsage, limits: Sand
         if (hides && hid)
             || now.bytes > before.bytes + limits.disk_bytes
             || now.files > before.files + limits.inodes
-            || short(now.free, before.free, RESERVE)
-            || short(now.free_files, before.free_files, RESERVE_FILES)
+            || is_nearly_full(now.free, before.free, RESERVE)
+            || is_nearly_full(now.free_files, before.free_files, RESERVE_FILES)
         {
             return CommandExit::DiskExceeded;
         }
@@ -71,7 +75,7 @@ pub(super) async fn outgrown(places: &[PathBuf], before: DiskUsage, limits: Sand
 }
 
 /// Links are counted and not followed. A directory too deep to be named can't be read either.
-fn count(places: &[PathBuf]) -> DiskUsage {
+fn count_usage(places: &[PathBuf]) -> DiskUsage {
     let systems: Vec<_> = places.iter().filter_map(|place| rustix::fs::statvfs(place).ok()).collect();
     let bytes = systems.iter().map(|system| system.f_bavail.saturating_mul(system.f_frsize));
     let mut used = DiskUsage {

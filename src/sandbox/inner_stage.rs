@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::proc::{Confinement, SyscallPolicy};
 
 /// The word by which our own program is this; no command for people.
-pub const WITHIN: &str = "within";
+pub const INNER_STAGE_COMMAND: &str = "within";
 
 /// Its argument for the part of it that stays when the command has begun.
 const FORWARDER: &str = "--forward";
@@ -66,9 +66,9 @@ pub(super) struct TmpLimits {
 }
 
 /// Becomes what standard input says, and comes back only if it could not; or stays, as its argument says.
-pub fn within() -> ExitCode {
+pub fn run_inner_stage() -> ExitCode {
     if std::env::args_os().nth(2).is_some_and(|word| word == FORWARDER) {
-        return forward().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+        return run_forwarder().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     // Ours are closed when the command is started; whatever the server was started with may not be.
     close_fds::set_fds_cloexec(3, &[]);
@@ -79,19 +79,21 @@ pub fn within() -> ExitCode {
     let spec = match spec {
         Ok(spec) => spec,
         Err(why) => {
-            return say(format_args!("this is started by `countersign sandbox` and not by hand: {why}"));
+            return exit_with_message(format_args!(
+                "this is started by `countersign sandbox` and not by hand: {why}"
+            ));
         }
     };
     let nonce = &spec.nonce;
     if spec.way_out
-        && let Err(error) = open_way_out()
+        && let Err(error) = start_forwarder()
     {
-        return say(format_args!("{nonce}no way out: {error}"));
+        return exit_with_message(format_args!("{nonce}no way out: {error}"));
     }
     if let Err(why) = confine(&spec) {
-        return say(format_args!("{nonce}no {why}"));
+        return exit_with_message(format_args!("{nonce}no {why}"));
     }
-    say(format_args!("{nonce}ok"));
+    exit_with_message(format_args!("{nonce}ok"));
     let error = std::process::Command::new(&spec.program)
         .args(&spec.args)
         .env_clear()
@@ -100,32 +102,32 @@ pub fn within() -> ExitCode {
         .stdin(Stdio::null())
         .exec();
     let missing = if error.kind() == io::ErrorKind::NotFound { "missing" } else { "no" };
-    say(format_args!("{nonce}{missing} `{}`: {error}", spec.program.to_string_lossy()))
+    exit_with_message(format_args!("{nonce}{missing} `{}`: {error}", spec.program.to_string_lossy()))
 }
 
-fn say(line: std::fmt::Arguments<'_>) -> ExitCode {
+fn exit_with_message(line: std::fmt::Arguments<'_>) -> ExitCode {
     let _ = writeln!(io::stderr(), "{line}");
     ExitCode::from(125)
 }
 
 /// Takes what comes to the port to the proxy, in a process of its own: this one becomes the command. It ends with all others
 /// of its namespace.
-fn open_way_out() -> io::Result<()> {
+fn start_forwarder() -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", WAY_OUT.1))?;
     let mut forwarder = std::process::Command::new(std::env::current_exe()?);
-    forwarder.args([WITHIN, FORWARDER]).env_clear().stdin(OwnedFd::from(listener));
+    forwarder.args([INNER_STAGE_COMMAND, FORWARDER]).env_clear().stdin(OwnedFd::from(listener));
     forwarder.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map(drop)
 }
 
-/// What [`open_way_out`] starts. The command speaks to it, so it has no more rights than the command, but for the socket.
+/// What [`start_forwarder`] starts. The command speaks to it, so it has no more rights than the command, but for the socket.
 /// Comes back only if it could not begin.
-fn forward() -> Result<(), String> {
+fn run_forwarder() -> Result<(), String> {
     let listener = io::stdin().as_fd().try_clone_to_owned().map(TcpListener::from);
     let listener = listener.map_err(|error| error.to_string())?;
     confine_forwarder()?;
     loop {
         // Out of file descriptors, for example; some come back.
-        if listener.accept().and_then(|(client, _)| carry(client)).is_err() {
+        if listener.accept().and_then(|(client, _)| forward_connection(client)).is_err() {
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -138,7 +140,7 @@ fn confine_forwarder() -> Result<(), String> {
         calls: SyscallPolicy::Isolated,
         ..Confinement::default()
     };
-    crate::proc::confine_for_good(&confinement)
+    crate::proc::confine_permanently(&confinement)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -147,7 +149,7 @@ fn confine_forwarder() -> Result<(), String> {
 }
 
 /// Both ways between a client and the proxy, until both have ended, or one of them has failed.
-fn carry(client: TcpStream) -> io::Result<()> {
+fn forward_connection(client: TcpStream) -> io::Result<()> {
     // What is done with a connection is the same for each kind of socket.
     let client = UnixStream::from(OwnedFd::from(client));
     let server = UnixStream::connect(WAY_OUT.0)?;
@@ -210,7 +212,7 @@ fn confine(spec: &InnerStageSpec) -> Result<(), String> {
         ports: Vec::new(),
         calls: spec.calls,
     };
-    crate::proc::confine_for_good(&confinement)
+    crate::proc::confine_permanently(&confinement)
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -31,18 +31,18 @@ use std::{
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    inner_stage::{InnerStageSpec, TmpLimits},
-    output::CapturedOutputs,
-};
 pub use self::{
-    inner_stage::{WITHIN, within},
+    inner_stage::{INNER_STAGE_COMMAND, run_inner_stage},
     output::TruncatedOutput,
     proxy::{FETCHED_BYTES, SandboxProxy},
     run_user::ScratchDirectory,
 };
+use self::{
+    inner_stage::{InnerStageSpec, TmpLimits},
+    output::CapturedOutputs,
+};
 pub use crate::config::SandboxLevel as Level;
-use crate::proc::{ChildCommand, ProcError, SyscallPolicy, confinement_works};
+use crate::proc::{ChildCommand, ProcError, SyscallPolicy, check_confinement};
 
 /// What this machine has, found once.
 #[derive(Debug, Clone)]
@@ -132,7 +132,7 @@ impl Default for SandboxLimits {
 impl SandboxLimits {
     /// Bytes that each of the two directories kept in memory (`/tmp`, `/dev/shm`) may hold: what lies there is in no process's
     /// account.
-    fn in_memory(&self) -> u64 {
+    fn in_memory_bytes(&self) -> u64 {
         self.disk_bytes.min(self.memory_bytes / 4)
     }
 }
@@ -229,9 +229,9 @@ pub enum SandboxError {
 impl Sandbox {
     /// The best level that works here, each tried out with the program `own`, which is ours; or `wanted` and no other. `None` as
     /// level is taken only if it is wanted, and then only where there is nothing better.
-    pub async fn of_this_machine(own: &Path, wanted: Option<Level>) -> Result<Self, SandboxError> {
-        let names =
-            run_user::names().map_err(|source| SandboxError::Io { path: std::env::temp_dir(), source })?;
+    pub async fn detect(own: &Path, wanted: Option<Level>) -> Result<Self, SandboxError> {
+        let names = run_user::create_user_lists()
+            .map_err(|source| SandboxError::Io { path: std::env::temp_dir(), source })?;
         // Where there can be none, there can be no user of a run either, and the trial says so.
         let records = match rustix::process::geteuid().is_root() {
             true => run_user::RecordsDirectory::open().await.ok().map(Arc::new),
@@ -252,7 +252,7 @@ impl Sandbox {
                 continue;
             }
             let sandbox = at(level, why.clone());
-            match sandbox.tried().await {
+            match sandbox.try_level().await {
                 Ok(()) => return Ok(sandbox),
                 Err(lacks) => why.push(lacks),
             }
@@ -265,7 +265,7 @@ impl Sandbox {
     }
 
     /// The same, and the time that commands take is counted here.
-    pub fn timed(self, time: SandboxSeconds) -> Self {
+    pub fn with_time_metric(self, time: SandboxSeconds) -> Self {
         Self { time, ..self }
     }
 
@@ -274,7 +274,7 @@ impl Sandbox {
     }
 
     /// Why the level is no better, and what would help.
-    pub fn lacks(&self) -> &[String] {
+    pub fn missing_features(&self) -> &[String] {
         &self.lacks
     }
 
@@ -287,8 +287,8 @@ impl Sandbox {
         self.has_run.lock().unwrap_or_else(PoisonError::into_inner).insert(program.to_owned());
     }
 
-    async fn tried(&self) -> Result<(), String> {
-        confinement_works()?;
+    async fn try_level(&self) -> Result<(), String> {
+        check_confinement()?;
         if self.level == Level::Basic && !rustix::process::geteuid().is_root() {
             return Err(run_user::ONLY_ROOT.to_owned());
         }
@@ -323,54 +323,54 @@ impl Sandbox {
             let why = "only the full level of the sandbox has a way out".to_owned();
             return Err(SandboxError::Failed { why });
         }
-        if let Some(path) = run.read.iter().find(|path| holds_home(path)) {
+        if let Some(path) = run.read.iter().find(|path| contains_home(path)) {
             let why =
                 format!("{} may not be read inside: it is, or holds, the server's home", path.display());
             return Err(SandboxError::Failed { why });
         }
         let is_root = rustix::process::geteuid().is_root();
-        let of_the_system = |place: &&PathBuf| is_root && run_user::is_of_the_system(place);
+        let of_the_system = |place: &&PathBuf| is_root && run_user::is_system_directory(place);
         if let Some(path) = run.write.iter().chain([&run.tree]).find(of_the_system) {
             let why = format!("{} is a system directory; the sandbox does not write there", path.display());
             return Err(SandboxError::Failed { why });
         }
         let own = match self.level {
             Level::Full | Level::Basic if is_root => {
-                Some(Box::pin(run_user::RunUser::take(&run, self.level)).await.map_err(io(&run.tree))?)
+                Some(Box::pin(run_user::RunUser::acquire(&run, self.level)).await.map_err(io(&run.tree))?)
             }
             _ => None,
         };
-        let spec = self.spec(&run, own.as_ref());
+        let spec = self.inner_stage_spec(&run, own.as_ref());
         let mut outputs = CapturedOutputs::new(run.limits.kept_bytes.max(LEAST_KEPT), spec.nonce.clone());
         let command = self.command(&run, &spec, own.as_ref())?;
         let stop = cancel.child_token();
         let mut places: Vec<PathBuf> = run.write.iter().chain([&run.tree]).cloned().collect();
         places.extend(own.as_ref().and_then(run_user::RunUser::tmp).map(Path::to_owned));
-        let before = disk::used(&places).await;
+        let before = disk::measure_usage(&places).await;
         let (ended, outgrown) = {
-            let running = command.run_pieces(&stop, |stream, piece| outputs.take(stream, piece));
+            let running = command.run_chunks(&stop, |stream, piece| outputs.append(stream, piece));
             tokio::pin!(running);
             tokio::select! {
                 ended = &mut running => (ended, None),
-                limit = disk::outgrown(&places, before, run.limits) => {
+                limit = disk::wait_for_overuse(&places, before, run.limits) => {
                     stop.cancel();
                     (running.await, Some(limit))
                 }
             }
         };
         if let Some(own) = own
-            && let Err(error) = Box::pin(own.give_back()).await
+            && let Err(error) = Box::pin(own.release()).await
         {
             // What was run has ended all the same, and how is to be told.
             tracing::warn!(tree = %run.tree.display(), %error, "files of a command are not ours again");
         }
-        let judged = self.judged(run, outputs, ended, outgrown)?;
+        let judged = self.build_outcome(run, outputs, ended, outgrown)?;
         let seconds = self.time.get_or_create(&[("end", judged.end.name())]);
         seconds.inc_by(judged.elapsed.as_secs_f64());
         Ok(judged)
     }
 
-    fn spec(&self, run: &SandboxCommand, own: Option<&run_user::RunUser>) -> InnerStageSpec {
+    fn inner_stage_spec(&self, run: &SandboxCommand, own: Option<&run_user::RunUser>) -> InnerStageSpec {
         let calls = match (self.level, &run.network) {
             (Level::Full, NetworkAccess::Loopback | NetworkAccess::Proxy(_)) => SyscallPolicy::Isolated,
             _ => SyscallPolicy::Alone,
@@ -399,7 +399,7 @@ impl Sandbox {
             user: own.map(|own| own.user),
             way_out,
             tmp: (self.level == Level::Full)
-                .then_some(TmpLimits { bytes: run.limits.in_memory(), inodes: run.limits.inodes }),
+                .then_some(TmpLimits { bytes: run.limits.in_memory_bytes(), inodes: run.limits.inodes }),
             file_bytes: run.limits.disk_bytes,
             processes: run.limits.processes,
         }
@@ -417,14 +417,16 @@ impl Sandbox {
             Level::Full => ChildCommand::new("bwrap")
                 .args(bubblewrap::arguments(run, &self.own, self.names.path(), own.is_some()))
                 .stdin(told),
-            Level::Basic => ChildCommand::new(&self.own).arg(WITHIN).current_dir(&run.tree).stdin(told),
+            Level::Basic => {
+                ChildCommand::new(&self.own).arg(INNER_STAGE_COMMAND).current_dir(&run.tree).stdin(told)
+            }
             Level::None => {
                 let bare = ChildCommand::new(&run.program).args(&run.args).current_dir(&run.tree);
                 spec.environment.iter().fold(bare, |command, (name, value)| command.env(name, value))
             }
         };
         if let Some(own) = own {
-            command = command.alone_as(own.user);
+            command = command.exclusive_user(own.user);
         }
         if let Some(tmp) = own.and_then(run_user::RunUser::tmp) {
             command = command.scratch(tmp);
@@ -433,7 +435,7 @@ impl Sandbox {
             command = command.recorded_in(records.directory());
         }
         if self.level != Level::None {
-            command = command.from_lasting_thread();
+            command = command.from_permanent_thread();
         }
         let SandboxLimits { time, memory_bytes, processes, output_bytes, .. } = run.limits;
         // Bubblewrap's own two are none of the command's, nor is what leads to the way out.
@@ -444,7 +446,7 @@ impl Sandbox {
             .output_limit(output_bytes))
     }
 
-    fn judged(
+    fn build_outcome(
         &self,
         run: SandboxCommand,
         outputs: CapturedOutputs,
@@ -452,11 +454,11 @@ impl Sandbox {
         outgrown: Option<CommandExit>,
     ) -> Result<SandboxOutcome, SandboxError> {
         let failed = |why: String| SandboxError::Failed { why };
-        let begun = self.level == Level::None || outputs.begun();
+        let begun = self.level == Level::None || outputs.has_begun();
         let mut elapsed = run.limits.time;
         let end = match ended {
             Ok(output) if !begun => {
-                let (why, missing) = outputs.refusal();
+                let (why, missing) = outputs.refusal_reason();
                 return Err(match missing {
                     true => SandboxError::NotFound { program: run.program.to_string_lossy().into_owned() },
                     false if why.is_empty() => failed(format!("it ended with {:?}", output.status)),
@@ -487,13 +489,13 @@ impl Sandbox {
             },
             Err(error) => return Err(failed(error.to_string())),
         };
-        let (stdout, stderr) = outputs.kept();
+        let (stdout, stderr) = outputs.into_outputs();
         Ok(SandboxOutcome { end, stdout, stderr, elapsed })
     }
 }
 
 /// Nothing is kept from a command that is given all of this.
-fn holds_home(path: &Path) -> bool {
+fn contains_home(path: &Path) -> bool {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
     real.parent().is_none() || home.is_some_and(|home| home.starts_with(&real))

@@ -13,7 +13,7 @@ pub struct TruncatedOutput {
 }
 
 impl TruncatedOutput {
-    fn take(&mut self, piece: &[u8], most: usize) {
+    fn append(&mut self, piece: &[u8], most: usize) {
         let (head, rest) = piece.split_at(piece.len().min(most - self.head.len()));
         self.head.extend_from_slice(head);
         self.tail.extend_from_slice(rest);
@@ -65,7 +65,7 @@ impl CapturedOutputs {
         }
     }
 
-    pub(super) fn take(&mut self, stream: OutputStream, piece: &[u8]) {
+    pub(super) fn append(&mut self, stream: OutputStream, piece: &[u8]) {
         let rest;
         let piece = match stream {
             OutputStream::Err if !self.begun => {
@@ -81,18 +81,18 @@ impl CapturedOutputs {
             _ => piece,
         };
         match stream {
-            OutputStream::Out => self.out.take(piece, self.most),
-            OutputStream::Err => self.err.take(piece, self.most),
+            OutputStream::Out => self.out.append(piece, self.most),
+            OutputStream::Err => self.err.append(piece, self.most),
         }
     }
 
     /// Did it come to the command?
-    pub(super) fn begun(&self) -> bool {
+    pub(super) fn has_begun(&self) -> bool {
         self.begun && !self.err.head.starts_with(self.nonce.as_bytes())
     }
 
     /// Why it did not, and whether that is because there is no such program.
-    pub(super) fn refusal(self) -> (String, bool) {
+    pub(super) fn refusal_reason(self) -> (String, bool) {
         let said = if self.begun { self.err.head } else { self.before };
         let said = String::from_utf8_lossy(&said).trim().to_owned();
         match said.strip_prefix(&self.nonce) {
@@ -104,7 +104,7 @@ impl CapturedOutputs {
         }
     }
 
-    pub(super) fn kept(mut self) -> (TruncatedOutput, TruncatedOutput) {
+    pub(super) fn into_outputs(mut self) -> (TruncatedOutput, TruncatedOutput) {
         self.out.shorten(self.most);
         self.err.shorten(self.most);
         (self.out, self.err)
@@ -117,29 +117,29 @@ mod tests {
 
     fn printed(most: usize, pieces: &[&str]) -> CapturedOutputs {
         let mut outputs = CapturedOutputs::new(most, "word".into());
-        pieces.iter().for_each(|piece| outputs.take(OutputStream::Err, piece.as_bytes()));
+        pieces.iter().for_each(|piece| outputs.append(OutputStream::Err, piece.as_bytes()));
         outputs
     }
 
     #[test]
     fn what_follows_the_word_is_the_commands() {
         let outputs = printed(8, &["bwrap: a warning\nwor", "dok", "\nit ", "said a lot in the end"]);
-        assert!(outputs.begun());
-        let (_, said) = outputs.kept();
+        assert!(outputs.has_begun());
+        let (_, said) = outputs.into_outputs();
         assert_eq!(said.text(), "it said \n… 8 bytes left out …\n the end");
     }
 
     #[test]
     fn only_who_knows_the_word_can_say_that_nothing_began() {
-        assert!(printed(99, &["wordok\n", "no lies\n"]).begun());
+        assert!(printed(99, &["wordok\n", "no lies\n"]).has_begun());
         for (pieces, why, missing) in [
             (&["bwrap: no"][..], "bwrap: no", false),
             (&["wordno rules"], "rules", false),
             (&["wordok\n", "wordmissing sh"], "sh", true),
         ] {
             let outputs = printed(99, pieces);
-            assert!(!outputs.begun());
-            assert_eq!(outputs.refusal(), (why.to_owned(), missing));
+            assert!(!outputs.has_begun());
+            assert_eq!(outputs.refusal_reason(), (why.to_owned(), missing));
         }
     }
 }

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Hosts,
-    egress::{HostPolicy, HostRefusal, PATIENCE, RefusalReason, shown},
+    egress::{CONNECT_TIMEOUT, HostPolicy, HostRefusal, RefusalReason, format_host},
 };
 
 /// What one command may fetch and send in all.
@@ -47,7 +47,7 @@ impl ProxyState {
 
     /// The addresses of what was asked for, as far as they may be connected to.
     async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, HostRefusal> {
-        HostPolicy(&self.hosts).addresses(host, port).await
+        HostPolicy(&self.hosts).resolve(host, port).await
     }
 }
 
@@ -55,20 +55,24 @@ impl fmt::Display for HostRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, why } = self;
         match why {
-            RefusalReason::NotNamed if Hosts::try_from(vec![host.clone()]).is_err() => {
+            RefusalReason::NotAllowed if Hosts::try_from(vec![host.clone()]).is_err() => {
                 write!(f, "`{host}` is no host that can be named under [sandbox]")
             }
-            RefusalReason::NotNamed => write!(
+            RefusalReason::NotAllowed => write!(
                 f,
                 "`{host}` may not be reached; `--host {host}` allows it here, and `hosts = [\"{host}\"]` under [sandbox] in the server's settings"
             ),
-            RefusalReason::Never => write!(f, "`{host}` leads to what is never reached, whatever is named"),
-            RefusalReason::Inside => write!(
+            RefusalReason::AlwaysBlocked => {
+                write!(f, "`{host}` leads to what is never reached, whatever is named")
+            }
+            RefusalReason::InternalNetwork => write!(
                 f,
                 "`{host}` leads into a network of its own; its addresses must be named, too (`--host`, or `hosts` under [sandbox])"
             ),
-            RefusalReason::Unknown => write!(f, "`{host}` does not answer"),
-            RefusalReason::TooMuch => write!(f, "`{host}` was asked for more than may be fetched in all"),
+            RefusalReason::Unreachable => write!(f, "`{host}` does not answer"),
+            RefusalReason::TransferLimit => {
+                write!(f, "`{host}` was asked for more than may be fetched in all")
+            }
         }
     }
 }
@@ -108,7 +112,7 @@ impl SandboxProxy {
     }
 
     /// What was asked for and not reached, as far as it is kept.
-    pub fn refused(&self) -> Vec<HostRefusal> {
+    pub fn refusals(&self) -> Vec<HostRefusal> {
         self.shared.refused.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
@@ -130,7 +134,7 @@ impl ProxyState {
                 Ok((client, _)) => {
                     let shared = Arc::clone(&self);
                     open.spawn(async move {
-                        let _ = shared.answer(client).await;
+                        let _ = shared.handle_client(client).await;
                         drop(permit);
                     });
                 }
@@ -140,21 +144,21 @@ impl ProxyState {
         }
     }
 
-    async fn answer(&self, mut client: UnixStream) -> io::Result<()> {
-        let asked = timeout(PATIENCE, head(&mut client)).await;
-        let Some((host, port)) = asked.ok().and_then(Result::ok).as_deref().and_then(target) else {
+    async fn handle_client(&self, mut client: UnixStream) -> io::Result<()> {
+        let asked = timeout(CONNECT_TIMEOUT, read_head(&mut client)).await;
+        let Some((host, port)) = asked.ok().and_then(Result::ok).as_deref().and_then(parse_target) else {
             return client.write_all(b"HTTP/1.1 405 Only CONNECT\r\ncontent-length: 0\r\n\r\n").await;
         };
-        match self.reached(&host, port).await {
+        match self.connect(&host, port).await {
             Ok(mut server) => {
                 client.write_all(b"HTTP/1.1 200 Connected\r\n\r\n").await?;
                 tokio::select! {
                     biased;
                     () = self.spent.cancelled() => {
-                        self.refuse(HostRefusal { host: shown(&host, port), why: RefusalReason::TooMuch });
+                        self.record_refusal(HostRefusal { host: format_host(&host, port), why: RefusalReason::TransferLimit });
                         Ok(())
                     }
-                    done = self.carried(&mut client, &mut server) => done,
+                    done = self.relay(&mut client, &mut server) => done,
                 }
             }
             Err(refusal) => {
@@ -162,37 +166,38 @@ impl ProxyState {
                     "HTTP/1.1 403 Refused\r\ncontent-length: {}\r\n\r\n{refusal}\n",
                     refusal.to_string().len() + 1
                 );
-                self.refuse(refusal);
+                self.record_refusal(refusal);
                 client.write_all(line.as_bytes()).await
             }
         }
     }
 
-    async fn reached(&self, host: &str, port: u16) -> Result<TcpStream, HostRefusal> {
+    async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, HostRefusal> {
         if self.spent.is_cancelled() {
-            return Err(HostRefusal { host: shown(host, port), why: RefusalReason::TooMuch });
+            return Err(HostRefusal { host: format_host(host, port), why: RefusalReason::TransferLimit });
         }
         let addresses = self.addresses(host, port).await?;
-        let connected = timeout(PATIENCE, TcpStream::connect(addresses.as_slice())).await;
+        let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(addresses.as_slice())).await;
         connected
             .ok()
             .and_then(Result::ok)
-            .ok_or_else(|| HostRefusal { host: shown(host, port), why: RefusalReason::Unknown })
+            .ok_or_else(|| HostRefusal { host: format_host(host, port), why: RefusalReason::Unreachable })
     }
 
-    fn refuse(&self, refusal: HostRefusal) {
+    fn record_refusal(&self, refusal: HostRefusal) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.len() < REFUSALS {
             refused.insert(refusal);
         }
     }
 
-    async fn carried(&self, client: &mut UnixStream, server: &mut TcpStream) -> io::Result<()> {
+    async fn relay(&self, client: &mut UnixStream, server: &mut TcpStream) -> io::Result<()> {
         let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
-        tokio::try_join!(self.copied(from_client, to_server), self.copied(from_server, to_client)).map(drop)
+        tokio::try_join!(self.copy_counted(from_client, to_server), self.copy_counted(from_server, to_client))
+            .map(drop)
     }
 
-    async fn copied(
+    async fn copy_counted(
         &self,
         mut from: impl AsyncRead + Unpin,
         mut to: impl AsyncWrite + Unpin,
@@ -214,7 +219,7 @@ impl ProxyState {
 }
 
 /// Up to the empty line after the headers. Nothing follows it before the answer.
-async fn head(client: &mut UnixStream) -> io::Result<Vec<u8>> {
+async fn read_head(client: &mut UnixStream) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_BYTES {
         head.push(client.read_u8().await?);
@@ -223,7 +228,7 @@ async fn head(client: &mut UnixStream) -> io::Result<Vec<u8>> {
 }
 
 /// Host and port of `CONNECT host:port HTTP/1.1`.
-fn target(head: &[u8]) -> Option<(String, u16)> {
+fn parse_target(head: &[u8]) -> Option<(String, u16)> {
     let line = std::str::from_utf8(head).ok()?.lines().next()?;
     let [method, target, version] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
     let (host, port) = target.rsplit_once(':')?;
@@ -277,7 +282,7 @@ mod tests {
             let answer = said(&proxy, &format!("CONNECT {host} HTTP/1.1\r\n\r\n")).await;
             assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("under [sandbox]"), "{answer}");
         }
-        let named: Vec<_> = proxy.refused().into_iter().map(|refusal| refusal.host).collect();
+        let named: Vec<_> = proxy.refusals().into_iter().map(|refusal| refusal.host).collect();
         assert_eq!(named, ["127.0.0.1:1", "::1", "localhost:1", "other.invalid"]);
         for wrong in
             ["GET http://localhost/ HTTP/1.1\r\n\r\n", "CONNECT localhost HTTP/1.1\r\n\r\n", "\0\r\n\r\n"]
@@ -287,7 +292,7 @@ mod tests {
         // A name that is allowed leads where nothing is.
         let proxy = open("b", hosts(&[&format!("localhost:{port}")]), 100);
         said(&proxy, &format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n")).await;
-        assert_eq!(proxy.refused()[0].why, RefusalReason::Inside);
+        assert_eq!(proxy.refusals()[0].why, RefusalReason::InternalNetwork);
     }
 
     /// Whoever follows the advice gets what was asked for.
@@ -308,10 +313,10 @@ mod tests {
         }
         let advised = [("::1", 443), ("::1", 1), ("[::1]", 1), ("LOCALHOST.", 443), ("localhost", 1)];
         for (host, port) in advised {
-            let shared = ProxyState::new(hosts(&[&shown(host, port), "127.0.0.0/8", "::1/128"]), 0);
+            let shared = ProxyState::new(hosts(&[&format_host(host, port), "127.0.0.0/8", "::1/128"]), 0);
             assert!(shared.addresses(host, port).await.is_ok(), "{host} {port}");
         }
-        let never = HostRefusal { host: "a\"b".to_owned(), why: RefusalReason::NotNamed };
+        let never = HostRefusal { host: "a\"b".to_owned(), why: RefusalReason::NotAllowed };
         assert!(!never.to_string().contains("hosts = "));
     }
 
@@ -326,8 +331,8 @@ mod tests {
             assert!(said(&proxy, &format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n")).await.len() < 51_000);
         }
         assert_eq!(
-            proxy.refused().iter().map(|refusal| refusal.why).collect::<Vec<_>>(),
-            [RefusalReason::TooMuch]
+            proxy.refusals().iter().map(|refusal| refusal.why).collect::<Vec<_>>(),
+            [RefusalReason::TransferLimit]
         );
         // The third is told before anybody is connected to.
         let request = format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n");

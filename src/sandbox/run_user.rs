@@ -43,7 +43,7 @@ pub(super) const ONLY_ROOT: &str = "the basic level needs a user of its own, whi
                                     give it: without namespaces this user's files are not safe from the command";
 
 /// Lists of users and groups for the inside.
-pub(super) fn names() -> io::Result<Arc<ScratchDirectory>> {
+pub(super) fn create_user_lists() -> io::Result<Arc<ScratchDirectory>> {
     let directory = ScratchDirectory::new()?;
     let mut users =
         "root:x:0:0:root:/root:/usr/sbin/nologin\nnobody:x:65534:65534::/nonexistent:/bin/false\n".to_owned();
@@ -103,7 +103,7 @@ pub(super) struct RecordsDirectory {
 
 impl RecordsDirectory {
     pub(super) async fn open() -> io::Result<Self> {
-        let _swept = swept().await?;
+        let _swept = sweep_orphans().await?;
         let directory = Path::new(RECORDS).join(nonce());
         fs::create_dir(&directory)?;
         let held = File::open(&directory)?;
@@ -125,7 +125,7 @@ impl Drop for RecordsDirectory {
 
 /// Ends what servers have left that are gone. While the lock lives nobody else does, nor takes a user that one of theirs was:
 /// by that user what they left is found, and another's run would be.
-async fn swept() -> io::Result<File> {
+async fn sweep_orphans() -> io::Result<File> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(RECORDS)?;
     let lock = File::open(RECORDS)?;
     while let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -166,7 +166,7 @@ pub(super) struct RunUser {
 }
 
 impl RunUser {
-    pub(super) async fn take(run: &SandboxCommand, level: Level) -> io::Result<Self> {
+    pub(super) async fn acquire(run: &SandboxCommand, level: Level) -> io::Result<Self> {
         let mut places: Vec<PathBuf> = run.write.clone();
         places.push(run.tree.clone());
         let (tmp, entered) = match level {
@@ -176,20 +176,20 @@ impl RunUser {
                     places.iter().any(|place| place != *scratch && place.starts_with(scratch))
                 };
                 let entered: Vec<PathBuf> = scratches.iter().filter(above).cloned().collect();
-                places.iter().try_for_each(|place| must_be_reachable(place, &entered))?;
+                places.iter().try_for_each(|place| check_reachable(place, &entered))?;
                 drop(scratches);
                 (Some(ScratchDirectory::new()?), entered)
             }
             Level::Full | Level::None => (None, Vec::new()),
         };
         let (user, taken) = {
-            let _swept = swept().await?;
-            free()?
+            let _swept = sweep_orphans().await?;
+            acquire_free_user()?
         };
         let mut own = Self { user, tmp, places, entered, _taken: taken };
-        if let Err(error) = own.give(user, user).await {
+        if let Err(error) = own.change_owner(user, user).await {
             // Half of it may be given away.
-            own.give_back().await?;
+            own.release().await?;
             return Err(error);
         }
         Ok(own)
@@ -200,12 +200,12 @@ impl RunUser {
     }
 
     /// To be called when none of its processes is left.
-    pub(super) async fn give_back(mut self) -> io::Result<()> {
-        self.give(geteuid().as_raw(), getegid().as_raw()).await
+    pub(super) async fn release(mut self) -> io::Result<()> {
+        self.change_owner(geteuid().as_raw(), getegid().as_raw()).await
     }
 
     /// Changes the owner of all below the places; of links themselves, and not of their targets.
-    async fn give(&mut self, uid: u32, gid: u32) -> io::Result<()> {
+    async fn change_owner(&mut self, uid: u32, gid: u32) -> io::Result<()> {
         let mode = if gid == getegid().as_raw() { 0o700 } else { 0o710 };
         for scratch in &self.entered {
             let entered = open(scratch, FOLDER, Mode::empty())?;
@@ -215,7 +215,7 @@ impl RunUser {
         let places: Vec<PathBuf> =
             self.places.iter().cloned().chain(self.tmp().map(Path::to_owned)).collect();
         let to = NewOwner { user: Uid::from_raw(uid), group: Gid::from_raw(gid) };
-        let give = move || places.iter().try_for_each(|place| to.give_below(place));
+        let give = move || places.iter().try_for_each(|place| to.change_owner_below(place));
         tokio::task::spawn_blocking(give).await.map_err(io::Error::other)?
     }
 }
@@ -235,28 +235,28 @@ type FileIdentity = (u64, u64);
 impl NewOwner {
     /// Gives a folder and all below it away, or back. Each folder is opened below its parent, and on the way up the parent must
     /// be the one we came from, so a change meanwhile leads us nowhere. Two folders are open at a time, however deep the tree.
-    fn give_below(self, place: &Path) -> io::Result<()> {
-        let mut at = folder(CWD, place, false)?;
-        self.give_entry(&fstat(&at)?, place, |user, group| fchown(&at, user, group))?;
-        let mut folders = self.give_entries(&at, place)?;
+    fn change_owner_below(self, place: &Path) -> io::Result<()> {
+        let mut at = open_folder(CWD, place, false)?;
+        self.change_owner_of_entry(&fstat(&at)?, place, |user, group| fchown(&at, user, group))?;
+        let mut folders = self.change_owner_of_entries(&at, place)?;
         let mut above: Vec<(FileIdentity, Vec<CString>)> = Vec::new();
         loop {
             if let Some(name) = folders.pop() {
-                let below = match folder(&at, name.as_c_str(), true) {
-                    Err(Errno::XDEV) if self.is_us() => continue,
+                let below = match open_folder(&at, name.as_c_str(), true) {
+                    Err(Errno::XDEV) if self.is_server_user() => continue,
                     Err(Errno::XDEV) => {
                         let why = format!("another file system is mounted in {}", place.display());
                         return Err(io::Error::other(why));
                     }
                     below => below?,
                 };
-                above.push((identity(&at)?, folders));
-                folders = self.give_entries(&below, place)?;
+                above.push((file_identity(&at)?, folders));
+                folders = self.change_owner_of_entries(&below, place)?;
                 at = below;
             } else {
                 let Some((parent, rest)) = above.pop() else { return Ok(()) };
                 at = openat(&at, c"..", FOLDER, Mode::empty())?;
-                if identity(&at)? != parent {
+                if file_identity(&at)? != parent {
                     return Err(io::Error::other(format!("{} was changed meanwhile", place.display())));
                 }
                 folders = rest;
@@ -265,7 +265,7 @@ impl NewOwner {
     }
 
     /// Gives what lies directly in a folder, and returns the names of the folders there.
-    fn give_entries(self, at: &OwnedFd, place: &Path) -> io::Result<Vec<CString>> {
+    fn change_owner_of_entries(self, at: &OwnedFd, place: &Path) -> io::Result<Vec<CString>> {
         let mut folders = Vec::new();
         for entry in Dir::read_from(at)? {
             let entry = entry?;
@@ -275,10 +275,10 @@ impl NewOwner {
             }
             let found = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
             // A mount keeps its owner: the walk does not go in.
-            if found.st_dev != fstat(at)?.st_dev && self.is_us() {
+            if found.st_dev != fstat(at)?.st_dev && self.is_server_user() {
                 continue;
             }
-            self.give_entry(&found, place, |user, group| {
+            self.change_owner_of_entry(&found, place, |user, group| {
                 chownat(at, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
             })?;
             if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
@@ -290,7 +290,7 @@ impl NewOwner {
 
     /// What is ours, or what a killed run left to a sandbox's user, goes to the new owner. Files of others are not given away, since a
     /// server that is killed could not give them back.
-    fn give_entry(
+    fn change_owner_of_entry(
         self,
         found: &Stat,
         place: &Path,
@@ -298,10 +298,10 @@ impl NewOwner {
     ) -> io::Result<()> {
         let of_a_run = OUTSIDE.contains(&found.st_uid);
         let ours = (found.st_uid, found.st_gid) == (geteuid().as_raw(), getegid().as_raw());
-        if of_a_run || ours && !self.is_us() {
+        if of_a_run || ours && !self.is_server_user() {
             return Ok(chown(Some(self.user), Some(self.group))?);
         }
-        if ours || self.is_us() {
+        if ours || self.is_server_user() {
             return Ok(());
         }
         Err(io::Error::other(format!(
@@ -312,19 +312,19 @@ impl NewOwner {
         )))
     }
 
-    fn is_us(self) -> bool {
+    fn is_server_user(self) -> bool {
         self.user == geteuid()
     }
 }
 
-fn identity(at: &OwnedFd) -> io::Result<FileIdentity> {
+fn file_identity(at: &OwnedFd) -> io::Result<FileIdentity> {
     let found = fstat(at)?;
     Ok((found.st_dev, found.st_ino))
 }
 
 /// Opens a folder without following a link anywhere on the way. With `within`, only below `at` and on its file system.
 #[cfg(target_os = "linux")]
-fn folder(at: impl AsFd, path: impl Arg, within: bool) -> Result<OwnedFd, Errno> {
+fn open_folder(at: impl AsFd, path: impl Arg, within: bool) -> Result<OwnedFd, Errno> {
     use rustix::fs::{ResolveFlags, openat2};
     let within = if within { ResolveFlags::BENEATH | ResolveFlags::NO_XDEV } else { ResolveFlags::empty() };
     openat2(at, path, FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS | within)
@@ -336,7 +336,7 @@ fn folder(at: impl AsFd, path: impl Arg, _: bool) -> Result<OwnedFd, Errno> {
 }
 
 /// One that is not held, by whatever server, and that no process is left of.
-fn free() -> io::Result<(u32, File)> {
+fn acquire_free_user() -> io::Result<(u32, File)> {
     let processes = fs::read_dir("/proc")?.flatten();
     let busy: BTreeSet<u32> = processes.filter_map(|process| Some(process.metadata().ok()?.uid())).collect();
     for user in OUTSIDE.filter(|user| !busy.contains(user)) {
@@ -358,7 +358,7 @@ const SHARED: &[&str] =
     &["/home", "/media", "/mnt", "/opt", "/root", "/srv", "/tmp", "/var/tmp", "/run", "/var"];
 
 /// Whether it is a directory that no run may write, because services and other users depend on its owner.
-pub(super) fn is_of_the_system(place: &Path) -> bool {
+pub(super) fn is_system_directory(place: &Path) -> bool {
     let temporary = std::env::temp_dir();
     let temporary = temporary.canonicalize().unwrap_or(temporary);
     let is_temporary = [&temporary, Path::new("/var/tmp")].iter().any(|shared| place.starts_with(shared));
@@ -377,7 +377,7 @@ pub(super) fn is_of_the_system(place: &Path) -> bool {
 }
 
 /// Everybody must be let through to it, where we cannot let the user through.
-fn must_be_reachable(place: &Path, entered: &[PathBuf]) -> io::Result<()> {
+fn check_reachable(place: &Path, entered: &[PathBuf]) -> io::Result<()> {
     let closed = |above: &&Path| {
         above.metadata().is_ok_and(|found| found.permissions().mode() & 0o001 == 0)
             && !entered.iter().any(|scratch| scratch == above)

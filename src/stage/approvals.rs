@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{GateQuestion, StageState, StepVisit, document};
+use super::{GateQuestion, StageState, StepVisit, load_document};
 use crate::{
     documents::owners::{CodeOwner, CodeOwners, PLACES},
     engine::{AllowedResponders, ApprovalKind, ApprovalRow, Approvers, GateAnswer, LedgerRecord, StepError},
     github::{GitHubApiError, GitHubRepo},
     messages::{ApprovalProgress, OwnedFiles},
-    rounds::{fault, need},
+    rounds::{github_error, require_state},
     types::{Actor, Hash, Role, UserId},
 };
 
@@ -46,7 +46,7 @@ struct OwnedFileGroup {
 
 impl OwnedFileGroup {
     /// Where no owner can be found, who could change that file has to do.
-    fn who(&self, few: bool) -> AllowedResponders {
+    fn required_approver(&self, few: bool) -> AllowedResponders {
         match self.people.is_empty() {
             true => AllowedResponders::Role(Role::Maintain),
             false => {
@@ -58,13 +58,17 @@ impl OwnedFileGroup {
 
 impl ApprovalRules {
     /// What the settings ask for at this gate.
-    pub(super) async fn of(s: &StageState, v: &StepVisit<'_>, asks: GateQuestion) -> Result<Self, StepError> {
-        let rules = &need(&s.policy)?.gates;
-        if asks == GateQuestion::Draft || !rules.ask_for_somebody() {
+    pub(super) async fn for_gate(
+        s: &StageState,
+        v: &StepVisit<'_>,
+        asks: GateQuestion,
+    ) -> Result<Self, StepError> {
+        let rules = &require_state(&s.policy)?.gates;
+        if asks == GateQuestion::Draft || !rules.has_extra_rules() {
             return Ok(Self::default());
         }
         let not = rules.approver_not_requester.then(|| v.cx.run().trigger.actor.clone());
-        let mut owned = if rules.code_owners { owned(s, v).await? } else { Vec::new() };
+        let mut owned = if rules.code_owners { load_owned_files(s, v).await? } else { Vec::new() };
         for files in &mut owned {
             files.people.retain(|person| not.as_ref().is_none_or(|not| not.id != *person));
         }
@@ -78,16 +82,16 @@ impl ApprovalRules {
         Approvers {
             needed: self.needed.max(1),
             not: self.not.as_ref().map(|actor| actor.id),
-            owners: self.owned.iter().map(|files| files.who(few)).collect(),
+            owners: self.owned.iter().map(|files| files.required_approver(few)).collect(),
         }
     }
 }
 
 /// Who owns the files that the document is about, by the file on the default branch.
-async fn owned(s: &StageState, v: &StepVisit<'_>) -> Result<Vec<OwnedFileGroup>, StepError> {
+async fn load_owned_files(s: &StageState, v: &StepVisit<'_>) -> Result<Vec<OwnedFileGroup>, StepError> {
     let cx = v.cx;
-    let (repo, text) = (cx.tools().repo(cx).await?, document(s, cx).await?);
-    let snapshot = cx.tools().snapshot(cx, need(&s.base)?).await?;
+    let (repo, text) = (cx.tools().repository(cx).await?, load_document(s, cx).await?);
+    let snapshot = cx.tools().snapshot(cx, require_state(&s.base)?).await?;
     // Of a folder that changes, what is in it counts, and of one that is new what will be.
     let mut paths = Vec::new();
     for path in v.doc.paths(&text) {
@@ -97,17 +101,17 @@ async fn owned(s: &StageState, v: &StepVisit<'_>) -> Result<Vec<OwnedFileGroup>,
         paths.push(if path.ends_with('/') { below + "_" } else { path });
     }
     cx.once("owners", |_| async {
-        let branch = repo.info().await.map_err(fault)?.default_branch;
+        let branch = repo.info().await.map_err(github_error)?.default_branch;
         let mut rules = CodeOwners::default();
         for place in PLACES {
-            if let Some(bytes) = repo.file(place, &branch).await.map_err(fault)? {
+            if let Some(bytes) = repo.file(place, &branch).await.map_err(github_error)? {
                 rules = CodeOwners::parse(&String::from_utf8_lossy(&bytes));
                 break;
             }
         }
         let mut lists: Vec<(&[CodeOwner], Vec<String>)> = Vec::new();
         for path in paths {
-            let owners = rules.of(&path);
+            let owners = rules.owners_of(&path);
             match lists.iter_mut().find(|(known, _)| *known == owners) {
                 _ if owners.is_empty() => {}
                 Some((_, files)) => files.push(path),
@@ -117,7 +121,7 @@ async fn owned(s: &StageState, v: &StepVisit<'_>) -> Result<Vec<OwnedFileGroup>,
         let mut owned = Vec::new();
         let mut known = HashMap::new();
         for (owners, files) in lists {
-            owned.push(read(&repo, owners, files, &mut known).await?);
+            owned.push(resolve_owners(&repo, owners, files, &mut known).await?);
         }
         Ok(owned)
     })
@@ -127,7 +131,7 @@ async fn owned(s: &StageState, v: &StepVisit<'_>) -> Result<Vec<OwnedFileGroup>,
 /// Who an owner is, by name; none: nobody knows, or nobody who could approve.
 type OwnerIds = HashMap<String, Option<Vec<UserId>>>;
 
-async fn read(
+async fn resolve_owners(
     repo: &GitHubRepo,
     owners: &[CodeOwner],
     mut files: Vec<String>,
@@ -135,9 +139,9 @@ async fn read(
 ) -> Result<OwnedFileGroup, StepError> {
     let (mut people, mut unread) = (Vec::new(), Vec::new());
     for owner in owners {
-        let name = owner.name();
+        let name = owner.file_notation();
         if !known.contains_key(&name) && known.len() < MOST_OWNERS {
-            known.insert(name.clone(), find(repo, owner).await.map_err(fault)?);
+            known.insert(name.clone(), find_owner_ids(repo, owner).await.map_err(github_error)?);
         }
         match known.get(&name) {
             Some(Some(found)) => people.extend(found),
@@ -146,31 +150,40 @@ async fn read(
     }
     let more = files.len().saturating_sub(FILES_SHOWN);
     files.truncate(FILES_SHOWN);
-    Ok(OwnedFileGroup { files, more, names: owners.iter().map(CodeOwner::name).collect(), unread, people })
+    Ok(OwnedFileGroup {
+        files,
+        more,
+        names: owners.iter().map(CodeOwner::file_notation).collect(),
+        unread,
+        people,
+    })
 }
 
 /// A person who may not write here approves nothing, and is none of whom anybody could wait.
-async fn find(repo: &GitHubRepo, owner: &CodeOwner) -> Result<Option<Vec<UserId>>, GitHubApiError> {
+async fn find_owner_ids(repo: &GitHubRepo, owner: &CodeOwner) -> Result<Option<Vec<UserId>>, GitHubApiError> {
     match owner {
         CodeOwner::Person(login) => {
-            let Some(Actor { id, .. }) = repo.person(login).await? else { return Ok(None) };
+            let Some(Actor { id, .. }) = repo.find_user(login).await? else { return Ok(None) };
             let actor = Actor { id, login: login.clone(), bot: false };
             let may = repo.permission(&actor).await? >= Role::Write;
             Ok(may.then(|| vec![id]))
         }
-        CodeOwner::Team { organization, team } => repo.team(organization, team).await,
+        CodeOwner::Team { organization, team } => repo.team_members(organization, team).await,
         CodeOwner::Other(_) => Ok(None),
     }
 }
 
 /// How it stands with the people the open gate asks; none where one who may is enough.
-pub(super) async fn shown(s: &StageState, v: &StepVisit<'_>) -> Result<Option<ApprovalProgress>, StepError> {
+pub(super) async fn approval_progress(
+    s: &StageState,
+    v: &StepVisit<'_>,
+) -> Result<Option<ApprovalProgress>, StepError> {
     let rules = &s.rules;
     if rules.needed == 0 {
         return Ok(None);
     }
     let given = match &s.asked {
-        Some(asked) => v.cx.approvals(*need(&s.round.document)?, asked.subject).await?.0,
+        Some(asked) => v.cx.counted_approvers(*require_state(&s.round.document)?, asked.subject).await?.0,
         None => Vec::new(),
     };
     let who = rules.approvers().owners;
@@ -178,41 +191,42 @@ pub(super) async fn shown(s: &StageState, v: &StepVisit<'_>) -> Result<Option<Ap
         files: files.files.clone(),
         more: files.more,
         owners: files.names.clone(),
-        unread: files.unread.clone(),
-        nobody: files.people.is_empty(),
-        approved: given.iter().any(|answer| who.includes(answer.by.id, answer.role)),
+        unknown_owners: files.unread.clone(),
+        has_no_owner: files.people.is_empty(),
+        approved: given.iter().any(|answer| who.allows(answer.by.id, answer.role)),
     });
     let (owned, not) = (owned.collect(), rules.not.as_ref().map(|actor| actor.login.clone()));
     let by = given.into_iter().map(|answer| answer.by.login).collect();
     Ok(Some(ApprovalProgress {
         needed: rules.needed,
-        by,
-        not,
+        approved_by: by,
+        excluded_requester: not,
         owned,
-        by_owners: need(&s.policy)?.gates.code_owners,
+        needs_owners: require_state(&s.policy)?.gates.code_owners,
     }))
 }
 
 /// Writes down what publishing will ask for. False: it takes more people yet.
-pub(super) async fn accept(
+pub(super) async fn record_approval(
     s: &mut StageState,
     v: &StepVisit<'_>,
     subject: Hash,
     kind: ApprovalKind,
     answer: Option<GateAnswer>,
 ) -> Result<bool, StepError> {
-    let (cx, document) = (v.cx, *need(&s.round.document)?);
+    let (cx, document) = (v.cx, *require_state(&s.round.document)?);
     let one_of_several = answer.as_ref().filter(|_| s.rules.needed > 0);
     let key = one_of_several.map_or("approval".to_owned(), |answer| format!("approval-{}", answer.cause));
     let mut row = ApprovalRow { document, subject, answer, kind, with: Vec::new() };
     if kind == ApprovalKind::Approve || kind == ApprovalKind::Unreviewed {
-        let (before, _) = cx.approvals(document, subject).await?;
+        let (before, _) = cx.counted_approvers(document, subject).await?;
         let by = row.answer.as_ref().map(|answer| answer.by.id);
         row.with = before.into_iter().map(|other| other.by).filter(|other| Some(other.id) != by).collect();
     }
     cx.record(&key, LedgerRecord::Approval(row.clone())).await?;
-    let waits =
-        row.answer.is_some() && kind != ApprovalKind::Override && !cx.approvals(document, subject).await?.1;
+    let waits = row.answer.is_some()
+        && kind != ApprovalKind::Override
+        && !cx.counted_approvers(document, subject).await?.1;
     if !waits {
         s.approval = Some(row);
     }

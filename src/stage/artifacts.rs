@@ -8,7 +8,7 @@ use super::{PublicationTarget, StageInput, StageState, StepVisit};
 use crate::{
     engine::{ArtifactRow, LedgerRecord, RunCompletion, RunFilter, RunRemark, StartDecision, StepError},
     publication,
-    rounds::{PromptExtra, StepContext, need, text_of},
+    rounds::{PromptExtra, StepContext, load_text, require_state},
     store::RunRow,
     types::{Cause, Hash, IssueNo, Role, RunId},
 };
@@ -30,28 +30,28 @@ pub struct BackgroundText {
 pub(super) const BRIEF: &str = "brief";
 
 /// What stages left on the issue, the newest last; nothing where this one builds on none of it.
-pub(super) async fn rows(v: &StepVisit<'_>) -> Result<Vec<ArtifactRow>, StepError> {
+pub(super) async fn load_artifacts(v: &StepVisit<'_>) -> Result<Vec<ArtifactRow>, StepError> {
     if v.doc.inputs().is_empty() {
         return Ok(Vec::new());
     }
     let cx = v.cx;
     cx.once("artifacts", |_| async {
-        let db = cx.tools().store.repo(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
-        Ok(db.artifacts_of(cx.run().trigger.issue).await.map_err(anyhow::Error::new)?)
+        let db = cx.tools().store.repository_database(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
+        Ok(db.artifacts_of_issue(cx.run().trigger.issue).await.map_err(anyhow::Error::new)?)
     })
     .await
 }
 
 /// Where what this stage cannot do without was not made yet of what its next input is now: begins the stage that makes it, which
 /// this one follows by the same word.
-pub(super) async fn begin_before(
+pub(super) async fn start_input_stage(
     v: &StepVisit<'_>,
     rows: &[ArtifactRow],
 ) -> Result<Option<RunCompletion>, StepError> {
     let newest = |input: &StageInput| rows.iter().rposition(|row| row.kind == input.kind);
     let [own, of, ..] = v.doc.inputs() else { return Ok(None) };
     if newest(own).is_none() {
-        need_artifact(newest(of).map(|at| &rows[at]), of.heading, &format!("/{}", of.kind))?;
+        require_artifact(newest(of).map(|at| &rows[at]), of.heading, &format!("/{}", of.kind))?;
     }
     if newest(of) <= newest(own) {
         return Ok(None);
@@ -59,9 +59,9 @@ pub(super) async fn begin_before(
     let cx = v.cx;
     let begun: Option<RunId> = cx
         .once("begin", |_| async {
-            Ok(match cx.begin(own.kind, cx.run().trigger.clone()).await? {
+            Ok(match cx.begin_run(own.kind, cx.run().trigger.clone()).await? {
                 StartDecision::New(run) | StartDecision::Duplicate(run) => Some(run),
-                StartDecision::Live(_) => None,
+                StartDecision::AlreadyLive(_) => None,
             })
         })
         .await?;
@@ -72,18 +72,18 @@ pub(super) async fn begin_before(
         None => Err(StepError::User(format!(
             "{} is being worked on. Wait for that run or `/stop` it, then write `{}`.",
             own.heading,
-            v.doc.about().command(cx.run()).usage
+            v.doc.info().command(cx.run()).usage
         ))),
     }
 }
 
 /// What earlier stages left for this one on the issue.
-pub(super) fn inputs(v: &StepVisit<'_>, rows: &[ArtifactRow]) -> Result<Vec<BackgroundText>, StepError> {
+pub(super) fn load_inputs(v: &StepVisit<'_>, rows: &[ArtifactRow]) -> Result<Vec<BackgroundText>, StepError> {
     let mut known = Vec::new();
     for input in v.doc.inputs() {
         let newest = rows.iter().rfind(|row| row.kind == input.kind);
         let Some(row) = (match input.made_by {
-            Some(command) => Some(need_artifact(newest, input.heading, command)?),
+            Some(command) => Some(require_artifact(newest, input.heading, command)?),
             None => newest,
         }) else {
             continue;
@@ -95,7 +95,7 @@ pub(super) fn inputs(v: &StepVisit<'_>, rows: &[ArtifactRow]) -> Result<Vec<Back
 }
 
 /// What a stage cannot do without, or which command makes it.
-fn need_artifact<'r>(
+fn require_artifact<'r>(
     row: Option<&'r ArtifactRow>,
     what: &str,
     command: &str,
@@ -112,19 +112,19 @@ fn need_artifact<'r>(
 ///
 /// # Errors
 /// `User` where it is not so, and what to do about it.
-pub async fn stands(s: &StageState, v: &StepVisit<'_>, kind: &str) -> Result<(), StepError> {
+pub async fn require_unchanged_input(s: &StageState, v: &StepVisit<'_>, kind: &str) -> Result<(), StepError> {
     let Some(known) = s.beside.iter().find(|known| known.kind == kind) else {
         return Err(StepError::Bug(anyhow::anyhow!("there is no {kind} to build on")));
     };
     let issue = v.cx.run().trigger.issue;
-    if live(v.cx).await?.iter().any(|run| run.trigger.issue == issue && run.workflow == kind) {
+    if live_runs(v.cx).await?.iter().any(|run| run.trigger.issue == issue && run.workflow == kind) {
         return Err(StepError::User(format!(
             "{} is being worked on anew. Wait for that run or `/stop` it, then write `{}`.",
             known.heading,
-            v.doc.about().command(v.cx.run()).usage
+            v.doc.info().command(v.cx.run()).usage
         )));
     }
-    match publication::left_as(v.cx, &known.text).await? {
+    match publication::find_altered_document(v.cx, &known.text).await? {
         None => Ok(()),
         Some((path, branch)) => Err(StepError::User(format!(
             "{} is not on `{branch}` as it was approved: `{path}` was changed or removed there. Put it back, or write \
@@ -135,24 +135,29 @@ pub async fn stands(s: &StageState, v: &StepVisit<'_>, kind: &str) -> Result<(),
 }
 
 /// As the prompts tell it.
-pub(super) async fn told(s: &StageState, cx: &StepContext) -> Result<Vec<PromptExtra>, StepError> {
+pub(super) async fn prompt_extras(s: &StageState, cx: &StepContext) -> Result<Vec<PromptExtra>, StepError> {
     let mut extras = Vec::new();
     for known in &s.beside {
-        extras.push(PromptExtra { heading: known.heading.clone(), text: text_of(cx, &known.text).await? });
+        extras.push(PromptExtra { heading: known.heading.clone(), text: load_text(cx, &known.text).await? });
     }
     Ok(extras)
 }
 
 /// Leaves the document for stages that follow on this issue, and with it what this run knows of it.
-pub(super) async fn hand_on(s: &StageState, v: &StepVisit<'_>, issue: IssueNo) -> Result<(), StepError> {
+pub(super) async fn record_artifacts(
+    s: &StageState,
+    v: &StepVisit<'_>,
+    issue: IssueNo,
+) -> Result<(), StepError> {
     let cx = v.cx;
-    let mut left: Vec<(String, Hash)> = vec![(v.doc.about().stage.to_owned(), *need(&s.round.document)?)];
+    let mut left: Vec<(String, Hash)> =
+        vec![(v.doc.info().stage.to_owned(), *require_state(&s.round.document)?)];
     left.extend(s.beside.iter().filter(|known| known.left).map(|known| (known.kind.clone(), known.text)));
-    let snapshot = need(&s.issue)?;
-    if v.doc.about().target == PublicationTarget::Issue && issue != snapshot.number {
+    let snapshot = require_state(&s.issue)?;
+    if v.doc.info().target == PublicationTarget::Issue && issue != snapshot.number {
         // It stands on another issue, which nobody reads who is on this one.
         let text =
-            format!("#{} {}\n\n{}", snapshot.number, snapshot.title, text_of(cx, &snapshot.body).await?);
+            format!("#{} {}\n\n{}", snapshot.number, snapshot.title, load_text(cx, &snapshot.body).await?);
         left.push((BRIEF.to_owned(), cx.put(text.as_bytes()).await?));
     }
     for (kind, hash) in left {
@@ -163,24 +168,28 @@ pub(super) async fn hand_on(s: &StageState, v: &StepVisit<'_>, issue: IssueNo) -
 }
 
 /// The paths that a document touches which people were asked about; one a line.
-const TOUCHES: &str = "touches";
+const TOUCHED_PATHS: &str = "touches";
 
 /// Issues that are named to people, and paths of each.
 const MOST_OVERLAPS: usize = 5;
 
 /// Leaves the paths of what people are about to be asked about, finds other open work that touches them as well, and has the
 /// gates of that told.
-pub(super) async fn leave_paths(
+pub(super) async fn record_touched_paths(
     v: &StepVisit<'_>,
     paths: &[String],
 ) -> Result<Vec<(IssueNo, Vec<String>)>, StepError> {
     let (cx, issue) = (v.cx, v.cx.run().trigger.issue);
     let hash = cx.put(paths.join("\n").as_bytes()).await?;
-    cx.record(TOUCHES, LedgerRecord::Artifact(ArtifactRow { issue, kind: TOUCHES.to_owned(), hash })).await?;
-    let found = overlaps(v, "overlaps", paths).await?;
+    cx.record(
+        TOUCHED_PATHS,
+        LedgerRecord::Artifact(ArtifactRow { issue, kind: TOUCHED_PATHS.to_owned(), hash }),
+    )
+    .await?;
+    let found = find_overlaps(v, "overlaps", paths).await?;
     let at = cx.now("overlaps-told").await?;
     for other in
-        live(cx).await?.iter().filter(|run| found.iter().any(|(issue, _)| *issue == run.trigger.issue))
+        live_runs(cx).await?.iter().filter(|run| found.iter().any(|(issue, _)| *issue == run.trigger.issue))
     {
         let remark = RunRemark {
             cause: Cause(format!("overlap-{}-{}-{}", cx.run().id, cx.visit(), other.id)),
@@ -191,35 +200,35 @@ pub(super) async fn leave_paths(
             role: Role::None,
             at,
         };
-        cx.tell(other.id, remark).await?;
+        cx.send_remark(other.id, remark).await?;
     }
     Ok(found)
 }
 
 /// The live runs of the repository.
-pub(super) async fn live(cx: &StepContext) -> Result<Vec<RunRow>, StepError> {
+pub(super) async fn live_runs(cx: &StepContext) -> Result<Vec<RunRow>, StepError> {
     let repo = cx.run().id.repo;
-    let db = cx.tools().store.repo(repo).await.map_err(anyhow::Error::new)?;
+    let db = cx.tools().store.repository_database(repo).await.map_err(anyhow::Error::new)?;
     let live = RunFilter { repo: Some(repo), issue: None, live_only: true };
     Ok(db.runs(live).await.map_err(anyhow::Error::new)?)
 }
 
 /// Other open work that people are asked about and that touches these paths.
-pub(super) async fn overlaps(
+pub(super) async fn find_overlaps(
     v: &StepVisit<'_>,
     key: &str,
     paths: &[String],
 ) -> Result<Vec<(IssueNo, Vec<String>)>, StepError> {
     let (cx, issue) = (v.cx, v.cx.run().trigger.issue);
     cx.once(key, |_| async {
-        let db = cx.tools().store.repo(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
-        let live = live(cx).await?;
+        let db = cx.tools().store.repository_database(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
+        let live = live_runs(cx).await?;
         let others: BTreeSet<_> = live.iter().map(|run| run.trigger.issue).filter(|n| *n != issue).collect();
         let mut found = Vec::new();
         for other in others {
-            let rows = db.artifacts_of(other).await.map_err(anyhow::Error::new)?;
-            let Some(row) = rows.iter().rfind(|row| row.kind == TOUCHES) else { continue };
-            let theirs = text_of(cx, &row.hash).await?;
+            let rows = db.artifacts_of_issue(other).await.map_err(anyhow::Error::new)?;
+            let Some(row) = rows.iter().rfind(|row| row.kind == TOUCHED_PATHS) else { continue };
+            let theirs = load_text(cx, &row.hash).await?;
             let both = theirs.lines().filter(|path| paths.iter().any(|own| own == path));
             let both: Vec<String> = both.take(MOST_OVERLAPS).map(str::to_owned).collect();
             if !both.is_empty() {
@@ -240,9 +249,9 @@ mod tests {
 
     #[test]
     fn a_stage_without_its_input_says_which_command_makes_it() {
-        let row = ArtifactRow { issue: IssueNo(7), kind: "lld".into(), hash: Hash::of(b"") };
-        assert_eq!(need_artifact(Some(&row), "The design", "/lld").unwrap().hash, row.hash);
-        let StepError::User(said) = need_artifact(None, "The approved design", "/lld").unwrap_err() else {
+        let row = ArtifactRow { issue: IssueNo(7), kind: "lld".into(), hash: Hash::digest(b"") };
+        assert_eq!(require_artifact(Some(&row), "The design", "/lld").unwrap().hash, row.hash);
+        let StepError::User(said) = require_artifact(None, "The approved design", "/lld").unwrap_err() else {
             panic!()
         };
         assert_eq!(

@@ -5,14 +5,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{StageState, StepVisit, document, views};
+use super::{StageState, StepVisit, load_document, views};
 use crate::{
     documents::findings::Finding,
     engine::{StepError, StepKind},
-    github::{CheckRunTarget, GitHubApiError, GitHubRepo, decorated},
+    github::{CheckRunTarget, GitHubApiError, GitHubRepo, none_if_refused},
     messages::{self, CheckCard, CheckRunState, RunDisplayState as Shown, RunWaitReason},
     publication::Proposal,
-    rounds::fault,
+    rounds::github_error,
     types::{Hash, Oid},
 };
 
@@ -36,7 +36,7 @@ pub(super) struct CheckRunRecord {
 
 impl CheckRunRecord {
     /// A visit begins. Where one is missing before it, which it tells, the run had halted, and its check says so.
-    pub(super) fn begin(&mut self, visit: u64) -> bool {
+    pub(super) fn begin_visit(&mut self, visit: u64) -> bool {
         let halted = self.visit > 0 && self.visit + 1 < visit;
         if self.visit + 1 < visit {
             (self.going, self.says) = (None, None);
@@ -45,17 +45,17 @@ impl CheckRunRecord {
         halted
     }
 
-    pub(super) fn published(&mut self, audit: Hash) {
+    pub(super) fn set_audit(&mut self, audit: Hash) {
         self.audit = Some(audit);
     }
 
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn mark_uncertain(&mut self) {
         self.in_doubt = true;
     }
 }
 
 /// Shows on the commit of the proposal how the run stands.
-pub(super) async fn turn(
+pub(super) async fn update_check_run(
     s: &mut StageState,
     v: &StepVisit<'_>,
     repo: &GitHubRepo,
@@ -63,26 +63,26 @@ pub(super) async fn turn(
     state: Shown,
 ) -> Result<(), StepError> {
     let Some(proposal) = s.proposal.clone() else { return Ok(()) };
-    let Some((stands, url)) = stands(s, v, state) else { return Ok(()) };
+    let Some((stands, url)) = check_run_state(s, v, state) else { return Ok(()) };
     let cx = v.cx;
     if s.check.on.as_ref() != Some(&proposal.commit) {
-        leave(s, v, repo, &format!("{key}-check-left"), &proposal).await?;
+        replace_check_run(s, v, repo, &format!("{key}-check-left"), &proposal).await?;
     }
-    let mut card = card(s, v, stands, &proposal, url);
-    if !matches!(card.stands, CheckRunState::Working) && s.round.document == Some(proposal.document) {
-        let text = document(s, cx).await?;
+    let mut card = check_card(s, v, stands, &proposal, url);
+    if !matches!(card.state, CheckRunState::Working) && s.round.document == Some(proposal.document) {
+        let text = load_document(s, cx).await?;
         let line = |finding: &Finding| v.doc.line_of(&text, &finding.place).unwrap_or(1);
         card.findings = s.round.findings.open().map(|found| (found.clone(), line(found))).collect();
-        if let CheckRunState::Accepted { audit, .. } = card.stands {
-            card.change = views::change(s, v, Some(audit)).await?;
+        if let CheckRunState::Accepted { audit, .. } = card.state {
+            card.change = views::change_section(s, v, Some(audit)).await?;
         }
     }
-    let (text, before) = (messages::check(&card), &s.check);
+    let (text, before) = (messages::check_run_text(&card), &s.check);
     let digest = text.digest();
     if before.says == Some(digest) {
         return Ok(());
     }
-    let stage = v.doc.about().stage;
+    let stage = v.doc.info().stage;
     let place = CheckRunTarget {
         branch: proposal.branch.clone(),
         head: proposal.commit.clone(),
@@ -98,19 +98,23 @@ pub(super) async fn turn(
                 Some(id) => repo.edit_check(id, said, again).await.map(|()| id),
                 None => repo.ensure_check(place, said, again, before.in_doubt).await,
             };
-            decorated(written).map_err(fault)
+            none_if_refused(written).map_err(github_error)
         })
         .await?;
-    (s.check.going, s.check.says) = (id.filter(|_| text.state.goes_on()), Some(digest));
+    (s.check.going, s.check.says) = (id.filter(|_| text.state.is_in_progress()), Some(digest));
     Ok(())
 }
 
 /// What it says and where there is more; none: nothing that a check could say.
-fn stands(s: &StageState, v: &StepVisit<'_>, state: Shown) -> Option<(CheckRunState, Option<String>)> {
+fn check_run_state(
+    s: &StageState,
+    v: &StepVisit<'_>,
+    state: Shown,
+) -> Option<(CheckRunState, Option<String>)> {
     let status = s.status.url.clone();
     Some(match state {
         Shown::Working => (CheckRunState::Working, status),
-        Shown::NeedsYou => match views::waiting(s, v, state) {
+        Shown::NeedsYou => match views::wait_reason(s, v, state) {
             Some(RunWaitReason::Budget { url, .. }) => (CheckRunState::Budget, Some(url)),
             Some(RunWaitReason::Decision { verdict, gate_url, .. }) => {
                 (CheckRunState::Decision { verdict }, gate_url.or(status))
@@ -130,7 +134,7 @@ fn stands(s: &StageState, v: &StepVisit<'_>, state: Shown) -> Option<(CheckRunSt
     })
 }
 
-fn card(
+fn check_card(
     s: &StageState,
     v: &StepVisit<'_>,
     stands: CheckRunState,
@@ -138,21 +142,21 @@ fn card(
     url: Option<String>,
 ) -> CheckCard {
     CheckCard {
-        stage: v.doc.about().stage.to_owned(),
+        stage: v.doc.info().stage.to_owned(),
         run: v.cx.run().id,
         page: v.cx.tools().settings.server.run_page(v.cx.run().id),
-        stands,
+        state: stands,
         path: on.path.clone(),
         url,
         findings: Vec::new(),
         change: None,
-        rehearsal: views::rehearsal(s, v.cx),
+        rehearsal: views::is_rehearsal(s, v.cx),
     }
 }
 
 /// Another commit has its own check. One that would be at work for ever on the commit before is ended; what is over
 /// says what was true of that one.
-async fn leave(
+async fn replace_check_run(
     s: &mut StageState,
     v: &StepVisit<'_>,
     repo: &GitHubRepo,
@@ -161,9 +165,15 @@ async fn leave(
 ) -> Result<(), StepError> {
     let before = std::mem::take(&mut s.check);
     if let Some(id) = before.going {
-        let text = messages::check(&card(s, v, CheckRunState::Replaced, now, Some(now.pull_url.clone())));
+        let text = messages::check_run_text(&check_card(
+            s,
+            v,
+            CheckRunState::Replaced,
+            now,
+            Some(now.pull_url.clone()),
+        ));
         v.cx.once(key, |_| async {
-            decorated(repo.edit_check(id, &text, true).await).map(drop).map_err(fault)
+            none_if_refused(repo.edit_check(id, &text, true).await).map(drop).map_err(github_error)
         })
         .await?;
     }

@@ -65,7 +65,7 @@ pub enum GateQuestion {
     /// Does the document stand, which nobody is going to review?
     Unreviewed,
     /// May there be more in it than people approved? No gate of a document asks that.
-    Leave,
+    Exception,
 }
 
 /// A gate as the policy of a run has it.
@@ -73,11 +73,11 @@ pub enum GateQuestion {
 pub struct DocumentGate {
     /// What people type: the `lld` of `/approve lld 3f9c…`.
     pub word: &'static str,
-    pub asks: GateQuestion,
+    pub question: GateQuestion,
     /// Off: nobody is asked about a draft, nor about what was approved; the rest is for people all the same.
-    pub on: bool,
+    pub is_on: bool,
     /// The ways of accepting it, of which an approval names one; none where there is but one.
-    pub ways: &'static [&'static str],
+    pub options: &'static [&'static str],
 }
 
 /// What an earlier stage left on the issue and this one builds on.
@@ -106,9 +106,9 @@ pub struct AcceptedDocument<'a> {
 #[derive(Debug)]
 pub enum FilingOutcome {
     /// On this issue, which need not be the run's.
-    On(FiledDocument),
+    Issue(FiledDocument),
     /// Somebody edited the issue: nobody approved that this goes.
-    Edited,
+    IssueEdited,
 }
 
 /// Where it is.
@@ -121,23 +121,23 @@ pub struct FiledDocument {
 /// Looks up in the code what a text takes from it.
 pub type NamesCheck = fn(&str, &dyn CodebaseLookup) -> Vec<DocumentMistake>;
 
-/// A workflow's own part of a stage. Pure, but for [`names`](Self::names): text in, facts out.
+/// A workflow's own part of a stage. Pure, but for [`names`](Self::names_check): text in, facts out.
 pub trait StageDocument: Send + Sync {
-    fn about(&self) -> DocumentInfo;
+    fn info(&self) -> DocumentInfo;
 
     /// The first step that shows people something.
-    fn shows_from(&self) -> Option<&'static str> {
-        self.about().steps.iter().find(|step| step.kind == StepKind::Draft).map(|step| step.id)
+    fn first_shown_step(&self) -> Option<&'static str> {
+        self.info().steps.iter().find(|step| step.kind == StepKind::Draft).map(|step| step.id)
     }
 
     /// Who the drafter is told to be.
-    fn author(&self) -> &'static str {
+    fn author_persona(&self) -> &'static str {
         "a software architect who writes for the engineer that will build from your text"
     }
 
     /// In which role the drafter works: it has the model of that one, and its tools where the settings give it any.
     fn role(&self) -> &'static str {
-        self.about().roles[0]
+        self.info().roles[0]
     }
 
     /// A copy of the files that it changes, as this draft of it has them, for a drafter that may write.
@@ -172,7 +172,7 @@ pub trait StageDocument: Send + Sync {
     }
 
     /// What judges the names that the text takes from the code, if anything does.
-    fn names(&self) -> Option<NamesCheck> {
+    fn names_check(&self) -> Option<NamesCheck> {
         None
     }
 
@@ -235,17 +235,17 @@ pub trait StageDocument: Send + Sync {
     }
 
     /// What of that is left to people, who find it as a patch in the pull request.
-    fn offered(&self, _text: &str) -> Option<String> {
+    fn offered_patch(&self, _text: &str) -> Option<String> {
         None
     }
 
     /// Files among them that a build or CI runs by itself: whoever decides looks at these first.
-    fn executed(&self, _text: &str) -> Vec<String> {
+    fn executed_files(&self, _text: &str) -> Vec<String> {
         Vec::new()
     }
 
     /// Publishes on the issue, where that is the [`PublicationTarget`]; it may be done twice, and the second time changes nothing.
-    fn file<'a>(
+    fn file_issue<'a>(
         &'a self,
         _accepted: AcceptedDocument<'a>,
         _cx: &'a StepContext,
@@ -253,8 +253,11 @@ pub trait StageDocument: Send + Sync {
         Box::pin(async { Err(StepError::Bug(anyhow::anyhow!("this is not published on the issue"))) })
     }
 
-    /// What [`file`](Self::file) put on the issue in this run, if it did: asked where the run ends before that was saved.
-    fn filed<'a>(&'a self, _cx: &'a StepContext) -> BoxFuture<'a, Result<Option<FiledDocument>, StepError>> {
+    /// What [`file`](Self::file_issue) put on the issue in this run, if it did: asked where the run ends before that was saved.
+    fn find_filed_document<'a>(
+        &'a self,
+        _cx: &'a StepContext,
+    ) -> BoxFuture<'a, Result<Option<FiledDocument>, StepError>> {
         Box::pin(async { Ok(None) })
     }
 

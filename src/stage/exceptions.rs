@@ -7,13 +7,13 @@ use super::{
     GateQuestion, StageState, StepResult, StepVisit,
     approvals::ApprovalRules,
     gates::{self, OpenGate},
-    still_wanted, views,
+    require_still_wanted, views,
 };
 use crate::{
     engine::{APPROVE, RETRY, REVISE, StepError},
     messages::{self, ExceptionCard, GateState, RunDisplayState as Shown},
     publication,
-    rounds::{announce, need, text_of},
+    rounds::{load_text, post_announcement, require_state},
     types::{Hash, Timestamp, Verdict},
 };
 
@@ -36,7 +36,7 @@ impl ExceptionRequest {
     }
 
     /// What people type after `/approve`, and what else has to stand there.
-    fn words(&self) -> (&'static str, Vec<String>) {
+    fn approve_words(&self) -> (&'static str, Vec<String>) {
         match self {
             Self::Scope(paths) => {
                 let all: Vec<String> = paths.iter().map(|path| format!("+{path}")).collect();
@@ -59,14 +59,14 @@ pub(super) struct PendingException {
 }
 
 impl PendingException {
-    pub(super) async fn card(
+    pub(super) async fn exception_card(
         &self,
         s: &StageState,
         v: &StepVisit<'_>,
         standing: GateState,
     ) -> Result<ExceptionCard, StepError> {
         let diff = match &self.wish {
-            ExceptionRequest::Tests { diff } => Some(text_of(v.cx, diff).await?),
+            ExceptionRequest::Tests { diff } => Some(load_text(v.cx, diff).await?),
             ExceptionRequest::Scope(_) => None,
         };
         Ok(ExceptionCard {
@@ -74,9 +74,9 @@ impl PendingException {
             paths: self.wish.paths().to_vec(),
             diff,
             verdict: self.verdict,
-            again: s.round.may_review_again(),
-            standing,
-            rehearsal: views::rehearsal(s, v.cx),
+            can_review_again: s.round.can_review_again(),
+            state: standing,
+            rehearsal: views::is_rehearsal(s, v.cx),
         })
     }
 }
@@ -93,8 +93,8 @@ pub struct Exception {
 
 impl Exception {
     /// For the gate, the pull request and the report.
-    pub fn text(&self) -> String {
-        messages::allowed(self.wish.paths(), self.document, &self.by, self.at)
+    pub fn sentence(&self) -> String {
+        messages::exception_sentence(self.wish.paths(), self.document, &self.by, self.at)
     }
 }
 
@@ -102,81 +102,93 @@ impl Exception {
 ///
 /// # Errors
 /// `User` where somebody else has such a file on the issue's branch.
-pub async fn wish(
+pub async fn request_exception(
     s: &mut StageState,
     v: &StepVisit<'_>,
     wish: ExceptionRequest,
 ) -> Result<StepResult, StepError> {
     if let ExceptionRequest::Scope(paths) = &wish {
-        gates::free(v.cx, need(&s.base)?, &[v.doc.files_to_change(), paths.clone()].concat()).await?;
+        gates::require_free_files(
+            v.cx,
+            require_state(&s.base)?,
+            &[v.doc.files_to_change(), paths.clone()].concat(),
+        )
+        .await?;
     }
     let verdict = s.round.review.as_ref().map(|review| review.verdict);
     s.wished = Some(PendingException { wish, at: v.at.id.to_owned(), verdict });
-    Ok(StepResult::Beyond)
+    Ok(StepResult::NeedsException)
 }
 
 /// Asks, and hears what people say: they allow it, or send the drafter back.
-pub async fn leave(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+pub async fn run_exception_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    still_wanted(s, cx).await?;
-    let PendingException { wish, .. } = need(&s.wished)?.clone();
-    let document = *need(&s.round.document)?;
+    require_still_wanted(s, cx).await?;
+    let PendingException { wish, .. } = require_state(&s.wished)?.clone();
+    let document = *require_state(&s.round.document)?;
     if s.asked.as_ref().is_none_or(|asked| asked.visit != cx.visit()) {
-        return ask(s, v, &wish, document).await;
+        return open_exception_gate(s, v, &wish, document).await;
     }
-    gates::put_back(s, v).await?;
-    let Some(answer) = cx.answer() else { return gates::waits_on(s, v, GateQuestion::Leave).await };
+    gates::restore_gate_comment(s, v).await?;
+    let Some(answer) = cx.answer() else { return gates::keep_waiting(s, v, GateQuestion::Exception).await };
     if answer.verb == APPROVE && answer.commit.is_some() {
-        let asked = need(&s.asked)?;
-        let body = messages::not_by_review(&asked.line(v));
-        announce(cx, &format!("not-by-review-{}", answer.cause), &body).await?;
-        return Ok(StepResult::Ask(gates::spec(s, v, GateQuestion::Leave, asked)?));
+        let asked = require_state(&s.asked)?;
+        let body = messages::review_not_counted_reply(&asked.approve_line(v));
+        post_announcement(cx, &format!("not-by-review-{}", answer.cause), &body).await?;
+        return Ok(StepResult::Ask(gates::gate_spec(s, v, GateQuestion::Exception, asked)?));
     }
     if answer.verb == RETRY {
         return gates::review_again(s, v, answer).await;
     }
-    if let Some(exit) = gates::unseen(s, v, GateQuestion::Leave, answer).await? {
+    if let Some(exit) = gates::refuse_unseen_approval(s, v, GateQuestion::Exception, answer).await? {
         return Ok(exit);
     }
     let objection = match answer.verb.as_str() {
         REVISE => Some(answer.clone()),
-        _ => gates::objection(cx, answer).await?,
+        _ => gates::find_objection(cx, answer).await?,
     };
     if let Some(objection) = objection {
-        if gates::in_vain(s, cx, &objection.cause.to_string()).await? {
-            return Ok(StepResult::Ask(gates::spec(s, v, GateQuestion::Leave, need(&s.asked)?)?));
+        if gates::refuse_unattested_draft(s, cx, &objection.cause.to_string()).await? {
+            return Ok(StepResult::Ask(gates::gate_spec(
+                s,
+                v,
+                GateQuestion::Exception,
+                require_state(&s.asked)?,
+            )?));
         }
-        return gates::object(s, v, &objection).await;
+        return gates::apply_objection(s, v, &objection).await;
     }
-    let asked = need(&s.asked)?;
-    if publication::told_edited(cx, answer, need(&s.issue)?, &asked.line(v)).await? {
-        return Ok(StepResult::Ask(gates::spec(s, v, GateQuestion::Leave, asked)?));
+    let asked = require_state(&s.asked)?;
+    if publication::reply_if_issue_edited(cx, answer, require_state(&s.issue)?, &asked.approve_line(v))
+        .await?
+    {
+        return Ok(StepResult::Ask(gates::gate_spec(s, v, GateQuestion::Exception, asked)?));
     }
-    gates::answered(s, v, answer).await?;
+    gates::mark_answered(s, v, answer).await?;
     (s.wished, s.asked) = (None, None);
     s.leaves.push(Exception { wish, document, by: answer.by.login.clone(), at: answer.at });
-    s.round.allow(need(&s.policy)?.max_rounds);
+    s.round.allow_more_drafts(require_state(&s.policy)?.max_rounds);
     Ok(StepResult::Pass)
 }
 
-async fn ask(
+async fn open_exception_gate(
     s: &mut StageState,
     v: &StepVisit<'_>,
     wish: &ExceptionRequest,
     document: Hash,
 ) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    s.rules = ApprovalRules::of(s, v, GateQuestion::Leave).await?;
-    let (word, ways) = wish.words();
+    s.rules = ApprovalRules::for_gate(s, v, GateQuestion::Exception).await?;
+    let (word, ways) = wish.approve_words();
     let said = ways.concat();
-    let subject = Hash::of_parts([word.as_bytes(), said.as_bytes(), document.to_string().as_bytes()]);
+    let subject = Hash::digest_parts([word.as_bytes(), said.as_bytes(), document.to_string().as_bytes()]);
     let asked = OpenGate::new(cx.visit(), word, subject, ways);
     // What was done to a comment that asked before is none of this one's.
     s.asked = None;
-    let body = views::gate(s, v, GateState::Waits(asked.line(v)), None).await?;
-    let asked = asked.posted(announce(cx, publication::GATE, &body).await?);
-    let spec = gates::spec(s, v, GateQuestion::Leave, &asked)?;
+    let body = views::gate_body(s, v, GateState::Waits(asked.approve_line(v)), None).await?;
+    let asked = asked.with_comment(post_announcement(cx, publication::GATE_COMMENT, &body).await?);
+    let spec = gates::gate_spec(s, v, GateQuestion::Exception, &asked)?;
     s.asked = Some(asked);
-    views::turn(s, v, Shown::NeedsYou).await?;
+    views::show_state(s, v, Shown::NeedsYou).await?;
     Ok(StepResult::Ask(spec))
 }

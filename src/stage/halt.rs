@@ -3,28 +3,28 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    PublicationTarget, PublishedDocument, StageDocument, StageState, StepVisit, before_showing, conclude,
-    gates, issue_questions, merge_watch, straight_to,
-    views::{label, label_left, path, rehearsal, say_turn},
+    PublicationTarget, PublishedDocument, StageDocument, StageState, StepVisit, finish_publication,
+    first_visit_number, gates, is_before_first_shown, issue_questions, merge_watch,
+    views::{document_path, find_state_label, is_rehearsal, show_state_before_label, update_label},
 };
 use crate::{
     engine::{RunCompletion, RunHalt, StepError, StepKind, WorkflowStep},
-    github::{GitHubApiError, GitHubRepo, decorated},
+    github::{GitHubApiError, GitHubRepo, none_if_refused},
     messages::{self, GateState, HaltCard, HaltLeftover, HaltReason, QuestionsState},
     publication::{self, BranchContents, BranchLeftovers},
-    rounds::{self, StepContext, announce, fault},
+    rounds::{self, StepContext, github_error, post_announcement},
 };
 
 /// Tells why the run ended. A person who stopped it knows; everyone else gets a comment. One that ended after its
 /// approved commit was made has published, and is done.
-pub async fn halted(
+pub async fn report_halt(
     s: &StageState,
     halt: &RunHalt,
     (doc, at): (&dyn StageDocument, impl WorkflowStep),
     cx: &StepContext,
 ) -> Result<Option<RunCompletion>, StepError> {
     let v = &StepVisit { doc, at: at.info(), cx };
-    match tell(s, halt, v).await {
+    match report_end(s, halt, v).await {
         // The issue or the repository is gone: there is nobody left to tell here.
         Err(StepError::User(why)) => {
             tracing::info!(run = %v.cx.run().id, why, "the end of the run could not be shown");
@@ -47,7 +47,7 @@ struct HaltSnapshot {
 }
 
 /// None: there is no issue to show anything on.
-async fn find(
+async fn load_halt_snapshot(
     s: &StageState,
     v: &StepVisit<'_>,
     repo: &GitHubRepo,
@@ -57,35 +57,41 @@ async fn find(
     let issue = match repo.issue(cx.run().trigger.issue).await {
         Ok(issue) => issue,
         Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => return Ok(None),
-        Err(other) => return Err(fault(other)),
+        Err(other) => return Err(github_error(other)),
     };
-    let path = path(s).ok();
+    let path = document_path(s).ok();
     let remains = match told {
         true if s.target(v) == PublicationTarget::Comment => Some(BranchLeftovers::default()),
-        true => Some(publication::remains(cx, repo, path.as_deref(), s.proposal.as_ref()).await?),
+        true => Some(publication::find_leftovers(cx, repo, path.as_deref(), s.proposal.as_ref()).await?),
         false => None,
     };
     let stop = rounds::stop_label_on(&issue.labels).map(str::to_owned);
-    Ok(Some(HaltSnapshot { label: label_left(&issue.labels), stop, remains }))
+    Ok(Some(HaltSnapshot { label: find_state_label(&issue.labels), stop, remains }))
 }
 
-async fn tell(s: &StageState, halt: &RunHalt, v: &StepVisit<'_>) -> Result<Option<RunCompletion>, StepError> {
+async fn report_end(
+    s: &StageState,
+    halt: &RunHalt,
+    v: &StepVisit<'_>,
+) -> Result<Option<RunCompletion>, StepError> {
     let cx = v.cx;
-    let repo = cx.tools().repo(cx).await?;
+    let repo = cx.tools().repository(cx).await?;
     let stopped = matches!(halt, RunHalt::Stopped { .. });
-    let Some(found) = cx.once("found", |_| find(s, v, &repo, !stopped)).await? else { return Ok(None) };
+    let Some(found) = cx.once("found", |_| load_halt_snapshot(s, v, &repo, !stopped)).await? else {
+        return Ok(None);
+    };
     let mut s = s.clone();
     s.label = found.label.or(s.label);
     // Its first draft made it, or was about to; or an earlier end of the same run did.
-    if !before_showing(v) || cx.visit() > straight_to(&s, v) + 1 {
-        s.status = s.status.in_doubt();
-        s.check.doubt();
+    if !is_before_first_shown(v) || cx.visit() > first_visit_number(&s, v) + 1 {
+        s.status = s.status.marked_uncertain();
+        s.check.mark_uncertain();
     }
-    let published = published(&s, v).await?;
-    let merged = merge_watch::merged(&s, v, halt).await?;
+    let published = find_published_document(&s, v).await?;
+    let merged = merge_watch::find_merge(&s, v, halt).await?;
     let outcome = match (merged, published) {
-        (Some(commit), _) => Some(merge_watch::done(&mut s, v, commit).await?),
-        (None, Some(published)) => match conclude(&mut s, v, published).await {
+        (Some(commit), _) => Some(merge_watch::finish_merged(&mut s, v, commit).await?),
+        (None, Some(published)) => match finish_publication(&mut s, v, published).await {
             // The same fault as before, perhaps: people are told of that one.
             Err(StepError::Bug(error)) if matches!(halt, RunHalt::Bug { .. }) => {
                 tracing::error!(run = %cx.run().id, "what is left after publishing cannot be done: {error:#}");
@@ -99,14 +105,14 @@ async fn tell(s: &StageState, halt: &RunHalt, v: &StepVisit<'_>) -> Result<Optio
             concluded => Some(concluded?),
         },
         (None, None) => {
-            merge_watch::learn(&s, v, false).await?;
+            merge_watch::record_lesson(&s, v, false).await?;
             // A gate says it of itself.
             if stopped && v.at.kind != StepKind::Gate {
-                s.say(messages::run_was(&halt.sentence()));
+                s.add_note(messages::run_end_reason(&halt.public_reason()));
             }
             let state =
                 if stopped { messages::RunDisplayState::Stopped } else { messages::RunDisplayState::Failed };
-            match say_turn(&mut s, v, "status", state).await {
+            match show_state_before_label(&mut s, v, "status", state).await {
                 // The comment below may get through all the same.
                 Err(StepError::User(why)) => {
                     tracing::warn!(run = %cx.run().id, why, "the end does not show in the status comment")
@@ -118,39 +124,44 @@ async fn tell(s: &StageState, halt: &RunHalt, v: &StepVisit<'_>) -> Result<Optio
     };
     if let Some(remains) = found.remains.as_ref().filter(|_| outcome.is_none()) {
         let card = halt_card(&s, halt, remains, v);
-        announce(cx, "halted", &messages::halted(&card)).await?;
+        post_announcement(cx, "halted", &messages::halt_comment(&card)).await?;
     }
     // Labels last: nobody waits for them.
     if outcome.is_none() {
-        label(&mut s, cx, messages::RunDisplayState::Stopped).await?;
+        update_label(&mut s, cx, messages::RunDisplayState::Stopped).await?;
     }
     if let Some(label) = found.stop {
-        decorated(repo.remove_label(cx.run().trigger.issue, &label).await).map_err(fault)?;
+        none_if_refused(repo.remove_label(cx.run().trigger.issue, &label).await).map_err(github_error)?;
     }
     let why = match halt {
-        RunHalt::Stopped { .. } => messages::run_was(&halt.sentence()),
+        RunHalt::Stopped { .. } => messages::run_end_reason(&halt.public_reason()),
         _ => "the run could not go on, as the newest comment says".to_owned(),
     };
-    if s.questions.as_ref().is_some_and(|questions| questions.waits().is_some()) {
-        issue_questions::restate(&s, v, QuestionsState::Ended(why.clone())).await?;
+    if s.questions.as_ref().is_some_and(|questions| questions.open_until().is_some()) {
+        issue_questions::update_questions_comment(&s, v, QuestionsState::Ended(why.clone())).await?;
     }
     if v.at.kind == StepKind::Gate || v.at.kind == StepKind::Pause && s.wished.is_some() {
         // The visit before this one asked.
-        gates::restate(&s, v, cx.visit() - 1, GateState::Ended(why)).await?;
+        gates::update_gate_comment(&s, v, cx.visit() - 1, GateState::Ended(why)).await?;
     }
     Ok(outcome)
 }
 
 /// What the visit before this one published, if it did.
-async fn published(s: &StageState, v: &StepVisit<'_>) -> Result<Option<PublishedDocument>, StepError> {
+async fn find_published_document(
+    s: &StageState,
+    v: &StepVisit<'_>,
+) -> Result<Option<PublishedDocument>, StepError> {
     let cx = v.cx;
-    match (v.doc.about().target, &s.proposal) {
+    match (v.doc.info().target, &s.proposal) {
         _ if v.at.kind != StepKind::Publish => Ok(None),
-        (PublicationTarget::Issue, _) => Ok(v.doc.filed(cx).await?.map(PublishedDocument::Filed)),
+        (PublicationTarget::Issue, _) => {
+            Ok(v.doc.find_filed_document(cx).await?.map(PublishedDocument::Filed))
+        }
         // It was pushed before, and something else was to be.
         (PublicationTarget::Code, Some(proposal)) if s.round.document != Some(proposal.document) => Ok(None),
         (PublicationTarget::Branch | PublicationTarget::Code, Some(proposal)) => {
-            let there = cx.once("published-at", |_| publication::published(cx, proposal)).await?;
+            let there = cx.once("published-at", |_| publication::find_published_commit(cx, proposal)).await?;
             Ok(there.map(|(audit, commit)| PublishedDocument::Commit { audit, commit }))
         }
         (PublicationTarget::Branch | PublicationTarget::Code, None) | (PublicationTarget::Comment, _) => {
@@ -160,8 +171,8 @@ async fn published(s: &StageState, v: &StepVisit<'_>) -> Result<Option<Published
 }
 
 /// What there is for people to go on from: on the branch, in the status comment, as a pull request.
-fn kept(s: &StageState, remains: &BranchLeftovers) -> Vec<HaltLeftover> {
-    let (name, branch) = (path(s).unwrap_or_default(), remains.branch.clone());
+fn list_leftovers(s: &StageState, remains: &BranchLeftovers) -> Vec<HaltLeftover> {
+    let (name, branch) = (document_path(s).unwrap_or_default(), remains.branch.clone());
     let (mut kept, mut there) = (Vec::new(), None);
     match &remains.seen {
         BranchContents::Nothing => {}
@@ -170,7 +181,7 @@ fn kept(s: &StageState, remains: &BranchLeftovers) -> Vec<HaltLeftover> {
             there = Some(*hash);
             kept.push(HaltLeftover::File { name: name.clone(), hash: *hash, url: url.clone() });
         }
-        BranchContents::Unknown => kept.push(HaltLeftover::Unseen { branch }),
+        BranchContents::Unknown => kept.push(HaltLeftover::UnreadableBranch { branch }),
     }
     if let (Some(hash), Some(url)) = (s.round.document.filter(|hash| Some(*hash) != there), &s.status.url) {
         kept.push(HaltLeftover::Draft { name, hash, url: url.clone() });
@@ -183,10 +194,10 @@ fn halt_card(s: &StageState, halt: &RunHalt, remains: &BranchLeftovers, v: &Step
     let reason = match halt {
         RunHalt::Bug { attempts, .. } => HaltReason::Bug { attempts: *attempts },
         RunHalt::Limit { moves } => HaltReason::MoveLimit { moves: *moves },
-        RunHalt::User(_) | RunHalt::Stopped { .. } => HaltReason::Said(halt.sentence()),
+        RunHalt::User(_) | RunHalt::Stopped { .. } => HaltReason::UserError(halt.public_reason()),
     };
-    let (command, run) = (v.doc.about().command(v.cx.run()), v.cx.run());
-    let again = match v.cx.then() {
+    let (command, run) = (v.doc.info().command(v.cx.run()), v.cx.run());
+    let again = match v.cx.next_workflow() {
         // It was begun for what follows, and that begins it again.
         Some(next) if next == run.trigger.command => format!("/{next}"),
         _ if command.takes_text() => command.usage.to_owned(),
@@ -197,8 +208,8 @@ fn halt_card(s: &StageState, halt: &RunHalt, remains: &BranchLeftovers, v: &Step
         run: v.cx.run().id,
         at_step: v.at.title.to_owned(),
         reason,
-        kept: kept(s, remains),
-        again,
-        rehearsal: rehearsal(s, v.cx),
+        leftovers: list_leftovers(s, remains),
+        restart_command: again,
+        rehearsal: is_rehearsal(s, v.cx),
     }
 }

@@ -6,19 +6,19 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BackgroundText, StageCall, StageState, StepResult, StepVisit, at_work, repository, still_wanted, views,
-    waiting_steps,
+    BackgroundText, StageCall, StageState, StepResult, StepVisit, load_repository_context,
+    require_still_wanted, show_working, views, waiting_steps,
 };
 use crate::{
     commands,
     documents::{
-        hidden_text::{gathered, visible},
+        hidden_text::{merge_hidden, visible_text},
         open_questions::OpenQuestion,
     },
     engine::{AllowedResponders, Approvers, GateSpec, StepError},
     messages::{self, QuestionView, QuestionsCard, QuestionsState, RunDisplayState as Shown},
     publication,
-    rounds::{self, announce, need, text_of},
+    rounds::{self, load_text, post_announcement, require_state},
     types::{Hash, Role, Timestamp},
 };
 
@@ -65,12 +65,12 @@ impl IssueQuestions {
     }
 
     /// Where and until when answers are waited for.
-    pub(super) fn waits(&self) -> Option<(String, Timestamp)> {
+    pub(super) fn open_until(&self) -> Option<(String, Timestamp)> {
         let posted = self.posted.as_ref().filter(|posted| !posted.over)?;
         Some((posted.url.clone(), posted.until))
     }
 
-    fn hear(&mut self, text: &str, by: &str) -> Vec<usize> {
+    fn record_answers(&mut self, text: &str, by: &str) -> Vec<usize> {
         let mut unknown = Vec::new();
         for (number, text) in commands::parse_answers(text).unwrap_or_default() {
             if !(1..=self.asked.len()).contains(&number) {
@@ -86,7 +86,7 @@ impl IssueQuestions {
     }
 
     /// For the models: what was asked and what holds.
-    fn told(&self) -> String {
+    fn prompt_text(&self) -> String {
         let line = |(question, number): (&IssueQuestion, usize)| {
             let holds = match self.answers.get(&number) {
                 Some((text, by)) => format!("Answer by {by}: {text}"),
@@ -100,75 +100,76 @@ impl IssueQuestions {
 
 /// What the issue leaves to a person besides what is `asked` already; an exit if the model cannot be asked now. `None`: no
 /// answer could be used.
-pub async fn open_questions(
+pub async fn find_open_questions(
     s: &mut StageState,
     v: &StepVisit<'_>,
     asked: &str,
 ) -> Result<Result<Option<Vec<OpenQuestion>>, StepResult>, StepError> {
     let cx = v.cx;
-    if let Some(exit) = waiting_steps::still(s, v).await? {
+    if let Some(exit) = waiting_steps::check_pending_wait(s, v).await? {
         return Ok(Err(exit));
     }
-    at_work(s, v).await?;
-    let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
-    let body = text_of(cx, &issue.body).await?;
-    let shown = repository(s, v).await?;
+    show_working(s, v).await?;
+    let (issue, policy) = (require_state(&s.issue)?.clone(), require_state(&s.policy)?.clone());
+    let body = load_text(cx, &issue.body).await?;
+    let shown = load_repository_context(s, v).await?;
     let before = s.round.clone();
-    match rounds::open_questions(cx, &mut s.round, &policy, (&issue, &body, &shown), asked).await {
+    match rounds::find_open_questions(cx, &mut s.round, &policy, (&issue, &body, &shown), asked).await {
         Ok(found) => Ok(Ok(found)),
-        Err(why) => waiting_steps::unanswered(s, v, StageCall::Questions, before, why).await.map(Err),
+        Err(why) => waiting_steps::handle_no_answer(s, v, StageCall::Questions, before, why).await.map(Err),
     }
 }
 
 /// Asks, and goes on with the answers: at once where all are there, and otherwise when the time is over.
-pub async fn questions(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+pub async fn ask_questions(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    still_wanted(s, cx).await?;
-    let mut questions = need(&s.questions)?.clone();
+    require_still_wanted(s, cx).await?;
+    let mut questions = require_state(&s.questions)?.clone();
     let Some(posted) = questions.posted.clone() else {
-        return ask(s, v, questions).await;
+        return post_questions(s, v, questions).await;
     };
     let Some(answer) = cx.answer() else {
         // Time only goes on: what is said here by the clock, a later attempt says as well.
         if cx.clock().now() < posted.until {
-            return Ok(StepResult::Ask(gate(s, v, &questions, &posted)?));
+            return Ok(StepResult::Ask(questions_gate(s, v, &questions, &posted)?));
         }
-        return over(s, v, questions, QuestionsState::Over).await;
+        return close_questions(s, v, questions, QuestionsState::TimedOut).await;
     };
-    let text = visible(&answer.text);
-    s.hidden = gathered(s.hidden.iter().chain(&text.hidden));
-    let unknown = questions.hear(&text.text, &answer.by.login);
+    let text = visible_text(&answer.text);
+    s.hidden = merge_hidden(s.hidden.iter().chain(&text.hidden));
+    let unknown = questions.record_answers(&text.text, &answer.by.login);
     if !unknown.is_empty() {
-        let body = messages::no_such_question(&unknown, questions.asked.len());
-        announce(cx, &format!("unknown-{}", answer.cause), &body).await?;
+        let body = messages::unknown_question_reply(&unknown, questions.asked.len());
+        post_announcement(cx, &format!("unknown-{}", answer.cause), &body).await?;
     }
     if questions.answers.len() == questions.asked.len() {
-        return over(s, v, questions, QuestionsState::Answered).await;
+        return close_questions(s, v, questions, QuestionsState::Answered).await;
     }
     s.questions = Some(questions.clone());
-    restate(s, v, QuestionsState::Waits).await?;
-    Ok(StepResult::Ask(gate(s, v, &questions, &posted)?))
+    update_questions_comment(s, v, QuestionsState::Waits).await?;
+    Ok(StepResult::Ask(questions_gate(s, v, &questions, &posted)?))
 }
 
-async fn ask(
+async fn post_questions(
     s: &mut StageState,
     v: &StepVisit<'_>,
     mut questions: IssueQuestions,
 ) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    let hours = need(&s.policy)?.filing.as_ref().map_or(24, |filing| filing.answer_hours);
+    let hours = require_state(&s.policy)?.filing.as_ref().map_or(24, |filing| filing.answer_hours);
     let until = cx.now("asked-at").await?.plus(Duration::from_secs(u64::from(hours) * 3600));
-    let card = card(s, v, &questions, until, QuestionsState::Waits);
-    let (url, shown_at) = announce(cx, publication::GATE, &messages::questions(&card)).await?;
+    let card = questions_card(s, v, &questions, until, QuestionsState::Waits);
+    let (url, shown_at) =
+        post_announcement(cx, publication::GATE_COMMENT, &messages::questions_comment(&card)).await?;
     let posted = QuestionsComment { url, shown_at, visit: cx.visit(), until, over: false };
-    let spec = gate(s, v, &questions, &posted)?;
+    let spec = questions_gate(s, v, &questions, &posted)?;
     questions.posted = Some(posted);
     s.questions = Some(questions);
-    views::turn(s, v, Shown::NeedsYou).await?;
+    views::show_state(s, v, Shown::NeedsYou).await?;
     Ok(StepResult::Ask(spec))
 }
 
-async fn over(
+async fn close_questions(
     s: &mut StageState,
     v: &StepVisit<'_>,
     mut questions: IssueQuestions,
@@ -177,28 +178,28 @@ async fn over(
     if let Some(posted) = &mut questions.posted {
         posted.over = true;
     }
-    let text = v.cx.put(questions.told().as_bytes()).await?;
+    let text = v.cx.put(questions.prompt_text().as_bytes()).await?;
     s.questions = Some(questions);
-    restate(s, v, standing).await?;
+    update_questions_comment(s, v, standing).await?;
     let heading = "What was asked about the issue, and what people answered".to_owned();
-    s.know(BackgroundText { kind: "answers".to_owned(), heading, text, left: true });
+    s.add_background(BackgroundText { kind: "answers".to_owned(), heading, text, left: true });
     Ok(StepResult::Pass)
 }
 
 /// Says in the comment that asks how it stands now; nothing where there is none.
-pub(super) async fn restate(
+pub(super) async fn update_questions_comment(
     s: &StageState,
     v: &StepVisit<'_>,
     standing: QuestionsState,
 ) -> Result<(), StepError> {
     let Some(questions) = &s.questions else { return Ok(()) };
     let Some(posted) = &questions.posted else { return Ok(()) };
-    let body = messages::questions(&card(s, v, questions, posted.until, standing));
+    let body = messages::questions_comment(&questions_card(s, v, questions, posted.until, standing));
     let key = v.cx.answer().map_or("asked-over".to_owned(), |answer| format!("asked-{}", answer.cause));
-    publication::restate(v.cx, &key, posted.visit, &body).await
+    publication::update_gate_comment(v.cx, &key, posted.visit, &body).await
 }
 
-fn card(
+fn questions_card(
     s: &StageState,
     v: &StepVisit<'_>,
     questions: &IssueQuestions,
@@ -211,26 +212,26 @@ fn card(
         answer: questions.answers.get(&number).cloned(),
     };
     let questions = questions.asked.iter().zip(1..).map(view).collect();
-    let rehearsal = views::rehearsal(s, v.cx);
-    QuestionsCard { run: v.cx.run().id, questions, until, standing, rehearsal }
+    let rehearsal = views::is_rehearsal(s, v.cx);
+    QuestionsCard { run: v.cx.run().id, questions, until, state: standing, rehearsal }
 }
 
-fn gate(
+fn questions_gate(
     s: &StageState,
     v: &StepVisit<'_>,
     questions: &IssueQuestions,
     posted: &QuestionsComment,
 ) -> Result<GateSpec, StepError> {
-    let people = vec![need(&s.issue)?.author.id];
+    let people = vec![require_state(&s.issue)?.author.id];
     let asked = serde_json::to_vec(&questions.asked).map_err(anyhow::Error::new)?;
     Ok(GateSpec {
-        stage: v.doc.about().stage.to_owned(),
-        subject: Hash::of(&asked),
+        stage: v.doc.info().stage.to_owned(),
+        subject: Hash::digest(&asked),
         verbs: vec![(ANSWER.to_owned(), AllowedResponders::Either { people, role: Some(Role::Write) })],
         shown_at: posted.shown_at,
         approvers: Approvers::default(),
         expires: Some(posted.until),
-        ways: Vec::new(),
+        options: Vec::new(),
     })
 }
 
@@ -243,16 +244,16 @@ mod tests {
         let question = |text: &str| IssueQuestion { text: text.into(), default: "As it is.".into() };
         let mut questions =
             IssueQuestions::new(vec![question("Which?"), question("How many?"), question("Why?")]);
-        let mut says = |text: &str| questions.hear(text, "ada");
+        let mut says = |text: &str| questions.record_answers(text, "ada");
         assert_eq!(says("1: this 9: what 0: x"), Vec::<usize>::new());
         assert_eq!(says("1: that\n9: what"), [9]);
         assert_eq!(says("2: default"), Vec::<usize>::new());
         assert_eq!(
-            questions.told(),
+            questions.prompt_text(),
             "1. Which?\n   Answer by ada: that\n2. How many?\n   Answer by ada: As it is.\n3. Why?\n   Nobody answered, so \
              this holds: As it is.\n"
         );
-        questions.hear(&format!("3: {}", "x".repeat(70_000)), "ada");
-        assert!(questions.told().len() < 3000);
+        questions.record_answers(&format!("3: {}", "x".repeat(70_000)), "ada");
+        assert!(questions.prompt_text().len() < 3000);
     }
 }

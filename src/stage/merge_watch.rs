@@ -10,45 +10,47 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BackgroundText, PublicationTarget, StageState, StepResult, StepVisit, gates, still_wanted, views,
+    BackgroundText, PublicationTarget, StageState, StepResult, StepVisit, gates, require_still_wanted, views,
 };
 use crate::{
     documents::{
         findings::{FindingLedger, LineRemark},
-        hidden_text::{gathered, visible},
+        hidden_text::{merge_hidden, visible_text},
     },
     engine::{
         ApprovalRow, Approvers, ArtifactRow, GateSpec, LedgerRecord, REVISE, RunCompletion, RunHalt,
         RunRemark, StepError, StepKind,
     },
-    github::{LineComment, PullRequest, decorated},
+    github::{LineComment, PullRequest, none_if_refused},
     messages::{
         self, ChangeLesson, CiGiveUpReason, CiView, PushObstacle, RemarkOutcome, RunDisplayState as Shown,
         RunWaitReason,
     },
-    publication::{self, WATCH},
-    rounds::{self, CiState, StatusUrgency, StepContext, announce, fault, need, text_of},
+    publication::{self, MERGE_GATE},
+    rounds::{
+        self, CiState, StatusUrgency, StepContext, github_error, load_text, post_announcement, require_state,
+    },
     types::{Hash, Oid, Role, Timestamp},
 };
 
 /// It looks so often although nobody told it anything: webhooks get lost.
-const LOOK: Duration = Duration::from_secs(3600);
+const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// GitHub finds out whether there are conflicts only once it is asked; so many looks in a row it is waited for.
-const UNSURE_LOOK: Duration = Duration::from_secs(60);
-const UNSURE_LOOKS: u32 = 10;
+const MERGEABLE_LOOK_INTERVAL: Duration = Duration::from_secs(60);
+const MERGEABLE_LOOKS: u32 = 10;
 
 /// Fixes of what CI said in a row, pushed or not: then a person has to say something, or CI to pass.
-const FIXES_IN_A_ROW: u32 = 3;
+const MOST_FIXES_IN_A_ROW: u32 = 3;
 
 /// Of one pull request, whatever came between.
-const FIXES: u32 = 6;
+const MOST_FIXES: u32 = 6;
 
 /// So often the same checks may fail again after a fix for them.
-const STRIKES: u32 = 2;
+const MOST_REPEATED_FAILURES: u32 = 2;
 
 /// Files of others that are kept count of.
-const MOST_THEIRS: usize = 20;
+const MOST_FOREIGN_FILES: usize = 20;
 
 /// Characters of a remark at a line, and of the path of its file.
 const REMARK_CHARS: usize = 4_000;
@@ -126,7 +128,7 @@ struct PushedReview {
 
 impl MergeWatch {
     /// Keeps a review until the run waits for the merge again. Before anything was pushed, it is about something else.
-    pub(super) async fn reviewed(&mut self, cx: &StepContext, review: RunRemark) -> Result<(), StepError> {
+    pub(super) async fn add_review(&mut self, cx: &StepContext, review: RunRemark) -> Result<(), StepError> {
         if let Some(number) = review.finding.parse().ok().filter(|_| self.visit > 0) {
             let text = cx.put(review.text.as_bytes()).await?;
             self.reviews.push(PushedReview { number, by: review.by.login, text });
@@ -135,7 +137,7 @@ impl MergeWatch {
     }
 
     /// A further commit: nothing that was said of the one before holds.
-    pub(super) fn pushed(&mut self, accepted: Option<ApprovalRow>) {
+    pub(super) fn reset_after_push(&mut self, accepted: Option<ApprovalRow>) {
         (self.mending, self.held_right) = (false, false);
         (self.accepted, self.ci, self.halfway) = (accepted, None, None);
         (self.gave_up, self.conflicts, self.on_top, self.unknown) = (false, false, false, false);
@@ -147,13 +149,13 @@ impl MergeWatch {
     }
 
     /// These checks failed, and the drafter is at work for them. It counts whatever comes of it: each try is paid for.
-    fn mend(&mut self, failing: Vec<String>) {
+    fn start_ci_fix(&mut self, failing: Vec<String>) {
         (self.fixes, self.in_a_row) = (self.fixes + 1, self.in_a_row + 1);
         (self.mending, self.failed) = (true, failing);
     }
 
     /// How CI stands. What failed is waited with until the rest has spoken, but not for ever.
-    fn stands(&mut self, ci: &rounds::CiStatus, now: Timestamp) -> CiState {
+    fn ci_state(&mut self, ci: &rounds::CiStatus, now: Timestamp) -> CiState {
         let halfway = [ci.failing.clone(), ci.pending.clone()];
         if ci.stands != CiState::Pending || ci.failing.is_empty() {
             self.halfway = None;
@@ -161,22 +163,22 @@ impl MergeWatch {
             self.halfway = Some((halfway, now));
         }
         match self.halfway {
-            Some((_, since)) if now.since(since) >= LOOK => CiState::Failed,
+            Some((_, since)) if now.since(since) >= LOOK_INTERVAL => CiState::Failed,
             _ => ci.stands,
         }
     }
 
-    pub(super) fn mends(&self) -> bool {
+    pub(super) fn is_fixing_ci(&self) -> bool {
         self.mending
     }
 
     /// Did what was accepted last open the way to this very document?
-    fn is_of(&self, document: Option<Hash>) -> bool {
+    fn is_for_document(&self, document: Option<Hash>) -> bool {
         self.accepted.as_ref().map(|row| row.document) == document
     }
 
     /// Somebody spoke, or CI passed: what failed before counts no more.
-    fn afresh(&mut self) {
+    fn reset_ci_attempts(&mut self) {
         (self.in_a_row, self.strikes, self.gave_up) = (0, 0, false);
         (self.mending, self.held_right) = (false, false);
         self.failed.clear();
@@ -195,99 +197,101 @@ struct WatchObservation {
 
 /// On to its proofs with a draft, or back to the wait where the drafter left what is on the pull request as it is. What was
 /// only proposed there, nobody has accepted as it is.
-pub(super) fn drafted(s: &mut StageState, v: &StepVisit<'_>) -> StepResult {
-    let code = v.doc.about().target == PublicationTarget::Code;
+pub(super) fn settle_draft(s: &mut StageState, v: &StepVisit<'_>) -> StepResult {
+    let code = v.doc.info().target == PublicationTarget::Code;
     let pushed = s.proposal.as_ref().map(|pushed| pushed.document);
-    if !code || pushed.is_none() || pushed != s.round.document || !s.after.is_of(pushed) {
+    if !code || pushed.is_none() || pushed != s.round.document || !s.after.is_for_document(pushed) {
         return StepResult::Pass;
     }
     s.approval = s.after.accepted.clone();
     s.after.held_right = std::mem::take(&mut s.after.mending);
-    StepResult::AsPushed
+    StepResult::KeepPushed
 }
 
 /// Back to the wait with what is on the pull request, where people are told why nothing that was made after it is pushed. None
 /// before anything was.
-pub async fn as_pushed(
+pub async fn keep_pushed_change(
     s: &mut StageState,
     v: &StepVisit<'_>,
     why: &str,
 ) -> Result<Option<StepResult>, StepError> {
     let Some(pushed) = s.proposal.as_ref().map(|pushed| pushed.document) else { return Ok(None) };
-    if !s.after.is_of(Some(pushed)) {
+    if !s.after.is_for_document(Some(pushed)) {
         return Ok(None);
     }
-    s.amend(pushed);
+    s.replace_draft(pushed);
     // What was fixed in the version that is not pushed is not fixed.
-    s.round.findings.return_to(&s.after.findings);
+    s.round.findings.restore(&s.after.findings);
     s.approval = s.after.accepted.clone();
     (s.after.mending, s.after.gave_up) = (false, true);
-    announce(v.cx, "not-pushed", &messages::not_pushed(why)).await?;
-    Ok(Some(StepResult::AsPushed))
+    post_announcement(v.cx, "not-pushed", &messages::not_pushed_comment(why)).await?;
+    Ok(Some(StepResult::KeepPushed))
 }
 
 /// Waits until what was pushed is merged or closed, and takes up what is said of it.
-pub async fn watch(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
-    let (cx, heard) = (v.cx, s.round.heard());
-    let insisted = gates::findings(s, cx).await?;
+pub async fn watch_merge(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+    let (cx, heard) = (v.cx, s.round.applied_remarks());
+    let insisted = gates::take_finding_remarks(s, cx).await?;
     let arrives = s.after.visit != cx.visit();
     // Woken by a remark it reads that one only at the next attempt, once this one is saved; there is one look for both. What
     // is said here by the clock, a later attempt may say otherwise, and looks then.
     let early = s.after.next.filter(|next| cx.clock().now() < *next);
-    if let Some(next) = early.filter(|_| !arrives && cx.answer().is_none() && s.round.heard() == heard) {
-        return waits_until(s, cx, next);
+    if let Some(next) =
+        early.filter(|_| !arrives && cx.answer().is_none() && s.round.applied_remarks() == heard)
+    {
+        return wait_for_merge_until(s, cx, next);
     }
-    let pull = still_wanted(s, cx).await?;
+    let pull = require_still_wanted(s, cx).await?;
     if arrives {
         (s.after.visit, s.after.looks, s.after.since) = (cx.visit(), 0, Some(cx.now("arrived").await?));
         answer_threads(s, v).await?;
         s.after.findings = s.round.findings.clone();
-        views::turn(s, v, Shown::Done).await?;
+        views::show_state(s, v, Shown::Done).await?;
     }
     let spoken = cx.answer().is_some() || !insisted.is_empty() || !s.after.reviews.is_empty();
     s.after.insisted.extend(insisted);
     let wanted = spoken || !s.after.insisted.is_empty();
-    if wanted && !in_the_way(s, v, spoken).await? {
-        let words = said(s, v).await?;
-        s.after.afresh();
+    if wanted && !has_push_obstacle(s, v, spoken).await? {
+        let words = take_requested_changes(s, v).await?;
+        s.after.reset_ci_attempts();
         s.beside.retain(|known| known.kind != CI);
-        return back(s, v, &words).await;
+        return send_back_for_fix(s, v, &words).await;
     }
     // Whoever wrote them was told that nothing is taken up; what people insist on waits until it can be.
     s.after.reviews.clear();
-    if let Some(exit) = look(s, v, need(&pull)?, wanted).await? {
+    if let Some(exit) = look_at_pull_request(s, v, require_state(&pull)?, wanted).await? {
         return Ok(exit);
     }
     s.after.looks += 1;
-    let next = cx.clock().now().plus(if (1..=UNSURE_LOOKS).contains(&s.after.unsure_looks) {
-        UNSURE_LOOK
+    let next = cx.clock().now().plus(if (1..=MERGEABLE_LOOKS).contains(&s.after.unsure_looks) {
+        MERGEABLE_LOOK_INTERVAL
     } else {
-        LOOK
+        LOOK_INTERVAL
     });
     s.after.next = Some(next);
-    waits_until(s, cx, next)
+    wait_for_merge_until(s, cx, next)
 }
 
-fn waits_until(s: &StageState, cx: &StepContext, next: Timestamp) -> Result<StepResult, StepError> {
+fn wait_for_merge_until(s: &StageState, cx: &StepContext, next: Timestamp) -> Result<StepResult, StepError> {
     let (run, visit) = (cx.run().id.to_string(), cx.visit().to_string());
     Ok(StepResult::Ask(GateSpec {
-        stage: WATCH.to_owned(),
-        subject: Hash::of_parts([WATCH, &run, &visit].map(str::as_bytes)),
+        stage: MERGE_GATE.to_owned(),
+        subject: Hash::digest_parts([MERGE_GATE, &run, &visit].map(str::as_bytes)),
         verbs: vec![(REVISE.to_owned(), Role::Write.into())],
-        shown_at: *need(&s.after.since)?,
+        shown_at: *require_state(&s.after.since)?,
         approvers: Approvers::default(),
         expires: Some(next),
-        ways: Vec::new(),
+        options: Vec::new(),
     }))
 }
 
 /// Takes up what people want changed: their words.
-async fn said(s: &mut StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
+async fn take_requested_changes(s: &mut StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
     let mut words = Vec::new();
     if let Some(answer) = v.cx.answer() {
         words.push(answer.text.clone());
         if let Some(review) = answer.review {
-            take_remarks(s, v, review, &answer.by.login).await?;
+            record_remarks(s, v, review, &answer.by.login).await?;
         }
     }
     let insisted = std::mem::take(&mut s.after.insisted);
@@ -295,42 +299,48 @@ async fn said(s: &mut StageState, v: &StepVisit<'_>) -> Result<String, StepError
         words.push(format!("{} must be fixed.", insisted.join(", ")));
     }
     for review in std::mem::take(&mut s.after.reviews) {
-        take_remarks(s, v, review.number, &review.by).await?;
-        words.push(text_of(v.cx, &review.text).await?);
+        record_remarks(s, v, review.number, &review.by).await?;
+        words.push(load_text(v.cx, &review.text).await?);
     }
     Ok(words.join("\n\n"))
 }
 
 /// Back to the drafter, with nothing of before that could take the place of what comes.
-async fn back(s: &mut StageState, v: &StepVisit<'_>, words: &str) -> Result<StepResult, StepError> {
-    s.round.outgrow();
-    gates::send_back(s, v, words).await
+async fn send_back_for_fix(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    words: &str,
+) -> Result<StepResult, StepError> {
+    s.round.forget_best_version();
+    gates::send_back_to_drafter(s, v, words).await
 }
 
 /// Is there anything in the way of a further commit of ours on the branch? Who has just asked for one is told.
-async fn in_the_way(s: &StageState, v: &StepVisit<'_>, tell: bool) -> Result<bool, StepError> {
+async fn has_push_obstacle(s: &StageState, v: &StepVisit<'_>, tell: bool) -> Result<bool, StepError> {
     let (cx, n) = (v.cx, s.after.looks);
     let files = v.doc.files_to_change();
-    let looked = publication::in_the_way(cx, &format!("others-{n}"), (need(&s.base)?, &files)).await?;
+    let looked =
+        publication::find_push_obstacle(cx, &format!("others-{n}"), (require_state(&s.base)?, &files))
+            .await?;
     let why = match looked {
         Err(why) => why,
         Ok(others) => {
-            let report = views::path(s)?;
+            let report = views::document_path(s)?;
             let ours = |path: &str| path == report || files.iter().any(|file| file == path);
-            match gates::among(cx, others, ours).await? {
+            match gates::find_foreign_file(cx, others, ours).await? {
                 Some(path) => PushObstacle::Changed(path),
                 None => return Ok(false),
             }
         }
     };
     if tell {
-        announce(cx, &format!("in-the-way-{n}"), &messages::not_taken_up(&why)).await?;
+        post_announcement(cx, &format!("in-the-way-{n}"), &messages::push_obstacle_comment(&why)).await?;
     }
     Ok(true)
 }
 
 /// What a review says at lines goes on the ledger: so the drafter answers each, and the reviewer judges that.
-pub(super) async fn take_remarks(
+pub(super) async fn record_remarks(
     s: &mut StageState,
     v: &StepVisit<'_>,
     review: u64,
@@ -338,12 +348,13 @@ pub(super) async fn take_remarks(
 ) -> Result<(), StepError> {
     // Before anything was pushed there is no code on the pull request that it could be about.
     let Some(proposal) = s.proposal.clone() else { return Ok(()) };
-    let repo = v.cx.tools().repo(v.cx).await?;
+    let repo = v.cx.tools().repository(v.cx).await?;
     let comments: Hash =
         v.cx.once(&format!("remarks-{review}"), |_| async {
-            let said = decorated(repo.review_comments(proposal.pull, review).await).map_err(fault)?;
+            let said =
+                none_if_refused(repo.review_comments(proposal.pull, review).await).map_err(github_error)?;
             let mut said = said.unwrap_or_default();
-            said.truncate(rounds::REMARKS);
+            said.truncate(rounds::MOST_REVIEW_REMARKS);
             // However long it is, it is no more than the journal and the ledger have room for.
             for comment in &mut said {
                 comment.body = comment.body.chars().take(REMARK_CHARS).collect();
@@ -355,57 +366,57 @@ pub(super) async fn take_remarks(
     let comments: Vec<LineComment> =
         serde_json::from_slice(&v.cx.get(&comments).await?).map_err(anyhow::Error::new)?;
     for comment in comments {
-        let said = visible(&comment.body);
-        s.hidden = gathered(s.hidden.iter().chain(&said.hidden));
+        let said = visible_text(&comment.body);
+        s.hidden = merge_hidden(s.hidden.iter().chain(&said.hidden));
         let line = comment.line.map_or(String::new(), |line| format!(":{line}"));
         let place = format!("{}{line}", comment.path);
         let remarked = LineRemark { place, text: said.text, by: by.to_owned() };
-        let finding = s.round.findings.remarked(remarked);
+        let finding = s.round.findings.add_remark(remarked);
         let commit = proposal.commit.clone();
         s.after.threads.push(ReviewThread { comment: comment.thread, finding, commit });
     }
-    rounds::book_findings(v.cx, &s.round).await
+    rounds::record_findings(v.cx, &s.round).await
 }
 
 /// An answer of ours to each remark, in its thread, which only people resolve.
 async fn answer_threads(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
-    let (cx, proposal) = (v.cx, need(&s.proposal)?.clone());
-    let repo = cx.tools().repo(cx).await?;
-    let rehearsal = views::rehearsal(s, cx);
+    let (cx, proposal) = (v.cx, require_state(&s.proposal)?.clone());
+    let repo = cx.tools().repository(cx).await?;
+    let rehearsal = views::is_rehearsal(s, cx);
     if let Some(finding) = s.after.finding.take() {
-        s.round.findings.answered(&finding);
+        s.round.findings.close_by_reply(&finding);
     }
     for thread in std::mem::take(&mut s.after.threads) {
-        let Some(finding) = s.round.findings.answered(&thread.finding) else { continue };
+        let Some(finding) = s.round.findings.close_by_reply(&thread.finding) else { continue };
         let changed = (thread.commit != proposal.commit).then_some(&proposal.commit);
-        let body = messages::thread(&RemarkOutcome { finding, changed, rehearsal });
+        let body = messages::remark_reply(&RemarkOutcome { finding, changed, rehearsal });
         let key = format!("thread-{}-{}", thread.comment, thread.finding);
         let marker = format!("{key}-{}-{}", cx.run().id, cx.visit());
         let (repo, marker) = (&repo, &marker);
         cx.once(&key, |entry| async move {
             let to = (proposal.pull, thread.comment);
             let replied = repo.ensure_reply(to, marker, &body, entry.interrupted).await;
-            decorated(replied).map(drop).map_err(fault)
+            none_if_refused(replied).map(drop).map_err(github_error)
         })
         .await?;
     }
-    rounds::book_findings(cx, &s.round).await
+    rounds::record_findings(cx, &s.round).await
 }
 
 /// Looks at the pull request and at CI; somewhere else to go, where that leads there. It may be known, and told, that
 /// something is in the way.
-async fn look(
+async fn look_at_pull_request(
     s: &mut StageState,
     v: &StepVisit<'_>,
     pull: &PullRequest,
     blocked: bool,
 ) -> Result<Option<StepResult>, StepError> {
     let (cx, n) = (v.cx, s.after.looks);
-    let (proposal, base) = (need(&s.proposal)?.clone(), need(&s.base)?.clone());
-    let repo = cx.tools().repo(cx).await?;
+    let (proposal, base) = (require_state(&s.proposal)?.clone(), require_state(&s.base)?.clone());
+    let repo = cx.tools().repository(cx).await?;
     let WatchObservation { head, mergeable, ci, at } = cx
         .once(&format!("look-{n}"), |_| async {
-            let ci = rounds::ci(&repo, &proposal.commit, &base.commit).await?;
+            let ci = rounds::read_ci_status(&repo, &proposal.commit, &base.commit).await?;
             Ok(WatchObservation {
                 head: pull.head_oid.clone(),
                 mergeable: pull.mergeable,
@@ -417,9 +428,9 @@ async fn look(
     // Of a commit that others put on top, what fails is theirs to mend.
     let newest = head == proposal.commit;
     if !newest && s.after.head.as_ref() != Some(&head) {
-        let list = publication::foreign(cx, &format!("theirs-{n}"), None).await?;
-        let files = publication::foreign_files(cx, list).await?;
-        s.after.theirs = files.into_iter().take(MOST_THEIRS).map(|file| file.path).collect();
+        let list = publication::find_foreign_files(cx, &format!("theirs-{n}"), None).await?;
+        let files = publication::load_foreign_files(cx, list).await?;
+        s.after.theirs = files.into_iter().take(MOST_FOREIGN_FILES).map(|file| file.path).collect();
     }
     s.after.head = Some(head);
     let shown = |after: &MergeWatch| (after.ci.clone(), after.conflicts, after.on_top, after.unknown);
@@ -428,11 +439,11 @@ async fn look(
     let conflicts = mergeable.map_or(s.after.conflicts, |mergeable| !mergeable);
     s.after.unsure_looks = if mergeable.is_none() { s.after.unsure_looks.saturating_add(1) } else { 0 };
     if conflicts && !s.after.conflicts {
-        let body = messages::conflicts(&proposal.branch, &pull.base_branch);
-        announce(cx, &format!("conflicts-{n}"), &body).await?;
+        let body = messages::conflicts_comment(&proposal.branch, &pull.base_branch);
+        post_announcement(cx, &format!("conflicts-{n}"), &body).await?;
     }
     s.after.conflicts = conflicts;
-    let stands = s.after.stands(&ci, at);
+    let stands = s.after.ci_state(&ci, at);
     s.after.ci = match stands {
         CiState::Nothing => None,
         CiState::Pending => Some(CiView::Pending(ci.pending.clone())),
@@ -440,71 +451,80 @@ async fn look(
         CiState::Failed => Some(CiView::Failed(ci.failing.clone())),
     };
     if stands == CiState::Passed {
-        s.after.afresh();
+        s.after.reset_ci_attempts();
     }
     if stands == CiState::Failed
         && newest
         && !s.after.gave_up
-        && let Some(exit) = failed(s, v, ci, blocked).await?
+        && let Some(exit) = handle_ci_failure(s, v, ci, blocked).await?
     {
         return Ok(Some(exit));
     }
     if before != shown(&s.after) {
-        let shown = views::status(s, v, Shown::Done).await?;
-        s.status.show(cx, &format!("status-{n}"), &shown, StatusUrgency::Turning).await?;
+        let shown = views::status_body(s, v, Shown::Done).await?;
+        s.status.show(cx, &format!("status-{n}"), &shown, StatusUrgency::TurningPoint).await?;
     }
     Ok(None)
 }
 
 /// CI failed on what was pushed last: back to the drafter with what it said, or to people where that leads nowhere.
-async fn failed(
+async fn handle_ci_failure(
     s: &mut StageState,
     v: &StepVisit<'_>,
     ci: rounds::CiStatus,
     blocked: bool,
 ) -> Result<Option<StepResult>, StepError> {
     let (cx, n) = (v.cx, s.after.looks);
-    let commit = need(&s.proposal)?.commit.clone();
+    let commit = require_state(&s.proposal)?.commit.clone();
     let ours: Vec<String> = ci.failing.iter().filter(|name| !ci.before.contains(name)).cloned().collect();
     let held_right = s.after.held_right && ours.iter().all(|name| s.after.failed.contains(name));
     s.after.strikes = if !ours.is_empty() && ours == s.after.failed { s.after.strikes + 1 } else { 0 };
     let why = match () {
-        () if ours.is_empty() => Some(CiGiveUpReason::Before),
-        () if held_right => Some(CiGiveUpReason::HeldRight),
-        () if s.after.fixes >= FIXES => Some(CiGiveUpReason::Fixes(s.after.fixes)),
-        () if s.after.in_a_row >= FIXES_IN_A_ROW => Some(CiGiveUpReason::InARow(s.after.in_a_row)),
-        () if s.after.strikes >= STRIKES => Some(CiGiveUpReason::Same(s.after.strikes)),
+        () if ours.is_empty() => Some(CiGiveUpReason::FailsOnBase),
+        () if held_right => Some(CiGiveUpReason::LeftByDrafter),
+        () if s.after.fixes >= MOST_FIXES => Some(CiGiveUpReason::FixLimit(s.after.fixes)),
+        () if s.after.in_a_row >= MOST_FIXES_IN_A_ROW => {
+            Some(CiGiveUpReason::ConsecutiveFixLimit(s.after.in_a_row))
+        }
+        () if s.after.strikes >= MOST_REPEATED_FAILURES => {
+            Some(CiGiveUpReason::RepeatedFailure(s.after.strikes))
+        }
         () => None,
     };
     if let Some(why) = why {
         s.after.gave_up = true;
-        announce(cx, &format!("gave-up-{n}"), &messages::ci_fails(why, &ci.failing, &commit)).await?;
+        post_announcement(
+            cx,
+            &format!("gave-up-{n}"),
+            &messages::ci_failure_comment(why, &ci.failing, &commit),
+        )
+        .await?;
         return Ok(None);
     }
-    if blocked || in_the_way(s, v, true).await? {
+    if blocked || has_push_obstacle(s, v, true).await? {
         s.after.gave_up = true;
         return Ok(None);
     }
-    let repo = cx.tools().repo(cx).await?;
+    let repo = cx.tools().repository(cx).await?;
     let (said, lacking): (Hash, usize) = cx
         .once(&format!("told-{n}"), |_| async {
-            let (said, lacking) = rounds::ci_said(&repo, &commit, &ours).await?;
+            let (said, lacking) = rounds::describe_failing_checks(&repo, &commit, &ours).await?;
             Ok((cx.put(said.as_bytes()).await?, lacking))
         })
         .await?;
     if lacking > 0 {
-        s.say(messages::without_logs(lacking, &commit));
+        s.add_note(messages::missing_logs_note(lacking, &commit));
     }
     let heading = "What CI said of the pushed code, in the words of whatever ran there".to_owned();
-    s.know(BackgroundText { kind: CI.to_owned(), heading, text: said, left: false });
-    s.after.finding = Some(s.round.findings.failing(messages::failing(ours.len())));
-    rounds::book_findings(cx, &s.round).await?;
-    s.after.mend(ours);
-    back(s, v, &messages::mend()).await.map(Some)
+    s.add_background(BackgroundText { kind: CI.to_owned(), heading, text: said, left: false });
+    s.after.finding = Some(s.round.findings.add_ci_failure(messages::ci_finding_title(ours.len())));
+    rounds::record_findings(cx, &s.round).await?;
+    s.after.start_ci_fix(ours);
+    send_back_for_fix(s, v, &messages::ci_fix_instructions()).await.map(Some)
 }
 
 /// Where the end of a run comes of its pull request being merged: by which commit, as far as GitHub tells.
-pub(super) async fn merged(
+pub(super) async fn find_merge(
     s: &StageState,
     v: &StepVisit<'_>,
     halt: &RunHalt,
@@ -512,9 +532,9 @@ pub(super) async fn merged(
     let (cx, pushed) = (v.cx, s.after.accepted.is_some());
     let Some(proposal) = s.proposal.as_ref().filter(|_| pushed) else { return Ok(None) };
     let told = matches!(halt, RunHalt::Stopped { why, .. } if why == rounds::MERGED);
-    let repo = cx.tools().repo(cx).await?;
+    let repo = cx.tools().repository(cx).await?;
     cx.once("merged", |_| async {
-        let pull = decorated(repo.pull(proposal.pull).await).map_err(fault)?;
+        let pull = none_if_refused(repo.pull(proposal.pull).await).map_err(github_error)?;
         let commit = pull.filter(|pull| pull.merged).map(|pull| pull.merge_commit);
         Ok(match commit {
             Some(Some(commit)) => Some(commit.to_string()),
@@ -526,28 +546,28 @@ pub(super) async fn merged(
 }
 
 /// It was merged, which is what the run was for.
-pub(super) async fn done(
+pub(super) async fn finish_merged(
     s: &mut StageState,
     v: &StepVisit<'_>,
     commit: String,
 ) -> Result<RunCompletion, StepError> {
-    let proposal = need(&s.proposal)?.clone();
+    let proposal = require_state(&s.proposal)?.clone();
     if s.round.document != Some(proposal.document) {
-        s.say(messages::merged_meanwhile());
+        s.add_note(messages::merged_meanwhile_note());
     }
     s.after.merged = Some(commit.clone());
-    learn(s, v, true).await?;
-    views::turn(s, v, Shown::Done).await?;
-    Ok(RunCompletion { summary: messages::merged_as(&commit), url: Some(proposal.pull_url) })
+    record_lesson(s, v, true).await?;
+    views::show_state(s, v, Shown::Done).await?;
+    Ok(RunCompletion { summary: messages::merge_summary(&commit), url: Some(proposal.pull_url) })
 }
 
 /// Leaves what came of it for the drafters of later changes.
-pub(super) async fn learn(s: &StageState, v: &StepVisit<'_>, merged: bool) -> Result<(), StepError> {
+pub(super) async fn record_lesson(s: &StageState, v: &StepVisit<'_>, merged: bool) -> Result<(), StepError> {
     if s.after.accepted.is_none() {
         return Ok(());
     }
-    let issue = need(&s.issue)?;
-    let text = messages::lesson(&ChangeLesson {
+    let issue = require_state(&s.issue)?;
+    let text = messages::lesson_text(&ChangeLesson {
         issue: issue.number,
         title: &issue.title,
         merged,
@@ -562,13 +582,13 @@ pub(super) async fn learn(s: &StageState, v: &StepVisit<'_>, merged: bool) -> Re
 }
 
 /// What it waits for, for the status comment.
-pub(super) fn waiting(s: &StageState) -> RunWaitReason {
+pub(super) fn merge_wait_reason(s: &StageState) -> RunWaitReason {
     let MergeWatch { ci, conflicts, on_top, unknown, .. } = &s.after;
     RunWaitReason::Merge { ci: ci.clone(), conflicts: *conflicts, on_top: *on_top, unknown: *unknown }
 }
 
 /// Does the run stand where it only waits for the merge?
-pub(super) fn waits(s: &StageState, v: &StepVisit<'_>) -> bool {
+pub(super) fn is_waiting_for_merge(s: &StageState, v: &StepVisit<'_>) -> bool {
     v.at.kind == StepKind::Watch && s.after.merged.is_none()
 }
 
@@ -579,22 +599,22 @@ mod tests {
 
     #[test]
     fn what_was_proposed_and_not_accepted_is_not_as_it_was_pushed() {
-        let [first, second] = [&b"first"[..], b"second"].map(Hash::of);
-        let (subject, kind) = (Hash::of(b"subject"), ApprovalKind::Approve);
+        let [first, second] = [&b"first"[..], b"second"].map(Hash::digest);
+        let (subject, kind) = (Hash::digest(b"subject"), ApprovalKind::Approve);
         let row = ApprovalRow { document: first, subject, answer: None, kind, with: Vec::new() };
         let after = MergeWatch { accepted: Some(row), ..MergeWatch::default() };
-        assert!(after.is_of(Some(first)) && !after.is_of(Some(second)));
+        assert!(after.is_for_document(Some(first)) && !after.is_for_document(Some(second)));
     }
 
     #[test]
     fn each_try_at_what_ci_says_counts_and_no_other_push() {
         let mut after = MergeWatch::default();
-        after.mend(vec!["build".to_owned()]);
-        after.pushed(None);
-        after.pushed(None);
+        after.start_ci_fix(vec!["build".to_owned()]);
+        after.reset_after_push(None);
+        after.reset_after_push(None);
         assert_eq!((after.fixes, after.in_a_row, after.mending), (1, 1, false));
-        after.mend(vec!["lint".to_owned()]);
-        after.afresh();
+        after.start_ci_fix(vec!["lint".to_owned()]);
+        after.reset_ci_attempts();
         assert_eq!((after.fixes, after.in_a_row, after.mending), (2, 0, false), "nothing came of it");
     }
 
@@ -609,9 +629,9 @@ mod tests {
             unknown: false,
         };
         let (begun, mut after) = (Timestamp(0), MergeWatch::default());
-        let at = |hours: u32| begun.plus(LOOK * hours);
+        let at = |hours: u32| begun.plus(LOOK_INTERVAL * hours);
         let told = [(&[][..], 0), (&[], 9), (&["a"], 9), (&["a", "b"], 10), (&["a", "b"], 11)];
-        let stands = told.map(|(failing, hours)| after.stands(&ci(failing), at(hours)));
+        let stands = told.map(|(failing, hours)| after.ci_state(&ci(failing), at(hours)));
         assert_eq!(stands[..4], [CiState::Pending; 4]);
         assert_eq!(stands[4], CiState::Failed);
     }

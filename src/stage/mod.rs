@@ -19,25 +19,25 @@ mod views;
 mod waiting_steps;
 mod worker_pool;
 
-pub use artifacts::{BackgroundText, stands};
+pub use artifacts::{BackgroundText, require_unchanged_input};
 pub use document::{
     AcceptedDocument, DocumentGate, DocumentInfo, FiledDocument, FilingOutcome, GateQuestion, NamesCheck,
     PublicationTarget, StageDocument, StageInput,
 };
-pub use exceptions::{Exception, ExceptionRequest, leave, wish};
-pub use gates::gate;
-pub use halt::halted;
-pub use issue_questions::{IssueQuestion, open_questions, questions};
-pub use merge_watch::{as_pushed, watch};
-pub use similar_work::{commits, similar};
-pub use waiting_steps::{StageCall, budget};
+pub use exceptions::{Exception, ExceptionRequest, request_exception, run_exception_gate};
+pub use gates::run_gate;
+pub use halt::report_halt;
+pub use issue_questions::{IssueQuestion, ask_questions, find_open_questions};
+pub use merge_watch::{keep_pushed_change, watch_merge};
+pub use similar_work::{add_similar_commits, add_similar_issues};
+pub use waiting_steps::{StageCall, wait_for_budget};
 
 use serde::{Deserialize, Serialize};
 
 use self::{
     approvals::ApprovalRules,
     exceptions::PendingException,
-    gates::{OpenGate, ReopenReason, ask_anew, take_over},
+    gates::{OpenGate, ReopenReason, adopt_foreign_version, reopen_gate},
     issue_questions::IssueQuestions,
     merge_watch::MergeWatch,
     waiting_steps::BudgetPause,
@@ -59,7 +59,7 @@ use crate::{
     rounds::{
         self, AdversarialTestSet, BaseCommit, CodeExcerpt, DraftBrief, DraftOutcome, IssueSnapshot,
         LoopStopReason, Policy, ReviewBrief, Round, RoundDecision, StatusComment, StepContext, ToolSession,
-        announce, fault, need, text_of,
+        github_error, load_text, post_announcement, require_state,
     },
     store::RunRow,
     types::{Hash, IssueNo, Oid, Timestamp, Verdict, WorkerPool},
@@ -164,15 +164,15 @@ impl StageState {
     /// # Errors
     /// `Bug` before it was read, as for the next two.
     pub fn issue(&self) -> Result<&IssueSnapshot, StepError> {
-        need(&self.issue)
+        require_state(&self.issue)
     }
 
     pub fn policy(&self) -> Result<&Policy, StepError> {
-        need(&self.policy)
+        require_state(&self.policy)
     }
 
     pub fn base(&self) -> Result<&BaseCommit, StepError> {
-        need(&self.base)
+        require_state(&self.base)
     }
 
     /// The draft as it is, once there is one.
@@ -184,16 +184,16 @@ impl StageState {
     ///
     /// # Errors
     /// `Bug` where the store cannot be read.
-    pub async fn told(&self, kind: &str, cx: &StepContext) -> Result<String, StepError> {
+    pub async fn background_text(&self, kind: &str, cx: &StepContext) -> Result<String, StepError> {
         match self.beside.iter().find(|known| known.kind == kind) {
-            Some(known) => text_of(cx, &known.text).await,
+            Some(known) => load_text(cx, &known.text).await,
             None => Ok(String::new()),
         }
     }
 
     /// Is the drafter at work for what CI says of what was pushed?
-    pub fn mends(&self) -> bool {
-        self.after.mends()
+    pub fn is_fixing_ci(&self) -> bool {
+        self.after.is_fixing_ci()
     }
 
     /// Is the draft as it is on its branch?
@@ -202,7 +202,7 @@ impl StageState {
     }
 
     /// Was nothing drafted yet?
-    pub fn fresh(&self) -> bool {
+    pub fn is_fresh(&self) -> bool {
         self.round.number == 0
     }
 
@@ -210,18 +210,18 @@ impl StageState {
     ///
     /// # Errors
     /// `Bug` before there is a policy.
-    pub fn begin_anew(&mut self) -> Result<(), StepError> {
-        self.round.begin_anew(need(&self.policy)?.max_rounds);
+    pub fn reset_rounds(&mut self) -> Result<(), StepError> {
+        self.round.start_next_document(require_state(&self.policy)?.max_rounds);
         Ok(())
     }
 
     /// What people allowed beyond what they had approved.
-    pub fn leaves(&self) -> &[Exception] {
+    pub fn exceptions(&self) -> &[Exception] {
         &self.leaves
     }
 
     /// What code holds against the draft first.
-    pub fn wrong(&self) -> Option<&str> {
+    pub fn first_error(&self) -> Option<&str> {
         self.round.mistakes.iter().find(|mistake| mistake.is_error()).map(|mistake| mistake.message.as_str())
     }
 
@@ -231,36 +231,36 @@ impl StageState {
     }
 
     /// Code put something into the draft: nobody has reviewed it so, and no version without it comes back.
-    pub fn amend(&mut self, document: Hash) {
-        self.round.replace(document);
-        self.round.outgrow();
+    pub fn replace_draft(&mut self, document: Hash) {
+        self.round.replace_document(document);
+        self.round.forget_best_version();
     }
 
     /// Something the models are told besides the issue.
-    pub fn know(&mut self, known: BackgroundText) {
+    pub fn add_background(&mut self, known: BackgroundText) {
         self.beside.retain(|other| other.kind != known.kind);
         self.beside.push(known);
     }
 
     /// So many steps are gone through once more before anything is drafted.
-    pub fn goes_round(&mut self, steps: u64) {
+    pub fn add_extra_steps(&mut self, steps: u64) {
         self.rounds_before += steps;
     }
 
     /// Less of what it is told under this name.
-    pub fn recut(&mut self, kind: &str, text: Hash) {
+    pub fn shorten_background(&mut self, kind: &str, text: Hash) {
         self.beside.iter_mut().filter(|known| known.kind == kind).for_each(|known| known.text = text);
     }
 
     /// A host to be named in the server's settings, if it is not told yet.
-    pub fn closed(&mut self, host: String) {
+    pub fn add_refused_host(&mut self, host: String) {
         if !self.hosts.contains(&host) {
             self.hosts.push(host);
         }
     }
 
     /// A sentence for the status comment, if it is not there yet.
-    pub fn say(&mut self, sentence: String) {
+    pub fn add_note(&mut self, sentence: String) {
         if !self.said.contains(&sentence) {
             self.said.push(sentence);
         }
@@ -270,33 +270,33 @@ impl StageState {
     ///
     /// # Errors
     /// `Bug` before there is a policy.
-    pub fn name_after(&mut self, slug: &str) -> Result<(), StepError> {
+    pub fn set_path_slug(&mut self, slug: &str) -> Result<(), StepError> {
         let policy = self.policy.as_mut().ok_or_else(|| StepError::Bug(anyhow::anyhow!("no policy yet")))?;
         policy.document_path = policy.document_path.replace("{slug}", slug);
         Ok(())
     }
 
     /// What scripted answers speak of, where it is no file: an address, and a line about it.
-    pub fn sample(&mut self, address: String, line: String) {
+    pub fn set_sample(&mut self, address: String, line: String) {
         (self.sample_path, self.sample_line) = (Some(address), Some(line));
     }
 
-    /// What people are to be asked by [`questions`].
-    pub fn ask(&mut self, questions: Vec<IssueQuestion>) {
+    /// What people are to be asked by [`ask_questions`].
+    pub fn set_questions(&mut self, questions: Vec<IssueQuestion>) {
         self.questions = Some(IssueQuestions::new(questions));
     }
 }
 
 impl StageState {
     /// Whether the run publishes its documents as files, by its settings.
-    fn files_papers(&self) -> bool {
+    fn publishes_files(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.publish == Publish::PullRequest)
     }
 
     /// Where the run publishes its document, by its settings.
     fn target(&self, v: &StepVisit<'_>) -> PublicationTarget {
-        match v.doc.about().target {
-            PublicationTarget::Branch if !self.files_papers() => PublicationTarget::Comment,
+        match v.doc.info().target {
+            PublicationTarget::Branch if !self.publishes_files() => PublicationTarget::Comment,
             target => target,
         }
     }
@@ -317,7 +317,7 @@ impl<'a> StepVisit<'a> {
         at: impl WorkflowStep,
         cx: &'a StepContext,
     ) -> Self {
-        if s.check.begin(cx.visit()) {
+        if s.check.begin_visit(cx.visit()) {
             // Whoever had it tried again was shown that at once.
             s.label = None;
         }
@@ -339,19 +339,19 @@ pub enum StepResult {
     /// A person sent the document back: issue and code are read anew.
     Reread,
     /// A person's own version takes the place of ours, and is checked like it.
-    Theirs,
+    ForeignVersion,
     /// People have to be asked once more, about what is there now.
-    AskAnew,
+    ReopenGate,
     /// People dismissed what the review objected to: the same bytes are reviewed again.
     ReviewAgain,
     /// People have to allow more than they approved.
-    Beyond,
+    NeedsException,
     /// There is no money for the next call.
-    Money,
+    OutOfBudget,
     /// There is money again for what it lacked for.
     Resume(StageCall),
     /// What was pushed is left as it is: there is nothing to run, to review or to push.
-    AsPushed,
+    KeepPushed,
     Ask(GateSpec),
     Wait {
         until: Timestamp,
@@ -365,7 +365,7 @@ impl StepResult {
     ///
     /// # Errors
     /// `Bug` where the workflow has no edge for it.
-    pub fn next<S: WorkflowStep>(
+    pub fn into_next<S: WorkflowStep>(
         self,
         edge: impl FnOnce(&Self) -> Option<S>,
     ) -> Result<Transition<S>, StepError> {
@@ -384,24 +384,24 @@ impl StepResult {
 }
 
 /// A graph's steps, for [`DocumentInfo::steps`].
-pub fn steps<S: WorkflowStep>(graph: &[(S, &[S])]) -> Vec<StepInfo> {
+pub fn step_infos<S: WorkflowStep>(graph: &[(S, &[S])]) -> Vec<StepInfo> {
     graph.iter().map(|(step, _)| step.info()).collect()
 }
 
 /// Reads the issue and what holds for the run, which is over at once where another stage has to come first.
-pub async fn load(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+pub async fn load_issue(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
-    let repo = desk.repo(cx).await?;
-    desk.permitted(&repo, v.doc.about().target != PublicationTarget::Issue).await?;
-    let issue: IssueSnapshot = cx.once("issue", |_| desk.issue(cx, &repo)).await?;
+    let repo = desk.repository(cx).await?;
+    desk.check_permissions(&repo, v.doc.info().target != PublicationTarget::Issue).await?;
+    let issue: IssueSnapshot = cx.once("issue", |_| desk.read_issue(cx, &repo)).await?;
     let people = &desk.settings.people;
     if let Some(opt_out) = issue.labels.iter().find(|label| people.opts_out(label)) {
         return Err(StepError::User(format!(
             "The label “{opt_out}” says that this issue is to be left alone. Take it off, then start anew."
         )));
     }
-    if text_of(cx, &issue.body).await?.trim().is_empty() {
+    if load_text(cx, &issue.body).await?.trim().is_empty() {
         return Err(StepError::User(
             "The issue has no text. Say in it what is wanted and how one would know it is done, then start anew."
                 .to_owned(),
@@ -409,23 +409,25 @@ pub async fn load(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, S
     }
     let mut policy: Policy = cx
         .once("policy", |_| async {
-            let info = repo.info().await.map_err(fault)?;
-            desk.policy(v.doc.about().workflow, &repo, &info).await
+            let info = repo.info().await.map_err(github_error)?;
+            desk.read_policy(v.doc.info().workflow, &repo, &info).await
         })
         .await?;
-    if let Some((by, reason)) = waiting_steps::waived(cx).filter(|_| !waiting_steps::waiver_is_over(cx)) {
-        if v.doc.about().target == PublicationTarget::Branch {
+    if let Some((by, reason)) =
+        waiting_steps::hotfix_waiver(cx).filter(|_| !waiting_steps::is_waiver_expired(cx))
+    {
+        if v.doc.info().target == PublicationTarget::Branch {
             (policy.draft_gate, policy.verdict_gate) = (false, false);
         }
-        s.say(messages::waived(by, reason));
+        s.add_note(messages::hotfix_note(by, reason));
     }
-    let rows = artifacts::rows(v).await?;
+    let rows = artifacts::load_artifacts(v).await?;
     if policy.from_design
-        && let Some(outcome) = artifacts::begin_before(v, &rows).await?
+        && let Some(outcome) = artifacts::start_input_stage(v, &rows).await?
     {
         return Ok(StepResult::Done(outcome));
     }
-    s.beside = artifacts::inputs(v, &rows)?;
+    s.beside = artifacts::load_inputs(v, &rows)?;
     if let Some(request) = &cx.run().trigger.request {
         let (kind, heading) =
             ("request".to_owned(), "What was asked for, in a comment on the issue".to_owned());
@@ -437,34 +439,35 @@ pub async fn load(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, S
         });
         s.said = vec![messages::route_note(&request.skill, request.confidence)];
     }
-    views::offer_label(v, &repo).await?;
-    s.quote = cx.once("quote", |_| rounds::quote(cx)).await?;
+    views::define_trigger_label(v, &repo).await?;
+    s.quote = cx.once("quote", |_| rounds::quote_cost(cx)).await?;
     s.round = Round::new(policy.max_rounds);
-    s.label = views::label_left(&issue.labels);
+    s.label = views::find_state_label(&issue.labels);
     s.issue = Some(issue);
     s.policy = Some(policy);
     Ok(StepResult::Pass)
 }
 
 /// Chooses what of the code and of earlier runs the models are shown.
-pub async fn analyze(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+pub async fn analyze_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
-    let repo = desk.repo(cx).await?;
+    let repo = desk.repository(cx).await?;
     let files = v.doc.files_to_change();
-    let code = v.doc.about().target == PublicationTarget::Code;
+    let code = v.doc.info().target == PublicationTarget::Code;
     let base = match &s.base {
         // What is pushed was tried on the commit that the branch has.
         Some(base) if code => base.clone(),
-        _ => desk.fetch(cx, "fetch", &repo).await?,
+        _ => desk.fetch_base(cx, "fetch", &repo).await?,
     };
     if code {
-        gates::free(cx, &base, &files).await?;
-        s.convention = views::convention(cx, &base).await?;
+        gates::require_free_files(cx, &base, &files).await?;
+        s.convention = views::detect_convention(cx, &base).await?;
     }
-    let words = words(s, v).await?;
-    let CodeExcerpt { shown, left_out, sample } = rounds::excerpt(cx, &base, &words, &files).await?;
-    s.history = Some(rounds::history(cx, &base, need(&s.issue)?, &words).await?);
+    let words = search_words(s, v).await?;
+    let CodeExcerpt { shown, left_out, sample } =
+        rounds::choose_code_excerpt(cx, &base, &words, &files).await?;
+    s.history = Some(rounds::store_history(cx, &base, require_state(&s.issue)?, &words).await?);
     (s.base, s.excerpt) = (Some(base), Some(shown));
     s.left_out = left_out;
     (s.sample_path, s.sample_line) = sample.unzip();
@@ -475,22 +478,22 @@ pub async fn analyze(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult
 ///
 /// # Errors
 /// Those of reading the branch.
-pub async fn earlier(s: &mut StageState, v: &StepVisit<'_>) -> Result<Vec<String>, StepError> {
+pub async fn find_earlier_files(s: &mut StageState, v: &StepVisit<'_>) -> Result<Vec<String>, StepError> {
     let cx = v.cx;
     let base = match &s.base {
         Some(base) => base.clone(),
-        None => cx.tools().fetch(cx, "fetch", &cx.tools().repo(cx).await?).await?,
+        None => cx.tools().fetch_base(cx, "fetch", &cx.tools().repository(cx).await?).await?,
     };
     let base = &*s.base.insert(base);
-    publication::earlier(cx, "earlier", base, &v.doc.files_to_change()).await
+    publication::find_earlier_files(cx, "earlier", base, &v.doc.files_to_change()).await
 }
 
 /// Reads where the default branch is, and shows the models nothing of what stands there: neither code nor paths, nor what
 /// earlier runs wrote about them.
-pub async fn without_code(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+pub async fn skip_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    let repo = cx.tools().repo(cx).await?;
-    s.base = Some(cx.tools().fetch(cx, "fetch", &repo).await?);
+    let repo = cx.tools().repository(cx).await?;
+    s.base = Some(cx.tools().fetch_base(cx, "fetch", &repo).await?);
     let nothing = serde_json::to_vec(&codebase::CodebaseContext::default()).map_err(anyhow::Error::new)?;
     (s.excerpt, s.history, s.left_out) = (Some(cx.put(&nothing).await?), None, 0);
     Ok(StepResult::Pass)
@@ -498,13 +501,13 @@ pub async fn without_code(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepR
 
 /// On the straight way here nothing was shown yet. A visit that failed and is tried again may have shown something and
 /// taken the knowledge with it.
-async fn doubt(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
+async fn mark_status_uncertain(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let cx = v.cx;
-    if s.status.url.is_none() && cx.visit() > straight_to(s, v) {
-        s.status = s.status.clone().in_doubt();
-        let (repo, number) = (cx.tools().repo(cx).await?, need(&s.issue)?.number);
+    if s.status.url.is_none() && cx.visit() > first_visit_number(s, v) {
+        s.status = s.status.clone().marked_uncertain();
+        let (repo, number) = (cx.tools().repository(cx).await?, require_state(&s.issue)?.number);
         let left = cx.once("label-left", |_| async {
-            Ok(views::label_left(&repo.issue(number).await.map_err(fault)?.labels))
+            Ok(views::find_state_label(&repo.issue(number).await.map_err(github_error)?.labels))
         });
         s.label = left.await?;
     }
@@ -512,107 +515,109 @@ async fn doubt(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
 }
 
 /// Shows that the run is at work, before anything is paid for or asked: so its status comment comes first.
-pub async fn at_work(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
-    doubt(s, v).await?;
-    views::working(s, v).await
+pub async fn show_working(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
+    mark_status_uncertain(s, v).await?;
+    views::show_working(s, v).await
 }
 
-/// As [`at_work`], where the visit shows more than that: `key` names it in the journal.
-pub async fn at_work_as(s: &mut StageState, v: &StepVisit<'_>, key: &str) -> Result<(), StepError> {
-    views::turn_as(s, v, key, messages::RunDisplayState::Working).await
+/// As [`show_working`], where the visit shows more than that: `key` names it in the journal.
+pub async fn show_working_as(s: &mut StageState, v: &StepVisit<'_>, key: &str) -> Result<(), StepError> {
+    views::show_state_as(s, v, key, messages::RunDisplayState::Working).await
 }
 
 /// Buys a draft.
-pub async fn draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
-    if let Some(exit) = waiting_steps::still(s, v).await? {
+pub async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+    if let Some(exit) = waiting_steps::check_pending_wait(s, v).await? {
         return Ok(exit);
     }
     let cx = v.cx;
-    let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
-    still_wanted(s, cx).await?;
-    gates::findings(s, cx).await?;
-    if s.round.to_review_again() {
+    let (issue, policy) = (require_state(&s.issue)?.clone(), require_state(&s.policy)?.clone());
+    require_still_wanted(s, cx).await?;
+    gates::take_finding_remarks(s, cx).await?;
+    if s.round.needs_another_review() {
         return Ok(StepResult::ReviewAgain);
     }
     let tools = policy.tools.as_ref().filter(|tools| tools.drafter);
-    if tools.is_some_and(|tools| tools.commands) && cx.tools().sandbox().await.is_err() {
-        s.say(messages::without_commands(v.doc.role()));
+    if tools.is_some_and(|tools| tools.commands) && cx.tools().find_sandbox().await.is_err() {
+        s.add_note(messages::commands_unavailable_note(v.doc.role()));
     }
-    at_work(s, v).await?;
-    let body = text_of(cx, &issue.body).await?;
-    let repository = repository(s, v).await?;
-    let history = rounds::remembered(cx, s.history).await?;
-    let extras = artifacts::told(s, cx).await?;
-    let base = need(&s.base)?.clone();
+    show_working(s, v).await?;
+    let body = load_text(cx, &issue.body).await?;
+    let repository = load_repository_context(s, v).await?;
+    let history = rounds::load_history(cx, s.history).await?;
+    let extras = artifacts::prompt_extras(s, cx).await?;
+    let base = require_state(&s.base)?.clone();
     let draft = match s.round.document.filter(|_| tools.is_some()) {
-        Some(document) => Some(text_of(cx, &document).await?),
+        Some(document) => Some(load_text(cx, &document).await?),
         None => None,
     };
     let copy = v.doc.workspace(draft.as_deref());
     let brief = DraftBrief {
-        what: v.doc.about().what,
-        author: v.doc.author(),
+        what: v.doc.info().what,
+        author: v.doc.author_persona(),
         issue: &issue,
         body: &body,
         shown: &repository,
         history: &history,
         extras: &extras,
         rules: &v.doc.rules(),
-        spec: policy.drafter_of(v.doc.role()),
+        spec: policy.drafter_for_role(v.doc.role()),
         reviewer: &policy.reviewer,
-        longest: match v.doc.about().target {
+        longest: match v.doc.info().target {
             PublicationTarget::Code => limits::CHANGE_TOKENS,
             _ => limits::DOCUMENT_TOKENS,
         },
         caps: &policy.caps,
-        workers: worker_pool::assigned(s, v).await?.pool,
-        looks: ToolSession::of(cx, v.doc.role(), &base, tools)
+        workers: worker_pool::assign_worker_pool(s, v).await?.pool,
+        looks: ToolSession::from_settings(cx, v.doc.role(), &base, tools)
             .await?
-            .map(|looks| looks.writing(copy.as_ref())),
+            .map(|looks| looks.with_workspace(copy.as_ref())),
         sample: s.sample_path.as_deref().zip(s.sample_line.as_deref()),
     };
     let before = s.round.clone();
-    let drafted = match rounds::draft(cx, &mut s.round, &brief).await {
+    let drafted = match rounds::write_draft(cx, &mut s.round, &brief).await {
         Ok(drafted) => drafted,
-        Err(why) => return waiting_steps::unanswered(s, v, StageCall::Draft, before, why).await,
+        Err(why) => return waiting_steps::handle_no_answer(s, v, StageCall::Draft, before, why).await,
     };
     match drafted {
-        DraftOutcome::Document => Ok(merge_watch::drafted(s, v)),
+        DraftOutcome::Document => Ok(merge_watch::settle_draft(s, v)),
         DraftOutcome::Unusable(why) => match s.round.settle_unusable(&why) {
-            RoundDecision::Pass | RoundDecision::Again | RoundDecision::ReviewAgain => {
+            RoundDecision::Pass | RoundDecision::Redraft | RoundDecision::ReviewAgain => {
                 Ok(StepResult::Redraft)
             }
             RoundDecision::Stop(_) => {
                 let tries = s.round.number;
-                Err(StepError::User(messages::no_usable_draft(tries, &why)))
+                Err(StepError::User(messages::unusable_draft_reason(tries, &why)))
             }
         },
     }
 }
 
 /// Mends the draft's form.
-pub async fn fix(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
-    let before = document(s, v.cx).await?;
-    let after = v.doc.fix(&before, need(&s.issue)?.number);
+pub async fn fix_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+    let before = load_document(s, v.cx).await?;
+    let after = v.doc.fix(&before, require_state(&s.issue)?.number);
     let document = v.cx.put(after.as_bytes()).await?;
     if s.round.document != Some(document) {
-        v.cx.book("fix", LedgerRecord::Text(TextRow::of(TextKind::Fix, document))).await?;
+        v.cx.record_later("fix", LedgerRecord::Text(TextRow::new(TextKind::Fix, document))).await?;
     }
-    s.round.replace(document);
+    s.round.replace_document(document);
     Ok(StepResult::Pass)
 }
 
 /// Holds the draft against the format and the code.
-pub async fn check(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+pub async fn check_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    let (base, text) = (need(&s.base)?, document(s, cx).await?);
-    let tree = cx.tools().tree(cx, base).await?;
-    let mut mistakes = v.doc.check(&text, need(&s.issue)?.number, &tree);
-    if let Some(judge) = v.doc.names() {
+    let (base, text) = (require_state(&s.base)?, load_document(s, cx).await?);
+    let tree = cx.tools().file_tree(cx, base).await?;
+    let mut mistakes = v.doc.check(&text, require_state(&s.issue)?.number, &tree);
+    if let Some(judge) = v.doc.names_check() {
         // What is known of the code hangs on this version and this machine, the form of the text on neither.
         let names: Hash = cx
             .once("names", |_| async {
-                let names = rounds::names(cx, base, tree, move |repository| judge(&text, repository)).await?;
+                let names =
+                    rounds::check_code_names(cx, base, tree, move |repository| judge(&text, repository))
+                        .await?;
                 cx.put(&serde_json::to_vec(&names).map_err(anyhow::Error::new)?).await
             })
             .await?;
@@ -623,9 +628,9 @@ pub async fn check(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, 
 }
 
 /// Holds the draft against itself: does what it promises cover what it says is wanted?
-pub async fn coverage(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+pub async fn check_coverage(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let mut mistakes = s.round.mistakes.clone();
-    mistakes.extend(v.doc.coverage(&document(s, v.cx).await?));
+    mistakes.extend(v.doc.coverage(&load_document(s, v.cx).await?));
     settle_checks(s, mistakes)
 }
 
@@ -636,12 +641,12 @@ pub async fn coverage(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResul
 pub fn settle_checks(s: &mut StageState, mistakes: Vec<DocumentMistake>) -> Result<StepResult, StepError> {
     match s.round.settle_checks(mistakes) {
         RoundDecision::Pass => Ok(StepResult::Pass),
-        RoundDecision::Again | RoundDecision::ReviewAgain => Ok(StepResult::Redraft),
-        RoundDecision::Stop(why) => Err(mechanical_halt(s, why)),
+        RoundDecision::Redraft | RoundDecision::ReviewAgain => Ok(StepResult::Redraft),
+        RoundDecision::Stop(why) => Err(failed_checks_error(s, why)),
     }
 }
 
-fn mechanical_halt(s: &StageState, why: LoopStopReason) -> StepError {
+fn failed_checks_error(s: &StageState, why: LoopStopReason) -> StepError {
     let worst: Vec<String> = s
         .round
         .mistakes
@@ -661,37 +666,42 @@ fn mechanical_halt(s: &StageState, why: LoopStopReason) -> StepError {
 }
 
 /// Buys a review by a model of another family.
-pub async fn review(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
-    if let Some(exit) = waiting_steps::still(s, v).await? {
+pub async fn review_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+    if let Some(exit) = waiting_steps::check_pending_wait(s, v).await? {
         return Ok(exit);
     }
     let cx = v.cx;
     let accepted = s.approval.as_ref().is_some_and(|row| s.round.document == Some(row.document));
-    if accepted && views::verdict(s) == Verdict::Approved {
+    if accepted && views::gate_verdict(s) == Verdict::Approved {
         // A gate before the review asked people about what it had approved: their word is all that was missing.
         return Ok(StepResult::Pass);
     }
-    let told = ReviewerContext::of(s, v).await?;
-    let source = document(s, cx).await?;
-    let base = need(&s.base)?;
-    let tree = cx.tools().tree(cx, base).await?;
+    let told = ReviewerContext::load(s, v).await?;
+    let source = load_document(s, cx).await?;
+    let base = require_state(&s.base)?;
+    let tree = cx.tools().file_tree(cx, base).await?;
     let policy = &told.policy;
-    let looks =
-        ToolSession::of(cx, "reviewer", base, policy.tools.as_ref().filter(|tools| tools.reviewer)).await?;
+    let looks = ToolSession::from_settings(
+        cx,
+        "reviewer",
+        base,
+        policy.tools.as_ref().filter(|tools| tools.reviewer),
+    )
+    .await?;
     let changed = if looks.is_some() { v.doc.files(&source)? } else { Vec::new() };
     let brief = ReviewBrief {
-        looks: looks.map(|looks| looks.over(&changed)),
+        looks: looks.map(|looks| looks.with_changes(&changed)),
         place_exists: &|place| v.doc.place_exists(&source, place, &tree),
         unchanged_at: &|before, place| v.doc.unchanged_at(before, &source, place),
-        ..told.brief(v.doc.about().what, &told.rules)
+        ..told.brief(v.doc.info().what, &told.rules)
     };
     let before = s.round.clone();
-    let reviewed = match rounds::review(cx, &mut s.round, &brief).await {
+    let reviewed = match rounds::review_document(cx, &mut s.round, &brief).await {
         Ok(reviewed) => reviewed,
-        Err(why) => return waiting_steps::unanswered(s, v, StageCall::Review, before, why).await,
+        Err(why) => return waiting_steps::handle_no_answer(s, v, StageCall::Review, before, why).await,
     };
     match s.round.settle_review(reviewed) {
-        RoundDecision::Again => Ok(StepResult::Redraft),
+        RoundDecision::Redraft => Ok(StepResult::Redraft),
         RoundDecision::ReviewAgain => Ok(StepResult::ReviewAgain),
         RoundDecision::Pass => {
             s.stop = None;
@@ -708,20 +718,20 @@ pub async fn review(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult,
 /// exit where it could not be asked for now.
 ///
 /// # Errors
-/// Those of [`review`].
-pub async fn attack(
+/// Those of [`review_draft`].
+pub async fn write_adversarial_tests(
     s: &mut StageState,
     v: &StepVisit<'_>,
     rules: &str,
 ) -> Result<Result<Result<AdversarialTestSet, String>, StepResult>, StepError> {
-    if let Some(exit) = waiting_steps::still(s, v).await? {
+    if let Some(exit) = waiting_steps::check_pending_wait(s, v).await? {
         return Ok(Err(exit));
     }
-    let told = ReviewerContext::of(s, v).await?;
+    let told = ReviewerContext::load(s, v).await?;
     let before = s.round.clone();
-    match rounds::attack(v.cx, &mut s.round, &told.brief(v.doc.about().what, rules)).await {
+    match rounds::request_adversarial_tests(v.cx, &mut s.round, &told.brief(v.doc.info().what, rules)).await {
         Ok(attack) => Ok(Ok(attack)),
-        Err(why) => waiting_steps::unanswered(s, v, StageCall::Attack, before, why).await.map(Err),
+        Err(why) => waiting_steps::handle_no_answer(s, v, StageCall::Attack, before, why).await.map(Err),
     }
 }
 
@@ -730,14 +740,14 @@ pub async fn attack(
 ///
 /// # Errors
 /// `Bug` where the ledger cannot be written.
-pub async fn object(
+pub async fn record_objections(
     s: &mut StageState,
     cx: &StepContext,
     objections: &[RawFinding],
     met: &[String],
 ) -> Result<(Vec<String>, StepResult), StepError> {
-    let ids = rounds::object(cx, &mut s.round, objections, met).await?;
-    let back = !objections.is_empty() && s.round.settle_attack() == RoundDecision::Again;
+    let ids = rounds::record_adversarial_findings(cx, &mut s.round, objections, met).await?;
+    let back = !objections.is_empty() && s.round.settle_adversarial_tests() == RoundDecision::Redraft;
     Ok((ids, if back { StepResult::Redraft } else { StepResult::Pass }))
 }
 
@@ -755,22 +765,22 @@ struct ReviewerContext {
 }
 
 impl ReviewerContext {
-    async fn of(s: &mut StageState, v: &StepVisit<'_>) -> Result<Self, StepError> {
+    async fn load(s: &mut StageState, v: &StepVisit<'_>) -> Result<Self, StepError> {
         let cx = v.cx;
-        let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
-        still_wanted(s, cx).await?;
-        gates::findings(s, cx).await?;
-        views::working(s, v).await?;
+        let (issue, policy) = (require_state(&s.issue)?.clone(), require_state(&s.policy)?.clone());
+        require_still_wanted(s, cx).await?;
+        gates::take_finding_remarks(s, cx).await?;
+        views::show_working(s, v).await?;
         Ok(Self {
-            body: text_of(cx, &issue.body).await?,
+            body: load_text(cx, &issue.body).await?,
             issue,
             policy,
-            repository: repository(s, v).await?,
-            extras: artifacts::told(s, cx).await?,
+            repository: load_repository_context(s, v).await?,
+            extras: artifacts::prompt_extras(s, cx).await?,
             rules: v.doc.rules(),
-            workers: worker_pool::assigned(s, v).await?.pool,
-            facts: v.doc.facts(need(&s.base)?.commit.as_str()),
-            warnings: warnings(s),
+            workers: worker_pool::assign_worker_pool(s, v).await?.pool,
+            facts: v.doc.facts(require_state(&s.base)?.commit.as_str()),
+            warnings: review_warnings(s),
         })
     }
 
@@ -795,51 +805,51 @@ impl ReviewerContext {
 }
 
 /// Publishes the bytes that were countersigned.
-pub async fn publish(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
-    let (cx, about) = (v.cx, v.doc.about());
-    let document = *need(&s.round.document)?;
+pub async fn publish_document(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+    let (cx, about) = (v.cx, v.doc.info());
+    let document = *require_state(&s.round.document)?;
     let accepted = s.approval.as_ref().is_some_and(|row| row.document == document);
     if !accepted {
-        let policy = need(&s.policy)?;
+        let policy = require_state(&s.policy)?;
         let mut gates = about.steps.iter().filter_map(|step| v.doc.gate(step.id, policy));
-        if gates.any(|gate| gate.on && gate.asks != GateQuestion::Draft) {
+        if gates.any(|gate| gate.is_on && gate.question != GateQuestion::Draft) {
             return Err(StepError::Bug(anyhow::anyhow!("a gate that is on was gone around")));
         }
-        if !gates::review_is_enough(s, v).await? {
-            return ask_anew(s, v, ReopenReason::Changed).await;
+        if !gates::is_review_enough(s, v).await? {
+            return reopen_gate(s, v, ReopenReason::BranchChanged).await;
         }
     }
-    let (target, files_papers) = (s.target(v), s.files_papers());
-    let signed = cx.countersigned(document, about.proofs).await?;
+    let (target, files_papers) = (s.target(v), s.publishes_files());
+    let signed = cx.require_countersignature(document, about.proofs).await?;
     if signed.verdict().is_none() && target != PublicationTarget::Issue {
         return Err(StepError::Bug(anyhow::anyhow!("what nobody reviewed leaves the issue")));
     }
     // If the approved commit is there already, the visit that tells of the end finds it and does the rest.
-    still_wanted(s, cx).await?;
+    require_still_wanted(s, cx).await?;
     let proposed = s.is_proposed();
     if target == PublicationTarget::Code && !proposed {
-        let policy = need(&s.policy)?;
+        let policy = require_state(&s.policy)?;
         let gate = about.steps.iter().find(|step| v.doc.gate(step.id, policy).is_some());
         let (gate, approved) = (gate.map_or("", |step| step.id), signed.approval().subject);
-        if !gates::as_approved(s, v, gate, approved).await? {
-            return ask_anew(s, v, ReopenReason::Other).await;
+        if !gates::is_as_approved(s, v, gate, approved).await? {
+            return reopen_gate(s, v, ReopenReason::ContentChanged).await;
         }
     }
     let on_branch = matches!(target, PublicationTarget::Branch | PublicationTarget::Code);
     if on_branch && !proposed && files_papers {
-        return match gates::propose(s, v, None).await? {
+        return match gates::propose_document(s, v, None).await? {
             Err(exit) => Ok(exit),
             // Nobody was shown what others have there.
             Ok(_) if s.foreign.is_some() && target == PublicationTarget::Branch => {
-                ask_anew(s, v, ReopenReason::Changed).await
+                reopen_gate(s, v, ReopenReason::BranchChanged).await
             }
             // What is proposed is kept before it is published.
-            Ok(_) => Ok(waiting_steps::again(cx)),
+            Ok(_) => Ok(waiting_steps::retry_at_once(cx)),
         };
     }
     if let Some(Proposal { audit: Some(audit), commit, .. }) = s.proposal.clone().filter(|_| proposed) {
         // The visit before this one pushed it.
-        settle(s, v, PublishedDocument::Commit { audit, commit }).await?;
+        settle_publication(s, v, PublishedDocument::Commit { audit, commit }).await?;
         return Ok(StepResult::Pass);
     }
     let approval = signed.approval();
@@ -849,29 +859,29 @@ pub async fn publish(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult
         "verb": answer.map(|answer| &answer.verb), "reason": answer.map(|answer| &answer.text),
         "at": answer.map(|answer| answer.at), "verdict": signed.verdict().map(|row| row.verdict),
         "others": s.foreign, "kind": approval.kind,
-        "policy": Hash::of(&serde_json::to_vec(need(&s.policy)?).map_err(anyhow::Error::new)?),
+        "policy": Hash::digest(&serde_json::to_vec(require_state(&s.policy)?).map_err(anyhow::Error::new)?),
     });
-    let audit = cx.audit("approved", "a document was countersigned", detail).await?;
+    let audit = cx.append_audit_link("approved", "a document was countersigned", detail).await?;
     let proposal = match target {
         // The one commit has the tests and the code, and says who approved it.
         PublicationTarget::Code if !files_papers => {
-            return match gates::propose(s, v, Some(audit)).await? {
+            return match gates::propose_document(s, v, Some(audit)).await? {
                 Err(exit) => Ok(exit),
                 // That it is pushed is kept before anything hangs on it.
-                Ok(_) => Ok(waiting_steps::again(cx)),
+                Ok(_) => Ok(waiting_steps::retry_at_once(cx)),
             };
         }
-        PublicationTarget::Branch | PublicationTarget::Code => need(&s.proposal)?.clone(),
+        PublicationTarget::Branch | PublicationTarget::Code => require_state(&s.proposal)?.clone(),
         PublicationTarget::Comment => {
             let url = match &s.asked {
                 Some(asked) => asked.url.clone(),
-                None => announce(cx, "document", &views::document_comment(s, v).await?).await?.0,
+                None => post_announcement(cx, "document", &views::document_body(s, v).await?).await?.0,
             };
-            return Ok(StepResult::Done(conclude(s, v, PublishedDocument::Comment { url }).await?));
+            return Ok(StepResult::Done(finish_publication(s, v, PublishedDocument::Comment { url }).await?));
         }
         PublicationTarget::Issue => {
-            let text = text_of(cx, &document).await?;
-            let issue = need(&s.issue)?.clone();
+            let text = load_text(cx, &document).await?;
+            let issue = require_state(&s.issue)?.clone();
             let accepted = AcceptedDocument {
                 text: &text,
                 signed: &signed,
@@ -879,42 +889,46 @@ pub async fn publish(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult
                 provenance: views::provenance(s, v, Some(approval), None).await?,
                 open: s.round.findings.open().cloned().collect(),
             };
-            return match v.doc.file(accepted, cx).await? {
-                FilingOutcome::On(placed) => {
-                    Ok(StepResult::Done(conclude(s, v, PublishedDocument::Filed(placed)).await?))
+            return match v.doc.file_issue(accepted, cx).await? {
+                FilingOutcome::Issue(placed) => {
+                    Ok(StepResult::Done(finish_publication(s, v, PublishedDocument::Filed(placed)).await?))
                 }
-                FilingOutcome::Edited => edited(s, v).await,
+                FilingOutcome::IssueEdited => reopen_after_issue_edit(s, v).await,
             };
         }
     };
     let message =
-        views::commit(s, v, CommitKind::Approval(views::acceptance(approval, cx)), Some(audit)).await?;
-    let log = (views::log_path(&proposal.path), views::log(s, v).await?);
-    let landing = match publication::publish(cx, &signed, &proposal, s.foreign, log, &message).await? {
-        CommitOutcome::Ours(landing) => landing,
-        CommitOutcome::Theirs(theirs) => return take_over(s, v, theirs, None).await,
-        CommitOutcome::AskAnew { rewritten, foreign } => {
-            s.foreign = foreign;
-            return ask_anew(s, v, ReopenReason::of(rewritten)).await;
-        }
-    };
+        views::commit_message(s, v, CommitKind::Approval(views::acceptance(approval, cx)), Some(audit))
+            .await?;
+    let log = (views::review_log_path(&proposal.path), views::review_log(s, v).await?);
+    let landing =
+        match publication::publish_document(cx, &signed, &proposal, s.foreign, log, &message).await? {
+            CommitOutcome::Committed(landing) => landing,
+            CommitOutcome::ForeignVersion(theirs) => return adopt_foreign_version(s, v, theirs, None).await,
+            CommitOutcome::BranchChanged { rewritten, foreign } => {
+                s.foreign = foreign;
+                return reopen_gate(s, v, ReopenReason::from_rewritten(rewritten)).await;
+            }
+        };
     let published = PublishedDocument::Commit { audit, commit: landing.commit };
     if target == PublicationTarget::Code {
-        settle(s, v, published).await?;
+        settle_publication(s, v, published).await?;
         return Ok(StepResult::Pass);
     }
-    Ok(StepResult::Done(conclude(s, v, published).await?))
+    Ok(StepResult::Done(finish_publication(s, v, published).await?))
 }
 
 /// The issue that was to give way is another one: people are shown how, and asked anew.
-async fn edited(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+async fn reopen_after_issue_edit(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    let repo = cx.tools().repo(cx).await?;
-    if let Some((now, diff)) = publication::edited(cx, "edited", &repo, need(&s.issue)?).await? {
+    let repo = cx.tools().repository(cx).await?;
+    if let Some((now, diff)) =
+        publication::find_issue_edit(cx, "edited", &repo, require_state(&s.issue)?).await?
+    {
         s.edited = Some(cx.put(diff.as_bytes()).await?);
         s.issue = Some(now);
     }
-    ask_anew(s, v, ReopenReason::Edited).await
+    reopen_gate(s, v, ReopenReason::IssueEdited).await
 }
 
 /// What was accepted, where it is now.
@@ -928,69 +942,70 @@ enum PublishedDocument {
 }
 
 /// What is left to do once it is published.
-async fn conclude(
+async fn finish_publication(
     s: &mut StageState,
     v: &StepVisit<'_>,
     published: PublishedDocument,
 ) -> Result<RunCompletion, StepError> {
-    let outcome = settle(s, v, published).await?;
+    let outcome = settle_publication(s, v, published).await?;
     let cx = v.cx;
-    if let Some(next) = cx.then() {
+    if let Some(next) = cx.next_workflow() {
         let issue = cx.run().trigger.issue;
         let is_next = |run: &RunRow| run.trigger.issue == issue && run.workflow == next;
-        let lives = cx.once("follower", |_| async { Ok(artifacts::live(cx).await?.iter().any(is_next)) });
+        let lives =
+            cx.once("follower", |_| async { Ok(artifacts::live_runs(cx).await?.iter().any(is_next)) });
         if lives.await? {
-            s.say(messages::ends_here(next));
+            s.add_note(messages::next_stage_running_note(next));
         }
     }
-    views::turn(s, v, Shown::Done).await?;
+    views::show_state(s, v, Shown::Done).await?;
     Ok(outcome)
 }
 
 /// The same, and nothing shows yet that it is.
-async fn settle(
+async fn settle_publication(
     s: &mut StageState,
     v: &StepVisit<'_>,
     published: PublishedDocument,
 ) -> Result<RunCompletion, StepError> {
     Ok(match published {
         PublishedDocument::Commit { audit, commit } => {
-            s.proposal = Some(Proposal { commit, audit: None, ..need(&s.proposal)?.clone() });
-            s.check.published(audit);
+            s.proposal = Some(Proposal { commit, audit: None, ..require_state(&s.proposal)?.clone() });
+            s.check.set_audit(audit);
             views::update_pull(s, v, "retitle", audit).await?;
-            artifacts::hand_on(s, v, need(&s.issue)?.number).await?;
-            s.after.pushed(s.approval.clone());
-            let proposal = need(&s.proposal)?;
-            let what = if s.files_papers() { proposal.path.as_str() } else { "the change" };
+            artifacts::record_artifacts(s, v, require_state(&s.issue)?.number).await?;
+            s.after.reset_after_push(s.approval.clone());
+            let proposal = require_state(&s.proposal)?;
+            let what = if s.publishes_files() { proposal.path.as_str() } else { "the change" };
             RunCompletion {
                 summary: format!("{what} is approved and on {}", proposal.branch),
                 url: Some(proposal.pull_url.clone()),
             }
         }
         PublishedDocument::Comment { url } => {
-            artifacts::hand_on(s, v, need(&s.issue)?.number).await?;
+            artifacts::record_artifacts(s, v, require_state(&s.issue)?.number).await?;
             s.filed = Some(url.clone());
-            let summary = format!("the {} is approved", messages::stage_name(v.doc.about().stage));
+            let summary = format!("the {} is approved", messages::stage_name(v.doc.info().stage));
             RunCompletion { summary, url: Some(url) }
         }
         PublishedDocument::Filed(placed) => {
             s.filed = placed.outcome.url.clone();
-            artifacts::hand_on(s, v, placed.issue).await?;
+            artifacts::record_artifacts(s, v, placed.issue).await?;
             placed.outcome
         }
     })
 }
 
 /// The number of the visit that comes to this step first, if nothing is visited twice but what goes round before.
-fn straight_to(s: &StageState, v: &StepVisit<'_>) -> u64 {
-    let steps = v.doc.about().steps;
+fn first_visit_number(s: &StageState, v: &StepVisit<'_>) -> u64 {
+    let steps = v.doc.info().steps;
     let straight = steps.iter().zip(1..).find(|(step, _)| step.id == v.at.id);
     straight.map_or(u64::MAX, |(_, number)| number + s.rounds_before)
 }
 
 /// Does the step come before any that shows something? Then nothing was shown to anybody yet.
-fn before_showing(v: &StepVisit<'_>) -> bool {
-    let (steps, from) = (v.doc.about().steps, v.doc.shows_from());
+fn is_before_first_shown(v: &StepVisit<'_>) -> bool {
+    let (steps, from) = (v.doc.info().steps, v.doc.first_shown_step());
     steps.iter().take_while(|step| Some(step.id) != from).any(|step| step.id == v.at.id)
 }
 
@@ -998,43 +1013,50 @@ fn before_showing(v: &StepVisit<'_>) -> bool {
 ///
 /// # Errors
 /// That it is not.
-pub async fn still_wanted(s: &StageState, cx: &StepContext) -> Result<Option<PullRequest>, StepError> {
-    cx.tools().still_wanted(cx, s.proposal.as_ref().map(|p| p.pull)).await
+pub async fn require_still_wanted(
+    s: &StageState,
+    cx: &StepContext,
+) -> Result<Option<PullRequest>, StepError> {
+    cx.tools().check_still_wanted(cx, s.proposal.as_ref().map(|p| p.pull)).await
 }
 
-fn warnings(s: &StageState) -> String {
+fn review_warnings(s: &StageState) -> String {
     let warnings = s.round.mistakes.iter().filter(|m| !m.is_error());
     warnings.map(|m| format!("- {}: {}\n", m.place, m.message)).collect()
 }
 
 /// What was asked for, and what earlier stages made of it that this one cannot do without.
-async fn words(s: &StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
-    let issue = need(&s.issue)?;
-    let mut words = format!("{}\n{}", issue.title, text_of(v.cx, &issue.body).await?);
+async fn search_words(s: &StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
+    let issue = require_state(&s.issue)?;
+    let mut words = format!("{}\n{}", issue.title, load_text(v.cx, &issue.body).await?);
     for input in v.doc.inputs().iter().filter(|input| input.made_by.is_some()) {
-        words = format!("{words}\n{}", s.told(input.kind, v.cx).await?);
+        words = format!("{words}\n{}", s.background_text(input.kind, v.cx).await?);
     }
     Ok(words)
 }
 
 /// What the models are shown of the repository. Once there is a draft, the files that it changes come first.
-async fn repository(s: &mut StageState, v: &StepVisit<'_>) -> Result<codebase::ContextSections, StepError> {
+async fn load_repository_context(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+) -> Result<codebase::ContextSections, StepError> {
     let cx = v.cx;
     let files = match s.round.document {
-        Some(document) => v.doc.paths(&text_of(cx, &document).await?),
+        Some(document) => v.doc.paths(&load_text(cx, &document).await?),
         None => Vec::new(),
     };
     if files.is_empty() {
-        return rounds::shown(cx, need(&s.excerpt)?).await;
+        return rounds::load_code_excerpt(cx, require_state(&s.excerpt)?).await;
     }
-    let words = words(s, v).await?;
-    let CodeExcerpt { shown, left_out, .. } = rounds::excerpt(cx, need(&s.base)?, &words, &files).await?;
+    let words = search_words(s, v).await?;
+    let CodeExcerpt { shown, left_out, .. } =
+        rounds::choose_code_excerpt(cx, require_state(&s.base)?, &words, &files).await?;
     s.left_out = left_out;
-    rounds::shown(cx, &shown).await
+    rounds::load_code_excerpt(cx, &shown).await
 }
 
-async fn document(s: &StageState, cx: &StepContext) -> Result<String, StepError> {
-    text_of(cx, need(&s.round.document)?).await
+async fn load_document(s: &StageState, cx: &StepContext) -> Result<String, StepError> {
+    load_text(cx, require_state(&s.round.document)?).await
 }
 
 #[cfg(test)]

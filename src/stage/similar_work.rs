@@ -2,7 +2,7 @@
 
 use super::{BackgroundText, StageState};
 use crate::{
-    codebase::alike,
+    codebase::most_similar_texts,
     documents::hidden_text::visible_line,
     engine::StepError,
     messages,
@@ -22,11 +22,11 @@ const MOST_COMMITS: usize = 10;
 ///
 /// # Errors
 /// Where the commit cannot be read.
-pub async fn commits(s: &mut StageState, cx: &StepContext, words: &str) -> Result<(), StepError> {
+pub async fn add_similar_commits(s: &mut StageState, cx: &StepContext, words: &str) -> Result<(), StepError> {
     let snapshot = cx.tools().snapshot(cx, s.base()?).await?;
-    let past = snapshot.past(PAST_COMMITS).await.map_err(git_error)?;
+    let past = snapshot.past_commits(PAST_COMMITS).await.map_err(git_error)?;
     let said: Vec<String> = past.iter().map(|past| visible_line(&past.subject).text).collect();
-    let best = alike(words, &said, MOST_COMMITS).into_iter();
+    let best = most_similar_texts(words, &said, MOST_COMMITS).into_iter();
     let text: String =
         best.map(|at| format!("- {}\n", said[at].chars().take(200).collect::<String>())).collect();
     let (kind, heading) =
@@ -35,7 +35,7 @@ pub async fn commits(s: &mut StageState, cx: &StepContext, words: &str) -> Resul
     s.beside.retain(|known| known.kind != kind);
     if !text.is_empty() {
         let text = cx.put(text.as_bytes()).await?;
-        s.know(BackgroundText { kind, heading: heading.to_owned(), text, left: false });
+        s.add_background(BackgroundText { kind, heading: heading.to_owned(), text, left: false });
     }
     Ok(())
 }
@@ -44,13 +44,13 @@ pub async fn commits(s: &mut StageState, cx: &StepContext, words: &str) -> Resul
 ///
 /// # Errors
 /// Those of the store.
-pub async fn similar(
+pub async fn add_similar_issues(
     s: &mut StageState,
     cx: &StepContext,
     own: IssueNo,
     words: &str,
 ) -> Result<(), StepError> {
-    let repo = cx.tools().repo(cx).await?;
+    let repo = cx.tools().repository(cx).await?;
     let found: Vec<(IssueNo, String)> = cx
         .once("similar", |_| async {
             let mut open = match repo.open_issues().await {
@@ -62,17 +62,17 @@ pub async fn similar(
             };
             open.retain(|issue| issue.number != own);
             let texts: Vec<String> = open.iter().map(|i| format!("{0}\n{0}\n{1}", i.title, i.body)).collect();
-            let best = alike(words, &texts, MOST_SIMILAR).into_iter();
+            let best = most_similar_texts(words, &texts, MOST_SIMILAR).into_iter();
             Ok(best.map(|at| (open[at].number, open[at].title.chars().take(200).collect())).collect())
         })
         .await?;
     if found.is_empty() {
         return Ok(());
     }
-    s.say(messages::similar(&found));
+    s.add_note(messages::similar_issues_note(&found));
     let text: String = found.iter().map(|(number, title)| format!("- #{number} {title}\n")).collect();
     let heading = "Open issues that may be about the same".to_owned();
-    s.know(BackgroundText {
+    s.add_background(BackgroundText {
         kind: "similar".to_owned(),
         heading,
         text: cx.put(text.as_bytes()).await?,

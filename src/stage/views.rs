@@ -4,22 +4,25 @@
 
 use super::{
     GateQuestion, PublicationTarget, StageCall, StageState, StepVisit, approvals, artifacts, check_run,
-    document, gates::OpenGate, issue_questions::IssueQuestions, merge_watch, waiting_steps, worker_pool,
+    gates::OpenGate, issue_questions::IssueQuestions, load_document, merge_watch, waiting_steps, worker_pool,
 };
 use crate::{
     commands::ROUTE,
     config::{PoolAssignment, document_path_of},
     documents::hidden_text,
     engine::{ApprovalKind, ApprovalRow, RunFilter, RunView, RunViewStatus, StepError, StepKind},
-    github::{GitHubRepo, LabelChange, LabelSpec, OutboundBody, decorated},
+    github::{GitHubRepo, LabelChange, LabelSpec, OutboundBody, none_if_refused},
     limits,
     messages::{
         self, Acceptance, Author, ChangeCard, ChangeCommit, ChangeReport, CommitCard, CommitConvention,
         CommitKind, CostView, DraftView, GateCard, GateState, LabelView, Provenance, PullCard, ReviewLog,
         RoundLine, RoundLog, RunWaitReason, StageResult, StatusNote, StatusView, StepPosition, WholeDocument,
     },
-    publication::{self, foremost},
-    rounds::{self, BaseCommit, ServedModel, StatusUrgency, StepContext, fault, git_error, need, text_of},
+    publication::{self, most_urgent_run},
+    rounds::{
+        self, BaseCommit, ServedModel, StatusUrgency, StepContext, git_error, github_error, load_text,
+        require_state,
+    },
     store::{RunRow, Spending},
     types::{Actor, Hash, RunId, Verdict},
 };
@@ -28,17 +31,17 @@ use crate::{
 const PAST_COMMITS: usize = 50;
 
 /// The status comment.
-pub(super) async fn status(
+pub(super) async fn status_body(
     s: &StageState,
     v: &StepVisit<'_>,
     state: messages::RunDisplayState,
 ) -> Result<OutboundBody, StepError> {
-    let (cx, about) = (v.cx, v.doc.about());
+    let (cx, about) = (v.cx, v.doc.info());
     let run = cx.run();
-    let draft = match s.round.document.filter(|document| !stands_elsewhere(s, v, *document)) {
+    let draft = match s.round.document.filter(|document| !is_shown_elsewhere(s, v, *document)) {
         Some(hash) => Some(DraftView {
-            path: if s.files_papers() { Some(path(s)?) } else { None },
-            text: document(s, cx).await?,
+            path: if s.publishes_files() { Some(document_path(s)?) } else { None },
+            text: load_document(s, cx).await?,
             url: s.proposal.as_ref().filter(|p| p.document == hash).map(|p| p.file_url.clone()),
         }),
         None => None,
@@ -46,14 +49,14 @@ pub(super) async fn status(
     // What was filed takes the place of what the models read.
     let issue = s.issue.as_ref().filter(|_| s.filed.is_none());
     let issue_chars = match issue {
-        Some(issue) => text_of(cx, &issue.body).await?.chars().count(),
+        Some(issue) => load_text(cx, &issue.body).await?.chars().count(),
         None => 0,
     };
     let shows_cost = s.policy.as_ref().is_some_and(|policy| policy.shows_cost);
-    let rows = runs_of_issue(cx).await?;
+    let rows = load_issue_runs(cx).await?;
     let own = rows.iter().find(|row| row.id == run.id);
     let lives = |workflow: &str| {
-        rows.iter().any(|row| row.workflow == workflow && RunView::new::<()>(row, None).status.live())
+        rows.iter().any(|row| row.workflow == workflow && RunView::new::<()>(row, None).status.is_live())
     };
     let now = cx.clock().now();
     let view = StatusView {
@@ -61,62 +64,62 @@ pub(super) async fn status(
         run: run.id,
         page: cx.tools().settings.server.run_page(run.id),
         requested_by: run.trigger.actor.login.clone(),
-        rehearsal: rehearsal(s, cx),
+        rehearsal: is_rehearsal(s, cx),
         state,
         step: StepPosition {
             minutes: own.map_or(0, |row| now.since(row.updated_at).as_secs() / 60),
-            ..step_at(s, v)
+            ..step_position(s, v)
         },
-        result: result(cx, run.id, outcome(s), shows_cost).await?,
-        others: others(cx, &rows, shows_cost).await?,
-        follows: cx.then().filter(|next| state == messages::RunDisplayState::Done && !lives(next)),
-        rounds: s.round.history.iter().map(round).collect(),
-        waiting: waiting(s, v, state),
+        result: stage_result(cx, run.id, result_url(s), shows_cost).await?,
+        others: other_stage_results(cx, &rows, shows_cost).await?,
+        follows: cx.next_workflow().filter(|next| state == messages::RunDisplayState::Done && !lives(next)),
+        rounds: s.round.history.iter().map(round_line).collect(),
+        waiting: wait_reason(s, v, state),
         draft,
-        hidden: hidden_text::gathered(issue.iter().flat_map(|issue| &issue.hidden).chain(&s.hidden)),
-        notes: notes(s, issue_chars, worker_pool::assigned(s, v).await?),
-        cost: spent(s, cx).await?.map(|spent| CostView {
+        hidden: hidden_text::merge_hidden(issue.iter().flat_map(|issue| &issue.hidden).chain(&s.hidden)),
+        notes: status_notes(s, issue_chars, worker_pool::assign_worker_pool(s, v).await?),
+        cost: visible_spending(s, cx).await?.map(|spent| CostView {
             stage: messages::stage_name(about.stage),
-            quote: s.quote,
+            history: s.quote,
             spent,
         }),
         updated: now,
     };
-    Ok(messages::status(&view))
+    Ok(messages::status_comment(&view))
 }
 
 /// Whether another comment or the pull request shows the document.
-fn stands_elsewhere(s: &StageState, v: &StepVisit<'_>, document: Hash) -> bool {
+fn is_shown_elsewhere(s: &StageState, v: &StepVisit<'_>, document: Hash) -> bool {
     match s.target(v) {
         PublicationTarget::Comment => s.asked.is_some() || s.filed.is_some(),
         PublicationTarget::Code => {
             let pushed = s.proposal.as_ref().is_some_and(|p| p.document == document);
-            !s.files_papers() && (pushed || s.asked.is_some())
+            !s.publishes_files() && (pushed || s.asked.is_some())
         }
         PublicationTarget::Branch | PublicationTarget::Issue => false,
     }
 }
 
-async fn runs_of_issue(cx: &StepContext) -> Result<Vec<RunRow>, StepError> {
+async fn load_issue_runs(cx: &StepContext) -> Result<Vec<RunRow>, StepError> {
     let own = cx.run();
     let filter = RunFilter { repo: Some(own.id.repo), issue: Some(own.trigger.issue), live_only: false };
-    let db = cx.tools().store.repo(own.id.repo).await.map_err(anyhow::Error::new)?;
+    let db = cx.tools().store.repository_database(own.id.repo).await.map_err(anyhow::Error::new)?;
     Ok(db.runs(filter).await.map_err(anyhow::Error::new)?)
 }
 
 /// What came of a run, by its ledger.
-async fn result(
+async fn stage_result(
     cx: &StepContext,
     run: RunId,
     url: Option<String>,
     shows_cost: bool,
 ) -> Result<StageResult, StepError> {
-    let db = cx.tools().store.repo(run.repo).await.map_err(anyhow::Error::new)?;
+    let db = cx.tools().store.repository_database(run.repo).await.map_err(anyhow::Error::new)?;
     let ledger = db.ledger(run).await.map_err(anyhow::Error::new)?;
     Ok(StageResult {
         accepted: ledger.approvals.last().map(|row| acceptance(row, cx)),
         rounds: ledger.verdicts.len(),
-        cost: shows_cost.then(|| Spending::of(&ledger.calls)),
+        cost: shows_cost.then(|| Spending::from_calls(&ledger.calls)),
         url,
     })
 }
@@ -131,9 +134,9 @@ fn other_stages<'r>(cx: &StepContext, rows: &'r [RunRow]) -> Vec<(&'r RunRow, me
         }
         let view = RunView::new::<()>(row, None);
         let state = match view.status {
-            RunViewStatus::Done if url_of(row).is_some() => messages::RunDisplayState::Done,
+            RunViewStatus::Done if outcome_url(row).is_some() => messages::RunDisplayState::Done,
             RunViewStatus::Asking if publication::waits_for_merge(&view) => messages::RunDisplayState::Done,
-            status if !status.live() || row.cancel.is_some() => continue,
+            status if !status.is_live() || row.cancel.is_some() => continue,
             RunViewStatus::Asking => messages::RunDisplayState::NeedsYou,
             _ => messages::RunDisplayState::Working,
         };
@@ -143,75 +146,81 @@ fn other_stages<'r>(cx: &StepContext, rows: &'r [RunRow]) -> Vec<(&'r RunRow, me
 }
 
 /// What the run made.
-fn url_of(row: &RunRow) -> Option<String> {
+fn outcome_url(row: &RunRow) -> Option<String> {
     row.outcome.as_ref()?.url.clone()
 }
 
 /// The same with what came of each, by its ledger.
-async fn others(
+async fn other_stage_results(
     cx: &StepContext,
     rows: &[RunRow],
     shows_cost: bool,
 ) -> Result<Vec<(String, messages::RunDisplayState, StageResult)>, StepError> {
     let mut others = Vec::new();
     for (row, state) in other_stages(cx, rows) {
-        others.push((row.workflow.clone(), state, result(cx, row.id, url_of(row), shows_cost).await?));
+        others.push((
+            row.workflow.clone(),
+            state,
+            stage_result(cx, row.id, outcome_url(row), shows_cost).await?,
+        ));
     }
     Ok(others)
 }
 
 /// Where the result is.
-fn outcome(s: &StageState) -> Option<String> {
+fn result_url(s: &StageState) -> Option<String> {
     s.proposal.as_ref().map(|proposal| proposal.pull_url.clone()).or_else(|| s.filed.clone())
 }
 
-fn step_at(s: &StageState, v: &StepVisit<'_>) -> StepPosition {
-    let steps = v.doc.about().steps;
+fn step_position(s: &StageState, v: &StepVisit<'_>) -> StepPosition {
+    let steps = v.doc.info().steps;
     // A run that waits for money stands before the step it is for.
     let at = match s.paused.as_ref().filter(|_| v.at.kind == StepKind::Pause) {
-        Some(paused) => paused.step(v).unwrap_or(v.at),
+        Some(paused) => paused.paused_step(v).unwrap_or(v.at),
         None if v.at.kind == StepKind::Pause => {
             let wished = s.wished.as_ref().and_then(|wished| steps.iter().find(|step| step.id == wished.at));
-            wished.copied().or_else(|| StageCall::Questions.step(v)).unwrap_or(v.at)
+            wished.copied().or_else(|| StageCall::Questions.workflow_step(v)).unwrap_or(v.at)
         }
         None => v.at,
     };
     let off = |id: &str| {
         let gate = s.policy.as_ref().and_then(|policy| v.doc.gate(id, policy));
-        gate.is_some_and(|gate| !gate.on) && id != at.id
+        gate.is_some_and(|gate| !gate.is_on) && id != at.id
     };
     let shown: Vec<_> = steps.iter().filter(|step| step.kind != StepKind::Pause && !off(step.id)).collect();
     let before = shown.iter().position(|step| step.id == at.id).unwrap_or_default();
     StepPosition { title: at.title, number: before + 1, of: shown.len(), minutes: 0 }
 }
 
-fn round(line: &rounds::RoundRecord) -> RoundLine {
+fn round_line(line: &rounds::RoundRecord) -> RoundLine {
     RoundLine {
         round: line.round,
         verdict: line.verdict,
         open_findings: line.open,
-        drafter: drafter(line.document, line.drafter.as_ref()),
-        reviewer: reviewer(line.reviewer.as_ref()),
+        drafter: draft_author(line.document, line.drafter.as_ref()),
+        reviewer: review_author(line.reviewer.as_ref()),
     }
 }
 
-pub(super) fn waiting(
+pub(super) fn wait_reason(
     s: &StageState,
     v: &StepVisit<'_>,
     state: messages::RunDisplayState,
 ) -> Option<RunWaitReason> {
-    if state == messages::RunDisplayState::Done && merge_watch::waits(s, v) {
-        return Some(merge_watch::waiting(s));
+    if state == messages::RunDisplayState::Done && merge_watch::is_waiting_for_merge(s, v) {
+        return Some(merge_watch::merge_wait_reason(s));
     }
     let going = matches!(state, messages::RunDisplayState::Working | messages::RunDisplayState::Parked);
     if let Some(held) = s.round.held().filter(|_| going) {
-        return Some(RunWaitReason::Model(held.view()));
+        return Some(RunWaitReason::Model(held.to_view()));
     }
     if let Some(paused) = s.paused.as_ref().filter(|_| state == messages::RunDisplayState::NeedsYou) {
         return Some(RunWaitReason::Budget { url: paused.url.clone()? });
     }
     let needs_you = state == messages::RunDisplayState::NeedsYou;
-    if let Some((url, until)) = s.questions.as_ref().filter(|_| needs_you).and_then(IssueQuestions::waits) {
+    if let Some((url, until)) =
+        s.questions.as_ref().filter(|_| needs_you).and_then(IssueQuestions::open_until)
+    {
         return Some(RunWaitReason::Answers { url, until });
     }
     let asked = s.asked.as_ref().filter(|_| needs_you)?;
@@ -222,13 +231,13 @@ pub(super) fn waiting(
     })
 }
 
-fn notes(s: &StageState, issue_chars: usize, workers: PoolAssignment) -> Vec<StatusNote> {
+fn status_notes(s: &StageState, issue_chars: usize, workers: PoolAssignment) -> Vec<StatusNote> {
     let mut notes = Vec::new();
     notes.extend(workers.row.map(|row| StatusNote::Workers { pool: workers.pool, row }));
     if let Some(complaint) = s.policy.as_ref().and_then(|p| p.complaint.as_ref()) {
-        notes.push(StatusNote::Said(format!("The server's own settings are used: {complaint}")));
+        notes.push(StatusNote::Sentence(format!("The server's own settings are used: {complaint}")));
     }
-    notes.extend(s.said.iter().cloned().map(StatusNote::Said));
+    notes.extend(s.said.iter().cloned().map(StatusNote::Sentence));
     notes.extend(Some(&s.hosts).filter(|hosts| !hosts.is_empty()).cloned().map(StatusNote::Hosts));
     if issue_chars > limits::ISSUE_CHARS {
         notes.push(StatusNote::IssueCut { shown: limits::ISSUE_CHARS, of: issue_chars });
@@ -237,9 +246,9 @@ fn notes(s: &StageState, issue_chars: usize, workers: PoolAssignment) -> Vec<Sta
     if not_shown > 0 {
         notes.push(StatusNote::FilesNotShown(not_shown));
     }
-    let looked = s.round.looked();
+    let looked = s.round.tool_calls();
     if looked.calls > 0 {
-        notes.push(StatusNote::Looked { calls: looked.calls, refused: looked.refused });
+        notes.push(StatusNote::ToolCalls { calls: looked.calls, refused: looked.refused });
     }
     if let Some(line) = s.round.history.last().filter(|line| line.verdict.is_none() && line.open > 0) {
         notes.push(StatusNote::SentBack { mistakes: line.open });
@@ -247,49 +256,51 @@ fn notes(s: &StageState, issue_chars: usize, workers: PoolAssignment) -> Vec<Sta
     notes
 }
 
-async fn spent(s: &StageState, cx: &StepContext) -> Result<Option<Spending>, StepError> {
-    rounds::so_far(cx, s.policy.as_ref()).await
+async fn visible_spending(s: &StageState, cx: &StepContext) -> Result<Option<Spending>, StepError> {
+    rounds::run_spending(cx, s.policy.as_ref()).await
 }
 
 /// The comment that asks a person.
-pub(super) async fn gate(
+pub(super) async fn gate_body(
     s: &StageState,
     v: &StepVisit<'_>,
     standing: GateState,
     left: Option<String>,
 ) -> Result<OutboundBody, StepError> {
     Ok(match &s.wished {
-        Some(wished) => messages::leave(&wished.card(s, v, standing).await?),
-        None => messages::gate(&card(s, v, standing, left).await?),
+        Some(wished) => messages::exception_comment(&wished.exception_card(s, v, standing).await?),
+        None => messages::gate_comment(&gate_card(s, v, standing, left).await?),
     })
 }
 
 /// The comment that holds a document about which nobody was asked.
-pub(super) async fn document_comment(s: &StageState, v: &StepVisit<'_>) -> Result<OutboundBody, StepError> {
+pub(super) async fn document_body(s: &StageState, v: &StepVisit<'_>) -> Result<OutboundBody, StepError> {
     let whole = whole_document(s, v).await?;
-    Ok(messages::document_comment(v.doc.about().stage, &whole, rehearsal(s, v.cx)))
+    Ok(messages::document_comment(v.doc.info().stage, &whole, is_rehearsal(s, v.cx)))
 }
 
 async fn whole_document(s: &StageState, v: &StepVisit<'_>) -> Result<WholeDocument, StepError> {
-    let repo = v.cx.tools().repo(v.cx).await?.name().clone();
-    Ok(WholeDocument { text: document(s, v.cx).await?, repo, issue: v.cx.run().trigger.issue })
+    let repo = v.cx.tools().repository(v.cx).await?.name().clone();
+    Ok(WholeDocument { text: load_document(s, v.cx).await?, repo, issue: v.cx.run().trigger.issue })
 }
 
 /// The comment that reminds people of what waits for them.
-pub(super) async fn reminder(
+pub(super) async fn reminder_body(
     s: &StageState,
     v: &StepVisit<'_>,
     asked: &OpenGate,
 ) -> Result<OutboundBody, StepError> {
-    let standing = GateState::Waits(asked.line(v));
+    let standing = GateState::Waits(asked.approve_line(v));
     Ok(match &s.wished {
-        Some(wished) => messages::leave_reminder(&wished.card(s, v, standing).await?, &asked.url),
-        None => messages::reminder(&card(s, v, standing, None).await?, &asked.url),
+        Some(wished) => {
+            messages::exception_reminder(&wished.exception_card(s, v, standing).await?, &asked.url)
+        }
+        None => messages::gate_reminder(&gate_card(s, v, standing, None).await?, &asked.url),
     })
 }
 
 /// What it is made of.
-async fn card(
+async fn gate_card(
     s: &StageState,
     v: &StepVisit<'_>,
     standing: GateState,
@@ -297,13 +308,13 @@ async fn card(
 ) -> Result<GateCard, StepError> {
     let cx = v.cx;
     let review = s.round.review.as_ref();
-    let asks = v.doc.gate(v.at.id, need(&s.policy)?).map(|gate| gate.asks);
-    let design = document(s, cx).await?;
+    let asks = v.doc.gate(v.at.id, require_state(&s.policy)?).map(|gate| gate.question);
+    let design = load_document(s, cx).await?;
     let proposal = s.proposal.as_ref();
     Ok(GateCard {
-        stage: v.doc.about().stage.to_owned(),
-        standing,
-        final_word: asks == Some(GateQuestion::Unreviewed),
+        stage: v.doc.info().stage.to_owned(),
+        state: standing,
+        skips_review: asks == Some(GateQuestion::Unreviewed),
         provenance: provenance(s, v, None, None).await?,
         round: s.round.number,
         inconclusive: review.and_then(|r| r.why.clone()),
@@ -318,21 +329,21 @@ async fn card(
             _ => None,
         },
         diff: v.doc.diff(&design),
-        executed: v.doc.executed(&design),
+        executed: v.doc.executed_files(&design),
         reviewer_now: Some(String::clone(&cx.tools().reviewer.get()))
             .filter(|now| s.policy.as_ref().is_some_and(|policy| policy.reviewer != *now)),
         overridable: asks == Some(GateQuestion::Verdict),
-        others: publication::foreign_files(cx, s.foreign).await?,
-        left,
+        others: publication::load_foreign_files(cx, s.foreign).await?,
+        abandoned_branch: left,
         authorship: s.authorship.clone(),
         overlaps: s.overlaps.clone(),
-        approvals: approvals::shown(s, v).await?,
-        touched_by: s.asked.as_ref().and_then(|asked| Some(asked.touched.as_ref()?.by.login.clone())),
-        edited: match s.edited {
-            Some(diff) => Some(text_of(cx, &diff).await?),
+        approvals: approvals::approval_progress(s, v).await?,
+        edited_by: s.asked.as_ref().and_then(|asked| Some(asked.touched.as_ref()?.by.login.clone())),
+        issue_diff: match s.edited {
+            Some(diff) => Some(load_text(cx, &diff).await?),
             None => None,
         },
-        because: s.asked_because.clone().filter(|_| verdict(s) == Verdict::Approved),
+        reason: s.asked_because.clone().filter(|_| gate_verdict(s) == Verdict::Approved),
         document_url: proposal.map(|p| p.file_url.clone()),
         pull_url: proposal.map(|p| p.pull_url.clone()),
         status_url: s.status.url.clone(),
@@ -347,80 +358,80 @@ pub(super) async fn provenance(
     audit: Option<Hash>,
 ) -> Result<Provenance, StepError> {
     let (cx, review) = (v.cx, s.round.review.as_ref());
-    let document = *need(&s.round.document)?;
+    let document = *require_state(&s.round.document)?;
     Ok(Provenance {
         run: cx.run().id,
         document,
         verdict: review.map(|review| review.verdict),
-        drafter: drafter(Some(document), s.round.drafter.as_ref()),
-        reviewer: reviewer(review.and_then(|review| review.reviewer.as_ref())),
+        drafter: draft_author(Some(document), s.round.drafter.as_ref()),
+        reviewer: review_author(review.and_then(|review| review.reviewer.as_ref())),
         acceptance: approval.map(|row| acceptance(row, cx)),
         subject: approval.map(|row| row.subject),
         audit,
-        cost: spent(s, cx).await?,
-        rehearsal: rehearsal(s, cx),
+        cost: visible_spending(s, cx).await?,
+        rehearsal: is_rehearsal(s, cx),
     })
 }
 
 /// What the run says on its pull request; `audit` is there once the document is approved.
-pub(super) async fn pull(
+pub(super) async fn pull_section(
     s: &StageState,
     v: &StepVisit<'_>,
     audit: Option<Hash>,
 ) -> Result<OutboundBody, StepError> {
-    if let Some(change) = change(s, v, audit).await? {
+    if let Some(change) = change_section(s, v, audit).await? {
         return Ok(change);
     }
-    let path = path(s)?;
+    let path = document_path(s)?;
     // Without an audit entry the approval may be of a draft that its review has not approved.
     let approval = s.approval.as_ref().filter(|_| audit.is_some());
     Ok(messages::pull_section(&PullCard {
-        issue: need(&s.issue)?.number,
-        stage: v.doc.about().stage.to_owned(),
-        log_path: log_path(&path),
+        issue: require_state(&s.issue)?.number,
+        stage: v.doc.info().stage.to_owned(),
+        log_path: review_log_path(&path),
         document_path: path,
         document_url: s.proposal.as_ref().map(|p| p.file_url.clone()),
         provenance: provenance(s, v, approval, audit).await?,
-        others: publication::foreign_files(v.cx, s.foreign).await?,
+        others: publication::load_foreign_files(v.cx, s.foreign).await?,
     }))
 }
 
 /// What an accepted change says of itself, on its pull request and in its check run; `None` for other documents.
-pub(super) async fn change(
+pub(super) async fn change_section(
     s: &StageState,
     v: &StepVisit<'_>,
     audit: Option<Hash>,
 ) -> Result<Option<OutboundBody>, StepError> {
     let cx = v.cx;
-    if v.doc.about().target != PublicationTarget::Code {
+    if v.doc.info().target != PublicationTarget::Code {
         return Ok(None);
     }
-    let text = document(s, cx).await?;
+    let text = load_document(s, cx).await?;
     let Some(report) = v.doc.change_report(&text) else { return Ok(None) };
     let approval = s.approval.as_ref().filter(|row| Some(row.document) == s.round.document);
-    let rows = runs_of_issue(cx).await?;
+    let rows = load_issue_runs(cx).await?;
     let made =
         other_stages(cx, &rows).into_iter().filter(|(_, state)| *state == messages::RunDisplayState::Done);
-    let documents = made.filter_map(|(row, _)| Some((row.workflow.clone(), url_of(row)?)));
+    let documents = made.filter_map(|(row, _)| Some((row.workflow.clone(), outcome_url(row)?)));
     let documents = documents.filter(|(_, url)| url.contains("#issuecomment-")).collect();
     Ok(Some(messages::change_section(&ChangeCard {
         report,
         provenance: provenance(s, v, approval, audit).await?,
         findings: s.round.findings.open().cloned().collect(),
-        others: publication::foreign_files(cx, s.foreign).await?,
-        executed: v.doc.executed(&text),
-        patch: v.doc.offered(&text),
+        others: publication::load_foreign_files(cx, s.foreign).await?,
+        executed: v.doc.executed_files(&text),
+        patch: v.doc.offered_patch(&text),
         gate_url: s.asked.as_ref().map(|asked| asked.url.clone()),
         documents,
     })))
 }
 
 /// What the pull request is called; `wip` where the plan has no drafts and it is one.
-pub(super) async fn title(s: &StageState, v: &StepVisit<'_>, wip: bool) -> Result<String, StepError> {
-    let issue = need(&s.issue)?;
+pub(super) async fn pull_title(s: &StageState, v: &StepVisit<'_>, wip: bool) -> Result<String, StepError> {
+    let issue = require_state(&s.issue)?;
     let title = match change_title(s, v).await? {
         Some((title, _)) => title,
-        None => messages::pull_title(v.doc.about().stage, issue.number, &issue.title),
+        None => messages::pull_title(v.doc.info().stage, issue.number, &issue.title),
     };
     Ok(if wip { format!("[WIP] {title}") } else { title })
 }
@@ -430,17 +441,20 @@ async fn change_title(
     s: &StageState,
     v: &StepVisit<'_>,
 ) -> Result<Option<(String, ChangeReport)>, StepError> {
-    let report = v.doc.change_report(&document(s, v.cx).await?);
-    let is_bug = need(&s.issue)?.labels.iter().any(|label| label.eq_ignore_ascii_case("bug"));
+    let report = v.doc.change_report(&load_document(s, v.cx).await?);
+    let is_bug = require_state(&s.issue)?.labels.iter().any(|label| label.eq_ignore_ascii_case("bug"));
     Ok(report.map(|report| (messages::change_title(&report, s.convention, is_bug), report)))
 }
 
 /// How the repository words its commits.
-pub(super) async fn convention(cx: &StepContext, base: &BaseCommit) -> Result<CommitConvention, StepError> {
+pub(super) async fn detect_convention(
+    cx: &StepContext,
+    base: &BaseCommit,
+) -> Result<CommitConvention, StepError> {
     let snapshot = cx.tools().snapshot(cx, base).await?;
     cx.once("convention", |_| async {
-        let past = snapshot.past(PAST_COMMITS).await.map_err(git_error)?;
-        Ok(CommitConvention::of(past.iter().map(|past| past.subject.as_str())))
+        let past = snapshot.past_commits(PAST_COMMITS).await.map_err(git_error)?;
+        Ok(CommitConvention::detect(past.iter().map(|past| past.subject.as_str())))
     })
     .await
 }
@@ -453,73 +467,75 @@ pub(super) async fn update_pull(
     audit: Hash,
 ) -> Result<(), StepError> {
     let cx = v.cx;
-    let proposal = need(&s.proposal)?;
-    let repo = cx.tools().repo(cx).await?;
-    let stage = v.doc.about().stage;
-    let section = pull(s, v, Some(audit)).await?;
+    let proposal = require_state(&s.proposal)?;
+    let repo = cx.tools().repository(cx).await?;
+    let stage = v.doc.info().stage;
+    let section = pull_section(s, v, Some(audit)).await?;
     let section_key = format!("{key}-section");
-    let body = publication::pull_body(cx, &section_key, &proposal.branch, stage, &section).await?;
+    let body = publication::record_pull_body(cx, &section_key, &proposal.branch, stage, &section).await?;
     // The title is people's once the pull request has the code, unless it shows papers.
-    let title = match s.files_papers() || s.after.is_new() {
-        true => Some(title(s, v, !proposal.draft).await?),
+    let title = match s.publishes_files() || s.after.is_new() {
+        true => Some(pull_title(s, v, !proposal.draft).await?),
         false => None,
     };
     cx.once(key, |_| async {
-        decorated(repo.edit_pull(proposal.pull, title.as_deref(), &body).await).map(drop).map_err(fault)
+        none_if_refused(repo.edit_pull(proposal.pull, title.as_deref(), &body).await)
+            .map(drop)
+            .map_err(github_error)
     })
     .await
 }
 
 /// The message of a commit of ours on the issue's branch.
-pub(super) async fn commit(
+pub(super) async fn commit_message(
     s: &StageState,
     v: &StepVisit<'_>,
     kind: CommitKind,
     audit: Option<Hash>,
 ) -> Result<String, StepError> {
-    let (cx, issue) = (v.cx, need(&s.issue)?);
+    let (cx, issue) = (v.cx, require_state(&s.issue)?);
     let row = s.approval.as_ref();
     let change = change_title(s, v).await?.map(|(title, report)| ChangeCommit {
         title,
         why: report.why,
         acceptance: row.map(|row| acceptance(row, cx)),
         approved_by: row.iter().flat_map(|row| approvers(row)).cloned().collect(),
-        host: host(&issue.url).to_owned(),
+        host: url_host(&issue.url).to_owned(),
     });
     Ok(messages::commit_message(&CommitCard {
         kind,
-        stage: v.doc.about().stage.to_owned(),
+        stage: v.doc.info().stage.to_owned(),
         issue: issue.number,
         title: issue.title.clone(),
         change,
         run: cx.run().id,
-        document: *need(&s.round.document)?,
+        document: *require_state(&s.round.document)?,
         audit,
     }))
 }
 
 /// `github.com`
-fn host(url: &str) -> &str {
+fn url_host(url: &str) -> &str {
     url.split('/').nth(2).and_then(|host| host.split(':').next()).unwrap_or("github.com")
 }
 
 /// The file beside the document.
-pub(super) async fn log(s: &StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
-    let issue = need(&s.issue)?;
+pub(super) async fn review_log(s: &StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
+    let issue = require_state(&s.issue)?;
     let rounds = s.round.history.iter().filter_map(|line| {
         Some(RoundLog {
             round: line.round,
             document: line.document?,
             verdict: line.verdict?,
             why: line.why.clone(),
-            drafter: drafter(line.document, line.drafter.as_ref()),
-            reviewer: reviewer(line.reviewer.as_ref()),
+            drafter: draft_author(line.document, line.drafter.as_ref()),
+            reviewer: review_author(line.reviewer.as_ref()),
         })
     });
     Ok(messages::review_log(&ReviewLog {
         issue: issue.number,
         title: issue.title.clone(),
-        document_path: path(s)?,
+        document_path: document_path(s)?,
         rounds: rounds.collect(),
         findings: s.round.findings.all().to_vec(),
         provenance: provenance(s, v, s.approval.as_ref(), None).await?,
@@ -527,28 +543,32 @@ pub(super) async fn log(s: &StageState, v: &StepVisit<'_>) -> Result<String, Ste
 }
 
 /// The label that says so. While a run works, or another goes on from what it made, the issue bears none.
-fn label_of(cx: &StepContext, state: messages::RunDisplayState) -> Option<LabelView> {
+fn state_label(cx: &StepContext, state: messages::RunDisplayState) -> Option<LabelView> {
     match state {
         messages::RunDisplayState::Working => None,
         messages::RunDisplayState::NeedsYou | messages::RunDisplayState::Parked => Some(messages::NEEDS_YOU),
-        messages::RunDisplayState::Done => Some(messages::DONE).filter(|_| cx.then().is_none()),
+        messages::RunDisplayState::Done => Some(messages::DONE).filter(|_| cx.next_workflow().is_none()),
         messages::RunDisplayState::Stopped | messages::RunDisplayState::Failed => Some(messages::STOPPED),
     }
 }
 
 /// The label that the issue bears where others of its runs are alive as well: what waits for a person comes first, and
 /// nothing is over while one of them works.
-async fn among(cx: &StepContext, key: &str, view: Option<LabelView>) -> Result<Option<LabelView>, StepError> {
+async fn label_among_runs(
+    cx: &StepContext,
+    key: &str,
+    view: Option<LabelView>,
+) -> Result<Option<LabelView>, StepError> {
     if view == Some(messages::NEEDS_YOU) {
         return Ok(view);
     }
     let own = cx.run();
     let (asks, works): (bool, bool) = cx
         .once(&format!("{key}-among"), |_| async {
-            let mut others = artifacts::live(cx).await?;
+            let mut others = artifacts::live_runs(cx).await?;
             let other = |run: &RunRow| run.id != own.id && run.cancel.is_none();
             others.retain(|run| run.trigger.issue == own.trigger.issue && other(run));
-            let most = foremost(others.iter().map(|run| RunView::new::<()>(run, None)));
+            let most = most_urgent_run(others.iter().map(|run| RunView::new::<()>(run, None)));
             Ok((most.as_ref().is_some_and(|run| run.status == RunViewStatus::Asking), most.is_some()))
         })
         .await?;
@@ -560,40 +580,40 @@ async fn among(cx: &StepContext, key: &str, view: Option<LabelView>) -> Result<O
 }
 
 /// Has the issue bear this state label.
-pub(super) async fn label(
+pub(super) async fn update_label(
     s: &mut StageState,
     cx: &StepContext,
     state: messages::RunDisplayState,
 ) -> Result<(), StepError> {
-    let view = label_of(cx, state);
-    if bears(s, view) {
+    let view = state_label(cx, state);
+    if has_label(s, view) {
         return Ok(());
     }
-    let view = among(cx, "label", view).await?;
-    let repo = cx.tools().repo(cx).await?;
-    label_as(s, cx, &repo, "label", view).await
+    let view = label_among_runs(cx, "label", view).await?;
+    let repo = cx.tools().repository(cx).await?;
+    update_label_as(s, cx, &repo, "label", view).await
 }
 
-fn bears(s: &StageState, view: Option<LabelView>) -> bool {
+fn has_label(s: &StageState, view: Option<LabelView>) -> bool {
     s.label.as_deref() == view.map(|view| view.name)
 }
 
 fn label_change<'a>(s: &'a StageState, cx: &StepContext, view: Option<LabelView>) -> LabelChange<'a> {
-    LabelChange { issue: cx.run().trigger.issue, off: s.label.as_deref(), on: view.map(LabelView::spec) }
+    LabelChange { issue: cx.run().trigger.issue, remove: s.label.as_deref(), add: view.map(LabelView::spec) }
 }
 
-async fn label_as(
+async fn update_label_as(
     s: &mut StageState,
     cx: &StepContext,
     repo: &GitHubRepo,
     key: &str,
     view: Option<LabelView>,
 ) -> Result<(), StepError> {
-    if bears(s, view) {
+    if has_label(s, view) {
         return Ok(());
     }
     cx.once(key, |_| async {
-        decorated(repo.change_label(&label_change(s, cx, view)).await).map(drop).map_err(fault)
+        none_if_refused(repo.change_label(&label_change(s, cx, view)).await).map(drop).map_err(github_error)
     })
     .await?;
     s.label = view.map(|view| view.name.to_owned());
@@ -601,82 +621,84 @@ async fn label_as(
 }
 
 /// Shows that the run is at work.
-pub(super) async fn working(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
+pub(super) async fn show_working(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let state = messages::RunDisplayState::Working;
-    let shown = status(s, v, state).await?;
+    let shown = status_body(s, v, state).await?;
     s.status.show(v.cx, "status", &shown, StatusUrgency::Progress).await?;
-    let repo = v.cx.tools().repo(v.cx).await?;
-    check_run::turn(s, v, &repo, "status", state).await?;
-    label(s, v.cx, state).await
+    let repo = v.cx.tools().repository(v.cx).await?;
+    check_run::update_check_run(s, v, &repo, "status", state).await?;
+    update_label(s, v.cx, state).await
 }
 
 /// Shows a turn of the run and changes the label with it, in one write where that can be.
-pub(super) async fn turn(
+pub(super) async fn show_state(
     s: &mut StageState,
     v: &StepVisit<'_>,
     state: messages::RunDisplayState,
 ) -> Result<(), StepError> {
-    turn_as(s, v, "status", state).await
+    show_state_as(s, v, "status", state).await
 }
 
-/// As [`turn`], where the visit shows more than one; `key` names it in the journal.
-pub(super) async fn turn_as(
+/// As [`show_state`], where the visit shows more than one; `key` names it in the journal.
+pub(super) async fn show_state_as(
     s: &mut StageState,
     v: &StepVisit<'_>,
     key: &str,
     state: messages::RunDisplayState,
 ) -> Result<(), StepError> {
-    let view = say_turn(s, v, key, state).await?;
-    let repo = v.cx.tools().repo(v.cx).await?.asking();
-    label_as(s, v.cx, &repo, &format!("{key}-label"), view).await
+    let view = show_state_before_label(s, v, key, state).await?;
+    let repo = v.cx.tools().repository(v.cx).await?.with_question_priority();
+    update_label_as(s, v.cx, &repo, &format!("{key}-label"), view).await
 }
 
-/// As [`turn_as`], but the label stays as it is if it takes a write of its own. Returns which it is to be.
-pub(super) async fn say_turn(
+/// As [`show_state_as`], but the label stays as it is if it takes a write of its own. Returns which it is to be.
+pub(super) async fn show_state_before_label(
     s: &mut StageState,
     v: &StepVisit<'_>,
     key: &str,
     state: messages::RunDisplayState,
 ) -> Result<Option<LabelView>, StepError> {
     let cx = v.cx;
-    let view = among(cx, key, label_of(cx, state)).await?;
-    let shown = status(s, v, state).await?;
+    let view = label_among_runs(cx, key, state_label(cx, state)).await?;
+    let shown = status_body(s, v, state).await?;
     let mut comment = s.status.clone();
-    let wanted = (!bears(s, view)).then(|| label_change(s, cx, view));
-    if comment.turn(cx, key, &shown, StatusUrgency::Turning, wanted).await? {
+    let wanted = (!has_label(s, view)).then(|| label_change(s, cx, view));
+    if comment.show_and_label(cx, key, &shown, StatusUrgency::TurningPoint, wanted).await? {
         s.label = view.map(|view| view.name.to_owned());
     }
     s.status = comment;
-    let repo = cx.tools().repo(cx).await?.asking();
-    check_run::turn(s, v, &repo, key, state).await?;
+    let repo = cx.tools().repository(cx).await?.with_question_priority();
+    check_run::update_check_run(s, v, &repo, key, state).await?;
     Ok(view)
 }
 
 /// Makes the label that starts this workflow known in the repository, so that whoever typed the command can
 /// choose it from the list the next time.
-pub(super) async fn offer_label(v: &StepVisit<'_>, repo: &GitHubRepo) -> Result<(), StepError> {
-    let command = v.doc.about().command(v.cx.run());
+pub(super) async fn define_trigger_label(v: &StepVisit<'_>, repo: &GitHubRepo) -> Result<(), StepError> {
+    let command = v.doc.info().command(v.cx.run());
     let Some(name) = command.label else { return Ok(()) };
     let description = messages::trigger_description(command.about);
     let spec = LabelSpec { name, color: messages::TRIGGER_COLOR, description: &description };
-    v.cx.once("offer-label", |_| async { decorated(repo.define_label(spec).await).map(drop).map_err(fault) })
-        .await
+    v.cx.once("offer-label", |_| async {
+        none_if_refused(repo.define_label(spec).await).map(drop).map_err(github_error)
+    })
+    .await
 }
 
 /// The state label that an earlier run left on the issue.
-pub(super) fn label_left(labels: &[String]) -> Option<String> {
+pub(super) fn find_state_label(labels: &[String]) -> Option<String> {
     let old = |label: &str| label == messages::OLD_WORKING;
     labels.iter().find(|label| old(label) || messages::STATES.iter().any(|view| view.name == *label)).cloned()
 }
 
 pub(super) fn acceptance(row: &ApprovalRow, cx: &StepContext) -> Acceptance {
     let Some(answer) = &row.answer else {
-        return match waiting_steps::waived(cx) {
+        return match waiting_steps::hotfix_waiver(cx) {
             Some((by, reason)) => Acceptance::Waived { by: by.to_owned(), reason: reason.to_owned() },
             None => Acceptance::Policy,
         };
     };
-    let (by, at) = (accepted_by(row), answer.at);
+    let (by, at) = (approver_names(row), answer.at);
     match row.kind {
         ApprovalKind::Override => Acceptance::Overridden { by, at, reason: answer.text.clone() },
         ApprovalKind::Unreviewed => Acceptance::Unreviewed { by, at },
@@ -689,48 +711,48 @@ fn approvers(row: &ApprovalRow) -> impl Iterator<Item = &Actor> {
     row.with.iter().chain(row.answer.iter().map(|answer| &answer.by))
 }
 
-pub(super) fn accepted_by(row: &ApprovalRow) -> String {
-    messages::names(&approvers(row).map(|actor| actor.login.clone()).collect::<Vec<_>>())
+pub(super) fn approver_names(row: &ApprovalRow) -> String {
+    messages::join_names(&approvers(row).map(|actor| actor.login.clone()).collect::<Vec<_>>())
 }
 
 /// Who wrote the document, if there is one: a version that no model wrote is a person's.
-fn drafter(document: Option<Hash>, served: Option<&ServedModel>) -> Author {
+fn draft_author(document: Option<Hash>, served: Option<&ServedModel>) -> Author {
     match (document, served) {
         (None, _) => Author::Nobody,
         (Some(_), None) => Author::Person,
-        (Some(_), Some(served)) => model(served),
+        (Some(_), Some(served)) => model_author(served),
     }
 }
 
-fn reviewer(served: Option<&ServedModel>) -> Author {
-    served.map_or(Author::Nobody, model)
+fn review_author(served: Option<&ServedModel>) -> Author {
+    served.map_or(Author::Nobody, model_author)
 }
 
-fn model(served: &ServedModel) -> Author {
+fn model_author(served: &ServedModel) -> Author {
     Author::Model {
-        served: served.name().map(str::to_owned),
+        served: served.model_name().map(str::to_owned),
         family: served.family.clone(),
         in_place_of: served.in_place_of.clone().map(|other| [other.asked, other.setting]),
     }
 }
 
 /// Where the document goes.
-pub(super) fn path(s: &StageState) -> Result<String, StepError> {
-    let issue = need(&s.issue)?.number;
-    Ok(document_path_of(&need(&s.policy)?.document_path, issue))
+pub(super) fn document_path(s: &StageState) -> Result<String, StepError> {
+    let issue = require_state(&s.issue)?.number;
+    Ok(document_path_of(&require_state(&s.policy)?.document_path, issue))
 }
 
 /// `docs/lld/LLD-7.md` → `docs/lld/LLD-7.review.md`.
-pub(super) fn log_path(path: &str) -> String {
+pub(super) fn review_log_path(path: &str) -> String {
     format!("{}.review.md", path.strip_suffix(".md").unwrap_or(path))
 }
 
 /// Also of a run that ended before it knew its own policy.
-pub(super) fn rehearsal(s: &StageState, cx: &StepContext) -> bool {
-    cx.tools().rehearsal(s.policy.as_ref())
+pub(super) fn is_rehearsal(s: &StageState, cx: &StepContext) -> bool {
+    cx.tools().is_rehearsal(s.policy.as_ref())
 }
 
 /// The verdict a gate goes by.
-pub(super) fn verdict(s: &StageState) -> Verdict {
+pub(super) fn gate_verdict(s: &StageState) -> Verdict {
     s.round.review.as_ref().map_or(Verdict::Inconclusive, |r| r.verdict)
 }

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{StageState, StepResult, StepVisit, still_wanted, views};
+use super::{StageState, StepResult, StepVisit, require_still_wanted, views};
 use crate::{
     commands::HOTFIX,
     engine::{RunTrigger, StepError, StepInfo, StepKind},
     messages::RunDisplayState as Shown,
     rounds::{
         self, BudgetShortfall, CallWaitAction, ResumeDecision, Round, StatusUrgency, StepContext,
-        UnansweredCall, need,
+        UnansweredCall, require_state,
     },
 };
 
 /// An emergency is over by the next day, and so is what was waived for it.
-const WAIVER: Duration = Duration::from_secs(24 * 3600);
+const WAIVER_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// The calls of a stage that can lack an answer. The serde names are those of the steps that make them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,8 +32,8 @@ pub enum StageCall {
 
 impl StageCall {
     /// The workflow's step that makes the call.
-    pub(super) fn step(self, v: &StepVisit<'_>) -> Option<StepInfo> {
-        let steps = v.doc.about().steps;
+    pub(super) fn workflow_step(self, v: &StepVisit<'_>) -> Option<StepInfo> {
+        let steps = v.doc.info().steps;
         let of_kind = |kind| steps.iter().find(|step| step.kind == kind);
         let found = match self {
             Self::Draft => of_kind(StepKind::Draft),
@@ -59,14 +59,14 @@ pub(super) struct BudgetPause {
 
 impl BudgetPause {
     /// The step that it is paused before.
-    pub(super) fn step(&self, v: &StepVisit<'_>) -> Option<StepInfo> {
-        let steps = v.doc.about().steps;
-        steps.into_iter().find(|step| step.id == self.at).or_else(|| self.before.step(v))
+    pub(super) fn paused_step(&self, v: &StepVisit<'_>) -> Option<StepInfo> {
+        let steps = v.doc.info().steps;
+        steps.into_iter().find(|step| step.id == self.at).or_else(|| self.before.workflow_step(v))
     }
 }
 
 /// The step could not have its answer. One that is waited for leaves the round as it was `before`.
-pub(super) async fn unanswered(
+pub(super) async fn handle_no_answer(
     s: &mut StageState,
     v: &StepVisit<'_>,
     call: StageCall,
@@ -75,84 +75,87 @@ pub(super) async fn unanswered(
 ) -> Result<StepResult, StepError> {
     match why {
         UnansweredCall::Step(error) => Err(error),
-        UnansweredCall::Capped(capped) => {
-            s.round.pause(before);
+        UnansweredCall::OverBudget(capped) => {
+            s.round.reset_keeping_answers(before);
             s.paused = Some(BudgetPause { before: call, at: v.at.id.to_owned(), capped, url: None });
-            Ok(StepResult::Money)
+            Ok(StepResult::OutOfBudget)
         }
-        UnansweredCall::Running => {
+        UnansweredCall::CommandRunning => {
             s.round = before;
-            let until = v.cx.clock().now().plus(rounds::COMMAND_LOOK);
+            let until = v.cx.clock().now().plus(rounds::COMMAND_POLL_INTERVAL);
             Ok(StepResult::Wait { until, why: "a command runs".to_owned() })
         }
-        UnansweredCall::Held(held) => {
-            s.round.hold(before, held);
-            still(s, v).await.map(|exit| exit.unwrap_or_else(|| again(v.cx)))
+        UnansweredCall::Waiting(held) => {
+            s.round.start_call_wait(before, held);
+            check_pending_wait(s, v).await.map(|exit| exit.unwrap_or_else(|| retry_at_once(v.cx)))
         }
     }
 }
 
 /// What the step waits for before it calls its model, if it does.
-pub(super) async fn still(s: &mut StageState, v: &StepVisit<'_>) -> Result<Option<StepResult>, StepError> {
+pub(super) async fn check_pending_wait(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+) -> Result<Option<StepResult>, StepError> {
     let cx = v.cx;
-    match s.round.pending(cx, &s.status) {
-        CallWaitAction::Nothing => Ok(None),
-        CallWaitAction::Mended(held) => {
-            let key = format!("{}-over", held.key());
-            views::turn_as(s, v, &key, Shown::Working).await?;
-            Ok(Some(again(cx)))
+    match s.round.next_wait_action(cx, &s.status) {
+        CallWaitAction::Proceed => Ok(None),
+        CallWaitAction::AnnounceResolved(held) => {
+            let key = format!("{}-over", held.journal_key());
+            views::show_state_as(s, v, &key, Shown::Working).await?;
+            Ok(Some(retry_at_once(cx)))
         }
         CallWaitAction::Wait { held, until, tell } => {
-            if tell && held.parked() {
-                views::turn_as(s, v, &held.key(), Shown::Parked).await?;
+            if tell && held.is_parked() {
+                views::show_state_as(s, v, &held.journal_key(), Shown::Parked).await?;
             } else if tell {
-                let shown = views::status(s, v, Shown::Working).await?;
-                s.status.show(cx, &held.key(), &shown, StatusUrgency::Turning).await?;
+                let shown = views::status_body(s, v, Shown::Working).await?;
+                s.status.show(cx, &held.journal_key(), &shown, StatusUrgency::TurningPoint).await?;
             }
             if tell {
-                s.round.told();
+                s.round.mark_wait_announced();
             }
-            Ok(Some(StepResult::Wait { until, why: held.view().sentence() }))
+            Ok(Some(StepResult::Wait { until, why: held.to_view().sentence() }))
         }
     }
 }
 
 /// What was shown is kept before the journal goes on.
-pub(super) fn again(cx: &StepContext) -> StepResult {
+pub(super) fn retry_at_once(cx: &StepContext) -> StepResult {
     StepResult::Wait { until: cx.clock().now(), why: "going on".to_owned() }
 }
 
 /// Waits until somebody raises the cap that is used up, or a shared one begins anew.
-pub async fn budget(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+pub async fn wait_for_budget(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    let stage = v.doc.about().stage;
-    still_wanted(s, cx).await?;
-    let policy = need(&s.policy)?.clone();
-    let paused = need(&s.paused)?.clone();
+    let stage = v.doc.info().stage;
+    require_still_wanted(s, cx).await?;
+    let policy = require_state(&s.policy)?.clone();
+    let paused = require_state(&s.paused)?.clone();
     let BudgetPause { before, capped, .. } = &paused;
-    match rounds::resume(cx, stage, capped, &policy).await? {
-        ResumeDecision::GoOn => {
+    match rounds::resume_from_budget_pause(cx, stage, capped, &policy).await? {
+        ResumeDecision::Continue => {
             s.paused = None;
             Ok(StepResult::Resume(*before))
         }
         ResumeDecision::Refused(gate) => Ok(StepResult::Ask(gate)),
-        ResumeDecision::Unheard => {
-            let at_step = paused.step(v).map(|step| step.title.to_owned()).unwrap_or_default();
-            let (url, gate) = rounds::pause(cx, stage, at_step, capped, &policy).await?;
+        ResumeDecision::NotAnnounced => {
+            let at_step = paused.paused_step(v).map(|step| step.title.to_owned()).unwrap_or_default();
+            let (url, gate) = rounds::pause_for_budget(cx, stage, at_step, capped, &policy).await?;
             s.paused = Some(BudgetPause { url: Some(url), ..paused });
-            views::turn(s, v, Shown::NeedsYou).await?;
+            views::show_state(s, v, Shown::NeedsYou).await?;
             Ok(StepResult::Ask(gate))
         }
     }
 }
 
 /// Whoever waived people's approval of documents by starting this run, and why.
-pub(super) fn waived(cx: &StepContext) -> Option<(&str, &str)> {
+pub(super) fn hotfix_waiver(cx: &StepContext) -> Option<(&str, &str)> {
     let RunTrigger { command, args, actor, .. } = &cx.run().trigger;
     (command == HOTFIX).then_some((&actor.login, args))
 }
 
 /// Was it waived too long ago?
-pub(super) fn waiver_is_over(cx: &StepContext) -> bool {
-    waived(cx).is_some() && cx.clock().now().since(cx.run().trigger.at) > WAIVER
+pub(super) fn is_waiver_expired(cx: &StepContext) -> bool {
+    hotfix_waiver(cx).is_some() && cx.clock().now().since(cx.run().trigger.at) > WAIVER_LIFETIME
 }

@@ -37,8 +37,8 @@ pub enum IneligibleApprover {
 
 impl Approvers {
     /// May this answer not accept what the gate asks about? A waiver takes no owner.
-    pub fn refuse(&self, answer: &GateAnswer, waives: bool) -> Option<IneligibleApprover> {
-        let owns = |who: &AllowedResponders| who.includes(answer.by.id, answer.role);
+    pub fn ineligibility(&self, answer: &GateAnswer, waives: bool) -> Option<IneligibleApprover> {
+        let owns = |who: &AllowedResponders| who.allows(answer.by.id, answer.role);
         match answer.by.id {
             person if self.not == Some(person) => Some(IneligibleApprover::Requester),
             _ if waives || self.owners.is_empty() || self.owners.iter().any(owns) => None,
@@ -47,10 +47,10 @@ impl Approvers {
     }
 
     /// Are these enough, each of which counts?
-    pub fn enough(&self, given: &[&GateAnswer]) -> bool {
+    pub fn is_satisfied_by(&self, given: &[&GateAnswer]) -> bool {
         let people: HashSet<_> = given.iter().map(|answer| answer.by.id).collect();
         let owned =
-            |who: &AllowedResponders| given.iter().any(|answer| who.includes(answer.by.id, answer.role));
+            |who: &AllowedResponders| given.iter().any(|answer| who.allows(answer.by.id, answer.role));
         people.len() >= usize::try_from(self.needed).unwrap_or(usize::MAX) && self.owners.iter().all(owned)
     }
 }

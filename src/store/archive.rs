@@ -23,24 +23,25 @@ use super::{
     DatabaseSource, Store, StoreError,
     backup::sync_directory,
     compression,
-    database::{signed, unsigned},
+    database::{to_signed, to_unsigned},
     error::TransactionError,
-    off_thread,
-    referenced_texts::{LASTING, MENTIONS, mentions},
-    upgrade_copies::compact,
+    referenced_texts::{LASTING_REFERENCE_QUERIES, REFERENCE_QUERIES, for_each_reference},
+    run_blocking,
+    upgrade_copies::compact_timestamp,
 };
 use crate::types::{Hash, RepoId, RunId, Timestamp};
 
 /// What the link says that tells of it.
-pub const ARCHIVED: &str = "texts were archived";
+pub const ARCHIVED_LINK_TEXT: &str = "texts were archived";
 
 /// Ended before `?1`, and nothing but its archiving happened since.
-const OVER: &str = "status IN ('done', 'failed', 'stopped') AND updated_at < ?1 AND NOT EXISTS (
+const ENDED_RUN_CONDITION: &str =
+    "status IN ('done', 'failed', 'stopped') AND updated_at < ?1 AND NOT EXISTS (
     SELECT 1 FROM audit WHERE audit.run = run.seq AND what = 'texts were archived' AND at >= updated_at)";
 
 /// Everything there is of a run but its documents, by the column that names it and the one that tells the order. What rows
 /// of others refer to comes before those.
-pub(super) const TABLES: [(&str, &str, &str); 17] = [
+pub(super) const ARCHIVED_TABLES: [(&str, &str, &str); 17] = [
     ("run", "seq", "seq"),
     ("trail", "run", "visit"),
     ("journal", "run", "rowid"),
@@ -72,7 +73,7 @@ pub struct ArchiveSummary {
 }
 
 /// Ends the names of files that are being written.
-const HALF: &str = ".half-done";
+const PARTIAL_SUFFIX: &str = ".half-done";
 
 /// What a snapshot says: which runs are to go, and which documents are named.
 struct ArchivePlan {
@@ -93,34 +94,34 @@ struct ArchiveChecksum {
 }
 
 impl ArchiveChecksum {
-    fn add(&mut self, line: &[u8]) {
+    fn add_line(&mut self, line: &[u8]) {
         self.lines += 1;
         let before = self.hash.map(|hash| hash.to_string()).unwrap_or_default();
-        self.hash = Some(Hash::of_parts([before.as_bytes(), line]));
+        self.hash = Some(Hash::digest_parts([before.as_bytes(), line]));
     }
 }
 
 impl Store {
     /// Where archives of a data directory go that nobody wants elsewhere.
-    pub fn archives(root: &Path) -> PathBuf {
+    pub fn archive_directory(root: &Path) -> PathBuf {
         root.join("archives")
     }
 
     /// Archives the runs of a repository that ended before this time into a new file in `to`. None: there are none.
-    pub async fn archive(
+    pub async fn archive_runs(
         &self,
         repo: RepoId,
         before: Timestamp,
         to: &Path,
     ) -> Result<Option<ArchiveSummary>, StoreError> {
         // One at a time, and no repository is forgotten meanwhile: its file would be left. Also where nobody waits any more.
-        let turn = Arc::clone(&self.archiving).lock_owned().await;
-        let Some(db) = self.repo_if_any(repo).await? else { return Ok(None) };
-        let (source, now) = (self.beside(), self.clock.now());
+        let turn = Arc::clone(&self.archive_lock).lock_owned().await;
+        let Some(db) = self.existing_repository_database(repo).await? else { return Ok(None) };
+        let (source, now) = (self.database_source(), self.clock.now());
         let to = std::path::absolute(to).map_err(|source| StoreError::Io { path: to.to_owned(), source })?;
-        let (exported, _turn) = off_thread(move || {
-            let plan = source.repository(repo, |tx| plan(tx, before, now))?;
-            let export = |plan: ArchivePlan| Ok((export(&source, (&to, repo), &plan)?, plan));
+        let (exported, _turn) = run_blocking(move || {
+            let plan = source.read_repository(repo, |tx| plan_archive(tx, before, now))?;
+            let export = |plan: ArchivePlan| Ok((export_runs(&source, (&to, repo), &plan)?, plan));
             Ok((plan.map(export).transpose()?, turn))
         })
         .await?;
@@ -138,7 +139,7 @@ impl Store {
             let alone = |hash: &String| !needed.contains(hash) && left.get(hash) == Some(&1);
             let gone: Vec<String> = named.iter().filter(|hash| alone(hash)).cloned().collect();
             let (run, name) = (RunId { repo, seq }, file.clone());
-            let pruned = db.archived(run, (at, before), gone, name).await?;
+            let pruned = db.prune_archived_run(run, (at, before), gone, name).await?;
             let Some(documents) = pruned else { continue };
             named.iter().for_each(|hash| *left.entry(hash.clone()).or_default() -= 1);
             archived.runs += 1;
@@ -148,20 +149,21 @@ impl Store {
     }
 }
 
-fn plan(
+fn plan_archive(
     tx: &Transaction<'_>,
     before: Timestamp,
     at: Timestamp,
 ) -> Result<Option<ArchivePlan>, TransactionError> {
-    let mut statement = tx.prepare(&format!("SELECT seq FROM run WHERE {OVER} ORDER BY seq"))?;
+    let mut statement =
+        tx.prepare(&format!("SELECT seq FROM run WHERE {ENDED_RUN_CONDITION} ORDER BY seq"))?;
     let over = statement.query_map([before.0], |row| row.get::<_, i64>(0))?;
-    let over: Vec<u64> = over.map(|seq| seq.map(unsigned)).collect::<Result<_, _>>()?;
+    let over: Vec<u64> = over.map(|seq| seq.map(to_unsigned)).collect::<Result<_, _>>()?;
     if over.is_empty() {
         return Ok(None);
     }
     let mut runs: HashMap<u64, HashSet<String>> = over.iter().map(|seq| (*seq, HashSet::new())).collect();
-    let (gone, mut needed) = (archived_before(tx)?, HashSet::new());
-    mentions(tx, &MENTIONS, None, |run, hash| match runs.get_mut(&run) {
+    let (gone, mut needed) = (previously_archived_runs(tx)?, HashSet::new());
+    for_each_reference(tx, &REFERENCE_QUERIES, None, |run, hash| match runs.get_mut(&run) {
         Some(named) => {
             named.insert(hash.to_owned());
         }
@@ -170,7 +172,7 @@ fn plan(
             needed.insert(hash.to_owned());
         }
     })?;
-    mentions(tx, &LASTING, None, |_, hash| {
+    for_each_reference(tx, &LASTING_REFERENCE_QUERIES, None, |_, hash| {
         needed.insert(hash.to_owned());
     })?;
     let mut runs: Vec<_> = runs.into_iter().collect();
@@ -179,16 +181,16 @@ fn plan(
 }
 
 /// Runs whose texts went before: what they name and others do not is in no database any more.
-fn archived_before(tx: &Transaction<'_>) -> Result<HashSet<u64>, TransactionError> {
+fn previously_archived_runs(tx: &Transaction<'_>) -> Result<HashSet<u64>, TransactionError> {
     let sql = "SELECT run FROM audit JOIN run ON run.seq = audit.run WHERE what = ?1 AND audit.at >= run.updated_at";
     let mut statement = tx.prepare(sql)?;
-    let runs = statement.query_map([ARCHIVED], |row| row.get::<_, i64>(0))?;
-    runs.map(|run| run.map(unsigned)).collect::<Result<_, _>>()
+    let runs = statement.query_map([ARCHIVED_LINK_TEXT], |row| row.get::<_, i64>(0))?;
+    runs.map(|run| run.map(to_unsigned)).collect::<Result<_, _>>()
 }
 
 /// Writes everything of these runs into a new file, and reads it back. The file appears when it is whole; which it is, and
 /// which texts were damaged.
-fn export(
+fn export_runs(
     source: &DatabaseSource,
     (to, repo): (&Path, RepoId),
     plan: &ArchivePlan,
@@ -196,17 +198,17 @@ fn export(
     let io = |source| StoreError::Io { path: to.to_owned(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(to).map_err(io)?;
     // What one left that was cut short.
-    remove(to, repo, HALF)?;
-    let half = to.join(format!("{repo}-{}{HALF}", compact(plan.at)));
+    remove_files(to, repo, PARTIAL_SUFFIX)?;
+    let half = to.join(format!("{repo}-{}{PARTIAL_SUFFIX}", compact_timestamp(plan.at)));
     let io = |source| StoreError::Io { path: half.clone(), source };
     let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half).map_err(io)?;
-    let made = write(source, (repo, &half), out, plan).and_then(|(written, damaged)| {
-        if read_back(&half).map_err(io)? != written {
+    let made = write_archive(source, (repo, &half), out, plan).and_then(|(written, damaged)| {
+        if read_checksum(&half).map_err(io)? != written {
             let detail = "what was written is not what can be read from it".to_owned();
             return Err(StoreError::Damaged { file: half.clone(), detail });
         }
         // What is there, of whatever kind, is not replaced.
-        let file = to.join(format!("{repo}-{}.jsonl.zst", compact(plan.at)));
+        let file = to.join(format!("{repo}-{}.jsonl.zst", compact_timestamp(plan.at)));
         fs::hard_link(&half, &file).map_err(|source| StoreError::Io { path: file.clone(), source })?;
         sync_directory(to)?;
         Ok((file, damaged))
@@ -215,7 +217,7 @@ fn export(
     made
 }
 
-fn write(
+fn write_archive(
     source: &DatabaseSource,
     (repo, half): (RepoId, &Path),
     file: File,
@@ -227,10 +229,10 @@ fn write(
     let (mut sum, mut damaged) = (ArchiveChecksum::default(), Vec::new());
     // A disk that is full is the file's, and not the database's.
     let mut failed = None;
-    let read = source.repository(repo, |tx| {
+    let read = source.read_repository(repo, |tx| {
         let mut line = |value: &Value| {
             let line = value.to_string();
-            sum.add(line.as_bytes());
+            sum.add_line(line.as_bytes());
             sum.documents += u64::from(value.get("document").is_some());
             let written = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n"));
             written.map_err(|error| {
@@ -239,13 +241,13 @@ fn write(
             })
         };
         for (seq, named) in &plan.runs {
-            for table in TABLES {
-                rows(tx, table, *seq, &mut line)?;
+            for table in ARCHIVED_TABLES {
+                write_rows(tx, table, *seq, &mut line)?;
             }
             let mut named: Vec<&String> = named.iter().collect();
             named.sort_unstable();
             for hash in named {
-                match document(tx, hash)? {
+                match read_document(tx, hash)? {
                     Some(Some(text)) => line(&json!({ "document": hash, "run": seq, "text": text }))?,
                     Some(None) => {
                         line(&json!({ "damaged": hash, "run": seq }))?;
@@ -269,7 +271,7 @@ fn write(
     Ok((sum, damaged))
 }
 
-fn rows(
+fn write_rows(
     tx: &Transaction<'_>,
     (table, column, order): (&str, &str, &str),
     seq: u64,
@@ -277,28 +279,28 @@ fn rows(
 ) -> Result<(), TransactionError> {
     let mut statement = tx.prepare(&format!("SELECT * FROM {table} WHERE {column} = ?1 ORDER BY {order}"))?;
     let names: Vec<String> = statement.column_names();
-    let mut rows = statement.query([signed(seq)])?;
+    let mut rows = statement.query([to_signed(seq)])?;
     while let Some(row) = rows.next()? {
         let mut fields = Map::new();
         for (at, name) in names.iter().enumerate() {
-            fields.insert(name.clone(), plain(row.get_ref(at)?));
+            fields.insert(name.clone(), json_value(row.get_ref(at)?));
         }
         line(&json!({ "table": table, "row": fields }))?;
     }
     Ok(())
 }
 
-fn plain(value: ValueRef<'_>) -> Value {
+fn json_value(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) => number.into(),
         ValueRef::Real(number) => number.into(),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => as_text(bytes),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => json_text(bytes),
     }
 }
 
 /// Text as it is, and what is none by its bytes.
-fn as_text(bytes: &[u8]) -> Value {
+fn json_text(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
         Err(_) => json!({ "hex": hex::encode(bytes) }),
@@ -306,44 +308,44 @@ fn as_text(bytes: &[u8]) -> Value {
 }
 
 /// The text of this name, if there is one; none in it: it is not what its name says.
-fn document(tx: &Transaction<'_>, hash: &str) -> Result<Option<Option<Value>>, TransactionError> {
+fn read_document(tx: &Transaction<'_>, hash: &str) -> Result<Option<Option<Value>>, TransactionError> {
     let found: Option<(i64, Vec<u8>)> = tx
         .prepare_cached("SELECT bytes, zstd FROM document WHERE hash = ?1")?
         .query_row([hash], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let text = |(size, packed): (i64, Vec<u8>)| {
         let bytes = compression::unpack(&packed, usize::try_from(size).unwrap_or(0)).ok()?;
-        (Hash::of(&bytes).to_string() == hash).then(|| as_text(&bytes))
+        (Hash::digest(&bytes).to_string() == hash).then(|| json_text(&bytes))
     };
     Ok(found.map(text))
 }
 
 /// What the file says; a document that is not what its name says counts for nothing.
-fn read_back(file: &Path) -> io::Result<ArchiveChecksum> {
+fn read_checksum(file: &Path) -> io::Result<ArchiveChecksum> {
     let mut sum = ArchiveChecksum::default();
     for line in BufReader::new(zstd::Decoder::new(File::open(file)?)?).split(b'\n') {
         let line = line?;
-        sum.add(&line);
+        sum.add_line(&line);
         let value: Value = serde_json::from_slice(&line)?;
         let Some(hash) = value["document"].as_str() else { continue };
         let bytes = match value["text"].as_str() {
             Some(text) => text.as_bytes().to_vec(),
             None => hex::decode(value["text"]["hex"].as_str().unwrap_or_default()).unwrap_or_default(),
         };
-        sum.documents += u64::from(Hash::of(&bytes).to_string() == hash);
+        sum.documents += u64::from(Hash::digest(&bytes).to_string() == hash);
     }
     Ok(sum)
 }
 
 /// Takes out what a run needs no more, and adds the link that names the file; none: it did not rest meanwhile.
-pub(super) fn prune(
+pub(super) fn prune_run(
     tx: &Transaction<'_>,
     run: RunId,
     (at, before): (Timestamp, Timestamp),
     gone: &[String],
 ) -> Result<Option<usize>, TransactionError> {
-    let seq = signed(run.seq);
-    let rests = format!("SELECT EXISTS (SELECT 1 FROM run WHERE seq = ?2 AND {OVER})");
+    let seq = to_signed(run.seq);
+    let rests = format!("SELECT EXISTS (SELECT 1 FROM run WHERE seq = ?2 AND {ENDED_RUN_CONDITION})");
     if !tx.query_row(&rests, [before.0, seq], |row| row.get::<_, bool>(0))? {
         return Ok(None);
     }
@@ -353,9 +355,9 @@ pub(super) fn prune(
          OR status NOT IN ('done', 'failed', 'stopped'))",
     )?;
     let moved = statement.query_map([at.0, seq], |row| row.get::<_, i64>(0))?;
-    let moved: Vec<u64> = moved.map(|seq| seq.map(unsigned)).collect::<Result<_, _>>()?;
+    let moved: Vec<u64> = moved.map(|seq| seq.map(to_unsigned)).collect::<Result<_, _>>()?;
     let mut needed = HashSet::new();
-    mentions(tx, &MENTIONS, Some(&moved), |_, hash| {
+    for_each_reference(tx, &REFERENCE_QUERIES, Some(&moved), |_, hash| {
         needed.insert(hash.to_owned());
     })?;
     let mut documents = 0;
@@ -372,12 +374,12 @@ pub(super) fn prune(
 }
 
 /// Archives in the data directory go with a repository that is forgotten.
-pub(super) fn forget(root: &Path, repo: RepoId) -> Result<(), StoreError> {
-    remove(&Store::archives(root), repo, "")
+pub(super) fn remove_archives(root: &Path, repo: RepoId) -> Result<(), StoreError> {
+    remove_files(&Store::archive_directory(root), repo, "")
 }
 
 /// Removes what lies there of a repository, where its name ends so.
-fn remove(directory: &Path, repo: RepoId, ends: &str) -> Result<(), StoreError> {
+fn remove_files(directory: &Path, repo: RepoId, ends: &str) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: directory.to_owned(), source };
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -396,6 +398,10 @@ fn remove(directory: &Path, repo: RepoId, ends: &str) -> Result<(), StoreError> 
 }
 
 /// The link's name, what it says, and its detail.
-pub(super) fn link(file: &Path, documents: usize) -> (String, &'static str, Value) {
-    ("archive".to_owned(), ARCHIVED, json!({ "file": file.to_string_lossy(), "documents": documents }))
+pub(super) fn archive_link(file: &Path, documents: usize) -> (String, &'static str, Value) {
+    (
+        "archive".to_owned(),
+        ARCHIVED_LINK_TEXT,
+        json!({ "file": file.to_string_lossy(), "documents": documents }),
+    )
 }

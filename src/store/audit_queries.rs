@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::{
     AuditChainReport, AuditRow, DatabaseSource, StoreError,
-    database::signed,
+    database::to_signed,
     error::TransactionError,
     installation_registry,
-    repository::{json, text, walk},
+    repository::{parse_json, read_text, verify_chain},
     rows::TextKind,
 };
 use crate::types::{Hash, IssueNo, RepoId, RepoName, RunId};
@@ -29,58 +29,58 @@ pub struct IssueAuditLink {
 }
 
 /// The tables whose rows have links, by what those are called.
-const TABLES: [&str; 9] =
+const LINKED_TABLES: [&str; 9] =
     ["call", "verdict", "finding", "approval", "raise", "own_commit", "pull_section", "artifact", "route"];
 
 /// The repository last seen under this name.
 pub fn repository_named(place: &DatabaseSource, name: &RepoName) -> Result<Option<RepoId>, StoreError> {
-    Ok(place.main(|tx| installation_registry::owns(tx, name))?.map(|row| row.id))
+    Ok(place.read_main(|tx| installation_registry::repository_by_name(tx, name))?.map(|row| row.id))
 }
 
 /// Did a server ever start on this?
-pub fn is_there(root: &Path) -> bool {
+pub fn was_initialized(root: &Path) -> bool {
     root.join("main.db").exists()
 }
 
 /// Every repository that left anything here, with its name.
 pub fn repositories(place: &DatabaseSource) -> Result<Vec<(RepoId, RepoName)>, StoreError> {
-    let (rows, left) = (place.main(installation_registry::all)?, place.repositories()?);
+    let (rows, left) = (place.read_main(installation_registry::known_repositories)?, place.repositories()?);
     Ok(rows.into_iter().filter(|row| left.contains(&row.id)).map(|row| (row.id, row.name)).collect())
 }
 
 /// Walks a repository's audit chain; `each` sees every link with its ordinal.
-pub fn audit(
+pub fn walk_audit_chain(
     place: &DatabaseSource,
     repo: RepoId,
     each: impl FnMut(usize, AuditRow) + Send,
 ) -> Result<AuditChainReport, StoreError> {
-    place.repository(repo, |tx| walk(tx, repo, each))
+    place.read_repository(repo, |tx| verify_chain(tx, repo, each))
 }
 
 /// Everything the chain tells of an issue's runs, the oldest first, with the rows and texts it is about.
-pub fn lineage(
+pub fn issue_audit_links(
     place: &DatabaseSource,
     repo: RepoId,
     issue: IssueNo,
 ) -> Result<(AuditChainReport, Vec<IssueAuditLink>), StoreError> {
-    place.repository(repo, |tx| {
+    place.read_repository(repo, |tx| {
         let mut told = Vec::new();
-        let walked = walk(tx, repo, |ordinal, link| told.push((ordinal, link)))?;
+        let walked = verify_chain(tx, repo, |ordinal, link| told.push((ordinal, link)))?;
         let mut runs = tx.prepare("SELECT seq FROM run WHERE issue = ?1")?;
-        let runs = runs.query_map([signed(issue.0)], |row| row.get::<_, i64>(0))?;
+        let runs = runs.query_map([to_signed(issue.0)], |row| row.get::<_, i64>(0))?;
         let runs = runs.collect::<Result<Vec<_>, _>>()?;
-        told.retain(|(_, link)| runs.contains(&signed(link.run.seq)));
+        told.retain(|(_, link)| runs.contains(&to_signed(link.run.seq)));
         let name = |link: &AuditRow| Some((link.run, link.visit, link.detail["row"].as_str()?.to_owned()));
         let last: HashMap<_, _> =
             told.iter().filter_map(|(ordinal, link)| Some((name(link)?, *ordinal))).collect();
         let told = told.into_iter().map(|(ordinal, link)| {
             let newest = name(&link).filter(|name| last.get(name) == Some(&ordinal));
             let row = match newest {
-                Some((.., name)) => body(tx, &link, &name)?,
+                Some((.., name)) => linked_row_body(tx, &link, &name)?,
                 None => None,
             };
             let hash = link.detail["text"].as_str().map(str::parse::<Hash>).transpose()?;
-            let text = hash.map(|hash| text(tx, hash)).transpose()?.flatten();
+            let text = hash.map(|hash| read_text(tx, hash)).transpose()?.flatten();
             Ok(IssueAuditLink { ordinal, link, row, text })
         });
         Ok((walked, told.collect::<Result<_, TransactionError>>()?))
@@ -89,22 +89,26 @@ pub fn lineage(
 
 /// How code changes that a run asked people about last.
 pub fn last_diff(place: &DatabaseSource, run: RunId) -> Result<Option<String>, StoreError> {
-    place.repository(run.repo, |tx| {
+    place.read_repository(run.repo, |tx| {
         let last =
             "SELECT detail ->> '$.text' FROM audit WHERE run = ?1 AND what = ?2 ORDER BY seq DESC LIMIT 1";
-        let what = TextKind::Diff.what();
+        let what = TextKind::Diff.audit_text();
         let last: Option<String> =
-            tx.query_row(last, params![signed(run.seq), what], |row| row.get(0)).optional()?;
+            tx.query_row(last, params![to_signed(run.seq), what], |row| row.get(0)).optional()?;
         let hash = last.map(|hash| hash.parse::<Hash>()).transpose()?;
-        hash.map(|hash| text(tx, hash)).transpose().map(Option::flatten)
+        hash.map(|hash| read_text(tx, hash)).transpose().map(Option::flatten)
     })
 }
 
 /// The body of the row that a link is about.
-fn body(tx: &Transaction<'_>, link: &AuditRow, name: &str) -> Result<Option<Value>, TransactionError> {
+fn linked_row_body(
+    tx: &Transaction<'_>,
+    link: &AuditRow,
+    name: &str,
+) -> Result<Option<Value>, TransactionError> {
     let (table, key) = name.split_once('/').unwrap_or((name, ""));
-    let (run, visit) = (signed(link.run.seq), signed(link.visit));
-    let found: Option<String> = match TABLES.iter().find(|known| **known == table) {
+    let (run, visit) = (to_signed(link.run.seq), to_signed(link.visit));
+    let found: Option<String> = match LINKED_TABLES.iter().find(|known| **known == table) {
         Some(table) => tx
             .prepare_cached(&format!("SELECT body FROM {table} WHERE run = ?1 AND visit = ?2 AND key = ?3"))?
             .query_row(params![run, visit, key], |row| row.get(0))
@@ -115,5 +119,5 @@ fn body(tx: &Transaction<'_>, link: &AuditRow, name: &str) -> Result<Option<Valu
             .optional()?,
         None => None,
     };
-    found.map(|body| json(&body)).transpose()
+    found.map(|body| parse_json(&body)).transpose()
 }

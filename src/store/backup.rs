@@ -17,12 +17,12 @@ use rusqlite::{Connection, OpenFlags};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    DatabaseSource, MAIN, StoreError, create_directory,
+    DatabaseSource, MAIN_SCHEMA, StoreError, create_directory,
     database::{Database, SharedCommitWatch, must_not_be_empty, vacuum_into},
     database_source,
     error::TransactionError,
     forget_repository, move_to_postgres,
-    repository::REPOSITORY,
+    repository::REPOSITORY_SCHEMA,
     sql::Transaction,
     wake_hints,
 };
@@ -42,14 +42,14 @@ pub struct BackupSummary {
 ///
 /// # Errors
 /// [`StoreError::Closing`] where it was stopped; nothing is left then, as after any other failure.
-pub fn backup(
+pub fn create_backup(
     from: &DatabaseSource,
     to: &Path,
     stop: &CancellationToken,
 ) -> Result<BackupSummary, StoreError> {
-    must_be_free(to)?;
-    let half = half_done(to)?;
-    let done = fill(from, &half, stop).and_then(|done| {
+    require_empty_target(to)?;
+    let half = partial_backup_path(to)?;
+    let done = fill_backup(from, &half, stop).and_then(|done| {
         let io = |source| StoreError::Io { path: to.to_owned(), source };
         fs::rename(&half, to).map_err(io)?;
         sync_directory(to.parent().unwrap_or(to))?;
@@ -66,31 +66,33 @@ pub fn backup(
 ///
 /// # Errors
 /// When something cannot be read, or `to` cannot be filled.
-pub fn copy_of(from: &DatabaseSource, repo: Option<RepoId>, to: &Path) -> Result<(), StoreError> {
-    for part in [None].into_iter().chain(repo.filter(|repo| from.holds(*repo)).map(Some)) {
-        copy_part(from, part, to, &CancellationToken::new())?;
+pub fn copy_databases(from: &DatabaseSource, repo: Option<RepoId>, to: &Path) -> Result<(), StoreError> {
+    for part in [None].into_iter().chain(repo.filter(|repo| from.may_hold(*repo)).map(Some)) {
+        copy_one_database(from, part, to, &CancellationToken::new())?;
     }
     Ok(())
 }
 
 /// Copies the server's own tables or a repository's to their place below `to`; how large the file is.
-fn copy_part(
+fn copy_one_database(
     from: &DatabaseSource,
     part: Option<RepoId>,
     to: &Path,
     stop: &CancellationToken,
 ) -> Result<u64, StoreError> {
-    let file = database_source::file(to, part);
+    let file = database_source::database_file(to, part);
     let directory = file.parent().unwrap_or(to);
     create_directory(directory)?;
     match from {
-        DatabaseSource::Files(root) => copy_database(&database_source::file(root, part), &file, stop),
+        DatabaseSource::Files(root) => {
+            copy_database(&database_source::database_file(root, part), &file, stop)
+        }
         DatabaseSource::Server(_) => {
             let io = |source| StoreError::Io { path: directory.to_owned(), source };
             let filled = tempfile::tempdir_in(directory).map_err(io)?;
             let filled = filled.path().join("filled.db");
-            let schema = if part.is_some() { &REPOSITORY } else { &MAIN };
-            move_to_postgres::fetch(
+            let schema = if part.is_some() { &REPOSITORY_SCHEMA } else { &MAIN_SCHEMA };
+            move_to_postgres::fetch_tables(
                 from,
                 part,
                 &Database::open(&filled, schema, SharedCommitWatch::default(), None)?,
@@ -101,7 +103,7 @@ fn copy_part(
     }
 }
 
-fn must_be_free(to: &Path) -> Result<(), StoreError> {
+fn require_empty_target(to: &Path) -> Result<(), StoreError> {
     let taken = |what: &str| StoreError::Io {
         path: to.to_owned(),
         source: io::Error::new(io::ErrorKind::AlreadyExists, what.to_owned()),
@@ -116,7 +118,7 @@ fn must_be_free(to: &Path) -> Result<(), StoreError> {
 
 /// Beside the place it is for, so that it gets there in one move; another one for each backup, so that two at a time
 /// do not write into each other's.
-fn half_done(to: &Path) -> Result<PathBuf, StoreError> {
+fn partial_backup_path(to: &Path) -> Result<PathBuf, StoreError> {
     let nameless = || StoreError::Io {
         path: to.to_owned(),
         source: io::Error::new(io::ErrorKind::InvalidInput, "a backup needs a directory with a name"),
@@ -127,19 +129,23 @@ fn half_done(to: &Path) -> Result<PathBuf, StoreError> {
     Ok(to.with_file_name(name))
 }
 
-fn fill(from: &DatabaseSource, half: &Path, stop: &CancellationToken) -> Result<BackupSummary, StoreError> {
+fn fill_backup(
+    from: &DatabaseSource,
+    half: &Path,
+    stop: &CancellationToken,
+) -> Result<BackupSummary, StoreError> {
     create_directory(half)?;
     let main = half.join("main.db");
-    let mut bytes = copy_part(from, None, half, stop)?;
+    let mut bytes = copy_one_database(from, None, half, stop)?;
     let (mut copied, mut missing) = (Vec::new(), Vec::new());
     // Listed after main.db was copied: a repository that is new by then is in the copy as well.
     for repo in from.repositories()? {
         let place = half.join("repos").join(repo.to_string());
-        match copy_part(from, Some(repo), half, stop) {
+        match copy_one_database(from, Some(repo), half, stop) {
             Ok(size) => bytes += size,
             // Forgotten since it was listed.
-            Err(_) if !from.holds(repo) => {
-                forget_repository::remove(&place)?;
+            Err(_) if !from.may_hold(repo) => {
+                forget_repository::remove_directory(&place)?;
                 continue;
             }
             Err(StoreError::Closing) => return Err(StoreError::Closing),
@@ -147,15 +153,15 @@ fn fill(from: &DatabaseSource, half: &Path, stop: &CancellationToken) -> Result<
             Err(error) => {
                 tracing::error!(%repo, %error, "a repository's database could not be copied");
                 missing.push(error.to_string());
-                forget_repository::remove(&place)?;
+                forget_repository::remove_directory(&place)?;
                 continue;
             }
         }
         sync_directory(&place)?;
         copied.push(repo);
     }
-    begin_anew(&main, &copied).map_err(|fault| fault.at(&main))?;
-    sync(&main)?;
+    reset_copy(&main, &copied).map_err(|fault| fault.with_path(&main))?;
+    sync_file(&main)?;
     if half.join("repos").exists() {
         sync_directory(&half.join("repos"))?;
     }
@@ -164,16 +170,16 @@ fn fill(from: &DatabaseSource, half: &Path, stop: &CancellationToken) -> Result<
 }
 
 /// SQLite's steps between two looks whether to stop: a few for each row, however large.
-const STEPS: i32 = 1_000;
+const PROGRESS_STEPS: i32 = 1_000;
 
 /// One snapshot of a database, without its free pages; writers are not kept waiting.
 pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) -> Result<u64, StoreError> {
     must_not_be_empty(from)?;
     let run = || -> Result<(), TransactionError> {
         let mut connection = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(limits::FILE_LOCK)?;
+        connection.busy_timeout(limits::SQLITE_BUSY_TIMEOUT)?;
         let stopped = stop.clone();
-        connection.progress_handler(STEPS, Some(move || stopped.is_cancelled()))?;
+        connection.progress_handler(PROGRESS_STEPS, Some(move || stopped.is_cancelled()))?;
         Ok(vacuum_into(&connection, to)?)
     };
     let copied = run();
@@ -181,28 +187,30 @@ pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) ->
         return Err(StoreError::Closing);
     }
     // The source is only read.
-    copied.map_err(|fault| if fault.is_of_writing() { fault.at(to) } else { fault.at(from) })?;
-    sync(to)?;
+    copied.map_err(
+        |fault| if fault.is_write_failure() { fault.with_path(to) } else { fault.with_path(from) },
+    )?;
+    sync_file(to)?;
     let size = fs::metadata(to).map_err(|source| StoreError::Io { path: to.to_owned(), source })?;
     Ok(size.len())
 }
 
 /// The copy wakes every repository in it. It has not counted a boot: should it come to lie beside other repositories
 /// than its own, its first one looks for them.
-fn begin_anew(main: &Path, repositories: &[RepoId]) -> Result<(), TransactionError> {
+fn reset_copy(main: &Path, repositories: &[RepoId]) -> Result<(), TransactionError> {
     let mut connection = Connection::open(main)?;
     let tx = connection.transaction()?;
-    wake_hints::note(&Transaction::File(&tx), repositories)?;
+    wake_hints::insert_hints(&Transaction::File(&tx), repositories)?;
     tx.execute("DELETE FROM meta WHERE key = 'epoch'", [])?;
     Ok(tx.commit()?)
 }
 
-fn sync(file: &Path) -> Result<(), StoreError> {
+fn sync_file(file: &Path) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: file.to_owned(), source };
     File::open(file).and_then(|file| file.sync_all()).map_err(io)
 }
 
 pub(super) fn sync_directory(directory: &Path) -> Result<(), StoreError> {
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    sync(directory)
+    sync_file(directory)
 }

@@ -11,9 +11,9 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 
 use super::{
     Store, StoreError, compression, create_directory,
-    database::{signed, unsigned},
+    database::{to_signed, to_unsigned},
     error::TransactionError,
-    off_thread, repository,
+    repository, run_blocking,
 };
 use crate::{
     limits,
@@ -27,7 +27,7 @@ const CACHE_BYTES: u64 = 256 * 1024 * 1024;
 const FILE: &str = "cache.db";
 
 /// Nothing larger is kept, whatever a damaged row says of itself.
-const MOST_PLAIN: usize = 64 * 1024 * 1024;
+const MAX_VALUE_BYTES: usize = 64 * 1024 * 1024;
 
 /// A repository's cache, open. Its calls wait for the disk: they are for threads that may.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct AnalysisCache {
     connection: Connection,
     file: PathBuf,
     /// What was asked of it so far, and so is what it is for.
-    asked: HashSet<i64>,
+    requested: HashSet<i64>,
 }
 
 /// What something is known by: the content, and all that decides what is worked out from it.
@@ -43,8 +43,8 @@ pub struct AnalysisCache {
 pub struct CacheKey(Hash);
 
 impl CacheKey {
-    pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        Self(Hash::of_parts(parts))
+    pub fn from_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        Self(Hash::digest_parts(parts))
     }
 
     /// Where it is kept. Two may share a place; then the later one has it.
@@ -57,21 +57,21 @@ impl CacheKey {
 /// Bytes as they are kept: with what they are the answer to, and a sum of both.
 #[derive(Debug, Clone)]
 pub struct PackedValue {
-    plain: usize,
+    plain_bytes: usize,
     zstd: Vec<u8>,
 }
 
 impl PackedValue {
-    pub fn of(key: &CacheKey, bytes: &[u8]) -> Self {
+    pub fn pack(key: &CacheKey, bytes: &[u8]) -> Self {
         let sealed = [key.0.bytes().as_slice(), bytes].concat();
         // What cannot be packed reads as damaged, and is worked out again.
-        Self { plain: sealed.len(), zstd: compression::pack(&sealed).unwrap_or_default() }
+        Self { plain_bytes: sealed.len(), zstd: compression::pack(&sealed).unwrap_or_default() }
     }
 
     /// None: they are damaged, or the answer to something else.
-    pub fn bytes(&self, key: &CacheKey) -> Option<Vec<u8>> {
-        let mut sealed = compression::unpack(&self.zstd, self.plain).ok()?;
-        (sealed.len() == self.plain && sealed.starts_with(key.0.bytes())).then(|| {
+    pub fn unpack(&self, key: &CacheKey) -> Option<Vec<u8>> {
+        let mut sealed = compression::unpack(&self.zstd, self.plain_bytes).ok()?;
+        (sealed.len() == self.plain_bytes && sealed.starts_with(key.0.bytes())).then(|| {
             sealed.drain(..key.0.bytes().len());
             sealed
         })
@@ -82,11 +82,11 @@ impl Store {
     /// The cache of a repository that has a database.
     pub async fn cache(&self, repo: RepoId) -> Result<AnalysisCache, StoreError> {
         let (directory, served) = (self.repo_dir(repo), self.cluster.is_some());
-        off_thread(move || {
+        run_blocking(move || {
             if served {
                 create_directory(&directory)?;
             // A folder with nothing but a cache would seem to have lost its database.
-            } else if !directory.join(repository::FILE).exists() {
+            } else if !directory.join(repository::CHECKPOINTS_FILE).exists() {
                 return Err(StoreError::Missing { what: format!("a database of repository {repo}") });
             }
             AnalysisCache::open(directory.join(FILE))
@@ -97,20 +97,20 @@ impl Store {
 
 impl AnalysisCache {
     fn open(file: PathBuf) -> Result<Self, StoreError> {
-        let at = |fault: TransactionError| fault.at(&file);
+        let at = |fault: TransactionError| fault.with_path(&file);
         let connection = Connection::open(&file).map_err(|error| at(error.into()))?;
-        match prepare(&connection).map_err(at) {
+        match prepare_connection(&connection).map_err(at) {
             Err(StoreError::Damaged { .. }) => {
-                empty(&connection).and_then(|()| prepare(&connection)).map_err(at)?;
+                empty_cache(&connection).and_then(|()| prepare_connection(&connection)).map_err(at)?;
             }
             prepared => prepared?,
         }
-        Ok(Self { connection, file, asked: HashSet::new() })
+        Ok(Self { connection, file, requested: HashSet::new() })
     }
 
     /// What is kept under each of these, in their order.
     pub fn get(&mut self, keys: &[CacheKey]) -> Result<Vec<Option<PackedValue>>, StoreError> {
-        self.asked.extend(keys.iter().map(CacheKey::id));
+        self.requested.extend(keys.iter().map(CacheKey::id));
         self.run(TransactionBehavior::Deferred, |tx, _| get(tx, keys))
     }
 
@@ -124,7 +124,7 @@ impl AnalysisCache {
                 asked.insert(key.id());
                 put(tx, &key, &packed)?;
             }
-            make_room(tx, asked, CACHE_BYTES)
+            evict_unrequested(tx, asked, CACHE_BYTES)
         })
     }
 
@@ -135,23 +135,23 @@ impl AnalysisCache {
     ) -> Result<R, StoreError> {
         let run = || -> Result<R, TransactionError> {
             let tx = self.connection.transaction_with_behavior(behavior)?;
-            let result = work(&tx, &mut self.asked)?;
+            let result = work(&tx, &mut self.requested)?;
             tx.commit()?;
             Ok(result)
         };
         run().map_err(|fault| {
-            let error = fault.at(&self.file);
+            let error = fault.with_path(&self.file);
             if matches!(error, StoreError::Damaged { .. }) {
                 // The next one begins anew.
-                drop(empty(&self.connection));
+                drop(empty_cache(&self.connection));
             }
             error
         })
     }
 }
 
-fn prepare(connection: &Connection) -> Result<(), TransactionError> {
-    connection.busy_timeout(limits::FILE_LOCK)?;
+fn prepare_connection(connection: &Connection) -> Result<(), TransactionError> {
+    connection.busy_timeout(limits::SQLITE_BUSY_TIMEOUT)?;
     // Most answers have a few thousand bytes, and are read by the thousand.
     connection.pragma_update(None, "page_size", 16_384)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -161,7 +161,7 @@ fn prepare(connection: &Connection) -> Result<(), TransactionError> {
 }
 
 /// In place: whoever else has the file open must find the same one.
-fn empty(connection: &Connection) -> Result<(), TransactionError> {
+fn empty_cache(connection: &Connection) -> Result<(), TransactionError> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, true)?;
     let emptied = connection.execute_batch("VACUUM");
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, false)?;
@@ -176,8 +176,8 @@ fn get(tx: &Transaction<'_>, keys: &[CacheKey]) -> Result<Vec<Option<PackedValue
     let mut statement = tx.prepare_cached("SELECT plain, zstd FROM answer WHERE id = ?1")?;
     for (id, at) in wanted {
         let read = |row: &rusqlite::Row<'_>| {
-            let plain = usize::try_from(row.get::<_, i64>(0)?).unwrap_or(0).min(MOST_PLAIN);
-            Ok(PackedValue { plain, zstd: row.get(1)? })
+            let plain = usize::try_from(row.get::<_, i64>(0)?).unwrap_or(0).min(MAX_VALUE_BYTES);
+            Ok(PackedValue { plain_bytes: plain, zstd: row.get(1)? })
         };
         found[at] = statement.query_row([id], read).optional()?;
     }
@@ -186,12 +186,12 @@ fn get(tx: &Transaction<'_>, keys: &[CacheKey]) -> Result<Vec<Option<PackedValue
 
 fn put(tx: &Transaction<'_>, key: &CacheKey, packed: &PackedValue) -> Result<(), TransactionError> {
     tx.prepare_cached("INSERT OR REPLACE INTO answer (id, plain, zstd) VALUES (?1, ?2, ?3)")?
-        .execute(params![key.id(), signed(packed.plain as u64), packed.zstd])?;
+        .execute(params![key.id(), to_signed(packed.plain_bytes as u64), packed.zstd])?;
     Ok(())
 }
 
-fn make_room(tx: &Transaction<'_>, asked: &HashSet<i64>, most: u64) -> Result<(), TransactionError> {
-    let number = |pragma| tx.pragma_query_value(None, pragma, |row| row.get(0)).map(unsigned);
+fn evict_unrequested(tx: &Transaction<'_>, asked: &HashSet<i64>, most: u64) -> Result<(), TransactionError> {
+    let number = |pragma| tx.pragma_query_value(None, pragma, |row| row.get(0)).map(to_unsigned);
     let pages = number("page_count")?.saturating_sub(number("freelist_count")?);
     if pages.saturating_mul(number("page_size")?) <= most {
         return Ok(());
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     fn key(blob: u32) -> CacheKey {
-        CacheKey::of([blob.to_be_bytes().as_slice()])
+        CacheKey::from_parts([blob.to_be_bytes().as_slice()])
     }
 
     fn open(directory: &Path) -> AnalysisCache {
@@ -221,12 +221,12 @@ mod tests {
 
     fn keep(cache: &mut AnalysisCache, entries: &[(u32, &[u8])]) {
         cache
-            .put(entries.iter().map(|(blob, bytes)| (key(*blob), PackedValue::of(&key(*blob), bytes))))
+            .put(entries.iter().map(|(blob, bytes)| (key(*blob), PackedValue::pack(&key(*blob), bytes))))
             .unwrap();
     }
 
     fn kept(cache: &mut AnalysisCache, blob: u32) -> Option<Vec<u8>> {
-        cache.get(&[key(blob)]).unwrap().pop().unwrap().and_then(|packed| packed.bytes(&key(blob)))
+        cache.get(&[key(blob)]).unwrap().pop().unwrap().and_then(|packed| packed.unpack(&key(blob)))
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         drop(cache);
         let keys = [2, 3, 1].map(key);
         let all = open(directory.path()).get(&keys).unwrap().into_iter().zip(&keys);
-        let all: Vec<_> = all.map(|(packed, key)| packed.and_then(|packed| packed.bytes(key))).collect();
+        let all: Vec<_> = all.map(|(packed, key)| packed.and_then(|packed| packed.unpack(key))).collect();
         assert_eq!(all, [Some(Vec::new()), None, Some(b"another".to_vec())]);
     }
 
@@ -289,7 +289,9 @@ mod tests {
         let mut cache = open(directory.path());
         assert!(kept(&mut cache, 3).is_some());
         let make_room = |cache: &mut AnalysisCache, most| {
-            cache.run(TransactionBehavior::Immediate, |tx, asked| make_room(tx, asked, most)).unwrap();
+            cache
+                .run(TransactionBehavior::Immediate, |tx, asked| evict_unrequested(tx, asked, most))
+                .unwrap();
         };
         make_room(&mut cache, 9 * 100_000);
         let there = |cache: &mut AnalysisCache| -> u32 {

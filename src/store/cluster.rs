@@ -26,11 +26,11 @@ use tokio::sync::{Notify, mpsc as news, watch};
 use super::{
     Store, StoreError,
     agenda::Agenda,
-    database::{Database, SharedCommitWatch, signed, unsigned},
+    database::{Database, SharedCommitWatch, to_signed, to_unsigned},
     error::TransactionError,
     inbox, installation_registry, pauses,
     postgres_backend::{ConnectionPool, PostgresScope},
-    repository::LIVE,
+    repository::LIVE_RUN_CONDITION,
     spend,
     sql::Transaction,
 };
@@ -49,13 +49,13 @@ const SETTINGS: &str = "settings";
 const LIMITED: &str = "limited";
 
 /// Renewed so many times before a lease would be over.
-const BEATS: u32 = 4;
+const RENEWALS_PER_LEASE: u32 = 4;
 
 /// A node without a repository's mirror looks at its news this much later, so that one that has it goes first.
-const MIRROR_FIRST: Duration = Duration::from_millis(150);
+const NO_MIRROR_DELAY: Duration = Duration::from_millis(150);
 
 /// A clock further off than this would begin what is not due, or leave it.
-pub(super) const CLOCK_OFF: Duration = Duration::from_secs(30);
+pub(super) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 
 /// Something another process did, or the database's silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,26 +77,26 @@ pub(super) struct Cluster {
     holds_until: watch::Sender<u64>,
     /// How many processes live.
     nodes: watch::Sender<u32>,
-    /// See [`Store::unlike_nodes`].
-    unlike: watch::Sender<Vec<String>>,
+    /// See [`Store::differing_nodes`].
+    differing_nodes: watch::Sender<Vec<String>>,
     /// Installations that a living node serves.
-    served: watch::Sender<BTreeSet<InstallationId>>,
+    served_installations: watch::Sender<BTreeSet<InstallationId>>,
     /// The end of the lease of which it was said that it comes.
-    let_go: AtomicU64,
+    announced_lease_end: AtomicU64,
     /// Something may have become due, however often that was said.
     due: Notify,
-    told: news::UnboundedSender<ClusterEvent>,
-    heard: tokio::sync::Mutex<news::UnboundedReceiver<ClusterEvent>>,
+    event_sender: news::UnboundedSender<ClusterEvent>,
+    event_receiver: tokio::sync::Mutex<news::UnboundedReceiver<ClusterEvent>>,
     /// A delivery came to another node.
     pub(super) deliveries: Notify,
     /// What is known of models and keys was changed by another node.
-    pub(super) changed: watch::Sender<u64>,
+    pub(super) remote_changes: watch::Sender<u64>,
     /// Until when GitHub leaves which installation nothing, or no search, as other nodes were told.
-    limits: Mutex<HashMap<(InstallationId, bool), Timestamp>>,
+    rate_limits: Mutex<HashMap<(InstallationId, bool), Timestamp>>,
     ended: AtomicBool,
     /// Hurries the next beat.
-    bell: OnceLock<mpsc::Sender<()>>,
-    beating: Mutex<Option<thread::JoinHandle<()>>>,
+    renewal_trigger: OnceLock<mpsc::Sender<()>>,
+    renewal_thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
 /// What the threads of a node work with.
@@ -106,11 +106,11 @@ struct NodeThreads {
     agenda: Arc<Agenda>,
     clock: SharedClock,
     inbox: Arc<inbox::InboxState>,
-    mirror: Box<dyn Fn(RepoId) -> bool + Send + Sync>,
+    has_mirror: Box<dyn Fn(RepoId) -> bool + Send + Sync>,
 }
 
 /// Milliseconds since this machine was started, those in which it slept as well.
-fn since_boot() -> u64 {
+fn millis_since_boot() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
     seconds * 1000 + nanos / 1_000_000
@@ -128,9 +128,9 @@ impl Cluster {
         now: Timestamp,
         watched: SharedCommitWatch,
     ) -> Result<(Arc<Self>, Database), StoreError> {
-        let main = Database::served(PostgresScope::new(Arc::clone(&pool), None), watched);
-        let asked_at = since_boot();
-        let (node, off) = main.write_now(|tx| {
+        let main = Database::from_postgres(PostgresScope::new(Arc::clone(&pool), None), watched);
+        let asked_at = millis_since_boot();
+        let (node, off) = main.write_blocking(|tx| {
             let off: i64 = tx.query_row(
                 "SELECT CAST(extract(epoch FROM now()) * 1000 AS BIGINT) - CAST(?1 AS BIGINT)",
                 [now.0],
@@ -138,10 +138,10 @@ impl Cluster {
             )?;
             let sql = "INSERT INTO node (name, until) VALUES (?1, now() + ?2 * interval '1 millisecond') RETURNING id";
             let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            let node = tx.query_row(sql, params![name, signed(millis(lease))], |row| row.get(0))?;
+            let node = tx.query_row(sql, params![name, to_signed(millis(lease))], |row| row.get(0))?;
             Ok((node, off))
         })?;
-        if off.unsigned_abs() > millis(CLOCK_OFF) {
+        if off.unsigned_abs() > millis(MAX_CLOCK_SKEW) {
             tracing::warn!(
                 seconds = off / 1000,
                 "this machine's clock is not the database's: runs go on too early or too late; set it"
@@ -155,24 +155,24 @@ impl Cluster {
             lease,
             holds_until: watch::Sender::new(asked_at + millis(lease)),
             nodes: watch::Sender::new(1),
-            unlike: watch::Sender::default(),
-            served: watch::Sender::default(),
-            let_go: AtomicU64::new(0),
+            differing_nodes: watch::Sender::default(),
+            served_installations: watch::Sender::default(),
+            announced_lease_end: AtomicU64::new(0),
             due: Notify::new(),
-            told,
-            heard: tokio::sync::Mutex::new(heard),
+            event_sender: told,
+            event_receiver: tokio::sync::Mutex::new(heard),
             deliveries: Notify::new(),
-            changed: watch::Sender::new(0),
-            limits: Mutex::default(),
+            remote_changes: watch::Sender::new(0),
+            rate_limits: Mutex::default(),
             ended: AtomicBool::new(false),
-            bell: OnceLock::new(),
-            beating: Mutex::default(),
+            renewal_trigger: OnceLock::new(),
+            renewal_thread: Mutex::default(),
         };
         Ok((Arc::new(cluster), main))
     }
 
     /// Renews the lease and listens to the others, until [`leave`](Self::leave).
-    pub(super) fn begin(
+    pub(super) fn start_threads(
         self: &Arc<Self>,
         main: Database,
         agenda: Arc<Agenda>,
@@ -186,33 +186,33 @@ impl Cluster {
             agenda,
             clock,
             inbox,
-            mirror: Box::new(mirror),
+            has_mirror: Box::new(mirror),
         };
         let (threads, (bell, rung)) = (Arc::new(threads), mpsc::channel());
-        let _ = self.bell.set(bell);
+        let _ = self.renewal_trigger.set(bell);
         let listening = Arc::clone(&threads);
-        thread::spawn(move || listening.listen());
-        let beat = self.lease / BEATS;
-        let beating = thread::spawn(move || threads.beat(&rung, beat));
-        *self.beating.lock().unwrap_or_else(PoisonError::into_inner) = Some(beating);
+        thread::spawn(move || listening.listen_to_nodes());
+        let beat = self.lease / RENEWALS_PER_LEASE;
+        let beating = thread::spawn(move || threads.run_heartbeat(&rung, beat));
+        *self.renewal_thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(beating);
     }
 
     /// Gives everything back at once, and waits until that is known.
     pub(super) fn leave(&self) {
         self.ended.store(true, SeqCst);
-        self.hurry();
-        let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.renew_now();
+        let beating = self.renewal_thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(beating.map(thread::JoinHandle::join));
     }
 
-    fn hurry(&self) {
+    fn renew_now(&self) {
         // Whoever beats no more hears nothing.
-        let _ = self.bell.get().map(|bell| bell.send(()));
+        let _ = self.renewal_trigger.get().map(|bell| bell.send(()));
     }
 
     /// For how long nobody else can have taken up what this process has in hand.
     pub(super) fn lease_left(&self) -> Duration {
-        Duration::from_millis(self.holds_until.borrow().saturating_sub(since_boot()))
+        Duration::from_millis(self.holds_until.borrow().saturating_sub(millis_since_boot()))
     }
 
     pub(super) fn nodes(&self) -> u32 {
@@ -220,46 +220,46 @@ impl Cluster {
     }
 
     /// Waits for what another process did.
-    pub(super) fn news(&self) -> BoxFuture<'_, ClusterEvent> {
+    pub(super) fn next_event(&self) -> BoxFuture<'_, ClusterEvent> {
         Box::pin(async {
-            let (mut heard, mut renewed) = (self.heard.lock().await, self.holds_until.subscribe());
+            let (mut heard, mut renewed) = (self.event_receiver.lock().await, self.holds_until.subscribe());
             loop {
                 let until = *renewed.borrow_and_update();
                 // Also while the beat waits for a database that says nothing.
-                let left = self.lease_left().saturating_sub(self.lease / BEATS);
-                let told = self.let_go.load(SeqCst) == until;
+                let left = self.lease_left().saturating_sub(self.lease / RENEWALS_PER_LEASE);
+                let told = self.announced_lease_end.load(SeqCst) == until;
                 tokio::select! {
                     Some(news) = heard.recv() => return news,
                     () = self.due.notified() => return ClusterEvent::Due,
                     _ = renewed.changed() => {}
-                    () = tokio::time::sleep(left), if !told => self.let_go(),
+                    () = tokio::time::sleep(left), if !told => self.announce_lease_end(),
                 }
             }
         })
     }
 
     /// Says once of each end of the lease that it comes.
-    fn let_go(&self) {
+    fn announce_lease_end(&self) {
         let until = *self.holds_until.borrow();
-        if self.let_go.swap(until, SeqCst) != until {
-            self.tell(ClusterEvent::LeaseOver);
+        if self.announced_lease_end.swap(until, SeqCst) != until {
+            self.send_event(ClusterEvent::LeaseOver);
         }
     }
 
-    /// See [`Store::limited`](super::Store::limited).
-    pub(super) fn limited(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
-        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+    /// See [`Store::limited`](super::Store::rate_limited_until).
+    pub(super) fn rate_limited_until(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
+        let limits = self.rate_limits.lock().unwrap_or_else(PoisonError::into_inner);
         limits.get(&(installation, search)).copied()
     }
 
-    fn tell(&self, news: ClusterEvent) {
-        let _ = self.told.send(news);
+    fn send_event(&self, news: ClusterEvent) {
+        let _ = self.event_sender.send(news);
     }
 
     /// Keeps which nodes have other settings, and warns if they are not those that were known.
-    fn note_unlike(&self, unlike: Vec<String>) {
+    fn set_differing_nodes(&self, unlike: Vec<String>) {
         let said = unlike.join("; ");
-        let changed = self.unlike.send_if_modified(|known| {
+        let changed = self.differing_nodes.send_if_modified(|known| {
             let before = std::mem::replace(known, unlike);
             *known != before
         });
@@ -275,51 +275,54 @@ impl Cluster {
 impl Store {
     /// Tells the other nodes which settings this one has, each table by its fingerprint, and which installations it serves.
     /// Without other nodes there is nothing to tell.
-    pub async fn tell_settings(
+    pub async fn publish_settings(
         &self,
         fingerprints: &BTreeMap<&'static str, String>,
         allows: &[InstallationId],
     ) -> Result<(), StoreError> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         let (node, settings) = (cluster.node, serde_json::json!(fingerprints).to_string());
-        let allows = allows.iter().map(|id| signed(id.0).to_string()).collect::<Vec<_>>().join(",");
+        let allows = allows.iter().map(|id| to_signed(id.0).to_string()).collect::<Vec<_>>().join(",");
         let sql = "UPDATE node SET settings = ?2, allows = CAST(CAST(?3 AS TEXT) AS BIGINT[]) WHERE id = ?1";
         let tell = move |tx: &Transaction<'_>| {
             tx.execute(sql, params![node, settings, format!("{{{allows}}}")])?;
-            ClusterNotice::Settings.say(tx)?;
-            Ok((served(tx)?, unlike(tx, node)?))
+            ClusterNotice::Settings.notify(tx)?;
+            Ok((served_installations(tx)?, read_differing_nodes(tx, node)?))
         };
         let (served, unlike) = self.main.write(tell).await?;
-        cluster.served.send_replace(served);
-        cluster.note_unlike(unlike);
-        cluster.hurry();
+        cluster.served_installations.send_replace(served);
+        cluster.set_differing_nodes(unlike);
+        cluster.renew_now();
         Ok(())
     }
 
     /// Whether a node that lives serves this installation, as far as is known here.
-    pub fn is_served(&self, installation: InstallationId) -> bool {
-        self.cluster.as_ref().is_some_and(|cluster| cluster.served.borrow().contains(&installation))
+    pub fn is_served_by_cluster(&self, installation: InstallationId) -> bool {
+        self.cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.served_installations.borrow().contains(&installation))
     }
 
     /// The other living nodes that have other settings than this one, each with the tables that differ.
-    pub fn unlike_nodes(&self) -> Vec<String> {
-        self.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.unlike.borrow().clone())
+    pub fn differing_nodes(&self) -> Vec<String> {
+        self.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.differing_nodes.borrow().clone())
     }
 }
 
 /// Whether a node serves its installations: it lives, or ended so lately that it may be restarting.
-const SERVES: &str = "until > now() - interval '10 minutes'";
+const SERVING_NODE_CONDITION: &str = "until > now() - interval '10 minutes'";
 
 /// The installations that such nodes serve.
-fn served(tx: &Transaction<'_>) -> Result<BTreeSet<InstallationId>, TransactionError> {
-    let mut served =
-        tx.prepare_cached(&format!("SELECT DISTINCT unnest(allows) FROM node WHERE {SERVES}"))?;
-    let served = served.query_map([], |row| Ok(InstallationId(unsigned(row.get(0)?))))?;
+fn served_installations(tx: &Transaction<'_>) -> Result<BTreeSet<InstallationId>, TransactionError> {
+    let mut served = tx.prepare_cached(&format!(
+        "SELECT DISTINCT unnest(allows) FROM node WHERE {SERVING_NODE_CONDITION}"
+    ))?;
+    let served = served.query_map([], |row| Ok(InstallationId(to_unsigned(row.get(0)?))))?;
     served.collect()
 }
 
-/// See [`Store::unlike_nodes`]. A node that has told nothing is like all.
-fn unlike(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, TransactionError> {
+/// See [`Store::differing_nodes`]. A node that has told nothing is like all.
+fn read_differing_nodes(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, TransactionError> {
     let mut living = tx.prepare_cached(
         "SELECT id, name, settings FROM node WHERE until > now() AND settings <> '' ORDER BY id",
     )?;
@@ -343,18 +346,18 @@ fn unlike(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, TransactionErr
 
 /// Whether the node in that place of a statement is one to take a row of the inbox: it serves the row's installation, or no
 /// other node does. In a file there is one node.
-pub(super) fn takes(tx: &Transaction<'_>, node: &str) -> String {
+pub(super) fn serves_row_condition(tx: &Transaction<'_>, node: &str) -> String {
     match tx {
         Transaction::File(_) => format!("{node} IS NOT NULL"),
         Transaction::Server(_) => format!(
             "(EXISTS (SELECT 1 FROM node WHERE node.id = {node} AND inbox.installation = ANY(allows))
-                 OR NOT EXISTS (SELECT 1 FROM node WHERE {SERVES} AND inbox.installation = ANY(allows)))"
+                 OR NOT EXISTS (SELECT 1 FROM node WHERE {SERVING_NODE_CONDITION} AND inbox.installation = ANY(allows)))"
         ),
     }
 }
 
 /// Does the lease of this node hold, as the database has it?
-pub(super) fn living(node: &str) -> String {
+pub(super) fn living_node_condition(node: &str) -> String {
     format!("EXISTS (SELECT 1 FROM node WHERE node.id = {node} AND until > now())")
 }
 
@@ -368,7 +371,7 @@ pub(super) enum ClusterNotice {
 }
 
 impl ClusterNotice {
-    pub(super) fn say(&self, tx: &Transaction<'_>) -> Result<(), TransactionError> {
+    pub(super) fn notify(&self, tx: &Transaction<'_>) -> Result<(), TransactionError> {
         let Transaction::Server(session) = tx else { return Ok(()) };
         let (word, about) = match self {
             Self::Runs(repo) => (RUNS, repo.to_string()),
@@ -386,30 +389,30 @@ impl ClusterNotice {
 }
 
 impl NodeThreads {
-    fn beat(&self, rung: &mpsc::Receiver<()>, every: Duration) {
+    fn run_heartbeat(&self, rung: &mpsc::Receiver<()>, every: Duration) {
         let mut late = false;
         loop {
             let Some(cluster) = self.cluster.upgrade() else { return };
             if cluster.ended.load(SeqCst) {
                 let leave = |tx: &Transaction<'_>| {
                     tx.execute("UPDATE node SET until = now() WHERE id = ?1", [cluster.node])?;
-                    ClusterNotice::Deliveries.say(tx)
+                    ClusterNotice::Deliveries.notify(tx)
                 };
-                drop(self.main.write_now(leave));
+                drop(self.main.write_blocking(leave));
                 return;
             }
-            let sent = since_boot();
-            match self.renew(&cluster) {
+            let sent = millis_since_boot();
+            match self.renew_lease(&cluster) {
                 Ok(nodes) => {
                     // Late: others may have taken up what is in hand. Until the next beat nothing is written to GitHub.
                     late = !late && cluster.lease_left().is_zero();
                     if late {
-                        cluster.let_go();
+                        cluster.announce_lease_end();
                     } else {
                         cluster.holds_until.send_replace(sent + millis(cluster.lease));
                     }
                     cluster.nodes.send_if_modified(|known| std::mem::replace(known, nodes) != nodes);
-                    self.look(&cluster);
+                    self.poll_database(&cluster);
                 }
                 Err(error) => tracing::error!(%error, "the lease of this node could not be renewed"),
             }
@@ -419,19 +422,19 @@ impl NodeThreads {
     }
 
     /// Renews the lease, frees what dead nodes had, and says how many live.
-    fn renew(&self, cluster: &Cluster) -> Result<u32, StoreError> {
-        let (lease, node, now) = (signed(millis(cluster.lease)), cluster.node, self.clock.now());
-        self.main.write_now(|tx| {
+    fn renew_lease(&self, cluster: &Cluster) -> Result<u32, StoreError> {
+        let (lease, node, now) = (to_signed(millis(cluster.lease)), cluster.node, self.clock.now());
+        self.main.write_blocking(|tx| {
             let sql = "UPDATE node SET until = now() + ?2 * interval '1 millisecond' WHERE id = ?1";
             if tx.execute(sql, [node, lease])? == 0 {
                 return Err(TransactionError::Row(
                     "the node is gone from the database; start the server anew".to_owned(),
                 ));
             }
-            if inbox::free(tx, now)? > 0 {
-                ClusterNotice::Deliveries.say(tx)?;
+            if inbox::release_dead_claims(tx, now)? > 0 {
+                ClusterNotice::Deliveries.notify(tx)?;
             }
-            spend::behind(tx)?;
+            spend::mark_unsettled(tx)?;
             let living = "SELECT COUNT(*) FROM node WHERE until > now()";
             let nodes = tx.query_row(living, [], |row| row.get(0))?;
             // Long over: nothing can be in its hand any more.
@@ -445,71 +448,71 @@ impl NodeThreads {
     }
 
     /// Finds what nobody told.
-    fn look(&self, cluster: &Cluster) {
+    fn poll_database(&self, cluster: &Cluster) {
         let (now, node) = (self.clock.now(), cluster.node);
-        let read = self.main.snapshot_now(|tx| {
+        let read = self.main.read_blocking(|tx| {
             let due = format!(
-                "SELECT DISTINCT repo FROM all_run WHERE {LIVE} AND (due <= ?1 OR cancel IS NOT NULL AND status <> 'halting')
+                "SELECT DISTINCT repo FROM all_run WHERE {LIVE_RUN_CONDITION} AND (due <= ?1 OR cancel IS NOT NULL AND status <> 'halting')
                      AND (taken IS NULL OR taken <> ?2 AND NOT {})",
-                living("all_run.taken")
+                living_node_condition("all_run.taken")
             );
             let mut due = tx.prepare_cached(&due)?;
-            let due = due.query_map([now.0, node], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+            let due = due.query_map([now.0, node], |row| Ok(RepoId(to_unsigned(row.get(0)?))))?;
             let cancelled = format!(
-                "SELECT repo, seq FROM all_run WHERE {LIVE} AND taken = ?1 AND cancel IS NOT NULL AND status <> 'halting'"
+                "SELECT repo, seq FROM all_run WHERE {LIVE_RUN_CONDITION} AND taken = ?1 AND cancel IS NOT NULL AND status <> 'halting'"
             );
             let mut cancelled = tx.prepare_cached(&cancelled)?;
             let cancelled = cancelled.query_map([node], |row| {
-                Ok(RunId { repo: RepoId(unsigned(row.get(0)?)), seq: unsigned(row.get(1)?) })
+                Ok(RunId { repo: RepoId(to_unsigned(row.get(0)?)), seq: to_unsigned(row.get(1)?) })
             })?;
             let runs = (due.collect::<Result<Vec<_>, TransactionError>>()?, cancelled.collect::<Result<Vec<_>, TransactionError>>()?);
-            Ok((runs, inbox::suspects(tx)?))
+            Ok((runs, inbox::has_suspects(tx)?))
         });
         match read {
             Ok(((due, cancelled), suspects)) => {
                 if suspects {
-                    self.inbox.suspect();
+                    self.inbox.flag_suspects();
                 }
-                due.into_iter().for_each(|repo| self.agenda.recheck_at(repo, now));
-                cancelled.into_iter().for_each(|run| cluster.tell(ClusterEvent::Cancelled(run)));
+                due.into_iter().for_each(|repo| self.agenda.schedule_scan(repo, now));
+                cancelled.into_iter().for_each(|run| cluster.send_event(ClusterEvent::Cancelled(run)));
             }
             Err(error) => tracing::error!(%error, "cannot look for runs that are due"),
         }
-        self.settings(cluster);
-        cluster.changed.send_modify(|times| *times += 1);
+        self.reload_settings(cluster);
+        cluster.remote_changes.send_modify(|times| *times += 1);
         cluster.deliveries.notify_one();
         cluster.due.notify_one();
     }
 
     /// Updates the installations left to other nodes, and warns of nodes with other settings.
-    fn settings(&self, cluster: &Cluster) {
+    fn reload_settings(&self, cluster: &Cluster) {
         loop {
-            let said = self.agenda.said();
-            let read = self.main.snapshot_now(|tx| {
+            let said = self.agenda.pause_changes();
+            let read = self.main.read_blocking(|tx| {
                 Ok((
-                    pauses::all(tx)?,
-                    installation_registry::suspended(tx)?,
-                    unlike(tx, cluster.node)?,
-                    served(tx)?,
+                    pauses::read_pauses(tx)?,
+                    installation_registry::suspended_installations(tx)?,
+                    read_differing_nodes(tx, cluster.node)?,
+                    served_installations(tx)?,
                 ))
             });
             let (pauses, suspended, unlike, served) = match read {
                 Ok(read) => read,
                 Err(error) => return tracing::error!(%error, "cannot read what is paused"),
             };
-            cluster.served.send_replace(served);
-            cluster.note_unlike(unlike);
-            if self.agenda.leave_alone(said, pauses.into_iter().map(|pause| pause.scope), suspended) {
+            cluster.served_installations.send_replace(served);
+            cluster.set_differing_nodes(unlike);
+            if self.agenda.replace_pauses(said, pauses.into_iter().map(|pause| pause.scope), suspended) {
                 return;
             }
         }
     }
 
-    fn listen(&self) {
+    fn listen_to_nodes(&self) {
         while let Some(cluster) = self.cluster.upgrade().filter(|cluster| !cluster.ended.load(SeqCst)) {
             let heard = cluster.pool.listen(CHANNEL, |payload| {
                 if let Some(payload) = payload {
-                    self.heard(&cluster, payload);
+                    self.handle_notification(&cluster, payload);
                 }
                 !cluster.ended.load(SeqCst)
             });
@@ -518,12 +521,12 @@ impl NodeThreads {
                     ?fault,
                     "nothing is heard of other nodes; they are looked at every few seconds"
                 );
-                thread::sleep(limits::STEP_BACKOFF.min(cluster.lease / BEATS));
+                thread::sleep(limits::STEP_BACKOFF.min(cluster.lease / RENEWALS_PER_LEASE));
             }
         }
     }
 
-    fn heard(&self, cluster: &Cluster, payload: &str) {
+    fn handle_notification(&self, cluster: &Cluster, payload: &str) {
         let mut words = payload.splitn(3, ' ').map(str::trim);
         let (node, word, about) = (words.next(), words.next(), words.next().unwrap_or_default());
         if node.is_some_and(|node| node == cluster.node.to_string()) {
@@ -533,26 +536,26 @@ impl NodeThreads {
             RUNS => {
                 let Ok(repo) = about.parse::<RepoId>() else { return };
                 let now = self.clock.now();
-                let when = if (self.mirror)(repo) { now } else { now.plus(MIRROR_FIRST) };
-                self.agenda.recheck_at(repo, when);
+                let when = if (self.has_mirror)(repo) { now } else { now.plus(NO_MIRROR_DELAY) };
+                self.agenda.schedule_scan(repo, when);
                 cluster.due.notify_one();
             }
             CANCELLED => {
                 if let Ok(run) = about.parse::<RunId>() {
-                    cluster.tell(ClusterEvent::Cancelled(run));
+                    cluster.send_event(ClusterEvent::Cancelled(run));
                 }
             }
             DELIVERIES => cluster.deliveries.notify_one(),
             SETTINGS => {
-                self.settings(cluster);
-                cluster.changed.send_modify(|times| *times += 1);
+                self.reload_settings(cluster);
+                cluster.remote_changes.send_modify(|times| *times += 1);
                 cluster.due.notify_one();
             }
             LIMITED => {
                 let mut words = about.split(' ');
                 let mut word = || words.next().unwrap_or_default();
                 if let (Ok(id), Ok(search), Ok(until)) = (word().parse(), word().parse(), word().parse()) {
-                    let mut limits = cluster.limits.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut limits = cluster.rate_limits.lock().unwrap_or_else(PoisonError::into_inner);
                     limits.insert((id, search), Timestamp(until));
                 }
             }

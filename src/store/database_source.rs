@@ -10,9 +10,9 @@ use secrecy::ExposeSecret;
 use super::{
     PostgresServer, Store, StoreError,
     error::TransactionError,
-    integrity_check::glimpse,
-    postgres_backend::{ConnectionPool, PostgresScope, apart},
-    repository::FILE,
+    integrity_check::read_snapshot,
+    postgres_backend::{ConnectionPool, PostgresScope, run_on_own_thread},
+    repository::CHECKPOINTS_FILE,
     sql::Transaction,
 };
 use crate::types::RepoId;
@@ -35,7 +35,7 @@ impl From<&Path> for DatabaseSource {
 impl DatabaseSource {
     /// # Errors
     /// When the address is none.
-    pub fn server(server: &PostgresServer) -> Result<Self, StoreError> {
+    pub fn from_postgres(server: &PostgresServer) -> Result<Self, StoreError> {
         Ok(Self::Server(PostgresReader(Arc::new(ConnectionPool::new(server.address.expose_secret())?))))
     }
 
@@ -43,12 +43,11 @@ impl DatabaseSource {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub fn begun(&self) -> Result<bool, StoreError> {
+    pub fn is_initialized(&self) -> Result<bool, StoreError> {
         match self {
-            Self::Files(root) => Ok(super::is_there(root)),
-            Self::Server(_) => {
-                self.main(|tx| tx.query_row("SELECT to_regclass('meta') IS NOT NULL", [], |row| row.get(0)))
-            }
+            Self::Files(root) => Ok(super::was_initialized(root)),
+            Self::Server(_) => self
+                .read_main(|tx| tx.query_row("SELECT to_regclass('meta') IS NOT NULL", [], |row| row.get(0))),
         }
     }
 
@@ -56,14 +55,14 @@ impl DatabaseSource {
     pub(super) fn repositories(&self) -> Result<Vec<RepoId>, StoreError> {
         match self {
             Self::Files(root) => super::repositories_in(root),
-            Self::Server(_) => self.main(super::all_repositories),
+            Self::Server(_) => self.read_main(super::repositories_with_runs),
         }
     }
 
     /// What people know the server's own tables by, or a repository's.
-    pub(super) fn name(&self, repo: Option<RepoId>) -> String {
+    pub(super) fn display_name(&self, repo: Option<RepoId>) -> String {
         match self {
-            Self::Files(_) => file(Path::new(""), repo).display().to_string(),
+            Self::Files(_) => database_file(Path::new(""), repo).display().to_string(),
             Self::Server(PostgresReader(pool)) => {
                 PostgresScope::new(Arc::clone(pool), repo).name().display().to_string()
             }
@@ -71,43 +70,43 @@ impl DatabaseSource {
     }
 
     /// May a repository have left something here? Of files, only those that are there are looked into.
-    pub(super) fn holds(&self, repo: RepoId) -> bool {
+    pub(super) fn may_hold(&self, repo: RepoId) -> bool {
         match self {
-            Self::Files(root) => file(root, Some(repo)).exists(),
+            Self::Files(root) => database_file(root, Some(repo)).exists(),
             Self::Server(_) => true,
         }
     }
 
     /// Looks at the server's own tables as they are at one moment.
-    pub(super) fn main<R: Send>(
+    pub(super) fn read_main<R: Send>(
         &self,
         inside: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send,
     ) -> Result<R, StoreError> {
-        self.look(None, inside)
+        self.read_database(None, inside)
     }
 
     /// The same, at a repository's.
-    pub(super) fn repository<R: Send>(
+    pub(super) fn read_repository<R: Send>(
         &self,
         repo: RepoId,
         inside: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send,
     ) -> Result<R, StoreError> {
-        self.look(Some(repo), inside)
+        self.read_database(Some(repo), inside)
     }
 
-    pub(super) fn look<R: Send>(
+    pub(super) fn read_database<R: Send>(
         &self,
         repo: Option<RepoId>,
         inside: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send,
     ) -> Result<R, StoreError> {
         match self {
             Self::Files(root) => {
-                let file = file(root, repo);
-                glimpse(&file, inside).map_err(|fault| fault.at(&file))
+                let file = database_file(root, repo);
+                read_snapshot(&file, inside).map_err(|fault| fault.with_path(&file))
             }
             Self::Server(PostgresReader(pool)) => {
                 let part = PostgresScope::new(Arc::clone(pool), repo);
-                apart(|| part.snapshot(inside)).map_err(|fault| fault.at(&part.name()))
+                run_on_own_thread(|| part.snapshot(inside)).map_err(|fault| fault.with_path(&part.name()))
             }
         }
     }
@@ -115,7 +114,7 @@ impl DatabaseSource {
 
 impl Store {
     /// Where to read beside the databases that are open, so that no step waits for who looks.
-    pub(super) fn beside(&self) -> DatabaseSource {
+    pub(super) fn database_source(&self) -> DatabaseSource {
         match &self.cluster {
             None => DatabaseSource::Files(self.root.clone()),
             Some(cluster) => DatabaseSource::Server(PostgresReader(Arc::clone(&cluster.pool))),
@@ -124,9 +123,9 @@ impl Store {
 }
 
 /// The server's own database in a data directory, or a repository's.
-pub(super) fn file(root: &Path, repo: Option<RepoId>) -> PathBuf {
+pub(super) fn database_file(root: &Path, repo: Option<RepoId>) -> PathBuf {
     match repo {
         None => root.join("main.db"),
-        Some(repo) => root.join("repos").join(repo.to_string()).join(FILE),
+        Some(repo) => root.join("repos").join(repo.to_string()).join(CHECKPOINTS_FILE),
     }
 }

@@ -5,14 +5,16 @@ use std::time::Duration;
 use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
 
-use super::{Store, StoreError, database::signed, error::TransactionError, installation_registry::set_meta};
+use super::{
+    Store, StoreError, database::to_signed, error::TransactionError, installation_registry::set_meta,
+};
 use crate::types::{DeliveryId, IssueNo, RepoId, Timestamp, UserId};
 
 /// A webhook tells of a label by the issue's time, the issue's history by the event's own: the same act when they are
 /// this close.
 const SAME_LABELING: Duration = Duration::from_secs(5);
 
-pub(super) const SWEPT_TO: &str = "swept_to";
+pub(super) const SWEEP_POSITION_KEY: &str = "swept_to";
 
 /// The act of putting a label of ours on an issue. GitHub numbers it in the issue's history and not in the webhook,
 /// so it is known by who did it and when.
@@ -29,32 +31,34 @@ pub struct LabelingKey {
 pub(super) fn begin_sweeping(tx: &Transaction<'_>, now: Timestamp) -> Result<(), TransactionError> {
     tx.execute(
         "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING",
-        params![SWEPT_TO, now.0.to_string()],
+        params![SWEEP_POSITION_KEY, now.0.to_string()],
     )?;
     Ok(())
 }
 
 impl Store {
     /// Everything GitHub delivered before this is in the inbox.
-    pub async fn swept_to(&self) -> Result<Timestamp, StoreError> {
+    pub async fn sweep_position(&self) -> Result<Timestamp, StoreError> {
         self.main
             .read(|tx| {
                 let text: String =
-                    tx.query_row("SELECT value FROM meta WHERE key = ?1", [SWEPT_TO], |row| row.get(0))?;
-                let at = text
-                    .parse()
-                    .map_err(|_| TransactionError::Row(format!("{SWEPT_TO} is {text}, not a time")))?;
+                    tx.query_row("SELECT value FROM meta WHERE key = ?1", [SWEEP_POSITION_KEY], |row| {
+                        row.get(0)
+                    })?;
+                let at = text.parse().map_err(|_| {
+                    TransactionError::Row(format!("{SWEEP_POSITION_KEY} is {text}, not a time"))
+                })?;
                 Ok(Timestamp(at))
             })
             .await
     }
 
-    pub async fn set_swept_to(&self, at: Timestamp) -> Result<(), StoreError> {
-        self.main.write(move |tx| set_meta(tx, SWEPT_TO, &at.0.to_string())).await
+    pub async fn set_sweep_position(&self, at: Timestamp) -> Result<(), StoreError> {
+        self.main.write(move |tx| set_meta(tx, SWEEP_POSITION_KEY, &at.0.to_string())).await
     }
 
     /// Which of these the inbox has never had, in the same order.
-    pub async fn unheard(&self, ids: Vec<DeliveryId>) -> Result<Vec<DeliveryId>, StoreError> {
+    pub async fn missing_deliveries(&self, ids: Vec<DeliveryId>) -> Result<Vec<DeliveryId>, StoreError> {
         self.main
             .read(move |tx| {
                 let mut known = tx.prepare("SELECT 1 FROM inbox WHERE id = ?1")?;
@@ -78,11 +82,12 @@ impl Store {
         let key = key.clone();
         let slack = i64::try_from(SAME_LABELING.as_millis()).unwrap_or(0);
         self.main
-            .glance(move |tx| {
+            .read_small(move |tx| {
                 let sql =
                     "SELECT note FROM labeling WHERE repo = ?1 AND issue = ?2 AND label = ?3 AND actor = ?4
                                AND at BETWEEN ?5 AND ?6 AND found >= ?7";
-                let (repo, issue, actor) = (signed(key.repo.0), signed(key.issue.0), signed(key.actor.0));
+                let (repo, issue, actor) =
+                    (to_signed(key.repo.0), to_signed(key.issue.0), to_signed(key.actor.0));
                 let values =
                     params![repo, issue, key.label, actor, key.at.0 - slack, key.at.0 + slack, found_only];
                 tx.query_row(sql, values, |row| row.get(0)).optional()
@@ -90,11 +95,17 @@ impl Store {
             .await
     }
 
-    pub async fn note_labeling(&self, key: &LabelingKey, found: bool, note: &str) -> Result<(), StoreError> {
+    pub async fn record_labeling(
+        &self,
+        key: &LabelingKey,
+        found: bool,
+        note: &str,
+    ) -> Result<(), StoreError> {
         let (key, note) = (key.clone(), note.to_owned());
         self.main
             .write(move |tx| {
-                let (repo, issue, actor) = (signed(key.repo.0), signed(key.issue.0), signed(key.actor.0));
+                let (repo, issue, actor) =
+                    (to_signed(key.repo.0), to_signed(key.issue.0), to_signed(key.actor.0));
                 tx.execute(
                     "INSERT INTO labeling (repo, issue, label, actor, at, found, note)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE};
 
-use super::move_to_postgres::REFUSED;
+use super::move_to_postgres::REFUSED_CODE;
 use crate::types::with_causes;
 
 /// Why the store refused or failed.
@@ -17,7 +17,7 @@ pub enum StoreError {
     InUse { directory: PathBuf },
     #[error(
         "{} was written by a newer countersign (schema {found}, this one knows {known}); run that version, {}",
-        .file.display(), way_back(.file, .copy.as_deref())
+        .file.display(), downgrade_hint(.file, .copy.as_deref())
     )]
     Newer {
         file: PathBuf,
@@ -31,10 +31,10 @@ pub enum StoreError {
          nothing was changed: make room there, or run the version that wrote it",
         .file.display(), .directory.display()
     )]
-    NotKept { file: PathBuf, directory: PathBuf, why: String },
+    NoUpgradeCopy { file: PathBuf, directory: PathBuf, why: String },
     #[error(
         "{} is not a sound countersign database ({detail}); nothing was changed: {}",
-        .file.display(), mend(.file)
+        .file.display(), repair_hint(.file)
     )]
     Damaged { file: PathBuf, detail: String },
     #[error(
@@ -91,7 +91,7 @@ impl StoreError {
 }
 
 /// The way out of damage. Without its folder a repository is new to us; its database alone must not go.
-fn mend(file: &std::path::Path) -> &'static str {
+fn repair_hint(file: &std::path::Path) -> &'static str {
     if file.ends_with("main.db") {
         "stop the server and restore it from a backup, or move it away: runs go on without it, deliveries not yet dealt with are lost"
     } else {
@@ -100,10 +100,10 @@ fn mend(file: &std::path::Path) -> &'static str {
 }
 
 /// Among the codes of Postgres: its certificate does not hold.
-const UNTRUSTED: &str = "certificate";
+const UNTRUSTED_CERTIFICATE: &str = "certificate";
 
 /// The way out of what Postgres said, by its code.
-pub(super) fn mend_server(code: Option<&str>) -> &'static str {
+pub(super) fn postgres_hint(code: Option<&str>) -> &'static str {
     match code {
         Some("28P01" | "28000") => {
             "put a role and a password that the server takes into the file that [data] postgres_file names, or a rule for \
@@ -117,8 +117,8 @@ pub(super) fn mend_server(code: Option<&str>) -> &'static str {
         Some("55P03") => {
             "a move or an upgrade may be under way there; wait until it is over, and start again"
         }
-        Some(REFUSED) => "nothing was moved",
-        Some(UNTRUSTED) => {
+        Some(REFUSED_CODE) => "nothing was moved",
+        Some(UNTRUSTED_CERTIFICATE) => {
             "put the authority of its certificate among those that this system trusts, and name the host in the address as the \
              certificate does"
         }
@@ -128,7 +128,7 @@ pub(super) fn mend_server(code: Option<&str>) -> &'static str {
 }
 
 /// The way back to an older version: what came since the upgrade is not in it.
-fn way_back(file: &std::path::Path, copy: Option<&std::path::Path>) -> String {
+fn downgrade_hint(file: &std::path::Path, copy: Option<&std::path::Path>) -> String {
     match copy {
         Some(copy) => format!(
             "or stop the server, move {} with its -wal and -shm aside and copy {} there: that is as it was before the upgrade, \
@@ -157,7 +157,7 @@ pub(super) enum TransactionError {
 
 impl TransactionError {
     /// The same once more, for another who shares this fate.
-    pub(super) fn again(&self) -> Self {
+    pub(super) fn duplicate(&self) -> Self {
         match self {
             Self::Sql(rusqlite::Error::SqliteFailure(code, text)) => {
                 Self::Sql(rusqlite::Error::SqliteFailure(*code, text.clone()))
@@ -172,13 +172,13 @@ impl TransactionError {
     }
 
     /// Could something not be written?
-    pub(super) fn is_of_writing(&self) -> bool {
+    pub(super) fn is_write_failure(&self) -> bool {
         let Self::Sql(rusqlite::Error::SqliteFailure(error, _)) = self else { return false };
         error.code == rusqlite::ErrorCode::DiskFull
             || [SQLITE_IOERR_WRITE, SQLITE_IOERR_FSYNC, SQLITE_IOERR_TRUNCATE].contains(&error.extended_code)
     }
 
-    pub(super) fn at(self, file: &std::path::Path) -> StoreError {
+    pub(super) fn with_path(self, file: &std::path::Path) -> StoreError {
         let file = file.to_owned();
         match self {
             Self::Sql(source) => match source.sqlite_error_code() {
@@ -190,7 +190,7 @@ impl TransactionError {
                 _ => StoreError::Sql { file, source },
             },
             Self::Server { code, said } => {
-                StoreError::Server { place: file, said, mend: mend_server(code.as_deref()) }
+                StoreError::Server { place: file, said, mend: postgres_hint(code.as_deref()) }
             }
             Self::Row(detail) => StoreError::Row { file, detail },
             Self::Fenced => StoreError::Fenced,
@@ -209,7 +209,7 @@ impl From<rusqlite::Error> for TransactionError {
 impl From<postgres::Error> for TransactionError {
     fn from(error: postgres::Error) -> Self {
         let said = with_causes(&error);
-        let untrusted = said.contains("invalid peer certificate").then_some(UNTRUSTED);
+        let untrusted = said.contains("invalid peer certificate").then_some(UNTRUSTED_CERTIFICATE);
         let code = error.code().map(|code| code.code()).or(untrusted).map(str::to_owned);
         Self::Server { code, said }
     }

@@ -12,30 +12,30 @@ use std::{
 
 use super::{
     PauseScope, Store, StoreError, archive,
-    database::{Database, signed},
-    off_thread,
+    database::{Database, to_signed},
     postgres_backend::PostgresScope,
-    spend,
+    run_blocking, spend,
     sql::Transaction,
     upgrade_copies::UpgradeCopies,
 };
 use crate::types::RepoId;
 
 /// Begins the name of a folder that is being removed.
-const GONE: &str = ".gone-";
+const FORGOTTEN_PREFIX: &str = ".gone-";
 
 impl Store {
     /// Removes everything we have of a repository: its folder with database and mirror, the bodies of its
     /// deliveries, what the directory and the hints know. None of its runs may be in hand.
     pub async fn forget_repo(&self, repo: RepoId) -> Result<(), StoreError> {
-        let _no_archive_appears_later = self.archiving.lock().await;
-        let order = self.agenda.order(repo);
+        let _no_archive_appears_later = self.archive_lock.lock().await;
+        let order = self.agenda.repository_lock(repo);
         let _order = order.lock().await;
-        let doubt = self.agenda.doubt(repo);
-        let leaving = self.repositories.forget(repo).await;
-        let (folder, gone) = (self.repo_dir(repo), self.repos_dir().join(format!("{GONE}{repo}")));
+        let doubt = self.agenda.begin_change(repo);
+        let leaving = self.repositories.remove(repo).await;
+        let (folder, gone) =
+            (self.repo_dir(repo), self.repos_dir().join(format!("{FORGOTTEN_PREFIX}{repo}")));
         let aside = gone.clone();
-        off_thread(move || {
+        run_blocking(move || {
             let _nobody_opens_it = leaving.close();
             set_aside(&folder, &aside)
         })
@@ -44,60 +44,60 @@ impl Store {
         self.main
             .write(move |tx| {
                 if let Transaction::File(_) = tx {
-                    tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?;
+                    tx.execute("DELETE FROM hint WHERE repo = ?1", [to_signed(repo.0)])?;
                 }
-                tx.execute("DELETE FROM labeling WHERE repo = ?1", [signed(repo.0)])?;
-                spend::keep(tx, repo)
+                tx.execute("DELETE FROM labeling WHERE repo = ?1", [to_signed(repo.0)])?;
+                spend::close_spend(tx, repo)
             })
             .await?;
         if let Some(cluster) = &self.cluster {
             // In turn with whoever writes there, which may take long and keeps nobody else waiting.
             let part = PostgresScope::new(Arc::clone(&cluster.pool), Some(repo));
-            let its = Database::served(part, Arc::clone(&self.watch));
-            off_thread(move || {
-                its.write_now(|tx| {
-                    tx.run("SET LOCAL statement_timeout = 0")?;
+            let its = Database::from_postgres(part, Arc::clone(&self.commit_watch));
+            run_blocking(move || {
+                its.write_blocking(|tx| {
+                    tx.execute_batch("SET LOCAL statement_timeout = 0")?;
                     // What refers to others first.
-                    let of_runs = archive::TABLES.iter().rev().map(|(table, ..)| *table);
+                    let of_runs = archive::ARCHIVED_TABLES.iter().rev().map(|(table, ..)| *table);
                     for table in of_runs.chain(["document", "cancel"]) {
-                        tx.execute(&format!("DELETE FROM all_{table} WHERE repo = ?1"), [signed(repo.0)])?;
+                        tx.execute(&format!("DELETE FROM all_{table} WHERE repo = ?1"), [to_signed(repo.0)])?;
                     }
                     Ok(())
                 })
             })
             .await?;
         }
-        self.resume(PauseScope::Repo(repo)).await?;
-        self.inbox().forget(repo).await?;
-        let kept = UpgradeCopies::repo(&self.root, repo, self.clock.now());
-        let kept_main = UpgradeCopies::main(&self.root, self.clock.now());
+        self.remove_pause(PauseScope::Repo(repo)).await?;
+        self.inbox().forget_repository(repo).await?;
+        let kept = UpgradeCopies::for_repository(&self.root, repo, self.clock.now());
+        let kept_main = UpgradeCopies::for_main(&self.root, self.clock.now());
         let root = self.root.clone();
-        off_thread(move || {
-            kept.forget()?;
+        run_blocking(move || {
+            kept.remove_all()?;
             // They hold deliveries about it; what they are the way back to is lost with them.
-            kept_main.forget()?;
-            archive::forget(&root, repo)?;
-            remove(&gone)
+            kept_main.remove_all()?;
+            archive::remove_archives(&root, repo)?;
+            remove_directory(&gone)
         })
         .await?;
         self.main
             .write(move |tx| {
-                tx.execute("DELETE FROM repository WHERE id = ?1", [signed(repo.0)])?;
+                tx.execute("DELETE FROM repository WHERE id = ?1", [to_signed(repo.0)])?;
                 Ok(())
             })
             .await?;
-        doubt.settle(&[]);
-        self.agenda.forget(repo);
+        doubt.commit(&[]);
+        self.agenda.forget_repository(repo);
         Ok(())
     }
 }
 
 /// Removes what a boot that was cut short had set aside. What stays only takes room.
-pub(super) fn sweep(root: &Path) {
+pub(super) fn remove_forgotten_folders(root: &Path) {
     let Ok(entries) = fs::read_dir(root.join("repos")) else { return };
     for entry in entries.filter_map(Result::ok) {
-        if entry.file_name().to_string_lossy().starts_with(GONE)
-            && let Err(error) = remove(&entry.path())
+        if entry.file_name().to_string_lossy().starts_with(FORGOTTEN_PREFIX)
+            && let Err(error) = remove_directory(&entry.path())
         {
             tracing::warn!(%error, "what is left of a forgotten repository stays");
         }
@@ -109,19 +109,19 @@ fn set_aside(folder: &Path, gone: &Path) -> Result<(), StoreError> {
     if !folder.exists() {
         return Ok(());
     }
-    remove(gone)?;
-    fs::rename(folder, gone).map_err(|error| at(folder, error))?;
+    remove_directory(gone)?;
+    fs::rename(folder, gone).map_err(|error| io_error(folder, error))?;
     let repos = folder.parent().unwrap_or(folder);
-    fs::File::open(repos).and_then(|directory| directory.sync_all()).map_err(|error| at(repos, error))
+    fs::File::open(repos).and_then(|directory| directory.sync_all()).map_err(|error| io_error(repos, error))
 }
 
-pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
+pub(super) fn remove_directory(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(at(path, error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io_error(path, error)),
         _ => Ok(()),
     }
 }
 
-fn at(path: &Path, source: Error) -> StoreError {
+fn io_error(path: &Path, source: Error) -> StoreError {
     StoreError::Io { path: PathBuf::from(path), source }
 }

@@ -7,7 +7,7 @@ use rusqlite::params;
 use super::{
     Store, StoreError,
     cluster::ClusterNotice,
-    database::{signed, unsigned},
+    database::{to_signed, to_unsigned},
     error::TransactionError,
 };
 use crate::types::{InstallationId, RepoId, RepoName, Timestamp};
@@ -35,12 +35,13 @@ pub struct InstallationRegistry<'a> {
 
 impl InstallationRegistry<'_> {
     /// Notes that this repository has this name now. Writes only when that is news.
-    pub async fn saw_repository(&self, row: RepositoryRow) -> Result<(), StoreError> {
+    pub async fn record_repository(&self, row: RepositoryRow) -> Result<(), StoreError> {
         let known = row.clone();
         let main = &self.store.main;
         let same = main
-            .glance(move |tx| {
-                Ok(by_id(tx, known.id)? == Some(known.clone()) && owns(tx, &known.name)? == Some(known))
+            .read_small(move |tx| {
+                Ok(repository_by_id(tx, known.id)? == Some(known.clone())
+                    && repository_by_name(tx, &known.name)? == Some(known))
             })
             .await?;
         if same {
@@ -52,7 +53,7 @@ impl InstallationRegistry<'_> {
                  VALUES (?1, ?2, ?3, ?4, (SELECT COALESCE(MAX(seen), 0) + 1 FROM repository))
                  ON CONFLICT (id) DO UPDATE SET installation = excluded.installation, owner = excluded.owner,
                      name = excluded.name, seen = excluded.seen, gone_at = NULL",
-                params![signed(row.id.0), signed(row.installation.0), row.name.owner, row.name.name],
+                params![to_signed(row.id.0), to_signed(row.installation.0), row.name.owner, row.name.name],
             )?;
             Ok(())
         })
@@ -60,16 +61,16 @@ impl InstallationRegistry<'_> {
     }
 
     pub async fn repository(&self, id: RepoId) -> Result<Option<RepositoryRow>, StoreError> {
-        self.store.main.glance(move |tx| by_id(tx, id)).await
+        self.store.main.read_small(move |tx| repository_by_id(tx, id)).await
     }
 
     /// The repository last seen under this name.
     pub async fn repository_named(&self, name: &RepoName) -> Result<Option<RepositoryRow>, StoreError> {
         let name = name.clone();
-        self.store.main.glance(move |tx| owns(tx, &name)).await
+        self.store.main.read_small(move |tx| repository_by_name(tx, &name)).await
     }
 
-    pub async fn saw_installation(
+    pub async fn record_installation(
         &self,
         id: InstallationId,
         account: &str,
@@ -82,22 +83,22 @@ impl InstallationRegistry<'_> {
                 tx.execute(
                     "INSERT INTO installation (id, account, suspended) VALUES (?1, ?2, ?3)
                      ON CONFLICT (id) DO UPDATE SET account = excluded.account, suspended = excluded.suspended",
-                    params![signed(id.0), account, suspended],
+                    params![to_signed(id.0), account, suspended],
                 )?;
-                ClusterNotice::Settings.say(tx)
+                ClusterNotice::Settings.notify(tx)
             })
             .await?;
-        self.store.agenda.suspend(id, suspended);
+        self.store.agenda.set_suspended(id, suspended);
         Ok(())
     }
 
     pub async fn installation(&self, id: InstallationId) -> Result<Option<InstallationRow>, StoreError> {
         self.store
             .main
-            .glance(move |tx| {
+            .read_small(move |tx| {
                 let row = tx
                     .prepare_cached("SELECT account, suspended FROM installation WHERE id = ?1")?
-                    .query_row([signed(id.0)], |row| {
+                    .query_row([to_signed(id.0)], |row| {
                         Ok(InstallationRow { id, account: row.get(0)?, suspended: row.get(1)? })
                     })
                     .optional()?;
@@ -107,37 +108,38 @@ impl InstallationRegistry<'_> {
     }
 
     /// The App was taken off this account; its repositories are no longer ours to look at. Says which those were.
-    pub async fn lost_installation(&self, id: InstallationId) -> Result<Vec<RepoId>, StoreError> {
+    pub async fn remove_installation(&self, id: InstallationId) -> Result<Vec<RepoId>, StoreError> {
         let now = self.store.clock.now().0;
         let lost = self
             .store
             .main
             .write(move |tx| {
-                tx.execute("DELETE FROM installation WHERE id = ?1", [signed(id.0)])?;
+                tx.execute("DELETE FROM installation WHERE id = ?1", [to_signed(id.0)])?;
                 tx.execute(
                     "UPDATE repository SET gone_at = ?2 WHERE installation = ?1 AND gone_at IS NULL",
-                    params![signed(id.0), now],
+                    params![to_signed(id.0), now],
                 )?;
                 let mut statement =
                     tx.prepare("SELECT id FROM repository WHERE installation = ?1 ORDER BY id")?;
-                let ids = statement.query_map([signed(id.0)], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+                let ids =
+                    statement.query_map([to_signed(id.0)], |row| Ok(RepoId(to_unsigned(row.get(0)?))))?;
                 ids.collect::<Result<_, _>>()
             })
             .await?;
         // Its runs are told to end, for which they must be taken.
-        self.store.agenda.suspend(id, false);
+        self.store.agenda.set_suspended(id, false);
         Ok(lost)
     }
 
     /// The repository was deleted or taken from the App. What we have of it stays for a while.
-    pub async fn lost_repository(&self, id: RepoId) -> Result<(), StoreError> {
+    pub async fn mark_repository_removed(&self, id: RepoId) -> Result<(), StoreError> {
         let now = self.store.clock.now().0;
         self.store
             .main
             .write(move |tx| {
                 tx.execute(
                     "UPDATE repository SET gone_at = ?2 WHERE id = ?1 AND gone_at IS NULL",
-                    params![signed(id.0), now],
+                    params![to_signed(id.0), now],
                 )?;
                 Ok(())
             })
@@ -145,13 +147,13 @@ impl InstallationRegistry<'_> {
     }
 
     /// Since when this repository is gone, if it is.
-    pub async fn lost_at(&self, id: RepoId) -> Result<Option<Timestamp>, StoreError> {
+    pub async fn repository_removed_at(&self, id: RepoId) -> Result<Option<Timestamp>, StoreError> {
         self.store
             .main
-            .glance(move |tx| {
+            .read_small(move |tx| {
                 let at: Option<Option<i64>> = tx
                     .prepare_cached("SELECT gone_at FROM repository WHERE id = ?1")?
-                    .query_row([signed(id.0)], |row| row.get(0))
+                    .query_row([to_signed(id.0)], |row| row.get(0))
                     .optional()?;
                 Ok(at.flatten().map(Timestamp))
             })
@@ -159,13 +161,13 @@ impl InstallationRegistry<'_> {
     }
 
     /// Repositories that are gone since `then` or longer.
-    pub async fn lost_before(&self, then: Timestamp) -> Result<Vec<RepoId>, StoreError> {
+    pub async fn repositories_removed_before(&self, then: Timestamp) -> Result<Vec<RepoId>, StoreError> {
         self.store
             .main
             .read(move |tx| {
                 let mut statement =
                     tx.prepare("SELECT id FROM repository WHERE gone_at <= ?1 ORDER BY id")?;
-                let ids = statement.query_map([then.0], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+                let ids = statement.query_map([then.0], |row| Ok(RepoId(to_unsigned(row.get(0)?))))?;
                 ids.collect::<Result<_, _>>()
             })
             .await
@@ -181,36 +183,39 @@ pub(super) fn set_meta(tx: &Transaction<'_>, key: &str, value: &str) -> Result<(
 }
 
 /// Installations whose runs are left alone.
-pub(super) fn suspended(tx: &Transaction<'_>) -> Result<Vec<InstallationId>, TransactionError> {
+pub(super) fn suspended_installations(tx: &Transaction<'_>) -> Result<Vec<InstallationId>, TransactionError> {
     let mut statement = tx.prepare("SELECT id FROM installation WHERE suspended = 1")?;
-    let ids = statement.query_map([], |row| Ok(InstallationId(unsigned(row.get(0)?))))?;
+    let ids = statement.query_map([], |row| Ok(InstallationId(to_unsigned(row.get(0)?))))?;
     ids.collect::<Result<_, _>>()
 }
 
-fn by_id(tx: &Transaction<'_>, id: RepoId) -> Result<Option<RepositoryRow>, TransactionError> {
+fn repository_by_id(tx: &Transaction<'_>, id: RepoId) -> Result<Option<RepositoryRow>, TransactionError> {
     let sql = "SELECT id, installation, owner, name FROM repository WHERE id = ?1 AND gone_at IS NULL";
-    tx.prepare_cached(sql)?.query_row([signed(id.0)], repository).optional()
+    tx.prepare_cached(sql)?.query_row([to_signed(id.0)], read_repository_row).optional()
 }
 
-pub(super) fn owns(tx: &Transaction<'_>, name: &RepoName) -> Result<Option<RepositoryRow>, TransactionError> {
+pub(super) fn repository_by_name(
+    tx: &Transaction<'_>,
+    name: &RepoName,
+) -> Result<Option<RepositoryRow>, TransactionError> {
     let sql = "SELECT id, installation, owner, name FROM repository
                WHERE owner = ?1 AND name = ?2 AND gone_at IS NULL ORDER BY seen DESC LIMIT 1";
-    tx.prepare_cached(sql)?.query_row([&name.owner, &name.name], repository).optional()
+    tx.prepare_cached(sql)?.query_row([&name.owner, &name.name], read_repository_row).optional()
 }
 
 /// Every repository that is not gone, by its name.
-pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<RepositoryRow>, TransactionError> {
+pub(super) fn known_repositories(tx: &Transaction<'_>) -> Result<Vec<RepositoryRow>, TransactionError> {
     let sql =
         "SELECT id, installation, owner, name FROM repository WHERE gone_at IS NULL ORDER BY owner, name";
     let mut statement = tx.prepare_cached(sql)?;
-    let rows = statement.query_map([], repository)?;
+    let rows = statement.query_map([], read_repository_row)?;
     rows.collect::<Result<_, _>>()
 }
 
-fn repository(row: &SqlRow<'_>) -> Result<RepositoryRow, TransactionError> {
+fn read_repository_row(row: &SqlRow<'_>) -> Result<RepositoryRow, TransactionError> {
     Ok(RepositoryRow {
-        id: RepoId(unsigned(row.get(0)?)),
-        installation: InstallationId(unsigned(row.get(1)?)),
+        id: RepoId(to_unsigned(row.get(0)?)),
+        installation: InstallationId(to_unsigned(row.get(1)?)),
         name: RepoName { owner: row.get(2)?, name: row.get(3)? },
     })
 }

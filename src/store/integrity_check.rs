@@ -8,7 +8,8 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{
     DatabaseSource, StoreError, compression, database::must_not_be_empty, database_source,
-    error::TransactionError, folders_in, installation_registry, refuse_loss, repository::walk, wake_hints,
+    error::TransactionError, folders_in, installation_registry, refuse_lost_database,
+    repository::verify_chain, wake_hints,
 };
 use crate::{
     limits,
@@ -21,46 +22,48 @@ pub struct DatabaseCheck {
     /// A file below the data directory; in a Postgres, whose tables.
     pub place: String,
     /// What it holds, for people.
-    pub holds: String,
+    pub contents: String,
     /// What is wrong with it; nothing when it is sound.
-    pub wrong: Vec<String>,
+    pub problems: Vec<String>,
 }
 
 /// Of each kind of damage this many are named; the rest is counted.
-const NAMED: usize = 5;
+const EXAMPLES_SHOWN: usize = 5;
 
 /// Looks at everything there.
 ///
 /// # Errors
 /// When it cannot be told which repositories there are. What cannot be read is wrong with what was found.
-pub fn check(source: &DatabaseSource) -> Result<Vec<DatabaseCheck>, StoreError> {
-    let mut all = vec![check_part(source, None)];
+pub fn check_databases(source: &DatabaseSource) -> Result<Vec<DatabaseCheck>, StoreError> {
+    let mut all = vec![check_database(source, None)];
     let repos = source.repositories()?;
-    all.extend(repos.iter().map(|repo| check_part(source, Some(*repo))));
+    all.extend(repos.iter().map(|repo| check_database(source, Some(*repo))));
     if let DatabaseSource::Files(root) = source {
-        all.extend(without_database(source, root, &repos)?);
+        all.extend(repositories_without_database(source, root, &repos)?);
     }
     Ok(all)
 }
 
 /// Reports repositories that have a folder or a row but no database.
-fn without_database(
+fn repositories_without_database(
     source: &DatabaseSource,
     root: &Path,
     repos: &[RepoId],
 ) -> Result<Vec<DatabaseCheck>, StoreError> {
-    let said = |repo, holds, wrong: Option<String>| DatabaseCheck {
-        place: source.name(Some(repo)),
-        holds,
-        wrong: wrong.into_iter().collect(),
+    let said = |repo, contents, problems: Option<String>| DatabaseCheck {
+        place: source.display_name(Some(repo)),
+        contents,
+        problems: problems.into_iter().collect(),
     };
     // What is wrong with main.db was said. Read before the folders, so that one made meanwhile is seen.
-    let rows = source.main(|tx| Ok((installation_registry::all(tx)?, wake_hints::all(tx)?)));
+    let rows = source.read_main(|tx| {
+        Ok((installation_registry::known_repositories(tx)?, wake_hints::hinted_repositories(tx)?))
+    });
     let (rows, live) = rows.unwrap_or_default();
     let folders = folders_in(root)?;
     let mut all = Vec::new();
     for (repo, folder) in &folders {
-        if let Err(lost) = refuse_loss(folder) {
+        if let Err(lost) = refuse_lost_database(folder) {
             all.push(said(*repo, String::new(), Some(lost.to_string())));
         }
     }
@@ -75,38 +78,40 @@ fn without_database(
 }
 
 /// Reads a database as it is at one moment, on a connection of its own.
-pub(super) fn glimpse<R>(
+pub(super) fn read_snapshot<R>(
     file: &Path,
     inside: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
 ) -> Result<R, TransactionError> {
     let mut connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    connection.busy_timeout(limits::FILE_LOCK)?;
+    connection.busy_timeout(limits::SQLITE_BUSY_TIMEOUT)?;
     let tx = connection.transaction()?;
     inside(&Transaction::File(&tx))
 }
 
-fn check_part(source: &DatabaseSource, repo: Option<RepoId>) -> DatabaseCheck {
+fn check_database(source: &DatabaseSource, repo: Option<RepoId>) -> DatabaseCheck {
     let whole = match source {
-        DatabaseSource::Files(root) => must_not_be_empty(&database_source::file(root, repo)).map(drop),
+        DatabaseSource::Files(root) => {
+            must_not_be_empty(&database_source::database_file(root, repo)).map(drop)
+        }
         DatabaseSource::Server(_) => Ok(()),
     };
     let read = whole.and_then(|()| {
-        source.look(repo, |tx| {
+        source.read_database(repo, |tx| {
             // What SQLite itself cannot read says nothing about what we wrote into it.
-            let mut wrong = if let Transaction::File(_) = tx { sqlites_own(tx)? } else { Vec::new() };
+            let mut wrong = if let Transaction::File(_) = tx { sqlite_problems(tx)? } else { Vec::new() };
             let holds = match repo {
                 _ if !wrong.is_empty() => String::new(),
-                None => main(tx)?,
-                Some(repo) => repository(tx, repo, &mut wrong)?,
+                None => check_main(tx)?,
+                Some(repo) => check_repository(tx, repo, &mut wrong)?,
             };
             Ok((holds, wrong))
         })
     });
     let (holds, wrong) = read.unwrap_or_else(|error| (String::new(), vec![error.to_string()]));
-    DatabaseCheck { place: source.name(repo), holds, wrong }
+    DatabaseCheck { place: source.display_name(repo), contents: holds, problems: wrong }
 }
 
-fn sqlites_own(tx: &Transaction<'_>) -> Result<Vec<String>, TransactionError> {
+fn sqlite_problems(tx: &Transaction<'_>) -> Result<Vec<String>, TransactionError> {
     let mut wrong = Vec::new();
     let mut statement = tx.prepare("PRAGMA integrity_check(5)")?;
     let lines = statement.query_map([], |row| row.get::<_, String>(0))?;
@@ -121,55 +126,55 @@ fn sqlites_own(tx: &Transaction<'_>) -> Result<Vec<String>, TransactionError> {
     let mut dangling = DamageSummary::new("rows point to something that is not there");
     while let Some(row) = rows.next()? {
         let (table, parent): (String, String) = (row.get(0)?, row.get(2)?);
-        dangling.add(format!("{table} to {parent}"));
+        dangling.add_example(format!("{table} to {parent}"));
     }
-    wrong.extend(dangling.line());
+    wrong.extend(dangling.summary());
     Ok(wrong)
 }
 
-fn main(tx: &Transaction<'_>) -> Result<String, TransactionError> {
-    let [deliveries, repositories] = [rows(tx, "inbox")?, rows(tx, "repository")?];
+fn check_main(tx: &Transaction<'_>) -> Result<String, TransactionError> {
+    let [deliveries, repositories] = [count_rows(tx, "inbox")?, count_rows(tx, "repository")?];
     let repositories = count(repositories, "repository", "repositories");
     Ok(format!("{}, {repositories}", count(deliveries, "delivery", "deliveries")))
 }
 
-fn repository(
+fn check_repository(
     tx: &Transaction<'_>,
     repo: RepoId,
     wrong: &mut Vec<String>,
 ) -> Result<String, TransactionError> {
-    let runs = count(rows(tx, "run")?, "run", "runs");
-    let (documents, damaged) = documents(tx)?;
-    wrong.extend(damaged.line());
-    wrong.extend(missing(tx, &documents)?.line());
-    let walked = walk(tx, repo, |_, _| ())?;
+    let runs = count(count_rows(tx, "run")?, "run", "runs");
+    let (documents, damaged) = check_documents(tx)?;
+    wrong.extend(damaged.summary());
+    wrong.extend(missing_documents(tx, &documents)?.summary());
+    let walked = verify_chain(tx, repo, |_, _| ())?;
     for (what, examples) in [
         ("links of the audit chain do not hold", walked.broken),
         ("rows are not what the audit chain says", walked.altered),
     ] {
         let mut named = DamageSummary::new(what);
-        examples.into_iter().for_each(|example| named.add(example));
-        wrong.extend(named.line());
+        examples.into_iter().for_each(|example| named.add_example(example));
+        wrong.extend(named.summary());
     }
     let documents = count(documents.len(), "document", "documents");
     Ok(format!("{runs}, {documents}, {}", count(walked.links, "audit link", "audit links")))
 }
 
-fn rows(tx: &Transaction<'_>, table: &str) -> Result<usize, TransactionError> {
+fn count_rows(tx: &Transaction<'_>, table: &str) -> Result<usize, TransactionError> {
     let sql = format!("SELECT COUNT(*) FROM {table}");
     tx.query_row(&sql, [], |row| row.get::<_, i64>(0)).map(|n| usize::try_from(n).unwrap_or(0))
 }
 
 /// The names of all documents, and which of them do not hold what their name says.
-fn documents(tx: &Transaction<'_>) -> Result<(HashSet<String>, DamageSummary), TransactionError> {
+fn check_documents(tx: &Transaction<'_>) -> Result<(HashSet<String>, DamageSummary), TransactionError> {
     let (mut names, mut damaged) =
         (HashSet::new(), DamageSummary::new("documents are not what their hash says"));
-    tx.sweep("SELECT hash, bytes, zstd FROM document", [], |row| {
+    tx.for_each_row("SELECT hash, bytes, zstd FROM document", [], |row| {
         let (name, bytes, packed): (String, i64, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let size = usize::try_from(bytes).unwrap_or(0);
         let text = compression::unpack(&packed, size);
-        if text.map_or(true, |text| text.len() != size || Hash::of(&text).to_string() != name) {
-            damaged.add(name.clone());
+        if text.map_or(true, |text| text.len() != size || Hash::digest(&text).to_string() != name) {
+            damaged.add_example(name.clone());
         }
         names.insert(name);
         Ok(())
@@ -178,7 +183,10 @@ fn documents(tx: &Transaction<'_>) -> Result<(HashSet<String>, DamageSummary), T
 }
 
 /// Verdicts and approvals are of a document, and are worth nothing without it.
-fn missing(tx: &Transaction<'_>, documents: &HashSet<String>) -> Result<DamageSummary, TransactionError> {
+fn missing_documents(
+    tx: &Transaction<'_>,
+    documents: &HashSet<String>,
+) -> Result<DamageSummary, TransactionError> {
     let mut missing = DamageSummary::new("documents are missing that were reviewed or approved");
     let mut statement = tx.prepare(
         "SELECT document FROM verdict WHERE document IS NOT NULL
@@ -188,7 +196,7 @@ fn missing(tx: &Transaction<'_>, documents: &HashSet<String>) -> Result<DamageSu
     for name in names {
         let name = name?;
         if !documents.contains(&name) {
-            missing.add(name);
+            missing.add_example(name);
         }
     }
     Ok(missing)
@@ -206,14 +214,14 @@ impl DamageSummary {
         Self { what, examples: Vec::new(), count: 0 }
     }
 
-    fn add(&mut self, example: String) {
-        if self.examples.len() < NAMED {
+    fn add_example(&mut self, example: String) {
+        if self.examples.len() < EXAMPLES_SHOWN {
             self.examples.push(example);
         }
         self.count += 1;
     }
 
-    fn line(self) -> Option<String> {
+    fn summary(self) -> Option<String> {
         let more = self.count - self.examples.len();
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         (self.count > 0).then(|| format!("{} {}: {}{more}", self.count, self.what, self.examples.join(", ")))

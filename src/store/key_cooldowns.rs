@@ -7,7 +7,7 @@ use rusqlite::params;
 use super::{
     DatabaseSource, Store, StoreError,
     cluster::ClusterNotice,
-    database::{signed, unsigned},
+    database::{to_signed, to_unsigned},
     error::TransactionError,
 };
 use crate::types::{Hash, Timestamp};
@@ -62,7 +62,7 @@ impl Store {
             .read(|tx| {
                 let mut statement = tx.prepare("SELECT way, failures, until FROM outage")?;
                 let rows = statement.query_map([], |row| {
-                    let failures = u32::try_from(unsigned(row.get(1)?)).unwrap_or(u32::MAX);
+                    let failures = u32::try_from(to_unsigned(row.get(1)?)).unwrap_or(u32::MAX);
                     Ok((row.get(0)?, RouteOutage { failures, until: Timestamp(row.get(2)?) }))
                 })?;
                 rows.collect::<Result<_, _>>()
@@ -79,17 +79,17 @@ impl Store {
                     Some(RouteOutage { failures, until }) => tx.execute(
                         "INSERT INTO outage (way, failures, until) VALUES (?1, ?2, ?3) \
                          ON CONFLICT (way) DO UPDATE SET failures = excluded.failures, until = excluded.until",
-                        (&way, signed(failures.into()), until.0),
+                        (&way, to_signed(failures.into()), until.0),
                     )?,
                     None => tx.execute("DELETE FROM outage WHERE way = ?1", [&way])?,
                 };
-                ClusterNotice::Settings.say(tx)
+                ClusterNotice::Settings.notify(tx)
             })
             .await
     }
 
     /// Notes that a key rests, in place of what was known of it before.
-    pub async fn rest_key(&self, row: StoredKeyCooldown) -> Result<(), StoreError> {
+    pub async fn set_key_cooldown(&self, row: StoredKeyCooldown) -> Result<(), StoreError> {
         let why = match row.why {
             KeyCooldownReason::Rate { .. } => "rate",
             KeyCooldownReason::Quota { .. } => "quota",
@@ -103,32 +103,32 @@ impl Store {
                      ON CONFLICT (key, model) DO UPDATE SET why = excluded.why, until = excluded.until",
                     params![row.key.to_string(), row.model, why, row.why.until().map(|until| until.0)],
                 )?;
-                ClusterNotice::Settings.say(tx)
+                ClusterNotice::Settings.notify(tx)
             })
             .await
     }
 
     /// It was used and worked.
-    pub async fn wake_key(&self, key: Hash, model: String) -> Result<(), StoreError> {
+    pub async fn clear_key_cooldown(&self, key: Hash, model: String) -> Result<(), StoreError> {
         self.main
             .write(move |tx| {
                 let sql = "DELETE FROM resting_key WHERE key = ?1 AND model = ?2";
                 if tx.execute(sql, params![key.to_string(), model])? > 0 {
-                    ClusterNotice::Settings.say(tx)?;
+                    ClusterNotice::Settings.notify(tx)?;
                 }
                 Ok(())
             })
             .await
     }
 
-    pub async fn resting_keys(&self) -> Result<Vec<StoredKeyCooldown>, StoreError> {
-        self.main.read(all).await
+    pub async fn key_cooldowns(&self) -> Result<Vec<StoredKeyCooldown>, StoreError> {
+        self.main.read(read_key_cooldowns).await
     }
 }
 
 /// The same, read beside a server that may be at work there.
 pub fn resting_keys(place: &DatabaseSource) -> Result<Vec<StoredKeyCooldown>, StoreError> {
-    place.main(|tx| {
+    place.read_main(|tx| {
         // A file may be an older version's, which nobody has started this one on.
         let known = match tx {
             Transaction::File(_) => {
@@ -136,11 +136,11 @@ pub fn resting_keys(place: &DatabaseSource) -> Result<Vec<StoredKeyCooldown>, St
             }
             Transaction::Server(_) => true,
         };
-        if known { all(tx) } else { Ok(Vec::new()) }
+        if known { read_key_cooldowns(tx) } else { Ok(Vec::new()) }
     })
 }
 
-fn all(tx: &Transaction<'_>) -> Result<Vec<StoredKeyCooldown>, TransactionError> {
+fn read_key_cooldowns(tx: &Transaction<'_>) -> Result<Vec<StoredKeyCooldown>, TransactionError> {
     let mut statement = tx.prepare("SELECT key, model, why, until FROM resting_key ORDER BY key, model")?;
     let mut rows = statement.query([])?;
     let mut found = Vec::new();

@@ -58,7 +58,10 @@ use secrecy::{ExposeSecret, SecretString};
 use self::{
     agenda::Agenda,
     cluster::{Cluster, ClusterNotice},
-    database::{Database, DatabaseSchema, DatabaseTraffic, HALF_MADE, SharedCommitWatch, signed, unsigned},
+    database::{
+        Database, DatabaseSchema, DatabaseTraffic, SharedCommitWatch, UNFINISHED_SUFFIX, to_signed,
+        to_unsigned,
+    },
     error::TransactionError,
     open_databases::OpenDatabases,
     postgres_backend::{ConnectionPool, PostgresScope},
@@ -69,9 +72,12 @@ pub use self::{
     agenda::RunPosition,
     all_repositories::{DailySpend, RunCursor, RunListRow, RunPage, RunQuery, SkippedRepository},
     approvers::{Approvers, IneligibleApprover},
-    archive::{ARCHIVED, ArchiveSummary},
-    audit_queries::{IssueAuditLink, audit, is_there, last_diff, lineage, repositories, repository_named},
-    backup::{BackupSummary, backup, copy_of},
+    archive::{ARCHIVED_LINK_TEXT, ArchiveSummary},
+    audit_queries::{
+        IssueAuditLink, issue_audit_links, last_diff, repositories, repository_named, walk_audit_chain,
+        was_initialized,
+    },
+    backup::{BackupSummary, copy_databases, create_backup},
     cache::{AnalysisCache, CacheKey, PackedValue},
     cluster::ClusterEvent,
     database::SimulatedDisk,
@@ -83,12 +89,12 @@ pub use self::{
         InboxCounts, NewDelivery,
     },
     installation_registry::{InstallationRegistry, InstallationRow, RepositoryRow},
-    integrity_check::{DatabaseCheck, check},
+    integrity_check::{DatabaseCheck, check_databases},
     key_cooldowns::{KeyCooldownReason, RouteOutage, StoredKeyCooldown, resting_keys},
-    move_to_postgres::{PostgresMoveSummary, move_into},
+    move_to_postgres::{PostgresMoveSummary, move_to_postgres},
     pending_writes::{GitHubCallCount, GitHubCallCounter, PendingWrites},
-    postgres_preflight::{PostgresPreflight, look},
-    repository::{AuditChainReport, RepositoryDatabase, routes},
+    postgres_preflight::{PostgresPreflight, check_postgres},
+    repository::{AuditChainReport, RepositoryDatabase, read_routes},
     rows::*,
     run_history::{GateHistory, JournalEntry, RunHistory, VisitRecord, VisitRow},
     sessions::SessionScope,
@@ -99,8 +105,8 @@ use crate::{
     types::{InstallationId, RepoId, Timestamp},
 };
 
-const MAIN: DatabaseSchema = DatabaseSchema {
-    mark: 0x4353_6d31,
+const MAIN_SCHEMA: DatabaseSchema = DatabaseSchema {
+    application_id: 0x4353_6d31,
     migrations: &[
         include_str!("migrations/main-1.sql"),
         include_str!("migrations/main-2.sql"),
@@ -114,7 +120,7 @@ const MAIN: DatabaseSchema = DatabaseSchema {
 };
 
 /// Whoever holds a lock on it has the directory; the number of its boot is in it.
-const LOCK: &str = "lock";
+const LOCK_FILE: &str = "lock";
 
 /// The open data directory.
 pub struct Store {
@@ -127,11 +133,11 @@ pub struct Store {
     agenda: Arc<Agenda>,
     /// None: one process has all of it, in files.
     cluster: Option<Arc<Cluster>>,
-    watch: SharedCommitWatch,
+    commit_watch: SharedCommitWatch,
     /// Held by whoever walks through all repositories.
-    walking: Arc<tokio::sync::Mutex<()>>,
+    repository_walk_lock: Arc<tokio::sync::Mutex<()>>,
     /// Held by whoever archives or forgets.
-    archiving: Arc<tokio::sync::Mutex<()>>,
+    archive_lock: Arc<tokio::sync::Mutex<()>>,
     inbox: Arc<inbox::InboxState>,
     /// Locked for as long as the store is open, or something of it is being opened.
     lock: Arc<fs::File>,
@@ -139,26 +145,31 @@ pub struct Store {
 
 impl Store {
     /// The ordinal of this opening of the data directory.
-    pub fn boot(&self) -> i64 {
+    pub fn boot_epoch(&self) -> i64 {
         self.epoch
     }
 
     /// Opens (or creates) a data directory for this process alone and counts the boot.
     pub fn open(root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
         create_directory(root)?;
-        let lock = lock(root)?;
-        if root.join(move_to_postgres::MARK).exists() {
-            return Err(StoreError::Moved { mark: root.join(move_to_postgres::MARK) });
+        let lock = lock_directory(root)?;
+        if root.join(move_to_postgres::MOVED_MARK_FILE).exists() {
+            return Err(StoreError::Moved { mark: root.join(move_to_postgres::MOVED_MARK_FILE) });
         }
-        forget_repository::sweep(root);
+        forget_repository::remove_forgotten_folders(root);
         let file = root.join("main.db");
         let watch = SharedCommitWatch::default();
         let now = clock.now();
-        let main = Database::open(&file, &MAIN, Arc::clone(&watch), Some(&UpgradeCopies::main(root, now)))?;
+        let main = Database::open(
+            &file,
+            &MAIN_SCHEMA,
+            Arc::clone(&watch),
+            Some(&UpgradeCopies::for_main(root, now)),
+        )?;
         let (mark, repos) = (last_boot(&lock), repositories_in(root)?);
-        let ((epoch, strange, agenda), suspects) = main.write_now(|tx| {
+        let ((epoch, strange, agenda), suspects) = main.write_blocking(|tx| {
             delivery_sweep::begin_sweeping(tx, now)?;
-            Ok((boot(tx, mark.as_deref(), &repos)?, inbox::boot(tx, now)?))
+            Ok((count_boot(tx, mark.as_deref(), &repos)?, inbox::release_at_boot(tx, now)?))
         })?;
         if strange && !repos.is_empty() {
             tracing::warn!(
@@ -166,11 +177,11 @@ impl Store {
                 "the file is new here, or from a backup: what was spent this month is read from the repositories' ledgers; \
                  pauses may be gone, and deliveries come again from GitHub's log"
             );
-            spend::rebuild(&main, root, &repos, now)?;
+            spend::rebuild_spend(&main, root, &repos, now)?;
         }
         let inbox = Arc::<inbox::InboxState>::default();
         if suspects {
-            inbox.suspect();
+            inbox.flag_suspects();
         }
         // If this fails, the next boot looks into every repository, and finds nothing amiss.
         drop(lock.write_all_at(format!("{epoch:>20}").as_bytes(), 0));
@@ -182,41 +193,59 @@ impl Store {
             repositories: Arc::default(),
             agenda: Arc::new(agenda),
             cluster: None,
-            watch,
-            walking: Arc::default(),
-            archiving: Arc::default(),
+            commit_watch: watch,
+            repository_walk_lock: Arc::default(),
+            archive_lock: Arc::default(),
             inbox,
             lock: Arc::new(lock),
         }))
     }
 
     /// Joins those that serve from a Postgres, with what is not kept there in a directory of its own.
-    pub fn join(server: &PostgresServer, root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
-        postgres_backend::apart(|| Self::join_here(server, root, clock))
+    pub fn join_postgres(
+        server: &PostgresServer,
+        root: &Path,
+        clock: SharedClock,
+    ) -> Result<Arc<Self>, StoreError> {
+        postgres_backend::run_on_own_thread(|| Self::join_postgres_blocking(server, root, clock))
     }
 
-    fn join_here(server: &PostgresServer, root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
+    fn join_postgres_blocking(
+        server: &PostgresServer,
+        root: &Path,
+        clock: SharedClock,
+    ) -> Result<Arc<Self>, StoreError> {
         create_directory(root)?;
         if root.join("main.db").exists() {
             return Err(StoreError::HasFiles { directory: root.to_owned() });
         }
-        let lock = lock(root)?;
+        let lock = lock_directory(root)?;
         let pool = Arc::new(ConnectionPool::new(server.address.expose_secret())?);
         pool.migrate()?;
         let (watch, now) = (SharedCommitWatch::default(), clock.now());
         let (cluster, main) = Cluster::join(pool, server.lease, now, Arc::clone(&watch))?;
-        let agenda = main.write_now(|tx| {
+        let agenda = main.write_blocking(|tx| {
             delivery_sweep::begin_sweeping(tx, now)?;
             // Nothing is begun before what dead nodes left is there to be found.
-            inbox::free(tx, now)?;
-            spend::behind(tx)?;
-            let paused = pauses::all(tx)?.into_iter().map(|pause| pause.scope);
-            Ok(Agenda::at_boot(wake_hints::all(tx)?, paused, installation_registry::suspended(tx)?))
+            inbox::release_dead_claims(tx, now)?;
+            spend::mark_unsettled(tx)?;
+            let paused = pauses::read_pauses(tx)?.into_iter().map(|pause| pause.scope);
+            Ok(Agenda::at_boot(
+                wake_hints::hinted_repositories(tx)?,
+                paused,
+                installation_registry::suspended_installations(tx)?,
+            ))
         })?;
         let (agenda, inbox) = (Arc::new(agenda), Arc::<inbox::InboxState>::default());
         let repos = root.join("repos");
         let mirrored = move |repo: RepoId| repos.join(repo.to_string()).join("mirror.git").exists();
-        cluster.begin(main.clone(), Arc::clone(&agenda), Arc::clone(&clock), Arc::clone(&inbox), mirrored);
+        cluster.start_threads(
+            main.clone(),
+            Arc::clone(&agenda),
+            Arc::clone(&clock),
+            Arc::clone(&inbox),
+            mirrored,
+        );
         Ok(Arc::new(Self {
             root: root.to_owned(),
             main,
@@ -225,18 +254,18 @@ impl Store {
             repositories: Arc::default(),
             agenda,
             cluster: Some(cluster),
-            watch,
-            walking: Arc::default(),
-            archiving: Arc::default(),
+            commit_watch: watch,
+            repository_walk_lock: Arc::default(),
+            archive_lock: Arc::default(),
             inbox,
             lock: Arc::new(lock),
         }))
     }
 
     /// Comes back with what other processes did that the engine should know of; never, where there are none.
-    pub async fn news(&self) -> ClusterEvent {
+    pub async fn next_cluster_event(&self) -> ClusterEvent {
         match &self.cluster {
-            Some(cluster) => cluster.news().await,
+            Some(cluster) => cluster.next_event().await,
             None => std::future::pending().await,
         }
     }
@@ -247,13 +276,13 @@ impl Store {
     }
 
     /// Grows when another process learned something of a model or a key.
-    pub fn learned_elsewhere(&self) -> u64 {
-        self.cluster.as_ref().map_or(0, |cluster| *cluster.changed.borrow())
+    pub fn remote_changes(&self) -> u64 {
+        self.cluster.as_ref().map_or(0, |cluster| *cluster.remote_changes.borrow())
     }
 
     /// Tells other processes that GitHub leaves this installation nothing, or no search, until then. Who does not hear it
     /// hears it from GitHub.
-    pub async fn limit(
+    pub async fn publish_rate_limit(
         &self,
         installation: InstallationId,
         search: bool,
@@ -262,48 +291,48 @@ impl Store {
         match &self.cluster {
             Some(_) => {
                 let limited = ClusterNotice::Limited { installation, search, until };
-                self.main.write(move |tx| limited.say(tx)).await
+                self.main.write(move |tx| limited.notify(tx)).await
             }
             None => Ok(()),
         }
     }
 
     /// Until when that is so, as another process said last.
-    pub fn limited(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
-        self.cluster.as_ref()?.limited(installation, search)
+    pub fn rate_limited_until(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
+        self.cluster.as_ref()?.rate_limited_until(installation, search)
     }
 
     /// How many processes share what GitHub lets an installation do.
-    pub fn nodes(&self) -> u32 {
+    pub fn node_count(&self) -> u32 {
         self.cluster.as_ref().map_or(1, |cluster| cluster.nodes())
     }
 
     /// Calls `told` after every commit, with the file it went to, before the caller hears of it: where a crash
     /// could come. For proofs that none does harm. Only the first watcher is kept.
-    pub fn watch(&self, told: impl Fn(&Path) + Send + Sync + 'static) {
-        let _ = self.watch.told.set(Box::new(told));
+    pub fn on_commit(&self, told: impl Fn(&Path) + Send + Sync + 'static) {
+        let _ = self.commit_watch.on_commit.set(Box::new(told));
     }
 
     /// Makes every write from now on meet this disk. For proofs that nothing is lost by it.
-    pub fn pretend(&self, disk: SimulatedDisk) {
-        self.watch.pretend(disk);
+    pub fn simulate_disk(&self, disk: SimulatedDisk) {
+        self.commit_watch.simulate_disk(disk);
     }
 
     /// How long commits took on this disk, in seconds.
-    pub fn commits(&self) -> &Histogram {
-        &self.watch.commits
+    pub fn commit_seconds(&self) -> &Histogram {
+        &self.commit_watch.commit_seconds
     }
 
     /// Hears that something was committed since it was asked last; not what, nor how often.
-    pub fn changes(&self) -> tokio::sync::watch::Receiver<()> {
-        self.watch.changed.subscribe()
+    pub fn subscribe_changes(&self) -> tokio::sync::watch::Receiver<()> {
+        self.commit_watch.change_signal.subscribe()
     }
 
     pub fn inbox(&self) -> Inbox<'_> {
         Inbox { store: self }
     }
 
-    pub fn directory(&self) -> InstallationRegistry<'_> {
+    pub fn installation_registry(&self) -> InstallationRegistry<'_> {
         InstallationRegistry { store: self }
     }
 
@@ -319,64 +348,73 @@ impl Store {
 
     /// The repository's own database, created at its first use. A damaged one is an error for this
     /// repository only, and is left as it is. Waits for nothing if it is open.
-    pub async fn repo(&self, repo: RepoId) -> Result<Arc<RepositoryDatabase>, StoreError> {
-        match self.repositories.at_hand(repo) {
+    pub async fn repository_database(&self, repo: RepoId) -> Result<Arc<RepositoryDatabase>, StoreError> {
+        match self.repositories.get_open(repo) {
             Some(open) => Ok(open),
-            None => self.open_repo(repo).await,
+            None => self.open_repository_database(repo).await,
         }
     }
 
     /// The same, but a repository that has no database yet is not given one.
-    pub async fn repo_if_any(&self, repo: RepoId) -> Result<Option<Arc<RepositoryDatabase>>, StoreError> {
-        if let Some(open) = self.repositories.at_hand(repo) {
+    pub async fn existing_repository_database(
+        &self,
+        repo: RepoId,
+    ) -> Result<Option<Arc<RepositoryDatabase>>, StoreError> {
+        if let Some(open) = self.repositories.get_open(repo) {
             return Ok(Some(open));
         }
         if self.cluster.is_some() {
             let sql = "SELECT EXISTS (SELECT 1 FROM all_run WHERE repo = ?1)";
-            let any = self.main.read(move |tx| tx.query_row(sql, [signed(repo.0)], |row| row.get(0))).await?;
-            return if any { self.open_repo(repo).await.map(Some) } else { Ok(None) };
+            let any =
+                self.main.read(move |tx| tx.query_row(sql, [to_signed(repo.0)], |row| row.get(0))).await?;
+            return if any { self.open_repository_database(repo).await.map(Some) } else { Ok(None) };
         }
         let directory = self.repo_dir(repo);
-        if directory.join(repository::FILE).exists() {
-            return self.open_repo(repo).await.map(Some);
+        if directory.join(repository::CHECKPOINTS_FILE).exists() {
+            return self.open_repository_database(repo).await.map(Some);
         }
-        refuse_loss(&directory)?;
+        refuse_lost_database(&directory)?;
         Ok(None)
     }
 
-    async fn open_repo(&self, repo: RepoId) -> Result<Arc<RepositoryDatabase>, StoreError> {
+    async fn open_repository_database(&self, repo: RepoId) -> Result<Arc<RepositoryDatabase>, StoreError> {
         let (directory, epoch, lock) = (self.repo_dir(repo), self.epoch, Arc::clone(&self.lock));
-        let (clock, watch) = (Arc::clone(&self.clock), Arc::clone(&self.watch));
-        let kept = UpgradeCopies::repo(&self.root, repo, clock.now());
+        let (clock, watch) = (Arc::clone(&self.clock), Arc::clone(&self.commit_watch));
+        let kept = UpgradeCopies::for_repository(&self.root, repo, clock.now());
         if let Some(cluster) = &self.cluster {
             let part = PostgresScope::new(Arc::clone(&cluster.pool), Some(repo));
             let served = move |_| {
                 create_directory(&directory)?;
-                Ok(RepositoryDatabase::served(repo, epoch, Database::served(part, watch), clock))
+                Ok(RepositoryDatabase::from_postgres(
+                    repo,
+                    epoch,
+                    Database::from_postgres(part, watch),
+                    clock,
+                ))
             };
-            return self.repositories.get(repo, served).await;
+            return self.repositories.get_or_open(repo, served).await;
         }
         let open = move |opening| {
             let _nobody_elses_yet = lock;
             create_directory(&directory)?;
-            refuse_loss(&directory)?;
+            refuse_lost_database(&directory)?;
             RepositoryDatabase::open((&directory, repo, epoch), clock, watch, opening, &kept)
         };
-        self.repositories.get(repo, open).await
+        self.repositories.get_or_open(repo, open).await
     }
 
     /// Every repository that has a database, by number.
-    pub async fn repos(&self) -> Result<Vec<RepoId>, StoreError> {
+    pub async fn repositories(&self) -> Result<Vec<RepoId>, StoreError> {
         match &self.cluster {
-            Some(_) => self.main.read(all_repositories).await,
+            Some(_) => self.main.read(repositories_with_runs).await,
             None => repositories_in(&self.root),
         }
     }
 
     /// The same, for who may wait.
-    fn repos_now(&self) -> Result<Vec<RepoId>, StoreError> {
+    fn repositories_blocking(&self) -> Result<Vec<RepoId>, StoreError> {
         match &self.cluster {
-            Some(_) => self.main.snapshot_now(all_repositories),
+            Some(_) => self.main.read_blocking(repositories_with_runs),
             None => repositories_in(&self.root),
         }
     }
@@ -404,18 +442,18 @@ pub struct PostgresServer {
     pub lease: Duration,
 }
 
-fn all_repositories(tx: &Transaction<'_>) -> Result<Vec<RepoId>, TransactionError> {
+fn repositories_with_runs(tx: &Transaction<'_>) -> Result<Vec<RepoId>, TransactionError> {
     let mut statement = tx.prepare("SELECT DISTINCT repo FROM all_run ORDER BY repo")?;
-    let repos = statement.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+    let repos = statement.query_map([], |row| Ok(RepoId(to_unsigned(row.get(0)?))))?;
     repos.collect()
 }
 
 /// Has a process this data directory open? Leaves nothing behind in one that was never opened.
 pub fn in_use(root: &Path) -> Result<bool, StoreError> {
-    if !root.join(LOCK).exists() {
+    if !root.join(LOCK_FILE).exists() {
         return Ok(false);
     }
-    match lock(root) {
+    match lock_directory(root) {
         Ok(_) => Ok(false),
         Err(StoreError::InUse { .. }) => Ok(true),
         Err(error) => Err(error),
@@ -426,8 +464,8 @@ pub fn in_use(root: &Path) -> Result<bool, StoreError> {
 const LOCK_TRIES: u32 = 20;
 const LOCK_WAIT: Duration = Duration::from_millis(10);
 
-fn lock(root: &Path) -> Result<fs::File, StoreError> {
-    let path = root.join(LOCK);
+fn lock_directory(root: &Path) -> Result<fs::File, StoreError> {
+    let path = root.join(LOCK_FILE);
     let io = |source| StoreError::Io { path: path.clone(), source };
     let lock =
         fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
@@ -442,7 +480,7 @@ fn lock(root: &Path) -> Result<fs::File, StoreError> {
 }
 
 /// Does what takes its time with files where nobody waits for it who did not ask.
-async fn off_thread<V: Send + 'static>(
+async fn run_blocking<V: Send + 'static>(
     work: impl FnOnce() -> Result<V, StoreError> + Send + 'static,
 ) -> Result<V, StoreError> {
     match tokio::task::spawn_blocking(work).await {
@@ -456,7 +494,7 @@ async fn off_thread<V: Send + 'static>(
 
 /// The repositories that have a database.
 fn repositories_in(root: &Path) -> Result<Vec<RepoId>, StoreError> {
-    let with_database = |(_, folder): &(RepoId, PathBuf)| folder.join(repository::FILE).exists();
+    let with_database = |(_, folder): &(RepoId, PathBuf)| folder.join(repository::CHECKPOINTS_FILE).exists();
     Ok(folders_in(root)?.into_iter().filter(with_database).map(|(repo, _)| repo).collect())
 }
 
@@ -484,7 +522,7 @@ fn last_boot(mut lock: &fs::File) -> Option<String> {
 }
 
 /// A new epoch, whether this `main.db` is another one than at the last boot, and what there is to do.
-fn boot(
+fn count_boot(
     tx: &Transaction<'_>,
     mark: Option<&str>,
     repos: &[RepoId],
@@ -494,19 +532,30 @@ fn boot(
     // It may not know all that lies beside it.
     let strange = before.is_none() || before.as_deref() != mark;
     if strange {
-        wake_hints::note(tx, repos)?;
+        wake_hints::insert_hints(tx, repos)?;
     }
-    spend::boot(tx, if strange { repos } else { &[] })?;
+    spend::mark_stale_at_boot(tx, if strange { repos } else { &[] })?;
     let epoch = before.and_then(|value| value.parse::<i64>().ok()).unwrap_or(0) + 1;
     installation_registry::set_meta(tx, "epoch", &epoch.to_string())?;
-    let paused = pauses::all(tx)?.into_iter().map(|pause| pause.scope);
-    Ok((epoch, strange, Agenda::at_boot(wake_hints::all(tx)?, paused, installation_registry::suspended(tx)?)))
+    let paused = pauses::read_pauses(tx)?.into_iter().map(|pause| pause.scope);
+    Ok((
+        epoch,
+        strange,
+        Agenda::at_boot(
+            wake_hints::hinted_repositories(tx)?,
+            paused,
+            installation_registry::suspended_installations(tx)?,
+        ),
+    ))
 }
 
 /// A folder with a mirror and no database has lost it. A new one would number its runs from 1 again, and take
 /// what the lost ones left on GitHub for its own.
-fn refuse_loss(directory: &Path) -> Result<(), StoreError> {
-    let (file, half_made) = (directory.join(repository::FILE), format!("{}{HALF_MADE}", repository::FILE));
+fn refuse_lost_database(directory: &Path) -> Result<(), StoreError> {
+    let (file, half_made) = (
+        directory.join(repository::CHECKPOINTS_FILE),
+        format!("{}{UNFINISHED_SUFFIX}", repository::CHECKPOINTS_FILE),
+    );
     // With its journal, while another thread makes it.
     let being_made = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(&half_made);
     let used =

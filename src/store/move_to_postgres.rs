@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     DatabaseSource, PostgresServer, Store, StoreError,
     backup::sync_directory,
-    database::{Database, unsigned},
-    delivery_sweep::SWEPT_TO,
+    database::{Database, to_unsigned},
+    delivery_sweep::SWEEP_POSITION_KEY,
     error::TransactionError,
-    integrity_check::{check, glimpse},
+    integrity_check::{check_databases, read_snapshot},
     postgres_backend::{self, ConnectionPool, PostgresScope},
-    repository::{self, walk},
+    repository::{self, verify_chain},
     sql::{SqlRow, Transaction},
 };
 use crate::types::RepoId;
@@ -33,17 +33,17 @@ pub struct PostgresMoveSummary {
     /// Links of audit chains, which hold there.
     pub links: usize,
     /// It was all there before, and is the same.
-    pub before: bool,
+    pub was_already_there: bool,
 }
 
 /// Beside what was moved: no server opens that any more, or two would be at work on the same runs.
-pub(super) const MARK: &str = "moved-to-postgres";
+pub(super) const MOVED_MARK_FILE: &str = "moved-to-postgres";
 
 /// What hints at work, numbers boots or counts rows in a file; and SQLite's own.
-const OF_FILES: [&str; 4] = ["hint", "boot", "sqlite_sequence", "sqlite_stat1"];
+const FILE_ONLY_TABLES: [&str; 4] = ["hint", "boot", "sqlite_sequence", "sqlite_stat1"];
 
 /// These are filled before the tables whose rows point to theirs.
-const FIRST: [&str; 3] = ["cancel", "run", "gate"];
+const PARENT_TABLES: [&str; 3] = ["cancel", "run", "gate"];
 
 /// Puts what lies in `from`, whose store is open so that nobody changes it, into an empty database, and `told`s each
 /// repository that is done.
@@ -51,86 +51,96 @@ const FIRST: [&str; 3] = ["cancel", "run", "gate"];
 /// # Errors
 /// When something in `from` is damaged, when the database holds anything else, when a server uses it, and when it has not
 /// become the same there.
-pub fn move_into(
+pub fn move_to_postgres(
     from: &Store,
     server: &PostgresServer,
     mut told: impl FnMut(RepoId, u64),
 ) -> Result<PostgresMoveSummary, StoreError> {
     let root = &from.root;
-    if let Some(unsound) =
-        check(&DatabaseSource::Files(root.clone()))?.into_iter().find(|file| !file.wrong.is_empty())
+    if let Some(unsound) = check_databases(&DatabaseSource::Files(root.clone()))?
+        .into_iter()
+        .find(|file| !file.problems.is_empty())
     {
-        return Err(StoreError::Damaged { file: root.join(unsound.place), detail: unsound.wrong.join("; ") });
+        return Err(StoreError::Damaged {
+            file: root.join(unsound.place),
+            detail: unsound.problems.join("; "),
+        });
     }
-    let repos = all_of(root)?;
+    let repos = repositories_to_move(root)?;
     let pool = Arc::new(ConnectionPool::new(server.address.expose_secret())?);
     pool.migrate()?;
     let (part, mut moved) = (
         PostgresScope::new(pool, None),
-        PostgresMoveSummary { repositories: repos.len(), rows: 0, links: 0, before: false },
+        PostgresMoveSummary { repositories: repos.len(), rows: 0, links: 0, was_already_there: false },
     );
     let fill = |to: &Transaction<'_>| {
         // Whoever would begin to serve is kept waiting by the lock of this transaction. It takes as long as it takes.
-        to.run("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")?;
+        to.execute_batch(
+            "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0",
+        )?;
         let count = |sql: &str| to.query_row(sql, [], |row| row.get::<_, i64>(0));
         if count("SELECT COUNT(*) FROM node WHERE until > now()")? > 0 {
-            return Err(refused("a server serves from there; stop all of them first"));
+            return Err(refusal("a server serves from there; stop all of them first"));
         }
-        moved.before = count("SELECT COUNT(*) FROM inbox")? + count("SELECT COUNT(*) FROM all_run")? > 0;
+        moved.was_already_there =
+            count("SELECT COUNT(*) FROM inbox")? + count("SELECT COUNT(*) FROM all_run")? > 0;
         let mut others = to.prepare("SELECT DISTINCT repo FROM all_run")?;
-        for other in others.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))? {
+        for other in others.query_map([], |row| Ok(RepoId(to_unsigned(row.get(0)?))))? {
             let other = other?;
             if !repos.contains(&other) {
-                return Err(refused(&format!("the database has runs of another repository, {other}")));
+                return Err(refusal(&format!("the database has runs of another repository, {other}")));
             }
         }
         let mut last = 0;
         for repo in &repos {
-            to.run(&format!("SET LOCAL countersign.repo = '{repo}'"))?;
-            let file = root.join("repos").join(repo.to_string()).join(repository::FILE);
-            let copied = glimpse(&file, |from| copy(from, to, Some(*repo), moved.before))?;
-            let walked = walk(to, *repo, |_, _| ())?;
-            if !walked.sound() {
-                return Err(refused(&format!("the audit chain of repository {repo} does not hold there")));
+            to.execute_batch(&format!("SET LOCAL countersign.repo = '{repo}'"))?;
+            let file = root.join("repos").join(repo.to_string()).join(repository::CHECKPOINTS_FILE);
+            let copied =
+                read_snapshot(&file, |from| copy_tables(from, to, Some(*repo), moved.was_already_there))?;
+            let walked = verify_chain(to, *repo, |_, _| ())?;
+            if !walked.is_sound() {
+                return Err(refusal(&format!("the audit chain of repository {repo} does not hold there")));
             }
             moved.rows += copied.rows;
             moved.links += walked.links;
-            last = last.max(copied.last);
+            last = last.max(copied.highest_number);
             told(*repo, copied.rows);
         }
-        let main = glimpse(&root.join("main.db"), |from| copy(from, to, None, moved.before))?;
+        let main = read_snapshot(&root.join("main.db"), |from| {
+            copy_tables(from, to, None, moved.was_already_there)
+        })?;
         moved.rows += main.rows;
-        if !moved.before {
+        if !moved.was_already_there {
             // What comes there is numbered after what is there.
             to.query_row("SELECT setval('numbers', ?1)", [last + 1], |_| Ok(()))?;
             let inbox = "SELECT setval(pg_get_serial_sequence('inbox', 'seq'), (SELECT COALESCE(MAX(seq), 0) + 1 FROM inbox))";
             to.query_row(inbox, [], |_| Ok(()))?;
         }
         // Before it counts there: whatever kills us now, never are both places worked on.
-        let mark = root.join(MARK);
+        let mark = root.join(MOVED_MARK_FILE);
         let marked = File::create(&mark).and_then(|mark| mark.sync_all());
-        marked.map_err(|error| refused(&format!("{} cannot be written: {error}", mark.display())))?;
-        sync_directory(root).map_err(|error| refused(&error.to_string()))?;
+        marked.map_err(|error| refusal(&format!("{} cannot be written: {error}", mark.display())))?;
+        sync_directory(root).map_err(|error| refusal(&error.to_string()))?;
         Ok(true)
     };
-    part.transact(fill).map_err(|fault| fault.at(&part.name()))?;
+    part.transact(fill).map_err(|fault| fault.with_path(&part.name()))?;
     Ok(moved)
 }
 
 /// The repositories, each with its database: one that has lost it, or that we may not read, is not left out in silence.
-fn all_of(root: &Path) -> Result<Vec<RepoId>, StoreError> {
+fn repositories_to_move(root: &Path) -> Result<Vec<RepoId>, StoreError> {
     for (_, directory) in super::folders_in(root)? {
         fs::read_dir(&directory).map_err(|source| StoreError::Io { path: directory.clone(), source })?;
-        super::refuse_loss(&directory)?;
+        super::refuse_lost_database(&directory)?;
     }
     super::repositories_in(root)
 }
 
 /// Nothing came of the move, and why.
-pub(super) const REFUSED: &str = "moved";
+pub(super) const REFUSED_CODE: &str = "moved";
 
-fn refused(why: &str) -> TransactionError {
-    TransactionError::Server { code: Some(REFUSED.to_owned()), said: why.to_owned() }
+fn refusal(why: &str) -> TransactionError {
+    TransactionError::Server { code: Some(REFUSED_CODE.to_owned()), said: why.to_owned() }
 }
 
 /// What became of one database's tables.
@@ -138,56 +148,56 @@ fn refused(why: &str) -> TransactionError {
 struct CopyCount {
     rows: u64,
     /// The highest number of a row.
-    last: i64,
+    highest_number: i64,
 }
 
 /// Fills the tables, unless they are filled, and compares them.
-fn copy(
+fn copy_tables(
     from: &Transaction<'_>,
     to: &Transaction<'_>,
     repo: Option<RepoId>,
     before: bool,
 ) -> Result<CopyCount, TransactionError> {
     let mut all = CopyCount::default();
-    for table in tables(from)? {
-        let columns = columns(from, to, &table, repo)?;
-        let (read, insert) = statements(&table, &columns);
+    for table in movable_tables(from)? {
+        let columns = movable_columns(from, to, &table, repo)?;
+        let (read, insert) = copy_statements(&table, &columns);
         let mut insert = to.prepare(&insert)?;
         let (mut here, mut there) = (RowChecksum::default(), RowChecksum::default());
         if !before {
             // All that whoever once served from there has left in an empty database.
             if table == "meta" {
-                to.execute("DELETE FROM meta WHERE key = ?1", [SWEPT_TO])?;
+                to.execute("DELETE FROM meta WHERE key = ?1", [SWEEP_POSITION_KEY])?;
             }
             let held = format!("SELECT EXISTS ({read})");
             if to.query_row(&held, [], |row| row.get(0))? {
-                return Err(refused(&format!(
+                return Err(refusal(&format!(
                     "the database is not empty: there are rows in its table {table}"
                 )));
             }
         }
-        from.sweep(&read, [], |row| {
-            let values = values(&table, &columns, row)?;
+        from.for_each_row(&read, [], |row| {
+            let values = movable_values(&table, &columns, row)?;
             if !before {
-                insert.execute(borrowed(&values))?;
+                insert.execute(borrowed_values(&values))?;
             }
-            here.add(&values);
+            here.add_row(&values);
             for (column, value) in columns.iter().zip(&values) {
                 if let (true, ValueRef::Integer(number)) =
                     (repo.is_some() && ["rowid", "seq", "id"].contains(&column.as_str()), value)
                 {
-                    all.last = all.last.max(*number);
+                    all.highest_number = all.highest_number.max(*number);
                 }
             }
             Ok(())
         })?;
-        to.sweep(&read, [], |row| {
-            there.add(&values(&table, &columns, row)?);
+        to.for_each_row(&read, [], |row| {
+            there.add_row(&movable_values(&table, &columns, row)?);
             Ok(())
         })?;
         if here != there {
             let whose = repo.map_or_else(|| "the server".to_owned(), |repo| format!("repository {repo}"));
-            return Err(refused(&format!(
+            return Err(refusal(&format!(
                 "the table {table} of {whose} is not the same there ({} rows here, {} there); a database that holds anything \
                  else takes no data directory",
                 here.rows, there.rows
@@ -199,33 +209,33 @@ fn copy(
 }
 
 /// The other way, into a new database in a file: what a server has of itself, or of one repository. Nothing is compared.
-pub(super) fn fetch(
+pub(super) fn fetch_tables(
     from: &DatabaseSource,
     repo: Option<RepoId>,
     to: &Database,
     stop: &CancellationToken,
 ) -> Result<(), StoreError> {
     let filled = |from: &Transaction<'_>| {
-        Ok(to.write_now(|to| {
-            for table in tables(to)? {
-                let columns = columns(to, from, &table, repo)?;
-                let (read, insert) = statements(&table, &columns);
+        Ok(to.write_blocking(|to| {
+            for table in movable_tables(to)? {
+                let columns = movable_columns(to, from, &table, repo)?;
+                let (read, insert) = copy_statements(&table, &columns);
                 let mut insert = to.prepare(&insert)?;
-                from.sweep(&read, [], |row| {
+                from.for_each_row(&read, [], |row| {
                     if stop.is_cancelled() {
                         return Err(TransactionError::Closing);
                     }
-                    insert.execute(borrowed(&values(&table, &columns, row)?)).map(drop)
+                    insert.execute(borrowed_values(&movable_values(&table, &columns, row)?)).map(drop)
                 })?;
             }
             Ok(())
         }))
     };
-    from.look(repo, filled)?
+    from.read_database(repo, filled)?
 }
 
 /// How the rows of a table are read, and how one is written.
-fn statements(table: &str, columns: &[String]) -> (String, String) {
+fn copy_statements(table: &str, columns: &[String]) -> (String, String) {
     let list = columns.iter().map(|column| format!("\"{column}\"")).collect::<Vec<_>>().join(", ");
     let places = (1..=columns.len()).map(|n| format!("?{n}")).collect::<Vec<_>>().join(", ");
     // The number of a boot is in files what the schema's is there.
@@ -234,22 +244,24 @@ fn statements(table: &str, columns: &[String]) -> (String, String) {
     (read, format!("INSERT INTO \"{table}\" ({list}) VALUES ({places})"))
 }
 
-fn borrowed<'a>(values: &[ValueRef<'a>]) -> Vec<ToSqlOutput<'a>> {
+fn borrowed_values<'a>(values: &[ValueRef<'a>]) -> Vec<ToSqlOutput<'a>> {
     values.iter().map(|value| ToSqlOutput::Borrowed(*value)).collect()
 }
 
 /// The tables of a file that are moved, in an order in which they can be filled.
-fn tables(from: &Transaction<'_>) -> Result<Vec<String>, TransactionError> {
+fn movable_tables(from: &Transaction<'_>) -> Result<Vec<String>, TransactionError> {
     let mut names = from.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")?;
     let mut names =
         names.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, TransactionError>>()?;
-    names.retain(|name| !OF_FILES.contains(&name.as_str()));
-    names.sort_by_key(|name| FIRST.iter().position(|first| first == name).unwrap_or(FIRST.len()));
+    names.retain(|name| !FILE_ONLY_TABLES.contains(&name.as_str()));
+    names.sort_by_key(|name| {
+        PARENT_TABLES.iter().position(|first| first == name).unwrap_or(PARENT_TABLES.len())
+    });
     Ok(names)
 }
 
 /// What a table's rows hold there, but for what is derived. Nothing else may be in a file: whoever adds a column adds it to both.
-fn columns(
+fn movable_columns(
     from: &Transaction<'_>,
     to: &Transaction<'_>,
     table: &str,
@@ -267,14 +279,14 @@ fn columns(
     for column in held.query_map([table], |row| row.get::<_, String>(0))? {
         let column = column?;
         if !columns.contains(&column) {
-            return Err(refused(&format!("there is no place for {table}.{column}")));
+            return Err(refusal(&format!("there is no place for {table}.{column}")));
         }
     }
     Ok(columns)
 }
 
 /// A row as it is there: what one boot or node could not read, others try anew, and nobody has anything in hand.
-fn values<'a>(
+fn movable_values<'a>(
     table: &str,
     columns: &[String],
     row: &'a SqlRow<'_>,
@@ -298,7 +310,7 @@ struct RowChecksum {
 }
 
 impl RowChecksum {
-    fn add(&mut self, values: &[ValueRef<'_>]) {
+    fn add_row(&mut self, values: &[ValueRef<'_>]) {
         let mut hash = Sha256::new();
         let mut part = |kind: u8, bytes: &[u8]| {
             hash.update([kind]);
@@ -310,7 +322,7 @@ impl RowChecksum {
                 ValueRef::Null => part(0, &[]),
                 ValueRef::Integer(number) => part(1, &number.to_le_bytes()),
                 ValueRef::Real(number) => part(2, &number.to_le_bytes()),
-                ValueRef::Text(text) => part(3, postgres_backend::text(text).as_bytes()),
+                ValueRef::Text(text) => part(3, postgres_backend::postgres_text(text).as_bytes()),
                 ValueRef::Blob(bytes) => part(4, bytes),
             }
         }

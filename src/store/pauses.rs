@@ -9,9 +9,9 @@ use super::{
 };
 use crate::types::{RepoId, Timestamp};
 
-const SERVER: &str = "paused";
+const SERVER_PAUSE_KEY: &str = "paused";
 /// There while a thread may say that its work is paused, which outlives the pause and whoever told of it.
-const TOLD: &str = "pauses told";
+const PAUSE_NOTICES_KEY: &str = "pauses told";
 
 #[derive(Serialize, Deserialize)]
 struct PauseRecord {
@@ -21,14 +21,14 @@ struct PauseRecord {
 }
 
 impl Store {
-    pub async fn pause(&self, pause: ActivePause) -> Result<(), StoreError> {
+    pub async fn set_pause(&self, pause: ActivePause) -> Result<(), StoreError> {
         let ActivePause { scope, by, why, at } = pause;
         self.main
             .write(move |tx| {
                 let line = serde_json::to_string(&PauseRecord { by, why, at: at.0 })?;
-                set_meta(tx, TOLD, "")?;
-                set_meta(tx, &key(scope), &line)?;
-                ClusterNotice::Settings.say(tx)
+                set_meta(tx, PAUSE_NOTICES_KEY, "")?;
+                set_meta(tx, &pause_key(scope), &line)?;
+                ClusterNotice::Settings.notify(tx)
             })
             .await?;
         self.agenda.pause(scope);
@@ -36,12 +36,12 @@ impl Store {
     }
 
     /// False: it was not paused.
-    pub async fn resume(&self, scope: PauseScope) -> Result<bool, StoreError> {
-        let key = key(scope);
+    pub async fn remove_pause(&self, scope: PauseScope) -> Result<bool, StoreError> {
+        let key = pause_key(scope);
         let ended = self
             .main
             .write(move |tx| {
-                ClusterNotice::Settings.say(tx)?;
+                ClusterNotice::Settings.notify(tx)?;
                 Ok(tx.execute("DELETE FROM meta WHERE key = ?1", [key])? > 0)
             })
             .await?;
@@ -50,16 +50,16 @@ impl Store {
     }
 
     /// May a thread say that its work is paused?
-    pub async fn pauses_are_told(&self) -> Result<bool, StoreError> {
+    pub async fn has_pause_notices(&self) -> Result<bool, StoreError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM meta WHERE key = ?1)";
-        self.main.read(|tx| tx.query_row(sql, [TOLD], |row| row.get(0))).await
+        self.main.read(|tx| tx.query_row(sql, [PAUSE_NOTICES_KEY], |row| row.get(0))).await
     }
 
     /// No thread says so any more, unless a pause has begun meanwhile.
-    pub async fn no_pause_is_told(&self) -> Result<(), StoreError> {
+    pub async fn clear_pause_notices(&self) -> Result<(), StoreError> {
         let forget = |tx: &Transaction<'_>| {
-            if all(tx)?.is_empty() {
-                tx.execute("DELETE FROM meta WHERE key = ?1", [TOLD])?;
+            if read_pauses(tx)?.is_empty() {
+                tx.execute("DELETE FROM meta WHERE key = ?1", [PAUSE_NOTICES_KEY])?;
             }
             Ok(())
         };
@@ -67,11 +67,11 @@ impl Store {
     }
 
     pub async fn pauses(&self) -> Result<Vec<ActivePause>, StoreError> {
-        self.main.read(all).await
+        self.main.read(read_pauses).await
     }
 }
 
-pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<ActivePause>, TransactionError> {
+pub(super) fn read_pauses(tx: &Transaction<'_>) -> Result<Vec<ActivePause>, TransactionError> {
     let mut statement = tx.prepare(
         "SELECT key, value FROM meta WHERE key = 'paused' OR key LIKE 'paused:%' ORDER BY length(key), key",
     )?;
@@ -80,19 +80,19 @@ pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<ActivePause>, TransactionE
         .map(|line| {
             let (key, value) = line?;
             let PauseRecord { by, why, at } = serde_json::from_str(&value)?;
-            Ok(ActivePause { scope: scope(&key)?, by, why, at: Timestamp(at) })
+            Ok(ActivePause { scope: pause_scope(&key)?, by, why, at: Timestamp(at) })
         })
         .collect()
 }
 
-fn key(scope: PauseScope) -> String {
+fn pause_key(scope: PauseScope) -> String {
     match scope {
-        PauseScope::Server => SERVER.to_owned(),
-        PauseScope::Repo(repo) => format!("{SERVER}:{repo}"),
+        PauseScope::Server => SERVER_PAUSE_KEY.to_owned(),
+        PauseScope::Repo(repo) => format!("{SERVER_PAUSE_KEY}:{repo}"),
     }
 }
 
-fn scope(key: &str) -> Result<PauseScope, TransactionError> {
+fn pause_scope(key: &str) -> Result<PauseScope, TransactionError> {
     let Some(repo) = key.strip_prefix("paused:") else { return Ok(PauseScope::Server) };
     let unreadable = || TransactionError::Row(format!("{key} names no repository"));
     Ok(PauseScope::Repo(RepoId(repo.parse().map_err(|_| unreadable())?)))

@@ -27,8 +27,8 @@ pub struct GitHubCallCounter {
 
 impl GitHubCallCounter {
     /// One more call; `write`: it may have changed something.
-    pub fn add(&self, write: bool) {
-        self.add_all(GitHubCallCount { calls: 1, writes: u64::from(write) });
+    pub fn count_call(&self, write: bool) {
+        self.add_count(GitHubCallCount { calls: 1, writes: u64::from(write) });
     }
 
     /// What was counted and not taken yet; whoever takes it sees that it is written down.
@@ -36,7 +36,7 @@ impl GitHubCallCounter {
         GitHubCallCount { calls: self.calls.swap(0, Relaxed), writes: self.writes.swap(0, Relaxed) }
     }
 
-    fn add_all(&self, calls: GitHubCallCount) {
+    fn add_count(&self, calls: GitHubCallCount) {
         self.calls.fetch_add(calls.calls, Relaxed);
         self.writes.fetch_add(calls.writes, Relaxed);
     }
@@ -60,7 +60,7 @@ impl PackedDocument {
     pub(super) fn unpack(&self, hash: Hash) -> Result<Vec<u8>, TransactionError> {
         let bytes = compression::unpack(&self.zstd, self.bytes)
             .map_err(|error| TransactionError::Row(format!("document {hash} cannot be unpacked: {error}")))?;
-        if Hash::of(&bytes) == hash {
+        if Hash::digest(&bytes) == hash {
             Ok(bytes)
         } else {
             Err(TransactionError::Row(format!("document {hash} does not hash to its name")))
@@ -80,36 +80,36 @@ pub(super) struct PendingRecord {
 /// lost with the attempt; whatever refers to it is written with it.
 #[derive(Debug, Default)]
 pub struct PendingWrites {
-    tally: Arc<GitHubCallCounter>,
-    held: Mutex<PendingWritesState>,
+    github_calls: Arc<GitHubCallCounter>,
+    state: Mutex<PendingWritesState>,
 }
 
 #[derive(Debug, Default)]
 struct PendingWritesState {
     documents: HashMap<Hash, Arc<PackedDocument>>,
-    bookings: Vec<PendingRecord>,
+    records: Vec<PendingRecord>,
 }
 
 impl PendingWrites {
-    pub fn tally(&self) -> &Arc<GitHubCallCounter> {
-        &self.tally
+    pub fn github_calls(&self) -> &Arc<GitHubCallCounter> {
+        &self.github_calls
     }
 
     /// A ledger row that is to be kept with what the step writes next, or not at all.
-    pub fn book(&self, visit: u64, key: &str, record: LedgerRecord) {
-        self.lock().bookings.push(PendingRecord { visit, key: key.to_owned(), record });
+    pub fn add_record(&self, visit: u64, key: &str, record: LedgerRecord) {
+        self.lock().records.push(PendingRecord { visit, key: key.to_owned(), record });
     }
 
     /// Is there nothing that has to be written? A document by itself has not.
     pub(super) fn is_empty(&self) -> bool {
-        self.tally.calls.load(Relaxed) == 0 && self.lock().bookings.is_empty()
+        self.github_calls.calls.load(Relaxed) == 0 && self.lock().records.is_empty()
     }
 
-    pub(super) fn add(&self, hash: Hash, document: PackedDocument) {
+    pub(super) fn add_document(&self, hash: Hash, document: PackedDocument) {
         self.lock().documents.insert(hash, Arc::new(document));
     }
 
-    pub(super) fn has(&self, hash: Hash) -> bool {
+    pub(super) fn has_document(&self, hash: Hash) -> bool {
         self.lock().documents.contains_key(&hash)
     }
 
@@ -117,11 +117,11 @@ impl PendingWrites {
         self.lock().documents.get(&hash).cloned()
     }
 
-    /// What the next write is to take along. It stays here until it is [`written`](Self::written).
-    pub(super) fn load(&self) -> WriteBatch {
+    /// What the next write is to take along. It stays here until it is [`written`](Self::remove_written).
+    pub(super) fn batch(&self) -> WriteBatch {
         let held = self.lock();
         let documents = held.documents.iter().map(|(hash, document)| (*hash, Arc::clone(document))).collect();
-        WriteBatch { documents, bookings: held.bookings.clone(), calls: self.tally.take() }
+        WriteBatch { documents, records: held.records.clone(), calls: self.github_calls.take() }
     }
 
     /// The attempt came to nothing, and nothing refers to what is left. What was booked holds all the same.
@@ -129,20 +129,20 @@ impl PendingWrites {
         self.lock().documents.clear();
     }
 
-    pub(super) fn written(&self, load: &WriteBatch) {
+    pub(super) fn remove_written(&self, load: &WriteBatch) {
         let mut held = self.lock();
         for (hash, _) in &load.documents {
             held.documents.remove(hash);
         }
-        held.bookings.retain(|booking| !load.bookings.contains(booking));
+        held.records.retain(|booking| !load.records.contains(booking));
     }
 
-    pub(super) fn not_written(&self, load: &WriteBatch) {
-        self.tally.add_all(load.calls);
+    pub(super) fn restore_counts(&self, load: &WriteBatch) {
+        self.github_calls.add_count(load.calls);
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingWritesState> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -150,6 +150,6 @@ impl PendingWrites {
 #[derive(Debug, Clone)]
 pub(super) struct WriteBatch {
     pub(super) documents: Vec<(Hash, Arc<PackedDocument>)>,
-    pub(super) bookings: Vec<PendingRecord>,
+    pub(super) records: Vec<PendingRecord>,
     pub(super) calls: GitHubCallCount,
 }

@@ -24,7 +24,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
     StoreError,
-    error::{TransactionError, mend_server},
+    error::{TransactionError, postgres_hint},
     sql::{ColumnIndex, Transaction},
 };
 use crate::types::{RepoId, with_causes};
@@ -46,27 +46,27 @@ pub(super) trait PostgresSession {
         statement: &postgres::Statement,
         values: &[ToSqlOutput<'_>],
     ) -> Result<PostgresRows, TransactionError>;
-    fn sweep(
+    fn for_each_row(
         &self,
         statement: &postgres::Statement,
         values: &[ToSqlOutput<'_>],
         each: &mut dyn FnMut(&postgres::Row) -> Result<(), TransactionError>,
     ) -> Result<(), TransactionError>;
-    fn batch(&self, sql: &str) -> Result<(), TransactionError>;
+    fn execute_batch(&self, sql: &str) -> Result<(), TransactionError>;
     /// The connection is gone, and with it what was written.
-    fn lost(&self) -> bool;
+    fn is_lost(&self) -> bool;
     /// The node it is of; 0 before it joined.
     fn node(&self) -> i64;
 }
 
 /// Rows of a long answer that are fetched at a time.
-const SWEPT: i32 = 50;
+const PORTAL_ROWS: i32 = 50;
 
 struct PostgresTransaction<'a> {
     transaction: RefCell<postgres::Transaction<'a>>,
-    kept: &'a PreparedStatements,
+    prepared: &'a PreparedStatements,
     lost: Cell<bool>,
-    part: &'a PostgresScope,
+    scope: &'a PostgresScope,
 }
 
 impl<'a> PostgresTransaction<'a> {
@@ -75,11 +75,11 @@ impl<'a> PostgresTransaction<'a> {
         kept: &'a PreparedStatements,
         part: &'a PostgresScope,
     ) -> Self {
-        Self { transaction: RefCell::new(transaction), kept, lost: Cell::new(false), part }
+        Self { transaction: RefCell::new(transaction), prepared: kept, lost: Cell::new(false), scope: part }
     }
 
     /// Notes that nothing more will come of this transaction, where the error says so.
-    fn heard<V>(&self, answer: Result<V, postgres::Error>) -> Result<V, TransactionError> {
+    fn note_loss<V>(&self, answer: Result<V, postgres::Error>) -> Result<V, TransactionError> {
         answer.map_err(|error| {
             self.lost.set(self.lost.get() || error.code().is_none() && error.is_closed());
             TransactionError::from(error)
@@ -89,15 +89,15 @@ impl<'a> PostgresTransaction<'a> {
 
 impl PostgresSession for PostgresTransaction<'_> {
     fn prepare(&self, sql: &str) -> Result<postgres::Statement, TransactionError> {
-        self.heard(self.transaction.borrow_mut().prepare(&translated(sql, self.part.repo.is_some())))
+        self.note_loss(self.transaction.borrow_mut().prepare(&translate_sql(sql, self.scope.repo.is_some())))
     }
 
     fn prepare_cached(&self, sql: &str) -> Result<postgres::Statement, TransactionError> {
-        if let Some(statement) = self.kept.borrow().get(sql) {
+        if let Some(statement) = self.prepared.borrow().get(sql) {
             return Ok(statement.clone());
         }
         let statement = self.prepare(sql)?;
-        self.kept.borrow_mut().insert(sql.to_owned(), statement.clone());
+        self.prepared.borrow_mut().insert(sql.to_owned(), statement.clone());
         Ok(statement)
     }
 
@@ -106,9 +106,9 @@ impl PostgresSession for PostgresTransaction<'_> {
         statement: &postgres::Statement,
         values: &[ToSqlOutput<'_>],
     ) -> Result<usize, TransactionError> {
-        let args = args(values)?;
+        let args = postgres_arguments(values)?;
         let args: Vec<&(dyn ToSql + Sync)> = args.iter().map(|arg| arg as _).collect();
-        let rows = self.heard(self.transaction.borrow_mut().execute(statement, &args))?;
+        let rows = self.note_loss(self.transaction.borrow_mut().execute(statement, &args))?;
         Ok(usize::try_from(rows).unwrap_or(usize::MAX))
     }
 
@@ -117,46 +117,46 @@ impl PostgresSession for PostgresTransaction<'_> {
         statement: &postgres::Statement,
         values: &[ToSqlOutput<'_>],
     ) -> Result<PostgresRows, TransactionError> {
-        let args = args(values)?;
+        let args = postgres_arguments(values)?;
         let args: Vec<&(dyn ToSql + Sync)> = args.iter().map(|arg| arg as _).collect();
-        let rows = self.heard(self.transaction.borrow_mut().query(statement, &args))?;
+        let rows = self.note_loss(self.transaction.borrow_mut().query(statement, &args))?;
         Ok(PostgresRows { rows: rows.into_iter(), row: None })
     }
 
-    fn sweep(
+    fn for_each_row(
         &self,
         statement: &postgres::Statement,
         values: &[ToSqlOutput<'_>],
         each: &mut dyn FnMut(&postgres::Row) -> Result<(), TransactionError>,
     ) -> Result<(), TransactionError> {
-        let args = args(values)?;
+        let args = postgres_arguments(values)?;
         let args: Vec<&(dyn ToSql + Sync)> = args.iter().map(|arg| arg as _).collect();
-        let portal = self.heard(self.transaction.borrow_mut().bind(statement, &args))?;
+        let portal = self.note_loss(self.transaction.borrow_mut().bind(statement, &args))?;
         loop {
-            let rows = self.heard(self.transaction.borrow_mut().query_portal(&portal, SWEPT))?;
+            let rows = self.note_loss(self.transaction.borrow_mut().query_portal(&portal, PORTAL_ROWS))?;
             rows.iter().try_for_each(&mut *each)?;
-            if rows.len() < SWEPT as usize {
+            if rows.len() < PORTAL_ROWS as usize {
                 return Ok(());
             }
         }
     }
 
-    fn batch(&self, sql: &str) -> Result<(), TransactionError> {
-        self.heard(self.transaction.borrow_mut().batch_execute(sql))
+    fn execute_batch(&self, sql: &str) -> Result<(), TransactionError> {
+        self.note_loss(self.transaction.borrow_mut().batch_execute(sql))
     }
 
-    fn lost(&self) -> bool {
+    fn is_lost(&self) -> bool {
         self.lost.get()
     }
 
     fn node(&self) -> i64 {
-        self.part.pool.node.get().copied().unwrap_or(0)
+        self.scope.pool.node.get().copied().unwrap_or(0)
     }
 }
 
 /// A statement for Postgres: places are `$1`, what SQLite is told of its indexes goes, and a key of a repository's table
 /// begins with the repository.
-fn translated(sql: &str, of_repository: bool) -> String {
+fn translate_sql(sql: &str, of_repository: bool) -> String {
     let mut words = String::with_capacity(sql.len() + 16);
     let mut rest = sql;
     while let Some((before, named)) = rest.split_once("INDEXED BY ") {
@@ -181,7 +181,9 @@ impl PostgresRows {
     }
 }
 
-fn args<'a>(values: &'a [ToSqlOutput<'_>]) -> Result<Vec<PostgresArgument<'a>>, TransactionError> {
+fn postgres_arguments<'a>(
+    values: &'a [ToSqlOutput<'_>],
+) -> Result<Vec<PostgresArgument<'a>>, TransactionError> {
     let arg = |value: &'a ToSqlOutput<'_>| match value {
         ToSqlOutput::Borrowed(value) => Ok(PostgresArgument(*value)),
         ToSqlOutput::Owned(value) => Ok(PostgresArgument(value.into())),
@@ -204,7 +206,7 @@ impl ToSql for PostgresArgument<'_> {
             (ValueRef::Integer(number), &Type::FLOAT8) => (number as f64).to_sql(wanted, out),
             (ValueRef::Integer(number), &Type::BOOL) => (number != 0).to_sql(wanted, out),
             (ValueRef::Integer(number), &Type::TEXT) => number.to_string().to_sql(wanted, out),
-            (ValueRef::Text(text), &Type::TEXT) => self::text(text).to_sql(wanted, out),
+            (ValueRef::Text(text), &Type::TEXT) => postgres_text(text).to_sql(wanted, out),
             (ValueRef::Blob(bytes), &Type::BYTEA) => bytes.to_sql(wanted, out),
             (value, wanted) => Err(format!("{value:?} in the place of {wanted}").into()),
         }
@@ -218,7 +220,7 @@ impl ToSql for PostgresArgument<'_> {
 }
 
 /// As Postgres takes it: what is no text to it says nothing to people either.
-pub(super) fn text(bytes: &[u8]) -> String {
+pub(super) fn postgres_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}")
 }
 
@@ -240,7 +242,7 @@ impl<'a> FromSql<'a> for RawColumn<'a> {
 }
 
 /// A column as SQLite would have given it.
-pub(super) fn value<C: ColumnIndex>(
+pub(super) fn sqlite_value<C: ColumnIndex>(
     row: &postgres::Row,
     column: C,
 ) -> Result<ValueRef<'_>, TransactionError> {
@@ -259,7 +261,7 @@ pub(super) fn value<C: ColumnIndex>(
 }
 
 /// Does what waits for a client on a thread of its own: a client may not wait where others are attended to.
-pub(super) fn apart<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+pub(super) fn run_on_own_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let done = thread::scope(|scope| scope.spawn(work).join());
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -291,14 +293,14 @@ impl PostgresScope {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<bool, TransactionError>,
     ) -> Result<bool, TransactionError> {
-        let lock = LOCKS | self.repo.map_or(0, |repo| i64::try_from(repo.0).unwrap_or(i64::MAX));
+        let lock = LOCK_NAMESPACE | self.repo.map_or(0, |repo| i64::try_from(repo.0).unwrap_or(i64::MAX));
         let begin = format!("SELECT pg_advisory_xact_lock({lock}), pg_current_xact_id()");
         let (ended, number) = {
-            let mut taken = self.pool.take();
-            let link = taken.link()?;
+            let mut taken = self.pool.take_connection();
+            let link = taken.connection()?;
             let mut transaction = link.client.transaction()?;
-            let number = number(&transaction.simple_query(&self.said(&begin))?);
-            let open = PostgresTransaction::new(transaction, &link.kept, self);
+            let number = transaction_number(&transaction.simple_query(&self.with_repository(&begin))?);
+            let open = PostgresTransaction::new(transaction, &link.prepared, self);
             if !work(&Transaction::Server(&open))? {
                 return Ok(false);
             }
@@ -307,7 +309,7 @@ impl PostgresScope {
         match ended {
             Ok(()) => Ok(true),
             Err(error) if error.code().is_some() => Err(error.into()),
-            Err(error) => self.pool.came_of(number).ok_or_else(|| error.into()),
+            Err(error) => self.pool.commit_outcome(number).ok_or_else(|| error.into()),
         }
     }
 
@@ -316,18 +318,18 @@ impl PostgresScope {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
     ) -> Result<R, TransactionError> {
-        let mut taken = self.pool.take();
-        let link = taken.link()?;
+        let mut taken = self.pool.take_connection();
+        let link = taken.connection()?;
         let builder = link.client.build_transaction().read_only(true);
         let mut transaction = builder.isolation_level(IsolationLevel::RepeatableRead).start()?;
         if self.repo.is_some() {
-            transaction.batch_execute(&self.said("SELECT 1"))?;
+            transaction.batch_execute(&self.with_repository("SELECT 1"))?;
         }
-        work(&Transaction::Server(&PostgresTransaction::new(transaction, &link.kept, self)))
+        work(&Transaction::Server(&PostgresTransaction::new(transaction, &link.prepared, self)))
     }
 
     /// With which repository it is about.
-    fn said(&self, sql: &str) -> String {
+    fn with_repository(&self, sql: &str) -> String {
         match self.repo {
             Some(repo) => format!("SET LOCAL countersign.repo = '{repo}'; {sql}"),
             None => sql.to_owned(),
@@ -336,10 +338,10 @@ impl PostgresScope {
 }
 
 /// Begins the names of our locks, beside those that others may take in the same database.
-const LOCKS: i64 = 0x4353_0000_0000_0000;
+const LOCK_NAMESPACE: i64 = 0x4353_0000_0000_0000;
 
 /// The transaction's number, out of what came of the query that asked for it last.
-fn number(messages: &[SimpleQueryMessage]) -> Option<String> {
+fn transaction_number(messages: &[SimpleQueryMessage]) -> Option<String> {
     let row = |message: &SimpleQueryMessage| match message {
         SimpleQueryMessage::Row(row) => row.get(1).map(str::to_owned),
         _ => None,
@@ -350,15 +352,15 @@ fn number(messages: &[SimpleQueryMessage]) -> Option<String> {
 /// A connection, what it has ready, and since when it waits for work.
 struct PostgresConnection {
     client: postgres::Client,
-    kept: PreparedStatements,
+    prepared: PreparedStatements,
     idle_since: Instant,
 }
 
 impl PostgresConnection {
     /// Whether it still answers: that it was cut while nothing was asked shows at the first word, which is lost then.
-    fn answers(&mut self) -> bool {
+    fn is_alive(&mut self) -> bool {
         !self.client.is_closed()
-            && (self.idle_since.elapsed() < ASKED_AGAIN || self.client.is_valid(SILENCE).is_ok())
+            && (self.idle_since.elapsed() < VALIDATE_AFTER || self.client.is_valid(SILENCE_TIMEOUT).is_ok())
     }
 }
 
@@ -374,8 +376,8 @@ pub(super) struct ConnectionPool {
 
 #[derive(Default)]
 struct IdleConnections {
-    links: Vec<PostgresConnection>,
-    out: usize,
+    connections: Vec<PostgresConnection>,
+    in_use: usize,
 }
 
 /// A schema of our own, whatever else the database holds.
@@ -389,26 +391,26 @@ const MIGRATIONS: &[&str] =
     &[include_str!("migrations/postgres-1.sql"), include_str!("migrations/postgres-2.sql")];
 
 /// What this version makes of the tables.
-pub(super) const NEWEST: u32 = MIGRATIONS.len() as u32;
+pub(super) const POSTGRES_SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// How long a server may take to answer a knock, and to say nothing on a connection.
-const CONNECT: Duration = Duration::from_secs(5);
-const SILENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection that waited for longer is asked whether it is still there.
-const ASKED_AGAIN: Duration = Duration::from_millis(500);
+const VALIDATE_AFTER: Duration = Duration::from_millis(500);
 
 /// Whoever listens looks up this often.
-const LISTEN: Duration = Duration::from_secs(2);
+const LISTEN_POLL: Duration = Duration::from_secs(2);
 
 /// So many connections a process has at most, beside the one that listens.
-const CONNECTIONS: usize = 12;
-pub(super) const MOST_CONNECTIONS: i64 = CONNECTIONS as i64 + 1;
+const MAX_POOLED_CONNECTIONS: usize = 12;
+pub(super) const MAX_CONNECTIONS: i64 = MAX_POOLED_CONNECTIONS as i64 + 1;
 
 impl ConnectionPool {
     /// For the server at this address, which nobody asks yet.
     pub(super) fn new(address: &str) -> Result<Self, StoreError> {
-        let mend = mend_server(None);
+        let mend = postgres_hint(None);
         let refused = |said: String| StoreError::Server { place: "its address".into(), said, mend };
         let address = address.trim();
         // What is no such address may have a password anywhere, and what is said of it may show it.
@@ -431,9 +433,9 @@ impl ConnectionPool {
         config
             .options(options.trim())
             .application_name("countersign")
-            .connect_timeout(CONNECT)
-            .tcp_user_timeout(SILENCE)
-            .keepalives_idle(SILENCE);
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_user_timeout(SILENCE_TIMEOUT)
+            .keepalives_idle(SILENCE_TIMEOUT);
         if config.get_hosts().len() > 1 {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
@@ -452,12 +454,12 @@ impl ConnectionPool {
 
     /// Makes the tables, or brings them to what this version expects.
     pub(super) fn migrate(&self) -> Result<(), StoreError> {
-        let at = |fault: TransactionError| fault.at(Path::new("its tables"));
+        let at = |fault: TransactionError| fault.with_path(Path::new("its tables"));
         let mut client = self.connect().map_err(at)?;
         let mut migrate = || -> Result<Result<(), u32>, TransactionError> {
             let mut tx = client.transaction()?;
             tx.batch_execute(&format!(
-                "SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({LOCKS}); CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
+                "SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({LOCK_NAMESPACE}); CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
             ))?;
             let known = tx.query_one("SELECT to_regclass('meta') IS NOT NULL", &[])?.get(0);
             let version = if known {
@@ -466,7 +468,7 @@ impl ConnectionPool {
             } else {
                 0
             };
-            if version > NEWEST {
+            if version > POSTGRES_SCHEMA_VERSION {
                 return Ok(Err(version));
             }
             for migration in MIGRATIONS.iter().skip(version as usize) {
@@ -474,13 +476,15 @@ impl ConnectionPool {
             }
             tx.execute(
                 "INSERT INTO meta (key, value) VALUES ('schema', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                &[&NEWEST.to_string()],
+                &[&POSTGRES_SCHEMA_VERSION.to_string()],
             )?;
             tx.commit()?;
             Ok(Ok(()))
         };
         migrate().map_err(at)?.map_err(|found| {
-            let said = format!("written by a newer countersign (schema {found}, this one knows {NEWEST})");
+            let said = format!(
+                "written by a newer countersign (schema {found}, this one knows {POSTGRES_SCHEMA_VERSION})"
+            );
             StoreError::Server { place: "its tables".into(), said, mend: "run that version" }
         })
     }
@@ -494,11 +498,11 @@ impl ConnectionPool {
         let mut client = self.connect()?;
         client.batch_execute(&format!("LISTEN {channel}"))?;
         while heard(None) {
-            let note = client.notifications().timeout_iter(LISTEN).next()?;
+            let note = client.notifications().timeout_iter(LISTEN_POLL).next()?;
             match note {
                 Some(note) if !heard(Some(note.payload())) => return Ok(()),
                 Some(_) => {}
-                None => client.is_valid(SILENCE)?,
+                None => client.is_valid(SILENCE_TIMEOUT)?,
             }
         }
         Ok(())
@@ -509,19 +513,19 @@ impl ConnectionPool {
     }
 
     /// Waits for a connection, and opens one where there may be more.
-    fn take(&self) -> PooledConnection<'_> {
+    fn take_connection(&self) -> PooledConnection<'_> {
         let mut idle = self.lock();
-        while idle.out >= CONNECTIONS {
+        while idle.in_use >= MAX_POOLED_CONNECTIONS {
             idle = self.returned.wait(idle).unwrap_or_else(PoisonError::into_inner);
         }
-        idle.out += 1;
-        let known = idle.links.pop();
+        idle.in_use += 1;
+        let known = idle.connections.pop();
         drop(idle);
-        let mut taken = PooledConnection { pool: self, link: known };
-        if taken.link.as_mut().is_some_and(|link| !link.answers()) {
+        let mut taken = PooledConnection { pool: self, connection: known };
+        if taken.connection.as_mut().is_some_and(|link| !link.is_alive()) {
             // Whatever cut this one cut the others.
-            let others = std::mem::take(&mut self.lock().links);
-            drop((taken.link.take(), others));
+            let others = std::mem::take(&mut self.lock().connections);
+            drop((taken.connection.take(), others));
         }
         taken
     }
@@ -530,13 +534,13 @@ impl ConnectionPool {
 impl ConnectionPool {
     /// What came of a transaction whose end nobody heard, because the connection was cut: true, it was committed. None:
     /// it was not, or the server cannot be asked either.
-    fn came_of(&self, number: Option<String>) -> Option<bool> {
+    fn commit_outcome(&self, number: Option<String>) -> Option<bool> {
         let number = number?;
         for _ in 0..OUTCOME_TRIES {
             let asked: Result<Option<String>, TransactionError> = (|| {
-                let mut taken = self.take();
+                let mut taken = self.take_connection();
                 let sql = format!("SELECT pg_xact_status('{number}'::xid8)");
-                let messages = taken.link()?.client.simple_query(&sql)?;
+                let messages = taken.connection()?.client.simple_query(&sql)?;
                 Ok(messages.iter().find_map(|message| match message {
                     SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
                     _ => None,
@@ -557,14 +561,14 @@ const OUTCOME_TRIES: u32 = 40;
 const OUTCOME_WAIT: Duration = Duration::from_millis(250);
 
 impl PooledConnection<'_> {
-    fn link(&mut self) -> Result<&mut PostgresConnection, TransactionError> {
-        match &mut self.link {
+    fn connection(&mut self) -> Result<&mut PostgresConnection, TransactionError> {
+        match &mut self.connection {
             Some(link) => Ok(link),
             none => {
                 let client = self.pool.connect()?;
                 Ok(none.insert(PostgresConnection {
                     client,
-                    kept: PreparedStatements::default(),
+                    prepared: PreparedStatements::default(),
                     idle_since: Instant::now(),
                 }))
             }
@@ -575,7 +579,7 @@ impl PooledConnection<'_> {
 impl Drop for ConnectionPool {
     /// A connection waits while it closes, which not every thread may.
     fn drop(&mut self) {
-        let links = std::mem::take(&mut self.lock().links);
+        let links = std::mem::take(&mut self.lock().connections);
         if !links.is_empty() {
             drop(thread::spawn(move || drop(links)).join());
         }
@@ -584,15 +588,15 @@ impl Drop for ConnectionPool {
 
 struct PooledConnection<'a> {
     pool: &'a ConnectionPool,
-    link: Option<PostgresConnection>,
+    connection: Option<PostgresConnection>,
 }
 
 impl Drop for PooledConnection<'_> {
     fn drop(&mut self) {
-        let link = self.link.take().filter(|link| !link.client.is_closed());
+        let link = self.connection.take().filter(|link| !link.client.is_closed());
         let mut idle = self.pool.lock();
-        idle.out -= 1;
-        idle.links.extend(link.map(|link| PostgresConnection { idle_since: Instant::now(), ..link }));
+        idle.in_use -= 1;
+        idle.connections.extend(link.map(|link| PostgresConnection { idle_since: Instant::now(), ..link }));
         drop(idle);
         self.pool.returned.notify_one();
     }

@@ -6,9 +6,9 @@ use secrecy::ExposeSecret;
 
 use super::{
     PostgresServer, StoreError,
-    cluster::CLOCK_OFF,
+    cluster::MAX_CLOCK_SKEW,
     error::TransactionError,
-    postgres_backend::{ConnectionPool, MOST_CONNECTIONS, NEWEST, apart},
+    postgres_backend::{ConnectionPool, MAX_CONNECTIONS, POSTGRES_SCHEMA_VERSION, run_on_own_thread},
 };
 use crate::clock::SharedClock;
 
@@ -22,17 +22,17 @@ pub struct PostgresPreflight {
     /// So many connections more it would take from this role.
     pub connections: i64,
     /// Why no node could serve from there, each with the way out.
-    pub lacks: Vec<String>,
+    pub problems: Vec<String>,
     /// What is worth knowing.
     pub notes: Vec<String>,
 }
 
 /// `server_version_num` of the first that is enough.
-const OLDEST: i64 = 130_000;
+const MIN_SERVER_VERSION: i64 = 130_000;
 
 /// All that is asked before it is known whether our tables are there. What others do is hidden from most roles, but not that they
 /// are there.
-const ASKED: &str = "SELECT current_setting('server_version'), current_setting('server_version_num')::bigint,
+const PREFLIGHT_QUERY: &str = "SELECT current_setting('server_version'), current_setting('server_version_num')::bigint,
     current_setting('server_encoding'), EXISTS (SELECT 1 FROM pg_collation WHERE collprovider = 'i'),
     pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean,
     COALESCE((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = current_schema()),
@@ -45,18 +45,21 @@ const ASKED: &str = "SELECT current_setting('server_version'), current_setting('
             WHERE rolname = current_user AND rolconnlimit >= 0)) + 1";
 
 /// Looks at the server that nodes would join.
-pub fn look(server: &PostgresServer, clock: &SharedClock) -> Result<PostgresPreflight, StoreError> {
-    apart(|| look_here(server, clock))
+pub fn check_postgres(server: &PostgresServer, clock: &SharedClock) -> Result<PostgresPreflight, StoreError> {
+    run_on_own_thread(|| check_postgres_blocking(server, clock))
 }
 
-fn look_here(server: &PostgresServer, clock: &SharedClock) -> Result<PostgresPreflight, StoreError> {
+fn check_postgres_blocking(
+    server: &PostgresServer,
+    clock: &SharedClock,
+) -> Result<PostgresPreflight, StoreError> {
     let pool = ConnectionPool::new(server.address.expose_secret())?;
     let read = || -> Result<PostgresPreflight, TransactionError> {
         let mut client = pool.connect()?;
         let before = clock.now();
-        let row = client.query_one(ASKED, &[])?;
+        let row = client.query_one(PREFLIGHT_QUERY, &[])?;
         let (mut lacks, mut notes) = (Vec::new(), Vec::new());
-        if row.get::<_, i64>(1) < OLDEST {
+        if row.get::<_, i64>(1) < MIN_SERVER_VERSION {
             lacks.push("it is too old; take Postgres 13 or newer".to_owned());
         }
         let encoding: String = row.get(2);
@@ -84,24 +87,24 @@ fn look_here(server: &PostgresServer, clock: &SharedClock) -> Result<PostgresPre
             let row = client.query_opt("SELECT value FROM meta WHERE key = 'schema'", &[])?;
             schema = row.and_then(|row| row.get::<_, String>(0).parse().ok());
         }
-        if let Some(newer) = schema.filter(|schema| *schema > NEWEST) {
+        if let Some(newer) = schema.filter(|schema| *schema > POSTGRES_SCHEMA_VERSION) {
             lacks.push(format!("its tables are of a newer countersign, schema {newer}; run that version"));
         }
         let off = Duration::from_millis(before.0.abs_diff(row.get(7)));
-        if off > CLOCK_OFF {
+        if off > MAX_CLOCK_SKEW {
             notes.push(format!(
                 "its clock and this machine's are {} s apart; let NTP set both",
                 off.as_secs()
             ));
         }
         let connections: i64 = row.get(8);
-        if connections < MOST_CONNECTIONS {
+        if connections < MAX_CONNECTIONS {
             notes.push(format!(
-                "it takes {connections} connections more, and one more node may want {MOST_CONNECTIONS}; raise \
+                "it takes {connections} connections more, and one more node may want {MAX_CONNECTIONS}; raise \
                  max_connections, or the role's CONNECTION LIMIT"
             ));
         }
-        Ok(PostgresPreflight { version: row.get(0), schema, connections, lacks, notes })
+        Ok(PostgresPreflight { version: row.get(0), schema, connections, problems: lacks, notes })
     };
-    read().map_err(|fault| fault.at(Path::new("a look at it")))
+    read().map_err(|fault| fault.with_path(Path::new("a look at it")))
 }

@@ -3,12 +3,12 @@
 use crate::store::sql::Transaction;
 
 use super::{
-    database::{signed, unsigned},
+    database::{to_signed, to_unsigned},
     error::TransactionError,
 };
 
 /// Where a repository's database may name a document, each with its run.
-pub(super) const MENTIONS: [&str; 16] = [
+pub(super) const REFERENCE_QUERIES: [&str; 16] = [
     "SELECT seq AS run, state AS value FROM run",
     "SELECT seq AS run, request AS value FROM run",
     "SELECT run, state AS value FROM trail",
@@ -29,7 +29,7 @@ pub(super) const MENTIONS: [&str; 16] = [
 
 /// What is needed of a run that ended long ago: what was judged, accepted or pushed, what it left for others, and what it
 /// would go on with if it is tried again.
-pub(super) const LASTING: [&str; 6] = [
+pub(super) const LASTING_REFERENCE_QUERIES: [&str; 6] = [
     "SELECT run, document AS value FROM verdict WHERE document IS NOT NULL",
     "SELECT run, document AS value FROM approval WHERE document IS NOT NULL",
     "SELECT run, body AS value FROM own_commit",
@@ -39,7 +39,7 @@ pub(super) const LASTING: [&str; 6] = [
 ];
 
 /// Shows `each` the name of a document, and the run of the row that has it. With `of` only rows of these runs are read.
-pub(super) fn mentions(
+pub(super) fn for_each_reference(
     tx: &Transaction<'_>,
     sources: &[&str],
     of: Option<&[u64]>,
@@ -51,9 +51,9 @@ pub(super) fn mentions(
             format!(" WHERE run IN ({})", marks.join(", "))
         });
         let sql = format!("SELECT run, value FROM ({source}) AS named{}", marks.unwrap_or_default());
-        let runs: Vec<_> = of.unwrap_or_default().iter().copied().map(signed).collect();
-        tx.sweep(&sql, runs, |row| {
-            let run = unsigned(row.get(0)?);
+        let runs: Vec<_> = of.unwrap_or_default().iter().copied().map(to_signed).collect();
+        tx.for_each_row(&sql, runs, |row| {
+            let run = to_unsigned(row.get(0)?);
             let value = row.get_ref(1)?;
             let bytes = value.as_bytes().map_err(|error| TransactionError::Row(error.to_string()))?;
             for word in bytes.split(|byte| !byte.is_ascii_hexdigit()).filter(|word| word.len() == 64) {

@@ -84,7 +84,7 @@ pub struct PastRoute {
     pub at: Timestamp,
     pub route: RouteRow,
     /// The run that was begun for it.
-    pub begun: Option<RunId>,
+    pub started_run: Option<RunId>,
     /// Within a day somebody stopped that run, or began another workflow before it was done.
     pub changed: bool,
 }
@@ -107,7 +107,7 @@ pub struct GateSpec {
     pub expires: Option<Timestamp>,
     /// In which of several ways it may be accepted: an approval names one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ways: Vec<String>,
+    pub options: Vec<String>,
 }
 
 /// Who may give an answer: whoever has at least the role, or is one of the people.
@@ -123,16 +123,16 @@ pub enum AllowedResponders {
 }
 
 impl AllowedResponders {
-    pub fn includes(&self, person: UserId, has: Role) -> bool {
+    pub fn allows(&self, person: UserId, has: Role) -> bool {
         let role = match self {
             Self::Role(role) => Some(*role),
             Self::Either { role, .. } => *role,
         };
-        self.names(person) || role.is_some_and(|role| has >= role)
+        self.names_person(person) || role.is_some_and(|role| has >= role)
     }
 
     /// May this person answer whatever their role?
-    pub fn names(&self, person: UserId) -> bool {
+    pub fn names_person(&self, person: UserId) -> bool {
         matches!(self, Self::Either { people, .. } if people.contains(&person))
     }
 }
@@ -185,7 +185,7 @@ pub struct VisitSpan {
     /// `go`, `done`, `halt`, `ended`.
     pub how: Option<String>,
     /// When the run was tried again that had ended before this visit.
-    pub again: Option<Timestamp>,
+    pub retried_at: Option<Timestamp>,
     /// The visit before was left because the run that waited there was tried again.
     pub after_retry: bool,
     /// Each with its key and when it was asked.
@@ -217,7 +217,7 @@ pub enum RunStatus {
 
 impl RunStatus {
     /// May this run still take a step?
-    pub fn live(self) -> bool {
+    pub fn is_live(self) -> bool {
         !matches!(self, Self::Done | Self::Failed | Self::Stopped)
     }
 }
@@ -231,7 +231,7 @@ pub struct GateRow {
     /// Answers that were accepted at this gate so far.
     pub answers: u32,
     /// The newest remark that somebody changed the comment which asks.
-    pub touched: Option<RunRemark>,
+    pub comment_edit: Option<RunRemark>,
 }
 
 /// An accepted answer and what its giver was looking at.
@@ -263,28 +263,28 @@ pub struct RunRemark {
 
 impl RunRemark {
     /// The verb of one that is about a gate's comment, whose number is the text.
-    pub const TOUCHED: &str = "touched";
+    pub const COMMENT_EDITED: &str = "touched";
     /// The verb of one that another run left: its work touches files of this one's.
     pub const OVERLAPS: &str = "overlaps";
     /// The verb of one that says that something happened to what the run pushed: it is time to look.
-    pub const LOOK: &str = "look";
+    pub const CHECK_PUSHED: &str = "look";
     /// The verb of one that is a review of what the run pushed, whose number the finding is.
     pub const REVIEWED: &str = "reviewed";
     /// The verb of one that says that the settings name another reviewer, which is the text.
     pub const REVIEWER: &str = "reviewer";
 
     /// One that says it is time to look may be read so much later.
-    pub const LOOK_WITHIN: Duration = Duration::from_secs(20);
+    pub const CHECK_PUSHED_WITHIN: Duration = Duration::from_secs(20);
 
     /// Did a person say it of a finding?
-    pub fn is_of_finding(&self) -> bool {
-        ![Self::TOUCHED, Self::OVERLAPS, Self::LOOK, Self::REVIEWED, Self::REVIEWER]
+    pub fn is_about_finding(&self) -> bool {
+        ![Self::COMMENT_EDITED, Self::OVERLAPS, Self::CHECK_PUSHED, Self::REVIEWED, Self::REVIEWER]
             .contains(&self.verb.as_str())
     }
 
     /// How long a run that waits for people may leave it unread: what happens often is looked at once for all.
-    pub fn patience(&self) -> Duration {
-        if self.verb == Self::LOOK { Self::LOOK_WITHIN } else { Duration::ZERO }
+    pub fn read_within(&self) -> Duration {
+        if self.verb == Self::CHECK_PUSHED { Self::CHECK_PUSHED_WITHIN } else { Duration::ZERO }
     }
 }
 
@@ -358,19 +358,19 @@ pub struct RunLease {
     pub epoch: i64,
     /// Which of that boot's claims this is.
     pub claim: u64,
-    pub gathered: Arc<PendingWrites>,
+    pub pending_writes: Arc<PendingWrites>,
 }
 
 impl RunLease {
     /// When the run wants to be looked at again, where the step left it as it was: it waited, and waits on for the same.
     /// A write for that, every minute for weeks, would say nothing.
-    pub(crate) fn waits_on(&self, left: &Checkpoint) -> Option<Timestamp> {
+    pub(crate) fn unchanged_wait(&self, left: &Checkpoint) -> Option<Timestamp> {
         let Checkpoint::Wait { state, until, why } = left else { return None };
         let run = &self.run;
         let same = run.status == RunStatus::Waiting
             && (run.attempts, run.why.as_deref()) == (0, Some(why.as_str()))
             && run.state == *state;
-        (same && run.gate.is_none() && self.gathered.is_empty()).then_some(*until)
+        (same && run.gate.is_none() && self.pending_writes.is_empty()).then_some(*until)
     }
 }
 
@@ -379,7 +379,7 @@ impl RunLease {
 pub enum StartDecision<R = RunRow> {
     New(RunId),
     /// A run of this workflow lives on this issue.
-    Live(Box<R>),
+    AlreadyLive(Box<R>),
     /// This cause started that run before.
     Duplicate(RunId),
 }
@@ -387,7 +387,7 @@ pub enum StartDecision<R = RunRow> {
 /// What became of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerReceipt {
-    Taken,
+    Accepted,
     Duplicate,
     /// The gate closed, or asks about something else, since it was looked at.
     Changed,
@@ -397,7 +397,7 @@ pub enum AnswerReceipt {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JournalLookup {
     /// Now begun. `interrupted`: an earlier attempt had begun it and did not finish.
-    Fresh {
+    Begun {
         interrupted: bool,
     },
     Done(Vec<u8>),
@@ -444,11 +444,11 @@ pub struct ActivePause {
 impl ActivePause {
     /// Since when one of these holds a repository back, if one does.
     pub fn since(pauses: &[Self], repo: RepoId) -> Option<Timestamp> {
-        Self::of(pauses, repo).map(|pause| pause.at)
+        Self::for_repository(pauses, repo).map(|pause| pause.at)
     }
 
     /// The earliest of these that holds a repository back.
-    pub fn of(pauses: &[Self], repo: RepoId) -> Option<&Self> {
+    pub fn for_repository(pauses: &[Self], repo: RepoId) -> Option<&Self> {
         let holds = |pause: &&Self| [PauseScope::Server, PauseScope::Repo(repo)].contains(&pause.scope);
         pauses.iter().filter(holds).min_by_key(|pause| pause.at)
     }
@@ -457,14 +457,14 @@ impl ActivePause {
 /// What became of the wish that a run be tried again.
 #[derive(Debug, Clone)]
 pub enum RetryDecision<R = RunRow> {
-    Going,
+    Resumed,
     /// This cause made it go before.
     Duplicate,
     NoRun,
     /// It neither failed nor waits, for a person's answer apart, nor is parked.
     NotFailed(Box<R>),
     /// Another run of its workflow lives on its issue.
-    Another(Box<R>),
+    OtherRunLive(Box<R>),
 }
 
 impl Checkpoint {
@@ -546,17 +546,17 @@ pub struct CallRow {
 
 impl CallRow {
     /// Amount that counts against the caps of a day and a month: all that may be billed.
-    pub fn counted(&self) -> MicroUsd {
+    pub fn shared_cap_amount(&self) -> MicroUsd {
         self.billed_cost().plus(MicroUsd(self.held_microusd.unwrap_or(0)))
     }
 
     /// Amount that counts against the caps of a stage and a run: after the call, its likely cost.
-    pub fn counted_in_run(&self) -> MicroUsd {
+    pub fn run_cap_amount(&self) -> MicroUsd {
         self.billed_cost().plus(self.held_in_run())
     }
 
     /// Nothing is held for it any more: `by` looked at the bill, which shows `more` than was counted.
-    pub fn settled(mut self, more: MicroUsd, by: String) -> Self {
+    pub fn settle(mut self, more: MicroUsd, by: String) -> Self {
         if more > MicroUsd(0) {
             (self.cost_microusd, self.billed) = (Some(self.billed_cost().plus(more).0), true);
         }
@@ -567,7 +567,7 @@ impl CallRow {
     }
 
     /// Its end is not known, and it goes on no more.
-    pub fn lost(self) -> Self {
+    pub fn mark_lost(self) -> Self {
         Self { status: CallStatus::Lost, ..self }
     }
 
@@ -617,20 +617,20 @@ pub struct Spending {
 }
 
 impl Spending {
-    pub fn of<'a>(calls: impl IntoIterator<Item = &'a CallRow>) -> Self {
+    pub fn from_calls<'a>(calls: impl IntoIterator<Item = &'a CallRow>) -> Self {
         let mut sum = Self::default();
         calls.into_iter().for_each(|call| sum.add(call));
         sum
     }
 
     /// One sum for each value of `key`, in the order they first come.
-    pub fn by<K: PartialEq>(rows: &[CostRow], key: impl Fn(&CostRow) -> K) -> Vec<(K, Self)> {
+    pub fn grouped_by<K: PartialEq>(rows: &[CostRow], key: impl Fn(&CostRow) -> K) -> Vec<(K, Self)> {
         let mut sums: Vec<(K, Self)> = Vec::new();
         for row in rows {
             let key = key(row);
             match sums.iter_mut().find(|(known, _)| *known == key) {
                 Some((_, sum)) => sum.add(&row.call),
-                None => sums.push((key, Self::of([&row.call]))),
+                None => sums.push((key, Self::from_calls([&row.call]))),
             }
         }
         sums
@@ -694,11 +694,11 @@ pub struct SectionRow {
 
 impl SectionRow {
     /// The branch begins: whatever was said on one of its name before is of another.
-    pub fn begin(branch: &str) -> Self {
+    pub fn branch_start(branch: &str) -> Self {
         Self { branch: branch.to_owned(), stage: String::new(), text: String::new() }
     }
 
-    pub fn begins(&self) -> bool {
+    pub fn is_branch_start(&self) -> bool {
         self.stage.is_empty()
     }
 }
@@ -807,7 +807,7 @@ pub enum TextKind {
 
 impl TextKind {
     /// As the audit chain tells it.
-    pub fn what(self) -> &'static str {
+    pub fn audit_text(self) -> &'static str {
         match self {
             Self::Issue => "the issue was read",
             Self::Draft => "a model wrote the document",
@@ -839,7 +839,7 @@ pub struct TextRow {
 }
 
 impl TextRow {
-    pub fn of(kind: TextKind, text: Hash) -> Self {
+    pub fn new(kind: TextKind, text: Hash) -> Self {
         Self { kind, text, title: None, raw: None, served: None }
     }
 }
@@ -904,20 +904,28 @@ pub struct AuditRow {
 
 impl AuditRow {
     /// The link that follows `previous`; the first follows the hash of nothing.
-    pub fn after(previous: Option<Hash>, entry: AuditEntry, at: Timestamp) -> Self {
-        let previous = previous.unwrap_or_else(|| Hash::of(b""));
+    pub fn link_after(previous: Option<Hash>, entry: AuditEntry, at: Timestamp) -> Self {
+        let previous = previous.unwrap_or_else(|| Hash::digest(b""));
         let AuditEntry { run, visit, key, what, detail } = entry;
-        let hash = Self::seal(previous, &run, visit, &key, &what, &detail, at);
+        let hash = Self::link_hash(previous, &run, visit, &key, &what, &detail, at);
         Self { run, visit, key, what, detail, at, previous, hash }
     }
 
     /// Does the hash cover what the row says?
-    pub fn sound(&self) -> bool {
+    pub fn has_valid_hash(&self) -> bool {
         self.hash
-            == Self::seal(self.previous, &self.run, self.visit, &self.key, &self.what, &self.detail, self.at)
+            == Self::link_hash(
+                self.previous,
+                &self.run,
+                self.visit,
+                &self.key,
+                &self.what,
+                &self.detail,
+                self.at,
+            )
     }
 
-    fn seal(
+    fn link_hash(
         previous: Hash,
         run: &RunId,
         visit: u64,
@@ -928,7 +936,7 @@ impl AuditRow {
     ) -> Hash {
         let (previous, run) = (previous.to_string(), run.to_string());
         let (visit, detail, at) = (visit.to_string(), detail.to_string(), at.0.to_string());
-        Hash::of_parts([&previous, &run, &visit, key, what, &detail, &at].map(str::as_bytes))
+        Hash::digest_parts([&previous, &run, &visit, key, what, &detail, &at].map(str::as_bytes))
     }
 }
 

@@ -9,18 +9,18 @@ use serde::Serialize;
 use super::{
     ApprovalRow, AuditChainReport, CallRow, CommitRow, FindingRow, GateAnswer, GateSpec, Store, StoreError,
     TextRow, VerdictRow,
-    database::{signed, unsigned},
+    database::{to_signed, to_unsigned},
     error::TransactionError,
-    off_thread,
-    repository::{VISITS, json, text, visit_row, walk},
+    repository::{VISITS, parse_json, read_text, verify_chain, visit_row},
+    run_blocking,
 };
 use crate::types::{Hash, RepoId, RunId, Timestamp};
 
 /// Visits that are told of: the newest. A run that is watched after its push goes on for weeks.
-const MOST_VISITS: i64 = 200;
+const MAX_VISITS: i64 = 200;
 
 /// Links of an audit chain that a page walks: some tenths of a second.
-const MOST_LINKS: usize = 20_000;
+const MAX_CHAIN_LINKS: usize = 20_000;
 
 /// Of each visit, what was done once in it.
 #[derive(Debug, Serialize)]
@@ -86,24 +86,34 @@ pub struct RunHistory {
 
 impl Store {
     /// What is known of a run; nothing where there is no such run.
-    pub async fn run_story(self: &Arc<Self>, run: RunId) -> Result<Option<RunHistory>, StoreError> {
-        self.look_into(run.repo, move |tx| story(tx, run)).await.map(Option::flatten)
+    pub async fn run_history(self: &Arc<Self>, run: RunId) -> Result<Option<RunHistory>, StoreError> {
+        self.read_beside(run.repo, move |tx| read_history(tx, run)).await.map(Option::flatten)
     }
 
     /// A text that this run read, made or was told of: no other's.
     pub async fn run_text(self: &Arc<Self>, run: RunId, hash: Hash) -> Result<Option<String>, StoreError> {
-        self.look_into(run.repo, move |tx| if names(tx, run, hash)? { text(tx, hash) } else { Ok(None) })
-            .await
-            .map(Option::flatten)
+        self.read_beside(
+            run.repo,
+            move |tx| if names_text(tx, run, hash)? { read_text(tx, hash) } else { Ok(None) },
+        )
+        .await
+        .map(Option::flatten)
     }
 
     /// Walks a repository's audit chain; none where it is too long for a page.
-    pub async fn walk_chain(self: &Arc<Self>, repo: RepoId) -> Result<Option<AuditChainReport>, StoreError> {
+    pub async fn verify_audit_chain(
+        self: &Arc<Self>,
+        repo: RepoId,
+    ) -> Result<Option<AuditChainReport>, StoreError> {
         let look = move |tx: &Transaction<'_>| {
             let links = tx.query_row("SELECT COUNT(*) FROM audit", [], |row| row.get(0))?;
-            if unsigned(links) > MOST_LINKS as u64 { Ok(None) } else { walk(tx, repo, |_, _| ()).map(Some) }
+            if to_unsigned(links) > MAX_CHAIN_LINKS as u64 {
+                Ok(None)
+            } else {
+                verify_chain(tx, repo, |_, _| ()).map(Some)
+            }
         };
-        self.look_into(repo, look).await.map(Option::flatten)
+        self.read_beside(repo, look).await.map(Option::flatten)
     }
 
     /// What a model was shown of a repository last: the run, when, and the stored choice.
@@ -121,37 +131,38 @@ impl Store {
                 )
                 .optional()?;
             let Some((seq, at, value)) = found else { return Ok(None) };
-            let run = RunId { repo, seq: unsigned(seq) };
-            let stored = hashes(&value).into_iter().next().map(|hash| text(tx, hash)).transpose()?.flatten();
+            let run = RunId { repo, seq: to_unsigned(seq) };
+            let stored =
+                text_hashes(&value).into_iter().next().map(|hash| read_text(tx, hash)).transpose()?.flatten();
             Ok(stored.map(|stored| (run, Timestamp(at), stored)))
         };
-        self.look_into(repo, look).await.map(Option::flatten)
+        self.read_beside(repo, look).await.map(Option::flatten)
     }
 
     /// Reads a repository's database beside the open ones, so that no step waits for a page.
-    async fn look_into<V: Send + 'static>(
+    async fn read_beside<V: Send + 'static>(
         self: &Arc<Self>,
         repo: RepoId,
         inside: impl FnOnce(&Transaction<'_>) -> Result<V, TransactionError> + Send + 'static,
     ) -> Result<Option<V>, StoreError> {
-        let beside = self.beside();
-        off_thread(
-            move || if beside.holds(repo) { beside.repository(repo, inside).map(Some) } else { Ok(None) },
-        )
+        let beside = self.database_source();
+        run_blocking(move || {
+            if beside.may_hold(repo) { beside.read_repository(repo, inside).map(Some) } else { Ok(None) }
+        })
         .await
     }
 }
 
-fn story(tx: &Transaction<'_>, run: RunId) -> Result<Option<RunHistory>, TransactionError> {
-    let seq = signed(run.seq);
+fn read_history(tx: &Transaction<'_>, run: RunId) -> Result<Option<RunHistory>, TransactionError> {
+    let seq = to_signed(run.seq);
     let found: Option<(Vec<u8>, i64)> = tx
         .query_row("SELECT state, visit FROM run WHERE seq = ?1", [seq], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((state, last)) = found else { return Ok(None) };
-    let since = (last - MOST_VISITS + 1).max(1);
-    let mut story = RunHistory { state, more_visits: unsigned(since - 1), ..RunHistory::default() };
+    let since = (last - MAX_VISITS + 1).max(1);
+    let mut story = RunHistory { state, more_visits: to_unsigned(since - 1), ..RunHistory::default() };
     let unreadable = &mut story.unreadable;
-    story.visits = all(
+    story.visits = readable_rows(
         tx,
         &format!("{VISITS} AND visit >= ?2 ORDER BY visit"),
         (seq, since),
@@ -161,14 +172,14 @@ fn story(tx: &Transaction<'_>, run: RunId) -> Result<Option<RunHistory>, Transac
     let entries = "SELECT visit, key, begun_at, done_at, value FROM journal WHERE run = ?1 AND visit >= ?2
                    ORDER BY visit, begun_at, rowid";
     let mut named = Vec::new();
-    story.entries = all(
+    story.entries = readable_rows(
         tx,
         entries,
         (seq, since),
         |row| {
-            named.push(hashes(&row.get::<_, Option<Vec<u8>>>(4)?.unwrap_or_default()));
+            named.push(text_hashes(&row.get::<_, Option<Vec<u8>>>(4)?.unwrap_or_default()));
             Ok(Some(JournalEntry {
-                visit: unsigned(row.get(0)?),
+                visit: to_unsigned(row.get(0)?),
                 key: row.get(1)?,
                 begun_at: Timestamp(row.get(2)?),
                 done_at: row.get::<_, Option<i64>>(3)?.map(Timestamp),
@@ -185,12 +196,12 @@ fn story(tx: &Transaction<'_>, run: RunId) -> Result<Option<RunHistory>, Transac
             }
         }
     }
-    story.calls = ledger(tx, "call", (seq, since), unreadable)?;
-    story.verdicts = ledger(tx, "verdict", (seq, 0), unreadable)?;
-    story.approvals = ledger(tx, "approval", (seq, 0), unreadable)?;
-    story.commits = ledger(tx, "own_commit", (seq, 0), unreadable)?;
+    story.calls = ledger_records(tx, "call", (seq, since), unreadable)?;
+    story.verdicts = ledger_records(tx, "verdict", (seq, 0), unreadable)?;
+    story.approvals = ledger_records(tx, "approval", (seq, 0), unreadable)?;
+    story.commits = ledger_records(tx, "own_commit", (seq, 0), unreadable)?;
     // Each review writes all of them anew.
-    for VisitRecord { row, .. } in ledger::<FindingRow>(tx, "finding", (seq, 0), unreadable)? {
+    for VisitRecord { row, .. } in ledger_records::<FindingRow>(tx, "finding", (seq, 0), unreadable)? {
         match story.findings.iter_mut().find(|known| known.id == row.id) {
             Some(known) => *known = row,
             None => story.findings.push(row),
@@ -198,19 +209,19 @@ fn story(tx: &Transaction<'_>, run: RunId) -> Result<Option<RunHistory>, Transac
     }
     let texts = "SELECT visit, key, detail FROM audit WHERE run = ?1 AND visit >= ?2 AND key LIKE 'text/%'
                  ORDER BY seq";
-    story.texts = all(tx, texts, (seq, since), seen, unreadable)?;
+    story.texts = readable_rows(tx, texts, (seq, since), read_record, unreadable)?;
     let gates =
         "SELECT visit, spec, opened_at, closed_at, id FROM gate WHERE run = ?1 AND visit >= ?2 ORDER BY id";
     let mut ids = Vec::<i64>::new();
-    story.gates = all(
+    story.gates = readable_rows(
         tx,
         gates,
         (seq, since),
         |row| {
-            let Ok(spec) = json(&row.get::<_, String>(1)?) else { return Ok(None) };
+            let Ok(spec) = parse_json(&row.get::<_, String>(1)?) else { return Ok(None) };
             ids.push(row.get(4)?);
             Ok(Some(GateHistory {
-                visit: unsigned(row.get(0)?),
+                visit: to_unsigned(row.get(0)?),
                 spec,
                 opened_at: Timestamp(row.get(2)?),
                 closed_at: row.get::<_, Option<i64>>(3)?.map(Timestamp),
@@ -221,14 +232,19 @@ fn story(tx: &Transaction<'_>, run: RunId) -> Result<Option<RunHistory>, Transac
     )?;
     for (gate, id) in story.gates.iter_mut().zip(ids) {
         let answers = "SELECT body FROM answer WHERE run = ?1 AND gate = ?2 ORDER BY id";
-        gate.answers =
-            all(tx, answers, (seq, id), |row| Ok(json(&row.get::<_, String>(0)?).ok()), unreadable)?;
+        gate.answers = readable_rows(
+            tx,
+            answers,
+            (seq, id),
+            |row| Ok(parse_json(&row.get::<_, String>(0)?).ok()),
+            unreadable,
+        )?;
     }
     Ok(Some(story))
 }
 
 /// The rows that `read` can read; the others are counted.
-fn all<R>(
+fn readable_rows<R>(
     tx: &Transaction<'_>,
     sql: &str,
     of: (i64, i64),
@@ -247,26 +263,26 @@ fn all<R>(
     Ok(kept)
 }
 
-fn ledger<R: serde::de::DeserializeOwned>(
+fn ledger_records<R: serde::de::DeserializeOwned>(
     tx: &Transaction<'_>,
     table: &str,
     of: (i64, i64),
     unreadable: &mut usize,
 ) -> Result<Vec<VisitRecord<R>>, TransactionError> {
     let sql = format!("SELECT visit, key, body FROM {table} WHERE run = ?1 AND visit >= ?2 ORDER BY rowid");
-    all(tx, &sql, of, seen, unreadable)
+    readable_rows(tx, &sql, of, read_record, unreadable)
 }
 
-fn seen<R: serde::de::DeserializeOwned>(
+fn read_record<R: serde::de::DeserializeOwned>(
     row: &SqlRow<'_>,
 ) -> Result<Option<VisitRecord<R>>, TransactionError> {
-    let read = json(&row.get::<_, String>(2)?).ok();
-    let (visit, key) = (unsigned(row.get(0)?), row.get(1)?);
+    let read = parse_json(&row.get::<_, String>(2)?).ok();
+    let (visit, key) = (to_unsigned(row.get(0)?), row.get(1)?);
     Ok(read.map(|read| VisitRecord { visit, key, row: read }))
 }
 
 /// Hashes that a value in JSON has as strings of their own; what somebody wrote into a longer text is none.
-fn hashes(value: &[u8]) -> Vec<Hash> {
+fn text_hashes(value: &[u8]) -> Vec<Hash> {
     let text = String::from_utf8_lossy(value);
     let mut found: Vec<Hash> = Vec::new();
     for hash in text.split('"').filter(|part| part.len() == 64).filter_map(|part| part.parse().ok()) {
@@ -278,12 +294,12 @@ fn hashes(value: &[u8]) -> Vec<Hash> {
 }
 
 /// Does anything of this run name the text?
-fn names(tx: &Transaction<'_>, run: RunId, hash: Hash) -> Result<bool, TransactionError> {
+fn names_text(tx: &Transaction<'_>, run: RunId, hash: Hash) -> Result<bool, TransactionError> {
     // As a string of its own: in a text that somebody wrote, the quotation marks would have strokes before them.
     let quoted = format!("\"{hash}\"");
     let sql = "SELECT EXISTS (SELECT 1 FROM audit WHERE run = ?1 AND instr(detail, ?2) > 0)
         OR EXISTS (SELECT 1 FROM journal WHERE run = ?1 AND instr(value, ?3) > 0)
         OR EXISTS (SELECT 1 FROM trail WHERE run = ?1 AND instr(state, ?3) > 0)
         OR EXISTS (SELECT 1 FROM run WHERE seq = ?1 AND instr(state, ?3) > 0)";
-    tx.query_row(sql, params![signed(run.seq), quoted, quoted.as_bytes()], |row| row.get(0))
+    tx.query_row(sql, params![to_signed(run.seq), quoted, quoted.as_bytes()], |row| row.get(0))
 }

@@ -22,36 +22,42 @@ use crate::{
 impl Store {
     pub async fn start_run(&self, new: NewRun) -> Result<StartDecision, StoreError> {
         let repo = new.trigger.repo;
-        let order = self.agenda.order(repo);
+        let order = self.agenda.repository_lock(repo);
         let _order = order.lock().await;
-        let db = self.repo(repo).await?;
-        self.hint(repo).await?;
-        let doubt = self.agenda.doubt(repo);
-        let (opened, runs) = db.start(new).await?;
-        doubt.settle(&runs);
+        let db = self.repository_database(repo).await?;
+        self.add_wake_hint(repo).await?;
+        let doubt = self.agenda.begin_change(repo);
+        let (opened, runs) = db.start_run(new).await?;
+        doubt.commit(&runs);
         Ok(opened)
     }
 
     /// A gate is a live run's, so the hint stands already.
-    pub async fn book_answer(&self, gate: GateRow, answer: GateAnswer) -> Result<AnswerReceipt, StoreError> {
+    pub async fn record_answer(
+        &self,
+        gate: GateRow,
+        answer: GateAnswer,
+    ) -> Result<AnswerReceipt, StoreError> {
         let repo = gate.run.repo;
-        let order = self.agenda.order(repo);
+        let order = self.agenda.repository_lock(repo);
         let _order = order.lock().await;
-        let db = self.repo(repo).await?;
-        let doubt = self.agenda.doubt(repo);
-        let (booked, runs) = db.answer(gate, answer).await?;
-        doubt.settle(&runs);
+        let db = self.repository_database(repo).await?;
+        let doubt = self.agenda.begin_change(repo);
+        let (booked, runs) = db.record_answer(gate, answer).await?;
+        doubt.commit(&runs);
         Ok(booked)
     }
 
     /// A run that lives has its hint already.
-    pub async fn book_remark(&self, run: RunId, remark: RunRemark) -> Result<AnswerReceipt, StoreError> {
-        let order = self.agenda.order(run.repo);
+    pub async fn record_remark(&self, run: RunId, remark: RunRemark) -> Result<AnswerReceipt, StoreError> {
+        let order = self.agenda.repository_lock(run.repo);
         let _order = order.lock().await;
-        let Some(db) = self.repo_if_any(run.repo).await? else { return Ok(AnswerReceipt::Changed) };
-        let doubt = self.agenda.doubt(run.repo);
-        let (booked, runs) = db.remark(run, remark).await?;
-        doubt.settle(&runs);
+        let Some(db) = self.existing_repository_database(run.repo).await? else {
+            return Ok(AnswerReceipt::Changed);
+        };
+        let doubt = self.agenda.begin_change(run.repo);
+        let (booked, runs) = db.record_remark(run, remark).await?;
+        doubt.commit(&runs);
         Ok(booked)
     }
 
@@ -62,44 +68,46 @@ impl Store {
         run: Option<RunId>,
         cancel: CancelRow,
     ) -> Result<Vec<RunId>, StoreError> {
-        let Some(db) = self.repo_if_any(repo).await? else { return Ok(Vec::new()) };
-        let order = self.agenda.order(repo);
+        let Some(db) = self.existing_repository_database(repo).await? else { return Ok(Vec::new()) };
+        let order = self.agenda.repository_lock(repo);
         let _order = order.lock().await;
-        let doubt = self.agenda.doubt(repo);
-        let (marked, runs) = db.cancel(issue, run, cancel).await?;
-        doubt.settle(&runs);
+        let doubt = self.agenda.begin_change(repo);
+        let (marked, runs) = db.cancel_runs(issue, run, cancel).await?;
+        doubt.commit(&runs);
         Ok(marked)
     }
 
     pub async fn retry_run(&self, run: RunId, cause: Cause, by: String) -> Result<RetryDecision, StoreError> {
         let repo = run.repo;
-        let Some(db) = self.repo_if_any(repo).await? else { return Ok(RetryDecision::NoRun) };
-        let order = self.agenda.order(repo);
+        let Some(db) = self.existing_repository_database(repo).await? else {
+            return Ok(RetryDecision::NoRun);
+        };
+        let order = self.agenda.repository_lock(repo);
         let _order = order.lock().await;
-        self.hint(repo).await?;
-        let doubt = self.agenda.doubt(repo);
-        let (became, runs) = db.retry(run, cause, by).await?;
-        doubt.settle(&runs);
+        self.add_wake_hint(repo).await?;
+        let doubt = self.agenda.begin_change(repo);
+        let (became, runs) = db.retry_run(run, cause, by).await?;
+        doubt.commit(&runs);
         Ok(became)
     }
 
     /// Looks into the repositories of which it is not known what lives in them: all that are due, and for each one to
     /// drive, so that a file that is slow keeps nobody else waiting. What cannot be read is logged and looked at again
     /// later.
-    pub fn looks(&self, now: Timestamp) -> Vec<BoxFuture<'_, ()>> {
-        let begun = self.agenda.begin_looks(now).into_iter();
-        begun.map(|looking| Box::pin(self.load_or_retry(looking)) as BoxFuture<'_, ()>).collect()
+    pub fn live_run_scans(&self, now: Timestamp) -> Vec<BoxFuture<'_, ()>> {
+        let begun = self.agenda.begin_due_scans(now).into_iter();
+        begun.map(|looking| Box::pin(self.scan_or_retry(looking)) as BoxFuture<'_, ()>).collect()
     }
 
-    pub fn looks_due(&self, now: Timestamp) -> bool {
-        self.agenda.looks_due(now)
+    pub fn is_live_run_scan_due(&self, now: Timestamp) -> bool {
+        self.agenda.is_scan_due(now)
     }
 
-    async fn load_or_retry(&self, looking: LiveRunScanGuard<'_>) {
+    async fn scan_or_retry(&self, looking: LiveRunScanGuard<'_>) {
         let repo = looking.repo;
-        if let Err(error) = self.load_live(repo).await {
+        if let Err(error) = self.load_live_runs(repo).await {
             tracing::error!(%repo, %error, "cannot look into a repository's database");
-            self.agenda.recheck_at(repo, self.clock.now().plus(limits::DAMAGED_RETRY));
+            self.agenda.schedule_scan(repo, self.clock.now().plus(limits::DAMAGED_RETRY));
         }
     }
 
@@ -110,18 +118,18 @@ impl Store {
         now: Timestamp,
         except: &HashSet<RunId>,
     ) -> Result<Option<RunLease>, StoreError> {
-        while let Some(picked) = self.agenda.pick(now, except) {
+        while let Some(picked) = self.agenda.claim_next(now, except) {
             let run = picked.run;
-            let Some(db) = self.repositories.at_hand(run.repo) else {
-                self.agenda.open_first(picked);
+            let Some(db) = self.repositories.get_open(run.repo) else {
+                self.agenda.release_for_scan(picked);
                 continue;
             };
             let hold = RunClaimGuard { store: self, picked: Some(picked) };
-            let (row, number) = match db.claim(run).await {
+            let (row, number) = match db.claim_run(run).await {
                 Ok(Some(found)) => found,
                 // It ended, and the agenda missed it.
                 Ok(None) => {
-                    self.agenda.became(run.repo, &[(run.seq, None)]);
+                    self.agenda.update_runs(run.repo, &[(run.seq, None)]);
                     continue;
                 }
                 Err(error) => {
@@ -129,15 +137,21 @@ impl Store {
                     let again = now.plus(limits::DAMAGED_RETRY);
                     match error {
                         StoreError::Row { .. } => self.agenda.postpone(run, again),
-                        _ => self.agenda.recheck_at(run.repo, again),
+                        _ => self.agenda.schedule_scan(run.repo, again),
                     }
                     continue;
                 }
             };
-            hold.keep();
+            hold.keep_claim();
             let run = RunRow { taken: true, ..row };
             let gathered = Arc::new(PendingWrites::default());
-            return Ok(Some(RunLease { run, number, epoch: self.epoch, claim: picked.claim, gathered }));
+            return Ok(Some(RunLease {
+                run,
+                number,
+                epoch: self.epoch,
+                claim: picked.claim,
+                pending_writes: gathered,
+            }));
         }
         Ok(None)
     }
@@ -145,74 +159,74 @@ impl Store {
     /// Saves what a step left and gives the run back.
     pub async fn save_step(&self, lease: &RunLease, left: Checkpoint) -> Result<(), StoreError> {
         let repo = lease.run.id.repo;
-        let order = self.agenda.order(repo);
+        let order = self.agenda.repository_lock(repo);
         let _order = order.lock().await;
-        let db = self.held(lease).await?;
-        if let Some(until) = lease.waits_on(&left) {
+        let db = self.leased_database(lease).await?;
+        if let Some(until) = lease.unchanged_wait(&left) {
             if self.cluster.is_some() {
-                let doubt = self.agenda.doubt(repo);
-                let runs = db.give_back(lease, Some(until)).await?;
-                doubt.settle_and_release(&runs, picked(lease));
+                let doubt = self.agenda.begin_change(repo);
+                let runs = db.release_run(lease, Some(until)).await?;
+                doubt.commit_and_release(&runs, run_claim(lease));
                 return Ok(());
             }
-            self.agenda.rest(picked(lease), until);
+            self.agenda.release_until(run_claim(lease), until);
             return Ok(());
         }
-        let doubt = self.agenda.doubt(repo);
-        let runs = db.save(lease, left).await?;
-        doubt.settle_and_release(&runs, picked(lease));
+        let doubt = self.agenda.begin_change(repo);
+        let runs = db.save_checkpoint(lease, left).await?;
+        doubt.commit_and_release(&runs, run_claim(lease));
         Ok(())
     }
 
     /// Keeps bytes under their hash, with whatever the lease's holder writes next.
     pub fn put_document(&self, lease: &RunLease, bytes: &[u8]) -> Result<Hash, StoreError> {
-        let hash = Hash::of(bytes);
-        if !lease.gathered.has(hash) {
+        let hash = Hash::digest(bytes);
+        if !lease.pending_writes.has_document(hash) {
             let packed = PackedDocument::pack(hash, bytes);
-            let document = packed.map_err(|fault| fault.at(&self.repo_dir(lease.run.id.repo)))?;
-            lease.gathered.add(hash, document);
+            let document = packed.map_err(|fault| fault.with_path(&self.repo_dir(lease.run.id.repo)))?;
+            lease.pending_writes.add_document(hash, document);
         }
         Ok(hash)
     }
 
     pub async fn get_document(&self, lease: &RunLease, hash: Hash) -> Result<Vec<u8>, StoreError> {
         let repo = lease.run.id.repo;
-        match lease.gathered.document(hash) {
-            Some(document) => document.unpack(hash).map_err(|fault| fault.at(&self.repo_dir(repo))),
-            None => self.repo(repo).await?.get(hash).await,
+        match lease.pending_writes.document(hash) {
+            Some(document) => document.unpack(hash).map_err(|fault| fault.with_path(&self.repo_dir(repo))),
+            None => self.repository_database(repo).await?.get_document(hash).await,
         }
     }
 
     /// How many live runs stand where; of repositories that this boot has not looked into yet none.
-    pub fn places(&self) -> HashMap<RunPosition, u64> {
-        self.agenda.places()
+    pub fn count_run_positions(&self) -> HashMap<RunPosition, u64> {
+        self.agenda.count_positions()
     }
 
     /// Gives a run back as it was taken.
     pub async fn release_run(&self, lease: &RunLease) -> Result<(), StoreError> {
         if self.cluster.is_some() {
             let repo = lease.run.id.repo;
-            let order = self.agenda.order(repo);
+            let order = self.agenda.repository_lock(repo);
             let _order = order.lock().await;
-            let doubt = self.agenda.doubt(repo);
-            let given = match self.held(lease).await {
-                Ok(db) => db.give_back(lease, None).await,
+            let doubt = self.agenda.begin_change(repo);
+            let given = match self.leased_database(lease).await {
+                Ok(db) => db.release_run(lease, None).await,
                 Err(error) => Err(error),
             };
             return match given {
                 Ok(runs) => {
-                    doubt.settle_and_release(&runs, picked(lease));
+                    doubt.commit_and_release(&runs, run_claim(lease));
                     Ok(())
                 }
                 // Another one's by now.
                 Err(StoreError::Fenced) => {
-                    self.agenda.release(picked(lease));
+                    self.agenda.release(run_claim(lease));
                     Err(StoreError::Fenced)
                 }
                 Err(error) => Err(error),
             };
         }
-        let ours = lease.epoch == self.epoch && self.agenda.release(picked(lease));
+        let ours = lease.epoch == self.epoch && self.agenda.release(run_claim(lease));
         if ours { Ok(()) } else { Err(StoreError::Fenced) }
     }
 
@@ -222,18 +236,21 @@ impl Store {
     }
 
     /// The database of a run whose holder still is its holder.
-    pub(crate) async fn held(&self, lease: &RunLease) -> Result<Arc<RepositoryDatabase>, StoreError> {
-        if lease.epoch != self.epoch || !self.agenda.holds(picked(lease)) {
+    pub(crate) async fn leased_database(
+        &self,
+        lease: &RunLease,
+    ) -> Result<Arc<RepositoryDatabase>, StoreError> {
+        if lease.epoch != self.epoch || !self.agenda.is_held_by(run_claim(lease)) {
             return Err(StoreError::Fenced);
         }
-        self.repo(lease.run.id.repo).await
+        self.repository_database(lease.run.id.repo).await
     }
 
     /// Reads a run, and whether somebody takes a step of it right now.
     pub async fn run_row(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
-        let Some(db) = self.repo_if_any(id.repo).await? else { return Ok(None) };
+        let Some(db) = self.existing_repository_database(id.repo).await? else { return Ok(None) };
         let row = db.run(id).await?;
-        Ok(row.map(|row| RunRow { taken: row.taken || self.agenda.held(id), ..row }))
+        Ok(row.map(|row| RunRow { taken: row.taken || self.agenda.is_held(id), ..row }))
     }
 
     /// Runs that the filter lets through, read in the same way.
@@ -245,7 +262,7 @@ impl Store {
             return self.runs_of(repo, filter).await;
         }
         let mut all = Vec::new();
-        for repo in self.repos().await? {
+        for repo in self.repositories().await? {
             match self.runs_of(repo, filter).await {
                 Ok(runs) => all.extend(runs),
                 Err(error) => tracing::error!(%repo, %error, "left out of a list of runs"),
@@ -255,14 +272,14 @@ impl Store {
     }
 
     async fn runs_of(&self, repo: RepoId, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
-        let Some(db) = self.repo_if_any(repo).await? else { return Ok(Vec::new()) };
+        let Some(db) = self.existing_repository_database(repo).await? else { return Ok(Vec::new()) };
         let rows = db.runs(filter).await?.into_iter();
-        Ok(rows.map(|row| RunRow { taken: row.taken || self.agenda.held(row.id), ..row }).collect())
+        Ok(rows.map(|row| RunRow { taken: row.taken || self.agenda.is_held(row.id), ..row }).collect())
     }
 
     /// Was an answer of this cause booked?
     pub async fn has_answer(&self, repo: RepoId, cause: &Cause) -> Result<bool, StoreError> {
-        match self.repo_if_any(repo).await? {
+        match self.existing_repository_database(repo).await? {
             Some(db) => db.has_answer(cause).await,
             None => Ok(false),
         }
@@ -271,54 +288,57 @@ impl Store {
     /// The remarks that the lease may read, but for the first so many.
     pub async fn remarks(&self, lease: &RunLease, after: u64) -> Result<Vec<RunRemark>, StoreError> {
         let (run, upto) = (lease.run.id, lease.run.remarks);
-        self.repo(run.repo).await?.remarks(run, after, upto).await
+        self.repository_database(run.repo).await?.remarks(run, after, upto).await
     }
 
     /// Notes that the work under this key begins, unless it is done already.
     pub async fn journal_begin(&self, lease: &RunLease, key: &str) -> Result<JournalLookup, StoreError> {
-        self.held(lease).await?.journal_begin(lease, key).await
+        self.leased_database(lease).await?.journal_begin(lease, key).await
     }
 
     /// Keeps what the work under this key came to.
     pub async fn journal_done(&self, lease: &RunLease, key: &str, value: Vec<u8>) -> Result<(), StoreError> {
-        self.held(lease).await?.journal_done(lease, key, value).await
+        self.leased_database(lease).await?.journal_done(lease, key, value).await
     }
 
     /// Keeps a row of evidence.
     pub async fn record(&self, lease: &RunLease, key: &str, record: LedgerRecord) -> Result<(), StoreError> {
-        self.repo(lease.run.id.repo).await?.record(lease, key, record).await
+        self.repository_database(lease.run.id.repo).await?.record(lease, key, record).await
     }
 
     /// The row of a paid call of this visit, if one is kept.
     pub async fn booked(&self, lease: &RunLease, key: &str) -> Result<Option<CallRow>, StoreError> {
-        self.repo(lease.run.id.repo).await?.booked(lease, key).await
+        self.repository_database(lease.run.id.repo).await?.call_row(lease, key).await
     }
 
     /// All rows of evidence of a run.
     pub async fn ledger(&self, run: RunId) -> Result<RunLedger, StoreError> {
-        self.repo(run.repo).await?.ledger(run).await
+        self.repository_database(run.repo).await?.ledger(run).await
     }
 
     /// Adds a link to the audit chain; its hash.
     pub async fn audit(&self, lease: &RunLease, entry: AuditEntry) -> Result<Hash, StoreError> {
-        self.repo(lease.run.id.repo).await?.audit(&lease.gathered, entry).await
+        self.repository_database(lease.run.id.repo)
+            .await?
+            .append_audit_link(&lease.pending_writes, entry)
+            .await
     }
 
     /// Learns from its database what lives in `repo`.
-    async fn load_live(&self, repo: RepoId) -> Result<(), StoreError> {
-        let order = self.agenda.order(repo);
+    async fn load_live_runs(&self, repo: RepoId) -> Result<(), StoreError> {
+        let order = self.agenda.repository_lock(repo);
         let _order = order.lock().await;
-        let live = match self.repo_if_any(repo).await? {
-            Some(db) => db.live().await?,
+        let live = match self.existing_repository_database(repo).await? {
+            Some(db) => db.live_runs().await?,
             None => Vec::new(), // the machine stopped between the hint and the run
         };
-        self.agenda.looked(repo, live);
-        self.settle_hint(repo).await;
+        self.agenda.set_live_runs(repo, live);
+        self.remove_stale_hint(repo).await;
         Ok(())
     }
 }
 
-fn picked(lease: &RunLease) -> RunClaim {
+fn run_claim(lease: &RunLease) -> RunClaim {
     RunClaim { run: lease.run.id, claim: lease.claim }
 }
 
@@ -329,7 +349,7 @@ struct RunClaimGuard<'a> {
 }
 
 impl RunClaimGuard<'_> {
-    fn keep(mut self) {
+    fn keep_claim(mut self) {
         self.picked = None;
     }
 }

@@ -9,7 +9,7 @@ use super::{Store, StoreError};
 use crate::types::Hash;
 
 /// How long a link waits for the visit it is good for.
-const LINK_WAITS: Duration = Duration::from_secs(600);
+const LINK_LIFETIME: Duration = Duration::from_secs(600);
 
 /// What whoever has a session may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum SessionScope {
 }
 
 impl SessionScope {
-    fn of(acts: bool) -> Self {
+    fn from_acts(acts: bool) -> Self {
         if acts { Self::Act } else { Self::Read }
     }
 }
@@ -42,7 +42,7 @@ impl Store {
                 }
                 tx.execute(
                     "INSERT INTO page_link (hash, acts, until, lasts) VALUES (?1, ?2, ?3, ?4)",
-                    params![link.to_string(), scope == SessionScope::Act, now.plus(LINK_WAITS).0, lasts],
+                    params![link.to_string(), scope == SessionScope::Act, now.plus(LINK_LIFETIME).0, lasts],
                 )?;
                 Ok(())
             })
@@ -51,7 +51,7 @@ impl Store {
 
     /// Makes a session of a link, which is gone then. None: there is no such link, or no more. Says how long the
     /// session lasts.
-    pub async fn spend_link(&self, link: Hash, session: Hash) -> Result<Option<Duration>, StoreError> {
+    pub async fn redeem_link(&self, link: Hash, session: Hash) -> Result<Option<Duration>, StoreError> {
         let now = self.clock.now();
         self.main
             .write(move |tx| {
@@ -72,16 +72,16 @@ impl Store {
     }
 
     /// What a session is good for, while it is.
-    pub async fn session(&self, session: Hash) -> Result<Option<SessionScope>, StoreError> {
+    pub async fn session_scope(&self, session: Hash) -> Result<Option<SessionScope>, StoreError> {
         let now = self.clock.now();
         self.main
-            .glance(move |tx| {
+            .read_small(move |tx| {
                 let sql = "SELECT acts FROM page_session WHERE hash = ?1 AND until > ?2";
                 let found = tx
                     .prepare_cached(sql)?
                     .query_row(params![session.to_string(), now.0], |row| row.get(0))
                     .optional()?;
-                Ok(found.map(SessionScope::of))
+                Ok(found.map(SessionScope::from_acts))
             })
             .await
     }

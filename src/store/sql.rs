@@ -85,7 +85,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Shows `each` row of an answer that may be long: few are in memory at a time.
-    pub(super) fn sweep(
+    pub(super) fn for_each_row(
         &self,
         sql: &str,
         args: impl SqlArguments,
@@ -101,24 +101,26 @@ impl<'a> Transaction<'a> {
                 Ok(())
             }
             Self::Server(session) => {
-                session.sweep(&session.prepare(sql)?, &args.values()?, &mut |row| each(&SqlRow::Server(row)))
+                session.for_each_row(&session.prepare(sql)?, &args.values()?, &mut |row| {
+                    each(&SqlRow::Server(row))
+                })
             }
         }
     }
 
     /// A word to the database itself, such as a savepoint.
-    pub(super) fn run(&self, sql: &str) -> Result<(), TransactionError> {
+    pub(super) fn execute_batch(&self, sql: &str) -> Result<(), TransactionError> {
         match self {
             Self::File(connection) => Ok(connection.prepare_cached(sql)?.execute([]).map(drop)?),
-            Self::Server(session) => session.batch(sql),
+            Self::Server(session) => session.execute_batch(sql),
         }
     }
 
     /// The database has rolled all of it back by itself.
-    pub(super) fn gave_up(&self) -> bool {
+    pub(super) fn is_rolled_back(&self) -> bool {
         match self {
             Self::File(connection) => connection.is_autocommit(),
-            Self::Server(session) => session.lost(),
+            Self::Server(session) => session.is_lost(),
         }
     }
 
@@ -239,7 +241,7 @@ impl SqlRow<'_> {
             Self::File(row) => Ok(row.get(column)?),
             Self::Server(row) => {
                 let name = column.to_string();
-                V::column_result(super::postgres_backend::value(row, column)?)
+                V::column_result(super::postgres_backend::sqlite_value(row, column)?)
                     .map_err(|error| TransactionError::Row(format!("column {name}: {error}")))
             }
         }
@@ -249,7 +251,7 @@ impl SqlRow<'_> {
     pub(super) fn get_ref<C: ColumnIndex>(&self, column: C) -> Result<ValueRef<'_>, TransactionError> {
         match self {
             Self::File(row) => Ok(row.get_ref(column)?),
-            Self::Server(row) => super::postgres_backend::value(row, column),
+            Self::Server(row) => super::postgres_backend::sqlite_value(row, column),
         }
     }
 }

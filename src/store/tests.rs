@@ -65,12 +65,12 @@ pub(super) fn new_run(repo: RepoId, issue: u64) -> NewRun {
 }
 
 /// Claims a run once all has been looked into that must be.
-pub(super) async fn claim_at(store: &Store, now: Timestamp) -> Option<RunLease> {
+pub(super) async fn claim_after_scans(store: &Store, now: Timestamp) -> Option<RunLease> {
     for _ in 0..2 {
         if let Some(lease) = store.claim_run(now, &HashSet::new()).await.unwrap() {
             return Some(lease);
         }
-        join_all(store.looks(now)).await;
+        join_all(store.live_run_scans(now)).await;
     }
     store.claim_run(now, &HashSet::new()).await.unwrap()
 }
@@ -128,9 +128,11 @@ fn damaged_and_foreign_files_are_named_and_left_alone() {
 }
 
 /// The faults that `check` finds in a data directory, each with its file.
-fn wrong(root: &Path) -> Vec<String> {
-    let checked = check(&root.into()).unwrap().into_iter();
-    checked.flat_map(|part| part.wrong.into_iter().map(move |why| format!("{}: {why}", part.place))).collect()
+fn problems(root: &Path) -> Vec<String> {
+    let checked = check_databases(&root.into()).unwrap().into_iter();
+    checked
+        .flat_map(|part| part.problems.into_iter().map(move |why| format!("{}: {why}", part.place)))
+        .collect()
 }
 
 #[tokio::test]
@@ -142,12 +144,12 @@ async fn an_empty_or_cut_database_is_refused_and_named() {
     for place in ["main.db", "repos/3/checkpoints.db"] {
         let file = root.path().join(place);
         let sound = fs::read(&file).unwrap();
-        assert_eq!(wrong(root.path()), [""; 0]);
+        assert_eq!(problems(root.path()), [""; 0]);
         let cut = [0, 1, 40, 100, 4096, sound.len() / 2 / 4096 * 4096].map(|size| sound[..size].to_vec());
         for bytes in cut.into_iter().chain([vec![0; sound.len()]]) {
             fs::write(&file, &bytes).unwrap();
             let refused = match open(root.path()) {
-                Ok(store) => store.repo(RepoId(3)).await.err(),
+                Ok(store) => store.repository_database(RepoId(3)).await.err(),
                 Err(error) => Some(error),
             };
             let Some(StoreError::Damaged { file: named, .. }) = &refused else {
@@ -155,9 +157,10 @@ async fn an_empty_or_cut_database_is_refused_and_named() {
             };
             assert_eq!(*named, file);
             assert!(fs::read(&file).unwrap() == bytes, "the file was changed");
-            let wrong = wrong(root.path());
+            let wrong = problems(root.path());
             assert!(!wrong.is_empty() && wrong.iter().all(|why| why.starts_with(place)), "{wrong:?}");
-            let copied = backup(&root.path().into(), &root.path().join("copy"), &CancellationToken::new());
+            let copied =
+                create_backup(&root.path().into(), &root.path().join("copy"), &CancellationToken::new());
             assert!(!copied.is_ok_and(|copied| copied.missing.is_empty()), "a damaged file was copied");
             drop(fs::remove_dir_all(root.path().join("copy")));
         }
@@ -176,22 +179,22 @@ async fn check_names_repositories_without_a_database() {
     for (repo, name) in [(1, "lost"), (2, "folderless"), (3, "seen")] {
         let name = crate::types::RepoName { owner: "ada".into(), name: name.into() };
         let row = RepositoryRow { id: RepoId(repo), installation: InstallationId(7), name };
-        store.directory().saw_repository(row).await.unwrap();
+        store.installation_registry().record_repository(row).await.unwrap();
         if repo < 3 {
             store.start_run(new_run(RepoId(repo), 42)).await.unwrap();
         }
     }
     drop(store);
-    assert_eq!(wrong(root.path()), [""; 0]);
+    assert_eq!(problems(root.path()), [""; 0]);
     fs::create_dir(root.path().join("repos/1/mirror.git")).unwrap();
     fs::remove_file(root.path().join("repos/1/checkpoints.db")).unwrap();
     fs::remove_dir_all(root.path().join("repos/2")).unwrap();
-    let wrong = wrong(root.path());
+    let wrong = problems(root.path());
     let [lost, folderless] = &wrong[..] else { panic!("{wrong:?}") };
     assert!(lost.starts_with("repos/1/checkpoints.db: ") && lost.contains("is missing although"), "{lost}");
     assert!(folderless.contains("ada/folderless has unfinished runs, and no folder"), "{folderless}");
-    let checked = check(&root.path().into()).unwrap();
-    assert!(checked.iter().any(|part| part.holds.contains("ada/seen has no folder")), "{checked:?}");
+    let checked = check_databases(&root.path().into()).unwrap();
+    assert!(checked.iter().any(|part| part.contents.contains("ada/seen has no folder")), "{checked:?}");
 }
 
 #[tokio::test]
@@ -207,12 +210,12 @@ async fn a_damaged_repository_keeps_nobody_else_waiting() {
     fs::write(&file, &junk).unwrap();
 
     let store = open(root.path()).unwrap();
-    let error = store.repo(broken).await.err().unwrap();
+    let error = store.repository_database(broken).await.err().unwrap();
     assert!(error.to_string().contains("repos/1/checkpoints.db"), "{error}");
-    let lease = claim_at(&store, NOW).await.unwrap();
+    let lease = claim_after_scans(&store, NOW).await.unwrap();
     assert_eq!(lease.run.id.repo, sound);
     assert!(fs::read(&file).unwrap() == junk);
-    assert!(claim_at(&store, NOW).await.is_none());
+    assert!(claim_after_scans(&store, NOW).await.is_none());
     let again = NOW.plus(crate::limits::DAMAGED_RETRY);
     assert_eq!(store.next_due(), Some(again), "the broken one is looked at again");
 }
@@ -222,24 +225,24 @@ async fn a_delivery_is_kept_once_and_a_dead_one_comes_back() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let inbox = store.inbox();
-    assert_eq!(inbox.accept(delivery("g1", "one")).await.unwrap(), DeliveryReceipt::New);
-    assert_eq!(inbox.accept(delivery("g1", "two")).await.unwrap(), DeliveryReceipt::Duplicate);
-    assert_eq!(inbox.accept(delivery("g2", "three")).await.unwrap(), DeliveryReceipt::New);
+    assert_eq!(inbox.accept_delivery(delivery("g1", "one")).await.unwrap(), DeliveryReceipt::New);
+    assert_eq!(inbox.accept_delivery(delivery("g1", "two")).await.unwrap(), DeliveryReceipt::Duplicate);
+    assert_eq!(inbox.accept_delivery(delivery("g2", "three")).await.unwrap(), DeliveryReceipt::New);
     let taken = inbox.claim().await.unwrap().unwrap();
     assert_eq!(
         (taken.id.0.as_str(), taken.body().unwrap().as_slice(), taken.attempts),
         ("g1", &b"one"[..], 1)
     );
-    let ended = |id: &DeliveryId, ending| inbox.end(vec![(id.clone(), ending)]);
+    let ended = |id: &DeliveryId, ending| inbox.record_dispositions(vec![(id.clone(), ending)]);
     ended(&taken.id, DeliveryDisposition::Dead("not JSON".into())).await.unwrap();
-    assert_eq!(inbox.accept(delivery("g1", "again")).await.unwrap(), DeliveryReceipt::Rearmed);
+    assert_eq!(inbox.accept_delivery(delivery("g1", "again")).await.unwrap(), DeliveryReceipt::Rearmed);
     assert_eq!(inbox.claim().await.unwrap().unwrap().body().unwrap(), b"again");
     ended(&taken.id, DeliveryDisposition::Done("started 1-1".into())).await.unwrap();
-    assert_eq!(inbox.accept(delivery("g1", "late")).await.unwrap(), DeliveryReceipt::Duplicate);
+    assert_eq!(inbox.accept_delivery(delivery("g1", "late")).await.unwrap(), DeliveryReceipt::Duplicate);
 
     let other = inbox.claim().await.unwrap().unwrap();
     let at = NOW.plus(Duration::from_secs(5));
-    let later = DeliveryDisposition::Later { why: "GitHub is down".into(), at, holds: at };
+    let later = DeliveryDisposition::PutOff { why: "GitHub is down".into(), at, holds: at };
     ended(&other.id, later).await.unwrap();
     assert_eq!(inbox.claim().await.unwrap(), None);
     assert_eq!(inbox.next_due().await.unwrap(), Some(at));
@@ -250,18 +253,18 @@ async fn a_delivery_is_kept_once_and_a_dead_one_comes_back() {
 async fn what_an_older_boot_had_taken_is_free() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
-    store.inbox().accept(delivery("g1", "one")).await.unwrap();
+    store.inbox().accept_delivery(delivery("g1", "one")).await.unwrap();
     store.start_run(new_run(RepoId(3), 42)).await.unwrap();
     store.inbox().claim().await.unwrap().unwrap();
-    let old = claim_at(&store, NOW).await.unwrap();
+    let old = claim_after_scans(&store, NOW).await.unwrap();
     assert!(store.inbox().claim().await.unwrap().is_none());
-    assert!(claim_at(&store, NOW).await.is_none());
+    assert!(claim_after_scans(&store, NOW).await.is_none());
     assert_eq!(store.next_due(), None, "nothing to do before the next boot");
     drop(store);
 
     let store = open(root.path()).unwrap();
     assert_eq!(store.inbox().claim().await.unwrap().unwrap().attempts, 2);
-    let new = claim_at(&store, NOW).await.unwrap();
+    let new = claim_after_scans(&store, NOW).await.unwrap();
     assert_eq!(new.run.id, old.run.id);
     let left = || Checkpoint::Go { step: "\"Draft\"".into(), state: b"{}".to_vec(), moves: 1 };
     assert!(matches!(store.save_step(&old, left()).await, Err(StoreError::Fenced)));
@@ -276,19 +279,19 @@ async fn what_an_older_boot_had_taken_is_free() {
 async fn a_name_belongs_to_the_repository_last_seen_under_it() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
-    let directory = store.directory();
+    let directory = store.installation_registry();
     let row = |id, name: &str| RepositoryRow {
         id: RepoId(id),
         installation: InstallationId(7),
         name: name.parse().unwrap(),
     };
-    directory.saw_repository(row(1, "Acme/shop")).await.unwrap();
-    directory.saw_repository(row(1, "acme/store")).await.unwrap(); // renamed
-    directory.saw_repository(row(2, "acme/Shop")).await.unwrap(); // a new one takes the name
+    directory.record_repository(row(1, "Acme/shop")).await.unwrap();
+    directory.record_repository(row(1, "acme/store")).await.unwrap(); // renamed
+    directory.record_repository(row(2, "acme/Shop")).await.unwrap(); // a new one takes the name
     let named = directory.repository_named(&"ACME/shop".parse().unwrap()).await.unwrap().unwrap();
     assert_eq!(named.id, RepoId(2));
     assert_eq!(directory.repository(RepoId(1)).await.unwrap().unwrap().name, "acme/store".parse().unwrap());
-    directory.saw_repository(row(1, "acme/shop")).await.unwrap(); // and gives it back
+    directory.record_repository(row(1, "acme/shop")).await.unwrap(); // and gives it back
     let named = directory.repository_named(&"acme/shop".parse().unwrap()).await.unwrap().unwrap();
     assert_eq!(named.id, RepoId(1));
 }
@@ -298,13 +301,13 @@ async fn documents_are_kept_by_hash_and_the_audit_chain_shows_tampering() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let StartDecision::New(run) = store.start_run(new_run(RepoId(3), 42)).await.unwrap() else { panic!() };
-    let repo = store.repo(RepoId(3)).await.unwrap();
-    let lease = claim_at(&store, NOW).await.unwrap();
+    let repo = store.repository_database(RepoId(3)).await.unwrap();
+    let lease = claim_after_scans(&store, NOW).await.unwrap();
     let text = "a design ".repeat(50_000).into_bytes();
     let hash = store.put_document(&lease, &text).unwrap();
-    assert_eq!((hash, store.put_document(&lease, &text).unwrap()), (Hash::of(&text), hash));
+    assert_eq!((hash, store.put_document(&lease, &text).unwrap()), (Hash::digest(&text), hash));
     assert_eq!(store.get_document(&lease, hash).await.unwrap(), text, "readable before it is written");
-    assert!(matches!(repo.get(hash).await, Err(StoreError::Missing { .. })));
+    assert!(matches!(repo.get_document(hash).await, Err(StoreError::Missing { .. })));
 
     let entry = |key: &str| AuditEntry {
         run,
@@ -313,20 +316,20 @@ async fn documents_are_kept_by_hash_and_the_audit_chain_shows_tampering() {
         what: "approved".into(),
         detail: serde_json::json!({ "by": key }),
     };
-    let first = repo.audit(&lease.gathered, entry("ada")).await.unwrap();
-    assert_eq!(repo.get(hash).await.unwrap(), text, "written with what may refer to it");
-    let second = repo.audit(&lease.gathered, entry("lin")).await.unwrap();
-    assert_eq!(repo.audit(&lease.gathered, entry("ada")).await.unwrap(), first);
+    let first = repo.append_audit_link(&lease.pending_writes, entry("ada")).await.unwrap();
+    assert_eq!(repo.get_document(hash).await.unwrap(), text, "written with what may refer to it");
+    let second = repo.append_audit_link(&lease.pending_writes, entry("lin")).await.unwrap();
+    assert_eq!(repo.append_audit_link(&lease.pending_writes, entry("ada")).await.unwrap(), first);
     let mut chain = repo.audit_chain().await.unwrap();
     // The start of the run is the first.
     assert_eq!((chain.len(), chain[2].previous, chain[2].hash), (3, first, second));
-    assert!(chain.iter().all(AuditRow::sound));
+    assert!(chain.iter().all(AuditRow::has_valid_hash));
     chain[0].detail = serde_json::json!({ "by": "eve" });
-    assert!(!chain[0].sound());
+    assert!(!chain[0].has_valid_hash());
 }
 
 /// Locks a repository's database so that nobody else can even read it.
-fn seize(root: &Path, repo: RepoId) -> rusqlite::Connection {
+fn lock_database(root: &Path, repo: RepoId) -> rusqlite::Connection {
     let connection = rusqlite::Connection::open(root.join(format!("repos/{repo}/checkpoints.db"))).unwrap();
     let alone = || connection.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0));
     while alone().ok().as_deref() != Some("delete") {
@@ -344,18 +347,18 @@ async fn a_file_that_is_slow_to_open_keeps_nobody_else_waiting() {
     store.start_run(new_run(slow, 1)).await.unwrap();
     store.start_run(new_run(sound, 1)).await.unwrap();
     drop(store);
-    let seized = seize(root.path(), slow);
+    let seized = lock_database(root.path(), slow);
 
     // One thread for everything, as busy as a runtime gets.
     let store = open(root.path()).unwrap();
     let mut starting = Box::pin(store.start_run(new_run(slow, 2)));
     assert!(poll!(&mut starting).is_pending());
-    let mut looks: FuturesUnordered<_> = store.looks(NOW).into_iter().collect();
+    let mut looks: FuturesUnordered<_> = store.live_run_scans(NOW).into_iter().collect();
     assert_eq!(looks.len(), 2);
     looks.next().await;
     let lease = store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap();
     assert_eq!(lease.run.id.repo, sound);
-    assert_eq!(store.inbox().accept(delivery("g1", "one")).await.unwrap(), DeliveryReceipt::New);
+    assert_eq!(store.inbox().accept_delivery(delivery("g1", "one")).await.unwrap(), DeliveryReceipt::New);
     assert!(store.claim_run(NOW, &HashSet::new()).await.unwrap().is_none());
     assert_eq!(store.next_due(), None, "the slow one is being opened");
     assert!(poll!(&mut starting).is_pending());
@@ -372,18 +375,18 @@ async fn what_somebody_stopped_waiting_for_is_opened_all_the_same_and_once() {
     let store = open(root.path()).unwrap();
     store.start_run(new_run(RepoId(1), 1)).await.unwrap();
     drop(store);
-    let seized = seize(root.path(), RepoId(1));
+    let seized = lock_database(root.path(), RepoId(1));
     let store = open(root.path()).unwrap();
-    let mut given_up = Box::pin(store.repo(RepoId(1)));
+    let mut given_up = Box::pin(store.repository_database(RepoId(1)));
     assert!(poll!(&mut given_up).is_pending());
     drop(given_up);
-    let mut after = Box::pin(store.repo(RepoId(1)));
+    let mut after = Box::pin(store.repository_database(RepoId(1)));
     assert!(poll!(&mut after).is_pending(), "it waits for the first");
-    assert!(store.repositories.at_hand(RepoId(1)).is_none());
+    assert!(store.repositories.get_open(RepoId(1)).is_none());
     drop(seized);
     let opened = after.await.unwrap();
     assert_eq!(opened.audit_chain().await.unwrap().len(), 1);
-    assert!(Arc::ptr_eq(&opened, &store.repo(RepoId(1)).await.unwrap()));
+    assert!(Arc::ptr_eq(&opened, &store.repository_database(RepoId(1)).await.unwrap()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -401,22 +404,22 @@ async fn of_many_at_once_no_more_are_let_through_than_a_cap_allows() {
     let ten = |store: &Arc<Store>, repo: u64| {
         let each = (1..=10).map(|run| {
             let (store, asked) = (Arc::clone(store), asked(repo, run));
-            tokio::spawn(async move { store.reserve(asked).await.unwrap() })
+            tokio::spawn(async move { store.reserve_budget(asked).await.unwrap() })
         });
         join_all(each.collect::<Vec<_>>())
     };
     let store = open(root.path()).unwrap();
     for repo in [1, 2] {
-        store.repo(RepoId(repo)).await.unwrap();
+        store.repository_database(RepoId(repo)).await.unwrap();
     }
     let held = |answers: Vec<Result<ReservationOutcome, _>>| {
-        answers.into_iter().filter(|answer| matches!(answer, Ok(ReservationOutcome::Held))).count()
+        answers.into_iter().filter(|answer| matches!(answer, Ok(ReservationOutcome::Granted))).count()
     };
     assert_eq!(held(ten(&store, 1).await), 3, "the repository's day");
     assert_eq!(held(ten(&store, 2).await), 2, "the installation's month");
     assert_eq!(
-        store.reserve(asked(3, 1)).await.unwrap(),
-        ReservationOutcome::Over { cap: SharedCap::InstallationMonth, spent: MicroUsd(5_000_000) }
+        store.reserve_budget(asked(3, 1)).await.unwrap(),
+        ReservationOutcome::OverCap { cap: SharedCap::InstallationMonth, spent: MicroUsd(5_000_000) }
     );
     drop(store);
     // The crash came before any of the ledgers' rows.
@@ -431,7 +434,7 @@ fn a_file_that_did_not_change_is_copied_once() {
     let open = rusqlite::Connection::open(&file).unwrap();
     open.execute_batch("CREATE TABLE meta (key TEXT, value TEXT); PRAGMA user_version = 6").unwrap();
     let copies = |at: i64| {
-        UpgradeCopies::main(root.path(), Timestamp(at * 1000)).copy(&file, 6).unwrap();
+        UpgradeCopies::for_main(root.path(), Timestamp(at * 1000)).copy(&file, 6).unwrap();
         fs::read_dir(root.path().join("backups")).unwrap().count()
     };
     assert_eq!([1, 2, 3].map(copies), [1, 1, 1]);
@@ -453,12 +456,12 @@ async fn what_others_spent_is_known_without_their_ledgers() {
         installation_month: None,
     };
     for repo in [1, 2] {
-        assert_eq!(store.reserve(asked(repo)).await.unwrap(), ReservationOutcome::Held);
+        assert_eq!(store.reserve_budget(asked(repo)).await.unwrap(), ReservationOutcome::Granted);
     }
     drop(store);
     // A copy that has neither repository.
     let copy = tempfile::tempdir().unwrap();
-    copy_of(&root.path().into(), None, copy.path()).unwrap();
+    copy_databases(&root.path().into(), None, copy.path()).unwrap();
     let store = open(copy.path()).unwrap();
     for _ in 0..2 {
         let spent = store.shared_spend(RepoId(1), InstallationId(7)).await.unwrap();

@@ -1,7 +1,7 @@
 //! Before a database of an older version is migrated, it is copied: an older program does not open what a newer one
 //! migrated, so the copy is the way back.
 //!
-//! Copies lie in `backups/` of the data directory, the newest [`KEPT`] of each database. A database that cannot be copied
+//! Copies lie in `backups/` of the data directory, the newest [`COPIES_KEPT`] of each database. A database that cannot be copied
 //! is not migrated. An upgrade that fails after the copy is tried again at each start: what it copies then is what it copied
 //! before, and takes no older copy's place.
 
@@ -23,10 +23,10 @@ use super::{
 };
 use crate::types::{RepoId, Timestamp};
 
-const DIRECTORY: &str = "backups";
+const COPIES_DIRECTORY: &str = "backups";
 
 /// Of each database: one more than the upgrade that went wrong, for whoever notices only after the next one.
-const KEPT: usize = 2;
+const COPIES_KEPT: usize = 2;
 
 /// A database, and where its copies go.
 #[derive(Debug, Clone)]
@@ -38,20 +38,20 @@ pub(super) struct UpgradeCopies {
 }
 
 impl UpgradeCopies {
-    pub(super) fn main(root: &Path, now: Timestamp) -> Self {
-        Self { directory: root.join(DIRECTORY), name: "main-v".to_owned(), now }
+    pub(super) fn for_main(root: &Path, now: Timestamp) -> Self {
+        Self { directory: root.join(COPIES_DIRECTORY), name: "main-v".to_owned(), now }
     }
 
-    pub(super) fn repo(root: &Path, repo: RepoId, now: Timestamp) -> Self {
-        Self { directory: root.join(DIRECTORY), name: format!("{repo}-v"), now }
+    pub(super) fn for_repository(root: &Path, repo: RepoId, now: Timestamp) -> Self {
+        Self { directory: root.join(COPIES_DIRECTORY), name: format!("{repo}-v"), now }
     }
 
     /// Copies a file of this older version.
     ///
     /// # Errors
-    /// [`StoreError::NotKept`]; the file is as it was.
+    /// [`StoreError::NoUpgradeCopy`]; the file is as it was.
     pub(super) fn copy(&self, file: &Path, version: u32) -> Result<(), StoreError> {
-        let copy = self.try_copy(file, version).map_err(|why| StoreError::NotKept {
+        let copy = self.try_copy(file, version).map_err(|why| StoreError::NoUpgradeCopy {
             file: file.to_owned(),
             directory: self.directory.clone(),
             why: why.to_string(),
@@ -60,26 +60,27 @@ impl UpgradeCopies {
             file = %file.display(), copy = %copy.display(), version,
             "written by an older countersign, and is upgraded now; the copy is the way back to that version"
         );
-        self.tidy();
+        self.remove_surplus();
         Ok(())
     }
 
     fn try_copy(&self, file: &Path, version: u32) -> Result<PathBuf, StoreError> {
         create_directory(&self.directory)?;
-        self.must_have_room(file)?;
+        self.require_room(file)?;
         // A directory of its own, which goes with whatever SQLite left beside a copy that failed.
-        let half = self.half();
+        let half = self.partial_path();
         let (made, io) = (half.join("copy.db"), |source| StoreError::Io { path: half.clone(), source });
         drop(fs::remove_dir_all(&half));
         let done = || {
             create_directory(&half)?;
             copy_database(file, &made, &CancellationToken::new())?;
             fs::set_permissions(&made, fs::Permissions::from_mode(0o600)).map_err(io)?;
-            must_be_sound(&made, version)?;
-            if let Some(same) = self.same(&made, version).map_err(io)? {
+            verify_copy(&made, version)?;
+            if let Some(same) = self.identical_copy(&made, version).map_err(io)? {
                 return Ok(same);
             }
-            let copy = self.directory.join(format!("{}{version}-{}.db", self.name, compact(self.now)));
+            let copy =
+                self.directory.join(format!("{}{version}-{}.db", self.name, compact_timestamp(self.now)));
             fs::rename(&made, &copy).map_err(io)?;
             sync_directory(&self.directory)?;
             Ok(copy)
@@ -90,21 +91,21 @@ impl UpgradeCopies {
     }
 
     /// The newest copy of this version, if it is just as this one.
-    fn same(&self, made: &Path, version: u32) -> std::io::Result<Option<PathBuf>> {
+    fn identical_copy(&self, made: &Path, version: u32) -> std::io::Result<Option<PathBuf>> {
         let newest = self.copies().into_iter().rfind(|(found, _)| *found == version);
         let Some(newest) = newest.map(|(_, name)| self.directory.join(name)) else { return Ok(None) };
         let [made, kept] = [made, &newest].map(fs::File::open);
         let (made, kept) = (made?, kept?);
-        let same = made.metadata()?.len() == kept.metadata()?.len() && equal(made, kept)?;
+        let same = made.metadata()?.len() == kept.metadata()?.len() && are_equal(made, kept)?;
         Ok(same.then_some(newest))
     }
 
-    fn half(&self) -> PathBuf {
+    fn partial_path(&self) -> PathBuf {
         self.directory.join(format!("{}half-done", self.name))
     }
 
     /// So that a copy which would not fit does not take the last of the disk for a while.
-    fn must_have_room(&self, file: &Path) -> Result<(), StoreError> {
+    fn require_room(&self, file: &Path) -> Result<(), StoreError> {
         let io = |source| StoreError::Io { path: self.directory.clone(), source };
         let disk = rustix::fs::statvfs(&self.directory).map_err(|errno| io(errno.into()))?;
         let size = fs::metadata(file).map_err(io)?.len();
@@ -115,7 +116,7 @@ impl UpgradeCopies {
     }
 
     /// The newest copy that a program which knows this version can open.
-    pub(super) fn newest(&self, known: u32) -> Option<PathBuf> {
+    pub(super) fn newest_readable(&self, known: u32) -> Option<PathBuf> {
         let (_, name) = self.copies().into_iter().rfind(|(version, _)| *version <= known)?;
         Some(self.directory.join(name))
     }
@@ -135,26 +136,26 @@ impl UpgradeCopies {
     }
 
     /// What stays only takes room.
-    fn tidy(&self) {
+    fn remove_surplus(&self) {
         let copies = self.copies();
-        for (_, name) in &copies[..copies.len().saturating_sub(KEPT)] {
-            drop(remove(&self.directory.join(name)));
+        for (_, name) in &copies[..copies.len().saturating_sub(COPIES_KEPT)] {
+            drop(remove_file(&self.directory.join(name)));
         }
     }
 
     /// Its copies go with a repository that is forgotten.
-    pub(super) fn forget(&self) -> Result<(), StoreError> {
+    pub(super) fn remove_all(&self) -> Result<(), StoreError> {
         for (_, name) in self.copies() {
             let path = self.directory.join(name);
-            remove(&path).map_err(|source| StoreError::Io { path, source })?;
+            remove_file(&path).map_err(|source| StoreError::Io { path, source })?;
         }
         // What a copy left that was cut short.
-        forget_repository::remove(&self.half())
+        forget_repository::remove_directory(&self.partial_path())
     }
 }
 
 /// Two files of one length.
-fn equal(one: fs::File, other: fs::File) -> std::io::Result<bool> {
+fn are_equal(one: fs::File, other: fs::File) -> std::io::Result<bool> {
     let (mut one, mut other) = (BufReader::new(one), BufReader::new(other));
     loop {
         let (left, right) = (one.fill_buf()?, other.fill_buf()?);
@@ -168,18 +169,18 @@ fn equal(one: fs::File, other: fs::File) -> std::io::Result<bool> {
 }
 
 /// `20260302T090000Z`, which sorts as times do.
-pub(super) fn compact(at: Timestamp) -> String {
+pub(super) fn compact_timestamp(at: Timestamp) -> String {
     at.to_string().chars().filter(|c| c.is_ascii_alphanumeric()).collect()
 }
 
-fn must_be_sound(copy: &Path, version: u32) -> Result<(), StoreError> {
-    match read_through(copy).map_err(|fault| fault.at(copy))? {
+fn verify_copy(copy: &Path, version: u32) -> Result<(), StoreError> {
+    match read_through(copy).map_err(|fault| fault.with_path(copy))? {
         (_, found, said) if found == version && said == "ok" => Ok(()),
         (.., said) => Err(StoreError::Damaged { file: copy.to_owned(), detail: said }),
     }
 }
 
-fn remove(file: &Path) -> std::io::Result<()> {
+fn remove_file(file: &Path) -> std::io::Result<()> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -9,16 +9,16 @@ use crate::store::sql::Transaction;
 
 use super::{
     Store, StoreError,
-    database::{signed, unsigned},
+    database::{to_signed, to_unsigned},
     error::TransactionError,
-    repository::LIVE,
+    repository::LIVE_RUN_CONDITION,
 };
 use crate::types::RepoId;
 
 impl Store {
     /// A run is about to live in `repo`. Its order is held.
-    pub(super) async fn hint(&self, repo: RepoId) -> Result<(), StoreError> {
-        if self.agenda.hinted(repo) {
+    pub(super) async fn add_wake_hint(&self, repo: RepoId) -> Result<(), StoreError> {
+        if self.agenda.is_hinted(repo) {
             return Ok(());
         }
         if self.cluster.is_some() {
@@ -26,14 +26,14 @@ impl Store {
             self.agenda.set_hinted(repo, true);
             return Ok(());
         }
-        self.main.write(move |tx| note(tx, &[repo])).await?;
+        self.main.write(move |tx| insert_hints(tx, &[repo])).await?;
         self.agenda.set_hinted(repo, true);
         Ok(())
     }
 
     /// Takes the hint away if nothing lives in `repo`. Its order is held. A hint that stays only costs a look.
-    pub(super) async fn settle_hint(&self, repo: RepoId) {
-        if !self.agenda.hinted_in_vain(repo) {
+    pub(super) async fn remove_stale_hint(&self, repo: RepoId) {
+        if !self.agenda.has_stale_hint(repo) {
             return;
         }
         // Before it is, because whoever waits for that may go away: a hint that is written once more costs a commit.
@@ -41,8 +41,10 @@ impl Store {
         if self.cluster.is_some() {
             return;
         }
-        let gone =
-            self.main.write(move |tx| tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])).await;
+        let gone = self
+            .main
+            .write(move |tx| tx.execute("DELETE FROM hint WHERE repo = ?1", [to_signed(repo.0)]))
+            .await;
         if let Err(error) = gone {
             tracing::warn!(%repo, %error, "a wake hint stays behind");
         }
@@ -50,22 +52,22 @@ impl Store {
 }
 
 /// Something may live in these: the next boot looks into each of them.
-pub(super) fn note(tx: &Transaction<'_>, repos: &[RepoId]) -> Result<(), TransactionError> {
+pub(super) fn insert_hints(tx: &Transaction<'_>, repos: &[RepoId]) -> Result<(), TransactionError> {
     let mut hint =
         tx.prepare("INSERT INTO hint (repo, seq, due) VALUES (?1, 1, 0) ON CONFLICT (repo) DO NOTHING")?;
     for repo in repos {
-        hint.execute([signed(repo.0)])?;
+        hint.execute([to_signed(repo.0)])?;
     }
     Ok(())
 }
 
-pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<RepoId>, TransactionError> {
+pub(super) fn hinted_repositories(tx: &Transaction<'_>) -> Result<Vec<RepoId>, TransactionError> {
     let mut statement = match tx {
         Transaction::File(_) => tx.prepare("SELECT repo FROM hint ORDER BY repo")?,
-        Transaction::Server(_) => {
-            tx.prepare(&format!("SELECT DISTINCT repo FROM all_run WHERE {LIVE} ORDER BY repo"))?
-        }
+        Transaction::Server(_) => tx.prepare(&format!(
+            "SELECT DISTINCT repo FROM all_run WHERE {LIVE_RUN_CONDITION} ORDER BY repo"
+        ))?,
     };
-    let repos = statement.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+    let repos = statement.query_map([], |row| Ok(RepoId(to_unsigned(row.get(0)?))))?;
     repos.collect::<Result<_, _>>()
 }

@@ -54,22 +54,22 @@ impl BodyBuffer {
     }
 
     /// Begins a body of at most this length. What is announced costs nothing to say, so only what comes gets room.
-    pub(super) fn enter(&self, longest: usize) -> Result<IncomingBody<'_>, BufferFull> {
-        let mut arriving = self.arriving();
+    pub(super) fn begin_body(&self, longest: usize) -> Result<IncomingBody<'_>, BufferFull> {
+        let mut arriving = self.lock();
         let number = arriving.came;
         arriving.came += 1;
-        let permit = self.take(&mut arriving, number, limits::DOOR_REQUEST_BYTES)?;
+        let permit = self.reserve(&mut arriving, number, limits::LEAST_REQUEST_BYTES)?;
         let (sender, stays) = oneshot::channel();
         arriving.bodies.insert(number, PartialBody { bytes: Vec::new(), permit, _stays: sender });
         Ok(IncomingBody { room: self, number, longest, stays })
     }
 
-    fn arriving(&self) -> MutexGuard<'_, IncomingBodies> {
+    fn lock(&self) -> MutexGuard<'_, IncomingBodies> {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes so much for this body, where need be from those that came before it.
-    fn take(&self, arriving: &mut IncomingBodies, number: u64, much: usize) -> Result<Permit, BufferFull> {
+    fn reserve(&self, arriving: &mut IncomingBodies, number: u64, much: usize) -> Result<Permit, BufferFull> {
         let much = u32::try_from(much).map_err(|_| BufferFull)?;
         loop {
             if let Ok(permit) = Arc::clone(&self.free).try_acquire_many_owned(much) {
@@ -83,11 +83,11 @@ impl BodyBuffer {
 impl IncomingBody<'_> {
     /// Adds what has come.
     pub(super) fn add(&mut self, more: &[u8]) -> Result<(), BufferFull> {
-        let mut arriving = self.room.arriving();
+        let mut arriving = self.room.lock();
         let bytes = &arriving.bodies.get(&self.number).ok_or(BufferFull)?.bytes;
         let (needed, had) = (bytes.len() + more.len(), bytes.capacity());
         let grown = if needed > had { needed.max(self.longest.min(2 * had)) } else { had };
-        let permit = self.room.take(&mut arriving, self.number, grown - had)?;
+        let permit = self.room.reserve(&mut arriving, self.number, grown - had)?;
         let part = arriving.bodies.get_mut(&self.number).ok_or(BufferFull)?;
         part.permit.merge(permit);
         part.bytes.reserve_exact(grown - part.bytes.len());
@@ -96,21 +96,21 @@ impl IncomingBody<'_> {
     }
 
     /// Resolves when this body has given way.
-    pub(super) async fn pushed_out(&mut self) {
+    pub(super) async fn wait_until_evicted(&mut self) {
         // Nothing is ever sent: an answer means that the sender is gone.
         drop((&mut self.stays).await);
     }
 
     /// The body, now whole, and its share of the room, which it holds until that is dropped.
-    pub(super) fn whole(self) -> Result<(Vec<u8>, Permit), BufferFull> {
-        let part = self.room.arriving().bodies.remove(&self.number).ok_or(BufferFull)?;
+    pub(super) fn finish(self) -> Result<(Vec<u8>, Permit), BufferFull> {
+        let part = self.room.lock().bodies.remove(&self.number).ok_or(BufferFull)?;
         Ok((part.bytes, part.permit))
     }
 }
 
 impl Drop for IncomingBody<'_> {
     fn drop(&mut self) {
-        self.room.arriving().bodies.remove(&self.number);
+        self.room.lock().bodies.remove(&self.number);
     }
 }
 
@@ -123,42 +123,42 @@ mod tests {
     const KILOBYTE: usize = 1024;
 
     fn body(size: usize) -> Vec<u8> {
-        vec![b'x'; size - limits::DOOR_REQUEST_BYTES]
+        vec![b'x'; size - limits::LEAST_REQUEST_BYTES]
     }
 
     #[test]
     fn the_oldest_that_is_not_whole_gives_way() {
         let room = BodyBuffer::new(100 * KILOBYTE);
-        let mut bodies: Vec<_> = (0..3).map(|_| room.enter(0).unwrap()).collect();
+        let mut bodies: Vec<_> = (0..3).map(|_| room.begin_body(0).unwrap()).collect();
         for one in &mut bodies {
             one.add(&body(30 * KILOBYTE)).unwrap();
         }
-        let mut newer = room.enter(0).unwrap();
-        assert!(bodies[0].pushed_out().now_or_never().is_none(), "there was room for it");
+        let mut newer = room.begin_body(0).unwrap();
+        assert!(bodies[0].wait_until_evicted().now_or_never().is_none(), "there was room for it");
         newer.add(&body(30 * KILOBYTE)).unwrap();
-        assert!(bodies[0].pushed_out().now_or_never().is_some());
+        assert!(bodies[0].wait_until_evicted().now_or_never().is_some());
         assert_eq!(bodies[0].add(b"x"), Err(BufferFull));
-        assert!(bodies[1].pushed_out().now_or_never().is_none());
+        assert!(bodies[1].wait_until_evicted().now_or_never().is_none());
         assert_eq!(bodies[1].add(&body(30 * KILOBYTE)), Err(BufferFull), "newer ones do not give way");
-        assert_eq!(bodies.remove(0).whole().err(), Some(BufferFull));
-        assert_eq!(newer.whole().unwrap().0.len(), body(30 * KILOBYTE).len());
+        assert_eq!(bodies.remove(0).finish().err(), Some(BufferFull));
+        assert_eq!(newer.finish().unwrap().0.len(), body(30 * KILOBYTE).len());
     }
 
     #[test]
     fn only_what_came_takes_room_and_what_is_whole_keeps_it() {
         let room = BodyBuffer::new(100 * KILOBYTE);
-        let mut first = room.enter(25 * KILOBYTE * KILOBYTE).unwrap();
-        assert_eq!(room.free.available_permits(), 100 * KILOBYTE - limits::DOOR_REQUEST_BYTES);
+        let mut first = room.begin_body(25 * KILOBYTE * KILOBYTE).unwrap();
+        assert_eq!(room.free.available_permits(), 100 * KILOBYTE - limits::LEAST_REQUEST_BYTES);
         for part in body(90 * KILOBYTE).chunks(7 * KILOBYTE) {
             let held = 100 * KILOBYTE - room.free.available_permits();
-            assert!(room.arriving().bodies[&0].bytes.capacity() <= held);
+            assert!(room.lock().bodies[&0].bytes.capacity() <= held);
             drop(first.add(part));
         }
         drop(first);
-        let mut place = room.enter(0).unwrap();
+        let mut place = room.begin_body(0).unwrap();
         place.add(&body(90 * KILOBYTE)).unwrap();
-        let whole = place.whole().unwrap();
-        let mut second = room.enter(0).unwrap();
+        let whole = place.finish().unwrap();
+        let mut second = room.begin_body(0).unwrap();
         assert_eq!(second.add(&body(20 * KILOBYTE)), Err(BufferFull));
         drop(whole);
         second.add(&body(20 * KILOBYTE)).unwrap();

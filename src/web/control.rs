@@ -31,7 +31,7 @@ use tokio::{
 };
 use url::Url;
 
-use super::{ServerToken, listener::LogThrottle, server_token::random, token_file};
+use super::{ServerToken, listener::LogThrottle, server_token::random_hex, token_file};
 use crate::{
     clock::{Clock, SharedClock},
     engine::{
@@ -185,7 +185,7 @@ pub struct ControlMessage {
 
 impl RunListItem {
     pub(super) fn new(run: &RunView, name: Option<&RepoName>, pauses: &[ActivePause], web_url: &Url) -> Self {
-        let paused = ActivePause::of(pauses, run.id.repo).filter(|_| run.status.live());
+        let paused = ActivePause::for_repository(pauses, run.id.repo).filter(|_| run.status.is_live());
         let gate = run.gate.as_ref();
         let path = name.map(|name| format!("{name}/issues/{}", run.issue));
         let web_url = web_url.as_str().trim_end_matches('/');
@@ -203,15 +203,15 @@ impl RunListItem {
             writes: run.calls.writes,
             url: path.map(|path| format!("{web_url}/{path}")),
             why: paused
-                .map(|pause| until_resumed(pause, name))
-                .or_else(|| gate.map(waits))
+                .map(|pause| resume_hint(pause, name))
+                .or_else(|| gate.map(gate_wait_text))
                 .or(run.why.clone()),
         }
     }
 }
 
 /// `waits for /approve lld 3f9c2ab1d4e7 or /revise`
-fn waits(gate: &GateRow) -> String {
+fn gate_wait_text(gate: &GateRow) -> String {
     let line = |(verb, _): &(String, AllowedResponders)| match verb.as_str() {
         APPROVE => format!("/{verb} {} {}", gate.spec.stage, gate.spec.subject.short()),
         _ => format!("/{verb}"),
@@ -222,7 +222,7 @@ fn waits(gate: &GateRow) -> String {
 }
 
 /// What ends a pause is what began it: of the server, or of one repository.
-fn until_resumed(pause: &ActivePause, name: Option<&RepoName>) -> String {
+fn resume_hint(pause: &ActivePause, name: Option<&RepoName>) -> String {
     let ActivePause { scope, by, .. } = pause;
     match (scope, name) {
         (PauseScope::Repo(_), Some(name)) => format!("paused by {by} until `countersign resume {name}`"),
@@ -281,8 +281,8 @@ impl Listener for ControlListener {
     async fn accept(&mut self) -> (UnixStream, SocketAddr) {
         loop {
             let (stream, address) = Listener::accept(&mut self.listener).await;
-            let Some(why) = objection(&stream) else { return (stream, address) };
-            if let Some(refused) = self.refused.count(self.clock.now()) {
+            let Some(why) = peer_refusal(&stream) else { return (stream, address) };
+            if let Some(refused) = self.refused.record(self.clock.now()) {
                 tracing::warn!(
                     refused,
                     "connections to the control socket were refused, the last because {why}"
@@ -297,7 +297,7 @@ impl Listener for ControlListener {
 }
 
 /// Why the process at the other end may not connect.
-fn objection(stream: &UnixStream) -> Option<String> {
+fn peer_refusal(stream: &UnixStream) -> Option<String> {
     match stream.peer_cred() {
         Ok(peer) if [rustix::process::geteuid().as_raw(), 0].contains(&peer.uid()) => None,
         Ok(peer) => Some(format!("it is of user {}", peer.uid())),
@@ -310,7 +310,7 @@ pub fn routes(control: ControlContext) -> Router {
     Router::new()
         .route("/runs", get(runs))
         .route("/cost", get(cost))
-        .route("/settle", post(super::held_calls::post))
+        .route("/settle", post(super::held_calls::handle_settle))
         .route("/pause", post(pause))
         .route("/resume", post(resume))
         .route("/retry", post(retry))
@@ -319,12 +319,12 @@ pub fn routes(control: ControlContext) -> Router {
         .route("/close", post(close))
         .route("/reload", post(reload))
         .route("/archive", post(archive))
-        .layer(middleware::from_fn_with_state(control.token.clone(), with_token))
+        .layer(middleware::from_fn_with_state(control.token.clone(), require_token))
         .with_state(control)
 }
 
-async fn with_token(State(token): State<ServerToken>, request: Request, next: Next) -> Response {
-    if token.opens(request.headers()) {
+async fn require_token(State(token): State<ServerToken>, request: Request, next: Next) -> Response {
+    if token.authorizes(request.headers()) {
         return next.run(request).await;
     }
     let why = "the token of this server is missing, or is another one's; it is in the data directory";
@@ -332,8 +332,8 @@ async fn with_token(State(token): State<ServerToken>, request: Request, next: Ne
 }
 
 /// The repository last seen under a name, or a refusal that says how it would become known.
-pub async fn named(store: &Store, name: &RepoName) -> Result<RepoId, ControlError> {
-    let found = store.directory().repository_named(name).await?;
+pub async fn find_repository(store: &Store, name: &RepoName) -> Result<RepoId, ControlError> {
+    let found = store.installation_registry().repository_named(name).await?;
     found.map(|row| row.id).ok_or_else(|| {
         let why = "is known here; check the name, as GitHub writes it now: OWNER/REPO";
         ControlError(StatusCode::NOT_FOUND, format!("no repository {name} {why}"))
@@ -345,16 +345,16 @@ async fn named_by(store: &Store, text: &str) -> Result<RepoId, ControlError> {
     let name = text.parse().map_err(|_| {
         ControlError(StatusCode::BAD_REQUEST, format!("`{text}` is not a repository's name: OWNER/REPO"))
     })?;
-    named(store, &name).await
+    find_repository(store, &name).await
 }
 
-async fn scope(
+async fn pause_scope(
     control: &ControlContext,
     name: Option<&RepoName>,
 ) -> Result<(PauseScope, String), ControlError> {
     Ok(match name {
         None => (PauseScope::Server, "the server".to_owned()),
-        Some(name) => (PauseScope::Repo(named(&control.store, name).await?), name.to_string()),
+        Some(name) => (PauseScope::Repo(find_repository(&control.store, name).await?), name.to_string()),
     })
 }
 
@@ -362,10 +362,10 @@ async fn pause(
     State(control): State<ControlContext>,
     Json(asked): Json<PauseRequest>,
 ) -> ControlResult<ControlMessage> {
-    let (scope, what) = scope(&control, asked.repository.as_ref()).await?;
+    let (scope, what) = pause_scope(&control, asked.repository.as_ref()).await?;
     control.pause(scope, asked.by, "asked to on the command line").await?;
     let name = asked.repository.map(|name| format!(" {name}")).unwrap_or_default();
-    said(format!(
+    control_message(format!(
         "{what} is paused: deliveries are still taken in, and no step begins until `countersign resume{name}`"
     ))
 }
@@ -374,11 +374,11 @@ async fn resume(
     State(control): State<ControlContext>,
     Json(asked): Json<PauseRequest>,
 ) -> ControlResult<ControlMessage> {
-    let (scope, what) = scope(&control, asked.repository.as_ref()).await?;
+    let (scope, what) = pause_scope(&control, asked.repository.as_ref()).await?;
     let ended = control.resume(scope, asked.by).await?;
     let still = scope != PauseScope::Server
         && control.engine.pauses().await?.iter().any(|pause| pause.scope == PauseScope::Server);
-    said(match (ended, still) {
+    control_message(match (ended, still) {
         (_, true) => {
             format!("{what} itself is not paused now, but the whole server is: `countersign resume`")
         }
@@ -407,7 +407,7 @@ impl ControlContext {
         let cause = Cause(format!("operator-{run}-{}", self.clock.now().0));
         let no = |status, why| Err(ControlError(status, why));
         match self.engine.retry(RetryRunRequest { run, cause, by }).await? {
-            RetryDecision::Going | RetryDecision::Duplicate => Ok(()),
+            RetryDecision::Resumed | RetryDecision::Duplicate => Ok(()),
             RetryDecision::NoRun => no(
                 StatusCode::NOT_FOUND,
                 format!("there is no run {run}; `countersign runs --all` lists them"),
@@ -419,7 +419,7 @@ impl ControlContext {
                     view.status
                 ),
             ),
-            RetryDecision::Another(view) => no(
+            RetryDecision::OtherRunLive(view) => no(
                 StatusCode::CONFLICT,
                 format!(
                     "{} of the same workflow is at work on issue #{} now; wait for it or end it with `/stop`",
@@ -436,7 +436,7 @@ async fn retry(
 ) -> ControlResult<ControlMessage> {
     let RetryCommandRequest { run, by } = asked;
     control.retry(run, by).await?;
-    said(format!("{run} is tried again at the step it failed at"))
+    control_message(format!("{run} is tried again at the step it failed at"))
 }
 
 async fn open(
@@ -444,10 +444,10 @@ async fn open(
     Json(asked): Json<PageLinkRequest>,
 ) -> ControlResult<PageLinks> {
     let secret =
-        random().map_err(|error| ControlError(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+        random_hex().map_err(|error| ControlError(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     let scope = if asked.act { SessionScope::Act } else { SessionScope::Read };
     let lasts = Duration::from_secs(3600 * u64::from(asked.hours));
-    control.store.make_link(Hash::of(secret.as_bytes()), scope, lasts).await?;
+    control.store.make_link(Hash::digest(secret.as_bytes()), scope, lasts).await?;
     let here = format!("http://{}/", control.at);
     let doors = std::iter::once(here).chain(control.public_url.iter().map(Url::to_string));
     Ok(Json(PageLinks { links: doors.map(|door| format!("{door}enter?link={secret}")).collect() }))
@@ -457,7 +457,7 @@ async fn close(State(control): State<ControlContext>) -> ControlResult<ControlMe
     let (sessions, links) = control.store.revoke_sessions().await?;
     let (sessions, links) =
         (count(sessions, "session is", "sessions are"), count(links, "link is", "links are"));
-    said(format!("{sessions} over, and {links} taken back: no browser sees the pages any more"))
+    control_message(format!("{sessions} over, and {links} taken back: no browser sees the pages any more"))
 }
 
 async fn runs(
@@ -469,17 +469,21 @@ async fn runs(
         Some(text) => Some(named_by(&control.store, text).await?),
     };
     let found = control.engine.list(RunFilter { repo, issue: None, live_only: !asked.all }).await?;
-    Ok(Json(lines(&control.store, &found, &control.web_url).await?))
+    Ok(Json(summarize_runs(&control.store, &found, &control.web_url).await?))
 }
 
 /// Runs as they are listed, with the names of now.
-pub async fn lines(store: &Store, runs: &[RunView], web_url: &Url) -> Result<Vec<RunListItem>, StoreError> {
+pub async fn summarize_runs(
+    store: &Store,
+    runs: &[RunView],
+    web_url: &Url,
+) -> Result<Vec<RunListItem>, StoreError> {
     let pauses = store.pauses().await?;
     let mut lines = Vec::with_capacity(runs.len());
     let mut known: Option<(RepoId, Option<RepoName>)> = None;
     for run in runs {
         if known.as_ref().is_none_or(|(id, _)| *id != run.id.repo) {
-            let row = store.directory().repository(run.id.repo).await?;
+            let row = store.installation_registry().repository(run.id.repo).await?;
             known = Some((run.id.repo, row.map(|row| row.name)));
         }
         let name = known.as_ref().and_then(|(_, name)| name.as_ref());
@@ -492,15 +496,15 @@ async fn cost(
     State(control): State<ControlContext>,
     Query(asked): Query<CostReportRequest>,
 ) -> ControlResult<Vec<CostLine>> {
-    Ok(Json(costs(&control.store, &asked).await?))
+    Ok(Json(sum_costs(&control.store, &asked).await?))
 }
 
 /// Sums of the ledgers, a line for each repository and whatever is asked for; or why there is nothing to add up.
-pub async fn costs(store: &Store, asked: &CostReportRequest) -> Result<Vec<CostLine>, ControlError> {
+pub async fn sum_costs(store: &Store, asked: &CostReportRequest) -> Result<Vec<CostLine>, ControlError> {
     let repos = match (&asked.repository, asked.run) {
         (Some(text), _) => vec![named_by(store, text).await?],
         (None, Some(run)) => vec![run.repo],
-        (None, None) => store.repos().await?,
+        (None, None) => store.repositories().await?,
     };
     if let Some(run) = asked.run.filter(|run| !repos.contains(&run.repo)) {
         let why = format!("{run} is no run of that repository; `countersign runs --all` lists them");
@@ -508,11 +512,11 @@ pub async fn costs(store: &Store, asked: &CostReportRequest) -> Result<Vec<CostL
     }
     let mut lines = Vec::new();
     for repo in repos {
-        let Some(db) = store.repo_if_any(repo).await? else { continue };
-        let rows = db.costs(asked.run, Timestamp(0)).await?;
-        let name = store.directory().repository(repo).await?.map(|row| row.name.to_string());
+        let Some(db) = store.existing_repository_database(repo).await? else { continue };
+        let rows = db.call_costs(asked.run, Timestamp(0)).await?;
+        let name = store.installation_registry().repository(repo).await?.map(|row| row.name.to_string());
         let repository = name.unwrap_or_else(|| repo.to_string());
-        let sums = Spending::by(&rows, |row| match asked.by {
+        let sums = Spending::grouped_by(&rows, |row| match asked.by {
             CostGrouping::Run => format!("{} {} #{}", row.run, row.workflow, row.issue),
             CostGrouping::Stage => format!("{} {}", row.workflow, row.call.role),
             CostGrouping::Model => row.call.served.as_ref().unwrap_or(&row.call.asked).clone(),
@@ -532,7 +536,7 @@ async fn forget(
     Json(asked): Json<ForgetRepositoryRequest>,
 ) -> ControlResult<ControlMessage> {
     let name = &asked.repository;
-    let repo = named(&control.store, name).await?;
+    let repo = find_repository(&control.store, name).await?;
     let live = control.engine.list(RunFilter { repo: Some(repo), issue: None, live_only: true }).await?;
     if let Some(run) = live.first() {
         let why = format!(
@@ -545,18 +549,18 @@ async fn forget(
     }
     control.store.forget_repo(repo).await?;
     tracing::warn!(repository = %name, %repo, "forgotten");
-    said(forgotten(name))
+    control_message(forgotten_message(name))
 }
 
 async fn reload(State(control): State<ControlContext>) -> ControlResult<ControlMessage> {
     match (control.reload)().await {
-        Ok(message) => said(message),
+        Ok(message) => control_message(message),
         Err(why) => Err(ControlError(StatusCode::CONFLICT, why)),
     }
 }
 
 /// What a person is told who had a repository forgotten.
-pub fn forgotten(name: &RepoName) -> String {
+pub fn forgotten_message(name: &RepoName) -> String {
     format!("nothing is kept of {name} any more; while the App is installed there, it is new to it")
 }
 
@@ -564,21 +568,21 @@ async fn archive(
     State(control): State<ControlContext>,
     Json(asked): Json<ArchiveRunsRequest>,
 ) -> ControlResult<ArchiveReport> {
-    Ok(Json(archived(&control.store, &*control.clock, &asked).await?))
+    Ok(Json(archive_runs(&control.store, &*control.clock, &asked).await?))
 }
 
 /// Archives what every repository has of that age. One that cannot be archived keeps no other from it.
-pub async fn archived(
+pub async fn archive_runs(
     store: &Store,
     clock: &dyn Clock,
     asked: &ArchiveRunsRequest,
 ) -> Result<ArchiveReport, StoreError> {
     let before = clock.now().minus(asked.older_than);
     let mut shelved = ArchiveReport { lines: Vec::new(), whole: true };
-    for repo in store.repos().await? {
-        let row = store.directory().repository(repo).await?;
+    for repo in store.repositories().await? {
+        let row = store.installation_registry().repository(repo).await?;
         let name = row.map_or_else(|| repo.to_string(), |row| row.name.to_string());
-        match store.archive(repo, before, &asked.to).await {
+        match store.archive_runs(repo, before, &asked.to).await {
             Ok(None) => {}
             Ok(Some(done)) => {
                 shelved.lines.push(format!(
@@ -605,7 +609,7 @@ pub async fn archived(
     Ok(shelved)
 }
 
-fn said(message: String) -> ControlResult<ControlMessage> {
+fn control_message(message: String) -> ControlResult<ControlMessage> {
     Ok(Json(ControlMessage { message }))
 }
 
@@ -613,13 +617,13 @@ fn said(message: String) -> ControlResult<ControlMessage> {
 #[derive(Debug)]
 pub enum ControlReply<T> {
     /// No server runs on this data directory.
-    Nobody,
+    NotRunning,
     Done(T),
     Refused(String),
 }
 
 /// Asks the server of a data directory; without `body` it is a question.
-pub async fn ask<T: DeserializeOwned>(
+pub async fn call_server<T: DeserializeOwned>(
     data: &Path,
     path: &str,
     body: Option<serde_json::Value>,
@@ -627,7 +631,7 @@ pub async fn ask<T: DeserializeOwned>(
     let socket = control_socket(data);
     match UnixStream::connect(&socket).await {
         Ok(_) => {}
-        Err(_) => return Ok(ControlReply::Nobody),
+        Err(_) => return Ok(ControlReply::NotRunning),
     }
     // One provider a process; an earlier one is as good. Nothing here is encrypted, and the client asks for one anyway.
     drop(rustls::crypto::ring::default_provider().install_default());

@@ -3,7 +3,7 @@
 use axum::{Json, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::control::{ControlContext, ControlError, ControlMessage, ControlResult, named};
+use super::control::{ControlContext, ControlError, ControlMessage, ControlResult, find_repository};
 use crate::{
     store::Store,
     types::{MicroUsd, RepoName, RunId, count},
@@ -19,32 +19,32 @@ pub struct SettleCallsRequest {
     pub by: String,
 }
 
-pub(super) async fn post(
+pub(super) async fn handle_settle(
     State(control): State<ControlContext>,
     Json(asked): Json<SettleCallsRequest>,
 ) -> ControlResult<ControlMessage> {
-    Ok(Json(ControlMessage { message: settle(&control.store, &asked).await? }))
+    Ok(Json(ControlMessage { message: settle_calls(&control.store, &asked).await? }))
 }
 
 /// Settles held calls and says how many.
 ///
 /// # Errors
 /// Why none can be, and those of the store. What was settled before stays so.
-pub async fn settle(store: &Store, asked: &SettleCallsRequest) -> Result<String, ControlError> {
+pub async fn settle_calls(store: &Store, asked: &SettleCallsRequest) -> Result<String, ControlError> {
     let repos = match (&asked.repository, asked.run) {
         (_, Some(run)) => vec![run.repo],
-        (Some(name), None) => vec![named(store, name).await?],
-        (None, None) => store.repos().await?,
+        (Some(name), None) => vec![find_repository(store, name).await?],
+        (None, None) => store.repositories().await?,
     };
     let (mut calls, mut held) = (0, MicroUsd(0));
     // It is of one run, or nothing.
     let mut billed = asked.billed;
     for repo in repos {
-        let Some(db) = store.repo_if_any(repo).await? else { continue };
-        let (rows, of_repo) = db.settle(asked.run, billed, asked.by.clone()).await?;
+        let Some(db) = store.existing_repository_database(repo).await? else { continue };
+        let (rows, of_repo) = db.settle_calls(asked.run, billed, asked.by.clone()).await?;
         billed = if rows.is_empty() { billed } else { MicroUsd(0) };
         (calls, held) = (calls + rows.len(), held.plus(of_repo));
-        store.follow_settled(rows).await?;
+        store.sync_settled_calls(rows).await?;
     }
     if calls == 0 {
         let why = "nothing is held for calls that are over; `countersign cost` shows what is";

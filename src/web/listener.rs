@@ -28,11 +28,11 @@ use crate::{clock::SharedClock, limits, types::Timestamp};
 /// A connection that has brought no whole request head for so long, new or after an answer, is closed. That is longer than
 /// proxies keep one that they would use again (nginx for 60 s): a delivery on one that we close at that moment is lost. In
 /// a full door a silent one gives way sooner.
-const DOOR_HEAD: Duration = Duration::from_secs(75);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// In a full door a connection gives way that has been quiet for so long: an honest one brings its request at once, and it
 /// is on disk within milliseconds.
-const DOOR_QUIET: Duration = Duration::from_secs(1);
+const QUIET_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Between two lines of the log about what anybody can cause as often as they like.
 const LOG_GAP: Duration = Duration::from_secs(60);
@@ -48,10 +48,10 @@ pub struct ConnectionLimits {
 
 impl ConnectionLimits {
     /// So many connections, as far as the files go that this process may have open.
-    pub fn of(connections: usize) -> Self {
+    pub fn new(connections: usize) -> Self {
         let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
-        let share = files.unwrap_or(usize::MAX) / limits::DOOR_SHARE_OF_FILES;
-        Self { connections: connections.min(share).max(1), head: DOOR_HEAD }
+        let share = files.unwrap_or(usize::MAX) / limits::CONNECTION_SHARE_OF_FILES;
+        Self { connections: connections.min(share).max(1), head: HEAD_TIMEOUT }
     }
 }
 
@@ -71,7 +71,7 @@ pub async fn serve<L: Listener>(
     loop {
         let next = async {
             let (stream, _) = listener.accept().await;
-            (stream, open.enter().await)
+            (stream, open.admit().await)
         };
         let (stream, connection) = tokio::select! {
             next = next => next,
@@ -79,7 +79,7 @@ pub async fn serve<L: Listener>(
         };
         let (heard, router) = (Arc::clone(&connection), TowerToHyperService::new(router.clone()));
         let service = service_fn(move |request| {
-            *heard.sign() = Instant::now();
+            *heard.last_activity() = Instant::now();
             router.call(request)
         });
         let served = closing.watch(http.serve_connection(TokioIo::new(stream), service));
@@ -88,13 +88,13 @@ pub async fn serve<L: Listener>(
             let why = tokio::select! {
                 served = served => {
                     // One that was of use may well be idle.
-                    let silent = *connection.sign() == connection.came;
+                    let silent = *connection.last_activity() == connection.came;
                     let late = served.is_err_and(|error| error.is_timeout());
                     (late && silent).then_some("sent no whole request in time")
                 }
                 () = connection.close.cancelled() => Some("gave way to a newer one"),
             };
-            if let Some((why, closed)) = why.and_then(|why| Some((why, closed.count(clock.now())?))) {
+            if let Some((why, closed)) = why.and_then(|why| Some((why, closed.record(clock.now())?))) {
                 tracing::warn!(closed, "connections were closed, the last because it {why}");
             }
         });
@@ -117,8 +117,8 @@ struct LogThrottleState {
 
 impl LogThrottle {
     /// How often it has happened since the last line, when it is time for another one.
-    pub(super) fn count(&self, now: Timestamp) -> Option<u64> {
-        let mut happened = self.happened();
+    pub(super) fn record(&self, now: Timestamp) -> Option<u64> {
+        let mut happened = self.lock();
         happened.all += 1;
         // A line that is yet to come was written before the clock was set back.
         let due = happened.at.is_none_or(|at| at > now || now.since(at) >= LOG_GAP);
@@ -130,11 +130,11 @@ impl LogThrottle {
     }
 
     /// How often it has happened at all.
-    pub(super) fn all(&self) -> u64 {
-        self.happened().all
+    pub(super) fn total(&self) -> u64 {
+        self.lock().all
     }
 
-    fn happened(&self) -> MutexGuard<'_, LogThrottleState> {
+    fn lock(&self) -> MutexGuard<'_, LogThrottleState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -156,7 +156,7 @@ struct ClientConnection {
 
 impl OpenConnections {
     /// Waits for a place, and has whoever was quiet for too long give way.
-    async fn enter(&mut self) -> Arc<ClientConnection> {
+    async fn admit(&mut self) -> Arc<ClientConnection> {
         loop {
             self.all.retain(|connection| connection.strong_count() > 0);
             if self.all.len() < self.most {
@@ -169,11 +169,11 @@ impl OpenConnections {
             }
             let there = self.all.iter().filter_map(Weak::upgrade);
             let Some((since, close)) =
-                there.map(|c| (*c.sign(), c.close.clone())).min_by_key(|(since, _)| *since)
+                there.map(|c| (*c.last_activity(), c.close.clone())).min_by_key(|(since, _)| *since)
             else {
                 continue;
             };
-            let patience = since + DOOR_QUIET;
+            let patience = since + QUIET_TIMEOUT;
             if patience <= Instant::now() {
                 close.cancel();
                 self.left.notified().await;
@@ -189,7 +189,7 @@ impl OpenConnections {
 }
 
 impl ClientConnection {
-    fn sign(&self) -> MutexGuard<'_, Instant> {
+    fn last_activity(&self) -> MutexGuard<'_, Instant> {
         self.sign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -211,13 +211,13 @@ mod tests {
         let lines: Vec<_> = [gap / 2, gap / 2, gap]
             .map(|later| {
                 at = at.plus(later);
-                seldom.count(at)
+                seldom.record(at)
             })
             .into();
         assert_eq!(lines, [Some(1), None, Some(2)]);
-        assert_eq!(seldom.count(at), None);
-        let back = [Timestamp(0), Timestamp(0)].map(|back| seldom.count(back));
+        assert_eq!(seldom.record(at), None);
+        let back = [Timestamp(0), Timestamp(0)].map(|back| seldom.record(back));
         assert_eq!(back, [Some(2), None], "a clock that was set back silences nothing");
-        assert_eq!(seldom.all(), 6);
+        assert_eq!(seldom.total(), 6);
     }
 }

@@ -27,7 +27,7 @@ const PREFIX: &str = "countersign";
 type LabeledGauge<const LABELS: usize> = Family<[(&'static str, &'static str); LABELS], Gauge>;
 
 /// Every metric: its name without the prefix, its labels, and what it tells.
-pub const NAMES: [(&str, &str, &str); 18] = [
+pub const METRIC_DESCRIPTIONS: [(&str, &str, &str); 18] = [
     ("deliveries", "outcome", "Requests to the webhook, by what was answered"),
     ("inbox", "state", "Deliveries that are kept"),
     ("inbox_oldest_seconds", "", "Age of the oldest delivery that is neither ended nor put off"),
@@ -77,12 +77,12 @@ pub struct MetricSources {
 
 impl MetricSources {
     /// All of it, as it is now.
-    pub(super) async fn text(&self, room: &OperatorContext) -> Result<String, StoreError> {
+    pub(super) async fn render(&self, room: &OperatorContext) -> Result<String, StoreError> {
         let inbox = room.control.store.inbox();
         let store = &room.control.store;
         let (counts, oldest, month, pauses) = (
             inbox.counts().await?,
-            inbox.oldest().await?,
+            inbox.oldest_waiting().await?,
             store.spent_this_month().await?,
             store.pauses().await?,
         );
@@ -90,20 +90,20 @@ impl MetricSources {
         for (state, count) in
             [("new", counts.new), ("taken", counts.taken), ("done", counts.done), ("dead", counts.dead)]
         {
-            kept.get_or_create(&[("state", state)]).set(whole(count));
+            kept.get_or_create(&[("state", state)]).set(to_gauge_value(count));
         }
         let age = oldest.map_or(0.0, |oldest| self.clock.now().since(oldest).as_secs_f64());
         let runs = LabeledGauge::<3>::default();
-        for (place, count) in room.control.store.places() {
+        for (place, count) in room.control.store.count_run_positions() {
             // One of a version that is not here any more.
             let (workflow, step) =
-                room.control.engine.place(&place.workflow, &place.step).unwrap_or(("other", "other"));
-            let labels = [("workflow", workflow), ("step", step), ("status", status(place.status))];
-            runs.get_or_create(&labels).inc_by(whole(count));
+                room.control.engine.step_names(&place.workflow, &place.step).unwrap_or(("other", "other"));
+            let labels = [("workflow", workflow), ("step", step), ("status", status_label(place.status))];
+            runs.get_or_create(&labels).inc_by(to_gauge_value(count));
         }
-        let calls = room.providers.counted();
+        let calls = room.providers.metrics();
         let left = LabeledGauge::<1>::default();
-        for (limit, calls) in self.github.least(self.clock.now()) {
+        for (limit, calls) in self.github.lowest_by_limit(self.clock.now()) {
             left.get_or_create(&[("limit", limit)]).set(calls);
         }
         let mut all = MetricRegistry(Registry::with_prefix(PREFIX));
@@ -120,8 +120,8 @@ impl MetricSources {
         all.add("model_dollars", calls.dollars.clone());
         all.add("month_dollars", gauge(month.0 as f64 / 1e6));
         all.add("github_calls_left", left);
-        all.add("unlike_nodes", gauge(store.unlike_nodes().len() as f64));
-        all.add("commit_seconds", room.control.store.commits().clone());
+        all.add("unlike_nodes", gauge(store.differing_nodes().len() as f64));
+        all.add("commit_seconds", room.control.store.commit_seconds().clone());
         all.add("sandbox_seconds", self.sandbox_time.clone());
         all.add("trace_spans", self.traces.spans.clone());
         all.add::<Counter>("trace_visits_lost", self.traces.lost.clone());
@@ -135,7 +135,7 @@ struct MetricRegistry(Registry);
 
 impl MetricRegistry {
     fn add<M: Metric>(&mut self, name: &str, metric: M) {
-        let row = NAMES.iter().find(|(known, ..)| *known == name);
+        let row = METRIC_DESCRIPTIONS.iter().find(|(known, ..)| *known == name);
         let (name, _, help) = row.expect("it is in the table");
         self.0.register(*name, *help, metric);
     }
@@ -147,11 +147,11 @@ fn gauge(value: f64) -> Gauge<f64, AtomicU64> {
     gauge
 }
 
-fn whole(count: u64) -> i64 {
+fn to_gauge_value(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn status(status: RunStatus) -> &'static str {
+fn status_label(status: RunStatus) -> &'static str {
     match status {
         RunStatus::Asking => "asking",
         RunStatus::Waiting => "waiting",

@@ -18,10 +18,10 @@ mod server_token;
 mod webhook;
 
 pub use listener::{ConnectionLimits, serve};
-pub use metrics::{MetricSources, NAMES};
-pub use operator::{OperatorContext, private};
+pub use metrics::{METRIC_DESCRIPTIONS, MetricSources};
+pub use operator::{OperatorContext, operator_router};
 pub use pages::paths;
 pub use relay::WebhookRelay;
-pub use roles::{RoleState, roles};
+pub use roles::{RoleState, role_states};
 pub use server_token::{ServerToken, token_file};
-pub use webhook::{DeliveryOutcomeCounter, WebhookContext, WebhookRefusalLog, public};
+pub use webhook::{DeliveryOutcomeCounter, WebhookContext, WebhookRefusalLog, webhook_router};

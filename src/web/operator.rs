@@ -43,24 +43,24 @@ pub struct OperatorContext {
 }
 
 /// The routes for whoever sits at the machine.
-pub fn private(operator: OperatorContext) -> Router {
+pub fn operator_router(operator: OperatorContext) -> Router {
     let room = Arc::new(operator);
     Router::new()
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(Arc::clone(&room))
         .merge(pages::router(Arc::clone(&room)))
-        .layer(from_fn_with_state(room, pages::by_name))
+        .layer(from_fn_with_state(room, pages::require_known_host))
 }
 
 /// Ready is a server that takes deliveries in and keeps them. One whose models cannot be asked does: the runs that need
 /// them wait. So that is `degraded` and no reason for whoever watches to start it anew.
 async fn ready(State(room): State<Arc<OperatorContext>>, headers: HeaderMap) -> Response {
     let ControlContext { token, store, engine, .. } = &room.control;
-    let knows = token.opens(&headers);
+    let knows = token.authorizes(&headers);
     let inbox = match store.inbox().counts().await {
         Ok(inbox) => inbox,
-        Err(error) => return unready(&error.to_string(), knows),
+        Err(error) => return not_ready(&error.to_string(), knows),
     };
     let mut settings = Settings::clone(&room.settings);
     settings.models.reviewer.clone_from(&room.reviewer.get());
@@ -72,7 +72,7 @@ async fn ready(State(room): State<Arc<OperatorContext>>, headers: HeaderMap) -> 
     // Which takes a look into every repository: not for whoever merely asks.
     let runs = match engine.list(RunFilter { live_only: true, ..RunFilter::default() }).await {
         Ok(runs) => runs,
-        Err(error) => return unready(&error.to_string(), knows),
+        Err(error) => return not_ready(&error.to_string(), knows),
     };
     let waiting = runs.iter().filter(|run| run.gate.is_some()).count();
     let models: serde_json::Map<_, _> = readiness
@@ -82,7 +82,7 @@ async fn ready(State(room): State<Arc<OperatorContext>>, headers: HeaderMap) -> 
             (role.to_string(), json!({ "spec": spec, "ready": ready, "lacks": lacks }))
         })
         .collect();
-    let roles: serde_json::Map<_, _> = roles(&settings, &room.providers)
+    let roles: serde_json::Map<_, _> = roles::role_states(&settings, &room.providers)
         .into_iter()
         .map(|role| (role.name.to_owned(), json!({ "state": role.state, "why": role.why })))
         .collect();
@@ -99,17 +99,17 @@ async fn ready(State(room): State<Arc<OperatorContext>>, headers: HeaderMap) -> 
     .into_response()
 }
 
-fn unready(why: &str, knows: bool) -> Response {
+fn not_ready(why: &str, knows: bool) -> Response {
     let said = if knows { json!({ "ready": false, "why": why }) } else { json!({ "ready": false }) };
     (StatusCode::SERVICE_UNAVAILABLE, Json(said)).into_response()
 }
 
 async fn metrics(State(room): State<Arc<OperatorContext>>, headers: HeaderMap) -> Response {
-    if !room.control.token.opens(&headers) {
+    if !room.control.token.authorizes(&headers) {
         let why = "Metrics ask for the token in the data directory: Authorization: Bearer TOKEN.\n";
         return (StatusCode::UNAUTHORIZED, why).into_response();
     }
-    match room.observed.text(&room).await {
+    match room.observed.render(&room).await {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }

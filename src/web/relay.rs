@@ -28,11 +28,11 @@ use super::control::ControlMessage;
 use crate::{clock::SharedClock, limits, types::with_causes};
 
 /// smee's server says something every 30 s; from one that is silent for so long nothing will come.
-const SILENCE: Duration = Duration::from_secs(90);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Before a relay is asked again that was lost or is away: the first time, doubled each time, and at most.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// An event may be this much longer than the body in it, which it quotes, and the headers.
 const EVENT_BYTES: usize = 2 * limits::WEBHOOK_BODY_BYTES;
@@ -59,7 +59,7 @@ impl WebhookRelay {
 
     /// Listens for good. What is missed while the relay is away is in GitHub's log of deliveries, where the sweep finds it.
     pub async fn run(self) {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = FIRST_RETRY;
         loop {
             let mut heard = false;
             let why = match self.listen(&mut heard).await {
@@ -67,11 +67,11 @@ impl WebhookRelay {
                 Err(why) => why,
             };
             if heard {
-                pause = FIRST_PAUSE;
+                pause = FIRST_RETRY;
             }
             tracing::warn!("nothing comes from the relay: {why}; it is asked again in {} s", pause.as_secs());
             self.clock.sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(LONGEST_RETRY);
         }
     }
 
@@ -81,7 +81,7 @@ impl WebhookRelay {
         let asked = self.client.get(self.channel.clone()).header(header::ACCEPT, "text/event-stream");
         let answer = tokio::select! {
             answer = asked.send() => answer.map_err(lost)?,
-            () = self.clock.sleep(SILENCE) => return Err("it does not answer".to_owned()),
+            () = self.clock.sleep(SILENCE_TIMEOUT) => return Err("it does not answer".to_owned()),
         };
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         if answer.status() != StatusCode::OK
@@ -99,7 +99,7 @@ impl WebhookRelay {
             async move {
                 let piece = tokio::select! {
                     piece = answer.chunk() => piece.map_err(lost)?,
-                    () = clock.sleep(SILENCE) => return Err(format!("it was silent for {} s", SILENCE.as_secs())),
+                    () = clock.sleep(SILENCE_TIMEOUT) => return Err(format!("it was silent for {} s", SILENCE_TIMEOUT.as_secs())),
                 };
                 let Some(piece) = piece else { return Ok(None) };
                 if unread.fetch_add(piece.len(), Ordering::Relaxed) + piece.len() > EVENT_BYTES {
@@ -118,14 +118,14 @@ impl WebhookRelay {
             if event.event.is_none_or(|kind| kind == "message")
                 && let Some(data) = event.data
             {
-                self.hand_over(&data).await;
+                self.forward_delivery(&data).await;
             }
         }
         Ok(())
     }
 
-    async fn hand_over(&self, event: &str) {
-        let Some(request) = request(event) else {
+    async fn forward_delivery(&self, event: &str) {
+        let Some(request) = parse_request(event) else {
             return tracing::warn!("the relay sent something that is no request; nothing was made of it");
         };
         let Ok(answer) = self.door.call(request).await;
@@ -148,7 +148,7 @@ impl WebhookRelay {
 }
 
 /// The request that an event tells of: its headers by their names, and beside them the body.
-fn request(event: &str) -> Option<Request<Body>> {
+fn parse_request(event: &str) -> Option<Request<Body>> {
     let told: BTreeMap<String, Box<RawValue>> = serde_json::from_str(event).ok()?;
     let text = |name: &str| serde_json::from_str::<String>(told.get(name)?.get()).ok();
     // The signature is over bytes. Some relays send them as they came; of the others the body is taken as it stands in the
@@ -177,13 +177,13 @@ mod tests {
             format!(r#"{{"x-github-event":"issues","body":{{"a":"<"}},"rawbody":{quoted}}}"#),
             format!(r#"{{"x-github-event":"issues","body":{quoted}}}"#),
         ] {
-            let request = request(&event).unwrap();
+            let request = parse_request(&event).unwrap();
             assert_eq!(request.headers().len(), 1, "{event}");
             assert_eq!(request.headers()["x-github-event"], "issues");
             assert_eq!(request.into_body().collect().await.unwrap().to_bytes(), written, "{event}");
         }
         for nothing in ["", "{}", "[1]", r#"{"x-github-event":"issues"}"#] {
-            assert!(request(nothing).is_none(), "{nothing}");
+            assert!(parse_request(nothing).is_none(), "{nothing}");
         }
     }
 }

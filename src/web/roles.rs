@@ -22,7 +22,7 @@ impl RoleState {
 }
 
 /// All ten, as they stand now.
-pub fn roles(settings: &Settings, providers: &ModelProviders) -> Vec<RoleState> {
+pub fn role_states(settings: &Settings, providers: &ModelProviders) -> Vec<RoleState> {
     ROLES.iter().map(|role| state(role, settings, providers)).collect()
 }
 
@@ -51,7 +51,7 @@ fn state(role: &AgentRole, settings: &Settings, providers: &ModelProviders) -> R
         },
         _ => return said("unavailable", "no workflow has work for it yet".to_owned()),
     };
-    match providers.lacks(spec) {
+    match providers.missing_requirement(spec) {
         // The model's own entry says what it lacks.
         Some(_) => said("unavailable", format!("{spec} cannot be asked")),
         None => said("ready", format!("{spec} {does}")),

@@ -12,19 +12,19 @@ use axum::http::{HeaderMap, HeaderName, header};
 use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 
-pub(super) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
+pub(super) fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// Sixty-four hexadecimal digits that nobody can guess.
-pub(super) fn random() -> io::Result<String> {
+pub(super) fn random_hex() -> io::Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(hex::encode(bytes))
 }
 
 /// Compares without telling by its time how much of it was right.
-pub(super) fn same(one: &str, other: &str) -> bool {
+pub(super) fn constant_time_eq(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
@@ -40,7 +40,7 @@ pub fn token_file(data: &Path) -> PathBuf {
 impl ServerToken {
     /// Makes a new one, and leaves it in the data directory for the command line.
     pub fn renew(data: &Path) -> io::Result<Self> {
-        let (token, path) = (random()?, token_file(data));
+        let (token, path) = (random_hex()?, token_file(data));
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -64,8 +64,8 @@ impl ServerToken {
     }
 
     /// Does a request bring it?
-    pub(super) fn opens(&self, headers: &HeaderMap) -> bool {
-        let given = text(headers, &header::AUTHORIZATION).strip_prefix("Bearer ");
-        given.is_some_and(|given| same(given, self.0.expose_secret()))
+    pub(super) fn authorizes(&self, headers: &HeaderMap) -> bool {
+        let given = header_text(headers, &header::AUTHORIZATION).strip_prefix("Bearer ");
+        given.is_some_and(|given| constant_time_eq(given, self.0.expose_secret()))
     }
 }

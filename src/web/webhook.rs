@@ -37,7 +37,7 @@ use crate::{
 const WEBHOOK_READ: Duration = Duration::from_secs(15);
 
 /// When a sender who was turned away may come again.
-const DOOR_RETRY: Duration = Duration::from_secs(5);
+const WEBHOOK_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// What the public door needs.
 pub struct WebhookContext {
@@ -62,11 +62,11 @@ pub struct WebhookRefusalLog(LogThrottle);
 impl WebhookRefusalLog {
     /// Since this server started.
     pub fn count(&self) -> u64 {
-        self.0.all()
+        self.0.total()
     }
 
-    fn note(&self, headers: &HeaderMap, refused: &WebhookRefusal, now: Timestamp) {
-        if self.0.count(now).is_some() {
+    fn record(&self, headers: &HeaderMap, refused: &WebhookRefusal, now: Timestamp) {
+        if self.0.record(now).is_some() {
             let count = self.count();
             let delivery = webhook::delivery_id(headers).unwrap_or_else(|| "none".to_owned());
             tracing::warn!(delivery, status = refused.status.as_u16(), count, "webhook refused: {refused}");
@@ -88,8 +88,8 @@ struct WebhookState {
 }
 
 /// The routes the world may reach.
-pub fn public(door: WebhookContext) -> Router {
-    let room = BodyBuffer::new(limits::DOOR_BYTES);
+pub fn webhook_router(door: WebhookContext) -> Router {
+    let room = BodyBuffer::new(limits::PENDING_DELIVERY_BYTES);
     Router::new()
         .route("/webhook", post(receive))
         .route("/healthz", get(|| async { "ok\n" }))
@@ -101,18 +101,18 @@ async fn receive(State(entrance): State<Arc<WebhookState>>, request: Request) ->
     let (parts, body) = request.into_parts();
     let turn_away = |refused: WebhookRefusal| {
         door.count("refused");
-        door.refusals.note(&parts.headers, &refused, door.clock.now());
-        answer(refused.status, refused.sentence)
+        door.refusals.record(&parts.headers, &refused, door.clock.now());
+        text_response(refused.status, refused.sentence)
     };
     if let Err(refused) = webhook::claimed_digest(&parts.headers) {
         return turn_away(refused);
     }
     let read = tokio::select! {
-        read = read(&entrance.room, &parts.headers, body) => read,
+        read = read_body(&entrance.room, &parts.headers, body) => read,
         () = door.clock.sleep(WEBHOOK_READ) => {
             let seconds = WEBHOOK_READ.as_secs();
             let sentence = format!("The body did not arrive within {seconds} seconds; send it again.");
-            Err(answer(StatusCode::REQUEST_TIMEOUT, &sentence))
+            Err(text_response(StatusCode::REQUEST_TIMEOUT, &sentence))
         }
     };
     // The share of the room is given back when the answer is ready.
@@ -127,14 +127,14 @@ async fn receive(State(entrance): State<Arc<WebhookState>>, request: Request) ->
         Ok(verified) => verified,
         Err(refused) => return turn_away(refused),
     };
-    store(door, verified, bytes).await
+    store_delivery(door, verified, bytes).await
 }
 
-async fn store(door: &WebhookContext, verified: VerifiedDelivery, body: Vec<u8>) -> Response {
+async fn store_delivery(door: &WebhookContext, verified: VerifiedDelivery, body: Vec<u8>) -> Response {
     let VerifiedDelivery { id, event } = verified;
     let subject = WebhookEvent::subject(&event, &body);
     let delivery = NewDelivery { id: id.clone(), event, subject, swept: false, body };
-    match door.store.inbox().accept(delivery).await {
+    match door.store.inbox().accept_delivery(delivery).await {
         Ok(accepted) => {
             door.bell.notify_one();
             let (outcome, message) = match accepted {
@@ -148,7 +148,7 @@ async fn store(door: &WebhookContext, verified: VerifiedDelivery, body: Vec<u8>)
         Err(error) => {
             door.count("failed");
             tracing::error!(delivery = %id, %error, "a delivery could not be stored");
-            come_again("The delivery could not be stored; redeliver it later.")
+            retry_later("The delivery could not be stored; redeliver it later.")
         }
     }
 }
@@ -161,7 +161,7 @@ struct DeliveryResponseBody<'a> {
 
 /// The whole body and its share of the room, or the refusal: 413 above GitHub's own limit, 400 when it breaks
 /// off, 503 when there is no room or it had to give way.
-async fn read(
+async fn read_body(
     room: &BodyBuffer,
     headers: &HeaderMap,
     mut body: Body,
@@ -172,16 +172,16 @@ async fn read(
     if longest > limits::WEBHOOK_BODY_BYTES {
         return Err(too_large());
     }
-    let full = |_: BufferFull| come_again("Too much is arriving at once; redeliver it later.");
-    let mut arriving = room.enter(longest).map_err(full)?;
+    let full = |_: BufferFull| retry_later("Too much is arriving at once; redeliver it later.");
+    let mut arriving = room.begin_body(longest).map_err(full)?;
     let mut came = 0;
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
-            () = arriving.pushed_out() => return Err(full(BufferFull)),
+            () = arriving.wait_until_evicted() => return Err(full(BufferFull)),
         };
-        let Some(frame) = frame else { return arriving.whole().map_err(full) };
-        let frame = frame.map_err(|_| answer(StatusCode::BAD_REQUEST, "The body broke off."))?;
+        let Some(frame) = frame else { return arriving.finish().map_err(full) };
+        let frame = frame.map_err(|_| text_response(StatusCode::BAD_REQUEST, "The body broke off."))?;
         let Some(part) = frame.data_ref() else { continue };
         came += part.len();
         if came > limits::WEBHOOK_BODY_BYTES {
@@ -193,16 +193,19 @@ async fn read(
 
 fn too_large() -> Response {
     let limit = limits::WEBHOOK_BODY_BYTES / 1024 / 1024;
-    answer(StatusCode::PAYLOAD_TOO_LARGE, &format!("The body is above {limit} MB, GitHub's own limit."))
+    text_response(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        &format!("The body is above {limit} MB, GitHub's own limit."),
+    )
 }
 
 /// Not now. GitHub does not come again by itself; the sweep of its delivery log does.
-fn come_again(sentence: &str) -> Response {
-    let mut response = answer(StatusCode::SERVICE_UNAVAILABLE, sentence);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(DOOR_RETRY.as_secs()));
+fn retry_later(sentence: &str) -> Response {
+    let mut response = text_response(StatusCode::SERVICE_UNAVAILABLE, sentence);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(WEBHOOK_RETRY_AFTER.as_secs()));
     response
 }
 
-fn answer(status: StatusCode, sentence: &str) -> Response {
+fn text_response(status: StatusCode, sentence: &str) -> Response {
     (status, Json(json!({ "message": sentence }))).into_response()
 }

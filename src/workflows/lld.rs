@@ -32,8 +32,10 @@ use crate::{
 pub struct LldWorkflow;
 
 /// What its settings are called, and its defaults.
-pub(super) const TABLE: WorkflowDefaults =
-    WorkflowDefaults { looks: true, ..WorkflowDefaults::of(LldWorkflow::NAME, "docs/lld/LLD-{issue}.md") };
+pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
+    looks: true,
+    ..WorkflowDefaults::for_document(LldWorkflow::NAME, "docs/lld/LLD-{issue}.md")
+};
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -121,7 +123,7 @@ impl Workflow<StepServices> for LldWorkflow {
             kind: CommandKind::Starts,
         },
     ];
-    const THEN: Option<&'static str> = Some("spec");
+    const NEXT_WORKFLOW: Option<&'static str> = Some("spec");
 
     fn max_iterations() -> u32 {
         // A round that never reaches review goes round as well.
@@ -140,49 +142,49 @@ impl Workflow<StepServices> for LldWorkflow {
     ) -> Result<Transition<LldStep>, StepError> {
         let visit = &StepVisit::begin(s, &DesignDocument, at, cx);
         let exit = match at {
-            LldStep::Load => stage::load(s, visit).await?,
-            LldStep::Analyze => stage::analyze(s, visit).await?,
-            LldStep::Draft => stage::draft(s, visit).await?,
-            LldStep::Fix => stage::fix(s, visit).await?,
-            LldStep::Check => stage::check(s, visit).await?,
-            LldStep::TestPlan => stage::coverage(s, visit).await?,
-            LldStep::DraftGate | LldStep::VerdictGate => stage::gate(s, visit).await?,
-            LldStep::Review => stage::review(s, visit).await?,
-            LldStep::Finalize => stage::publish(s, visit).await?,
-            LldStep::Budget => stage::budget(s, visit).await?,
+            LldStep::Load => stage::load_issue(s, visit).await?,
+            LldStep::Analyze => stage::analyze_codebase(s, visit).await?,
+            LldStep::Draft => stage::write_draft(s, visit).await?,
+            LldStep::Fix => stage::fix_draft(s, visit).await?,
+            LldStep::Check => stage::check_draft(s, visit).await?,
+            LldStep::TestPlan => stage::check_coverage(s, visit).await?,
+            LldStep::DraftGate | LldStep::VerdictGate => stage::run_gate(s, visit).await?,
+            LldStep::Review => stage::review_draft(s, visit).await?,
+            LldStep::Finalize => stage::publish_document(s, visit).await?,
+            LldStep::Budget => stage::wait_for_budget(s, visit).await?,
         };
-        exit.next(|exit| edge(at, exit))
+        exit.into_next(|exit| next_step(at, exit))
     }
 
-    async fn halted<'a>(
+    async fn report_halt<'a>(
         &'a self,
         at: LldStep,
         s: &'a StageState,
         halt: &'a RunHalt,
         cx: &'a StepContext,
     ) -> Result<Option<RunCompletion>, StepError> {
-        stage::halted(s, halt, (&DesignDocument, at), cx).await
+        stage::report_halt(s, halt, (&DesignDocument, at), cx).await
     }
 }
 
 /// Where a step's end leads.
-fn edge(at: LldStep, exit: &StepResult) -> Option<LldStep> {
+fn next_step(at: LldStep, exit: &StepResult) -> Option<LldStep> {
     Some(match (at, exit) {
         (LldStep::Load, StepResult::Pass) | (_, StepResult::Reread) => LldStep::Analyze,
         (LldStep::Analyze, StepResult::Pass)
         | (_, StepResult::Redraft | StepResult::Resume(StageCall::Draft)) => LldStep::Draft,
         (LldStep::Draft, StepResult::Pass) => LldStep::Fix,
-        (LldStep::Fix, StepResult::Pass) | (_, StepResult::Theirs) => LldStep::Check,
+        (LldStep::Fix, StepResult::Pass) | (_, StepResult::ForeignVersion) => LldStep::Check,
         (LldStep::Check, StepResult::Pass) => LldStep::TestPlan,
         (LldStep::TestPlan, StepResult::Pass) => LldStep::DraftGate,
         (LldStep::DraftGate, StepResult::Pass)
         | (_, StepResult::Resume(StageCall::Review) | StepResult::ReviewAgain) => LldStep::Review,
-        (LldStep::DraftGate, StepResult::AskAnew) => LldStep::DraftGate,
-        (LldStep::Review, StepResult::Pass | StepResult::Undecided) | (_, StepResult::AskAnew) => {
+        (LldStep::DraftGate, StepResult::ReopenGate) => LldStep::DraftGate,
+        (LldStep::Review, StepResult::Pass | StepResult::Undecided) | (_, StepResult::ReopenGate) => {
             LldStep::VerdictGate
         }
         (LldStep::VerdictGate, StepResult::Pass) => LldStep::Finalize,
-        (_, StepResult::Money) => LldStep::Budget,
+        (_, StepResult::OutOfBudget) => LldStep::Budget,
         _ => return None,
     })
 }
@@ -191,13 +193,13 @@ fn edge(at: LldStep, exit: &StepResult) -> Option<LldStep> {
 struct DesignDocument;
 
 impl StageDocument for DesignDocument {
-    fn about(&self) -> DocumentInfo {
+    fn info(&self) -> DocumentInfo {
         DocumentInfo {
             workflow: LldWorkflow::NAME,
             stage: "lld",
             what: "low-level design",
             commands: LldWorkflow::COMMANDS,
-            steps: stage::steps(LldWorkflow::GRAPH),
+            steps: stage::step_infos(LldWorkflow::GRAPH),
             proofs: LldWorkflow::PROOFS,
             target: PublicationTarget::Branch,
             roles: &["architect"],
@@ -205,22 +207,22 @@ impl StageDocument for DesignDocument {
     }
 
     fn inputs(&self) -> &'static [StageInput] {
-        issue::LEFT
+        issue::ISSUE_INPUTS
     }
 
     fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
         match step {
             "N2" => Some(DocumentGate {
                 word: "lld",
-                asks: GateQuestion::Draft,
-                on: policy.draft_gate,
-                ways: &[],
+                question: GateQuestion::Draft,
+                is_on: policy.draft_gate,
+                options: &[],
             }),
             "N4" => Some(DocumentGate {
                 word: "lld",
-                asks: GateQuestion::Verdict,
-                on: policy.verdict_gate,
-                ways: &[],
+                question: GateQuestion::Verdict,
+                is_on: policy.verdict_gate,
+                options: &[],
             }),
             _ => None,
         }
@@ -238,12 +240,12 @@ impl StageDocument for DesignDocument {
         lld::check(text, issue, tree)
     }
 
-    fn names(&self) -> Option<NamesCheck> {
-        Some(lld::names)
+    fn names_check(&self) -> Option<NamesCheck> {
+        Some(lld::check_names)
     }
 
     fn coverage(&self, text: &str) -> Vec<DocumentMistake> {
-        lld::coverage(text)
+        lld::check_coverage(text)
     }
 
     fn facts(&self, commit: &str) -> String {

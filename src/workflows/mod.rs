@@ -33,7 +33,7 @@ pub const TABLES: &[WorkflowDefaults] =
 ///
 /// # Errors
 /// What in the file can't be used, with its line and what to do about it.
-pub fn settings(file: &Path) -> Result<Settings, ConfigError> {
+pub fn load_settings(file: &Path) -> Result<Settings, ConfigError> {
     Settings::load(file, TABLES)
 }
 

@@ -33,7 +33,7 @@ pub struct SpecWorkflow;
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     asks_before: true,
     looks: true,
-    ..WorkflowDefaults::of(SpecWorkflow::NAME, "docs/spec/SPEC-{issue}.md")
+    ..WorkflowDefaults::for_document(SpecWorkflow::NAME, "docs/spec/SPEC-{issue}.md")
 };
 
 /// What it builds on.
@@ -104,7 +104,7 @@ impl Workflow<StepServices> for SpecWorkflow {
         label: Some("countersign:spec"),
         kind: CommandKind::Starts,
     }];
-    const THEN: Option<&'static str> = Some("implement");
+    const NEXT_WORKFLOW: Option<&'static str> = Some("implement");
 
     fn max_iterations() -> u32 {
         // A round that never reaches review goes round as well.
@@ -121,63 +121,63 @@ impl Workflow<StepServices> for SpecWorkflow {
         s: &'a mut StageState,
         cx: &'a StepContext,
     ) -> Result<Transition<SpecStep>, StepError> {
-        let mut text = SpecDocument { design: s.told(DESIGN, cx).await?, texts: BTreeMap::new() };
+        let mut text = SpecDocument { design: s.background_text(DESIGN, cx).await?, texts: BTreeMap::new() };
         if at == SpecStep::Completeness {
-            text.texts = text.read(s, cx).await?;
+            text.texts = text.read_files(s, cx).await?;
         }
         let v = &StepVisit::begin(s, &text, at, cx);
         // People may approve another design meanwhile, or take this one away.
         if matches!(at, SpecStep::Analyze | SpecStep::Generate | SpecStep::Review | SpecStep::Finalize) {
-            stage::stands(s, v, DESIGN).await?;
+            stage::require_unchanged_input(s, v, DESIGN).await?;
         }
         let exit = match at {
             SpecStep::Load => {
-                stage::load(s, v).await?;
-                stage::stands(s, v, DESIGN).await?;
+                stage::load_issue(s, v).await?;
+                stage::require_unchanged_input(s, v, DESIGN).await?;
                 StepResult::Pass
             }
             SpecStep::Analyze => {
-                stage::analyze(s, v).await?;
-                text.fits(s, cx).await?
+                stage::analyze_codebase(s, v).await?;
+                text.require_design_fits(s, cx).await?
             }
-            SpecStep::Generate => stage::draft(s, v).await?,
+            SpecStep::Generate => stage::write_draft(s, v).await?,
             SpecStep::Completeness => {
-                stage::fix(s, v).await?;
-                stage::check(s, v).await?
+                stage::fix_draft(s, v).await?;
+                stage::check_draft(s, v).await?
             }
-            SpecStep::Gate => stage::gate(s, v).await?,
-            SpecStep::Review => stage::review(s, v).await?,
-            SpecStep::Finalize => stage::publish(s, v).await?,
-            SpecStep::Budget => stage::budget(s, v).await?,
+            SpecStep::Gate => stage::run_gate(s, v).await?,
+            SpecStep::Review => stage::review_draft(s, v).await?,
+            SpecStep::Finalize => stage::publish_document(s, v).await?,
+            SpecStep::Budget => stage::wait_for_budget(s, v).await?,
         };
-        exit.next(|exit| edge(at, exit))
+        exit.into_next(|exit| next_step(at, exit))
     }
 
-    async fn halted<'a>(
+    async fn report_halt<'a>(
         &'a self,
         at: SpecStep,
         s: &'a StageState,
         halt: &'a RunHalt,
         cx: &'a StepContext,
     ) -> Result<Option<RunCompletion>, StepError> {
-        stage::halted(s, halt, (&SpecDocument::default(), at), cx).await
+        stage::report_halt(s, halt, (&SpecDocument::default(), at), cx).await
     }
 }
 
 /// Where a step's end leads.
-fn edge(at: SpecStep, exit: &StepResult) -> Option<SpecStep> {
+fn next_step(at: SpecStep, exit: &StepResult) -> Option<SpecStep> {
     Some(match (at, exit) {
         (SpecStep::Load, StepResult::Pass) | (_, StepResult::Reread) => SpecStep::Analyze,
         (SpecStep::Analyze, StepResult::Pass)
         | (_, StepResult::Redraft | StepResult::Resume(StageCall::Draft)) => SpecStep::Generate,
-        (SpecStep::Generate, StepResult::Pass) | (_, StepResult::Theirs) => SpecStep::Completeness,
-        (SpecStep::Completeness, StepResult::Pass) | (_, StepResult::Undecided | StepResult::AskAnew) => {
+        (SpecStep::Generate, StepResult::Pass) | (_, StepResult::ForeignVersion) => SpecStep::Completeness,
+        (SpecStep::Completeness, StepResult::Pass) | (_, StepResult::Undecided | StepResult::ReopenGate) => {
             SpecStep::Gate
         }
         (SpecStep::Gate, StepResult::Pass)
         | (_, StepResult::Resume(StageCall::Review) | StepResult::ReviewAgain) => SpecStep::Review,
         (SpecStep::Review, StepResult::Pass) => SpecStep::Finalize,
-        (_, StepResult::Money) => SpecStep::Budget,
+        (_, StepResult::OutOfBudget) => SpecStep::Budget,
         _ => return None,
     })
 }
@@ -193,7 +193,7 @@ struct SpecDocument {
 
 impl SpecDocument {
     /// Does the design still fit the code? If not, no draft could be right, and none is paid for.
-    async fn fits(&self, s: &StageState, cx: &StepContext) -> Result<StepResult, StepError> {
+    async fn require_design_fits(&self, s: &StageState, cx: &StepContext) -> Result<StepResult, StepError> {
         let files = self.files_to_change().len();
         if files > MOST_FILES {
             return Err(StepError::User(format!(
@@ -201,7 +201,7 @@ impl SpecDocument {
                  it, each with a design of its own."
             )));
         }
-        let tree = cx.tools().tree(cx, s.base()?).await?;
+        let tree = cx.tools().file_tree(cx, s.base()?).await?;
         let mistakes = lld::check(&self.design, s.issue()?.number, &tree);
         match mistakes.iter().find(|mistake| mistake.is_error() && mistake.rule.starts_with("files.")) {
             Some(mistake) => Err(StepError::User(format!(
@@ -213,25 +213,29 @@ impl SpecDocument {
     }
 
     /// The texts of the files that the spec says something of.
-    async fn read(&self, s: &StageState, cx: &StepContext) -> Result<BTreeMap<String, String>, StepError> {
+    async fn read_files(
+        &self,
+        s: &StageState,
+        cx: &StepContext,
+    ) -> Result<BTreeMap<String, String>, StepError> {
         let Some(document) = s.document() else { return Ok(BTreeMap::new()) };
-        let text = rounds::text_of(cx, &document).await?;
+        let text = rounds::load_text(cx, &document).await?;
         let spec = spec::parse(&spec::fix(&text, s.issue()?.number));
         let named = spec.references.into_iter().take(spec::MOST_REFERENCES).map(|reference| reference.path);
         let mut paths = self.files_to_change();
         paths.extend(named);
-        rounds::files(cx, s.base()?, &paths).await
+        rounds::read_shown_files(cx, s.base()?, &paths).await
     }
 }
 
 impl StageDocument for SpecDocument {
-    fn about(&self) -> DocumentInfo {
+    fn info(&self) -> DocumentInfo {
         DocumentInfo {
             workflow: SpecWorkflow::NAME,
             stage: "spec",
             what: "implementation spec",
             commands: SpecWorkflow::COMMANDS,
-            steps: stage::steps(SpecWorkflow::GRAPH),
+            steps: stage::step_infos(SpecWorkflow::GRAPH),
             proofs: SpecWorkflow::PROOFS,
             target: PublicationTarget::Branch,
             roles: &["architect"],
@@ -241,9 +245,9 @@ impl StageDocument for SpecDocument {
     fn inputs(&self) -> &'static [StageInput] {
         const DESIGN_FIRST: [StageInput; 4] = [
             StageInput { kind: DESIGN, heading: "The approved design", made_by: Some("/lld") },
-            issue::LEFT[0],
-            issue::LEFT[1],
-            issue::LEFT[2],
+            issue::ISSUE_INPUTS[0],
+            issue::ISSUE_INPUTS[1],
+            issue::ISSUE_INPUTS[2],
         ];
         &DESIGN_FIRST
     }
@@ -256,7 +260,12 @@ impl StageDocument for SpecDocument {
     fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
         // Of such a workflow the policy says `verdict_gate` where its rules take a person.
         let on = policy.draft_gate || policy.verdict_gate;
-        (step == "N4").then_some(DocumentGate { word: "spec", asks: GateQuestion::Beforehand, on, ways: &[] })
+        (step == "N4").then_some(DocumentGate {
+            word: "spec",
+            question: GateQuestion::Beforehand,
+            is_on: on,
+            options: &[],
+        })
     }
 
     fn rules(&self) -> String {
@@ -269,12 +278,12 @@ impl StageDocument for SpecDocument {
 
     fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<DocumentMistake> {
         let mut mistakes = spec::check(text, issue, tree);
-        mistakes.extend(spec::complete(text, &self.design, tree, &self.texts));
+        mistakes.extend(spec::check_completeness(text, &self.design, tree, &self.texts));
         mistakes
     }
 
-    fn names(&self) -> Option<NamesCheck> {
-        Some(spec::names)
+    fn names_check(&self) -> Option<NamesCheck> {
+        Some(spec::check_names)
     }
 
     fn facts(&self, commit: &str) -> String {

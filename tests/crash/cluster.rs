@@ -10,7 +10,7 @@ use std::{
 
 use countersign::{
     clock::{Clock, SystemClock},
-    localhub::{Hub, HubOptions, RepoSource, sample},
+    localhub::{Hub, HubOptions, RepoSource, embedded_sample},
     types::{InstallationId, IssueNo, RepoId, Role},
 };
 use postgres::Client;
@@ -156,7 +156,7 @@ impl Site {
 
     /// Each repository is of somebody else, so that none waits for another's turn at writing to GitHub.
     fn people(hub: &Hub, known: &Known, size: Size) -> (Vec<(RepoId, IssueNo)>, Vec<InstallationId>) {
-        let sample = sample();
+        let sample = embedded_sample();
         let (title, body) = &sample.issues[0];
         let maya = hub.user_id("maya").unwrap();
         let (mut threads, mut installations) = (Vec::new(), Vec::new());

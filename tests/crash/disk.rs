@@ -44,7 +44,7 @@ fn a_disk_that_fails_costs_nothing_but_time() {
         let before = w.hub.deliveries().len(); // sent while the bot was being built
         let commits = Arc::new(AtomicUsize::new(0));
         let seen_by_store = commits.clone();
-        w.app.store.watch(move |_| {
+        w.app.store.on_commit(move |_| {
             seen_by_store.fetch_add(1, Ordering::SeqCst);
         });
         let stop = CancellationToken::new();
@@ -64,7 +64,7 @@ fn a_disk_that_fails_costs_nothing_but_time() {
             }
             work.await.unwrap();
         }
-        w.hub.settled().await; // the door closes on nobody
+        w.hub.wait_for_webhooks().await; // the door closes on nobody
         let refused = w.hub.deliveries().iter().filter(|d| d.status == Some(503)).count();
         // An engine that was told to stop begins nothing more; what is left is for the next boot.
         let mut w = w.restart().await;
@@ -107,10 +107,10 @@ fn a_full_disk_of_the_database_costs_nothing_but_time() {
             .map(|n| format!("{:016x} ", n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)))
             .collect();
         w.hub.comment(w.repo, w.issue, w.user("sam"), &long).unwrap();
-        w.hub.settled().await;
+        w.hub.wait_for_webhooks().await;
         let refused = |w: &World| w.hub.deliveries().iter().filter(|d| d.status == Some(503)).count();
         assert_eq!(refused(&w), 1);
-        let said = w.app.store.inbox().accept(unkept(0)).await.unwrap_err().to_string();
+        let said = w.app.store.inbox().accept_delivery(unkept(0)).await.unwrap_err().to_string();
         assert!(said.contains("make room on the server's disk"), "{said}");
 
         postgres::sql(&address, "DROP TABLE public.filler");
@@ -133,13 +133,17 @@ async fn live_through(w: &World, scenario: &scenarios::Scenario, commits: &Atomi
         if left == 0 && commits.load(Ordering::SeqCst) >= due {
             left = BROKEN;
             broken += 1;
-            w.app.store.pretend(if broken % 2 == 0 { SimulatedDisk::ReadOnly } else { SimulatedDisk::Full });
+            w.app.store.simulate_disk(if broken % 2 == 0 {
+                SimulatedDisk::ReadOnly
+            } else {
+                SimulatedDisk::Full
+            });
             refuses(w, look, broken % 2 == 0).await;
         } else if left > 0 {
             left -= 1;
             if left == 0 {
                 sound(w);
-                w.app.store.pretend(SimulatedDisk::Sound);
+                w.app.store.simulate_disk(SimulatedDisk::Healthy);
             }
         }
         if left == 0 {
@@ -164,8 +168,8 @@ async fn refuses(w: &World, number: usize, read_only: bool) {
     let maya = w.user("maya");
     w.hub.label(w.repo, w.issue, maya, "question").unwrap();
     w.hub.unlabel(w.repo, w.issue, maya, "question").unwrap();
-    w.hub.settled().await; // told of it while the disk is broken
-    let said = w.app.store.inbox().accept(unkept(number)).await.unwrap_err().to_string();
+    w.hub.wait_for_webhooks().await; // told of it while the disk is broken
+    let said = w.app.store.inbox().accept_delivery(unkept(number)).await.unwrap_err().to_string();
     let reason = if read_only { "may not be written" } else { "the disk is full" };
     assert!(said.contains("main.db") && said.contains(reason), "{said}");
 }

@@ -93,7 +93,7 @@ impl Books {
 
 /// Of every run there was.
 async fn ledgers(w: &World) -> Vec<RunLedger> {
-    let db = w.app.store.repo(w.repo).await.unwrap();
+    let db = w.app.store.repository_database(w.repo).await.unwrap();
     let runs = db.runs(RunFilter { repo: Some(w.repo), issue: None, live_only: false }).await.unwrap();
     let mut ledgers = Vec::new();
     for run in runs {
@@ -105,7 +105,7 @@ async fn ledgers(w: &World) -> Vec<RunLedger> {
 /// What is wrong with what is spent or held back, where so many reviews were asked for.
 async fn overspent(w: &World, scenario: &Scenario, reviews: usize) -> Option<String> {
     let ledgers = ledgers(w).await;
-    let of = |ledger: &RunLedger| ledger.calls.iter().map(|row| row.counted().0).sum::<u64>();
+    let of = |ledger: &RunLedger| ledger.calls.iter().map(|row| row.shared_cap_amount().0).sum::<u64>();
     let cap = |ledger: &RunLedger| scenario.cap + ledger.raises.iter().map(|row| row.amount.0).sum::<u64>();
     let counted: u64 = ledgers.iter().map(of).sum();
     let raises: usize = ledgers.iter().map(|ledger| ledger.raises.len()).sum();
@@ -113,7 +113,7 @@ async fn overspent(w: &World, scenario: &Scenario, reviews: usize) -> Option<Str
     let shared = w.number(None, sum).unsigned_abs();
     let asked = reviews as u64 * REVIEW;
     // What runs share is written down before a run's own books are, and never less.
-    let of_run = |ledger: &RunLedger| ledger.calls.iter().map(|row| row.counted_in_run().0).sum::<u64>();
+    let of_run = |ledger: &RunLedger| ledger.calls.iter().map(|row| row.run_cap_amount().0).sum::<u64>();
     let within = ledgers.iter().all(|ledger| of_run(ledger) <= cap(ledger));
     let right = asked <= counted.max(shared) && counted <= shared && within && raises <= 1;
     (!right).then(|| {
@@ -138,7 +138,7 @@ pub(crate) async fn play(w: &mut World, scenario: &Scenario, acted: impl Fn(&'st
             w.pass(10);
             w.settle().await;
         }
-        let running = w.run().await.is_some_and(|run| run.status.live());
+        let running = w.run().await.is_some_and(|run| run.status.is_live());
         match scenario.turn(&thread_of(w)) {
             Turn::Person(act) => {
                 w.pass(60);
@@ -174,7 +174,7 @@ pub(crate) async fn capped_world(
     (models, key): (&Models, &str),
     postgres: Option<String>,
 ) -> World {
-    let cap = MicroUsd(scenario.cap).exact();
+    let cap = MicroUsd(scenario.cap).to_exact_dollars();
     let toml = format!("{}[budget]\nrun = \"${cap}\"\n{}", models.toml(), scenario.toml);
     let env = Models::env(key);
     let models = Some(("claude:opus", "gemini:pro"));
@@ -193,7 +193,7 @@ pub(crate) async fn baseline(
     play(&mut w, scenario, acted).await;
     let run = w.run().await.unwrap();
     assert_eq!(run.status, RunViewStatus::Done, "{}", w.thread());
-    let db = w.app.store.repo(w.repo).await.unwrap();
+    let db = w.app.store.repository_database(w.repo).await.unwrap();
     let filter = RunFilter { repo: Some(w.repo), issue: Some(w.issue), live_only: false };
     // One that began another is not the last.
     let runs = db.runs(filter).await.unwrap();
@@ -422,7 +422,7 @@ fn killed_anywhere_a_run_pauses_once_and_spends_no_more_than_it_may() {
 fn killed_anywhere_code_is_pushed_once_and_its_tests_run_again() {
     let can = runtime().block_on(async {
         let own = std::path::Path::new(env!("CARGO_BIN_EXE_countersign"));
-        countersign::sandbox::Sandbox::of_this_machine(own, None).await
+        countersign::sandbox::Sandbox::detect(own, None).await
     });
     match can {
         Ok(_) => killed_everywhere(&scenarios::CODE, 60),

@@ -111,7 +111,7 @@ impl Models {
         let with = json!({ "path": "src/lib.rs", "text": block.split("```").next().unwrap() });
         let writes = json!({ "toolCalls": [{ "name": "write", "arguments": with }] }).to_string();
         fs::write(package.join("writes"), transcript(&writes, None)).unwrap();
-        let title = countersign::localhub::sample().issues[0].0;
+        let title = countersign::localhub::embedded_sample().issues[0].0;
         let heading = heading.replace("{{issue}}", "1").replace("{{title}}", title);
         fs::write(package.join("written-code"), transcript(&heading, None)).unwrap();
         let names = ["small-design", "small-spec", "small-tests", "small-code"];
@@ -227,7 +227,7 @@ fn transcript(text: &str, value: Option<Value>) -> String {
 /// The rehearsal's first draft for a workflow of its own answers.
 fn rehearsed(workflow: &str) -> String {
     let text = script::rehearsed(workflow).replace("{{issue}}", "1").replace("{{title}}", "weeks");
-    let sample = countersign::localhub::sample();
+    let sample = countersign::localhub::embedded_sample();
     let (path, bytes) = sample.files.iter().find(|(path, _)| *path == "src/lib.rs").unwrap();
     let line = std::str::from_utf8(bytes).unwrap().lines().next().unwrap();
     text.replace("{{path}}", path).replace("{{line}}", line)
@@ -245,7 +245,7 @@ fn design() -> String {
         toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
     let text = rehearsal["answer"][0]["text"].as_str().unwrap();
     assert!(text.contains(WEAK) && text.contains(ANCHOR));
-    let title = countersign::localhub::sample().issues[0].0;
+    let title = countersign::localhub::embedded_sample().issues[0].0;
     text.replace("{{issue}}", "1").replace("{{title}}", title).replace("{{path}}", "src/lib.rs")
 }
 

@@ -95,7 +95,7 @@ pub(crate) fn watch(
 ) {
     let data = world.directory().join("bot/data");
     let told = moment.clone();
-    world.app.store.watch(move |file| {
+    world.app.store.on_commit(move |file| {
         let file = file.strip_prefix(&data).unwrap_or(file);
         told(Moment::Commit(file.display().to_string()));
     });

@@ -240,7 +240,9 @@ const REMARKS: Act = Act {
     ready: |t| t.times("sam", "/approve") == 2 && t.watched(),
     act: |t| {
         let (pull, sam) = (t.hub.pulls(t.repo)[0].number, t.hub.user_id("sam").unwrap());
-        t.hub.review_at(t.repo, pull, sam, "COMMENTED", "", &[("docs/pages/1.md", 1, "Say more.")]).unwrap();
+        t.hub
+            .review_lines(t.repo, pull, sam, "COMMENTED", "", &[("docs/pages/1.md", 1, "Say more.")])
+            .unwrap();
     },
 };
 
@@ -255,7 +257,7 @@ const CI_FAILS: Act = Act {
             conclusion: Some("failure".to_owned()),
             ..ActionsJob::default()
         };
-        t.hub.job(t.repo, &head, job).unwrap();
+        t.hub.report_job(t.repo, &head, job).unwrap();
     },
 };
 

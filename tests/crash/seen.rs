@@ -14,8 +14,8 @@ use crate::world::World;
 pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
     let mut out = String::new();
     let view = w.view();
-    let chain = w.app.store.repo(w.repo).await.unwrap().audit_chain().await.unwrap();
-    assert!(chain.iter().all(|row| row.sound()), "the audit chain is broken");
+    let chain = w.app.store.repository_database(w.repo).await.unwrap().audit_chain().await.unwrap();
+    assert!(chain.iter().all(|row| row.has_valid_hash()), "the audit chain is broken");
     let own = w.hub.base_url().to_string();
     let hubs = elsewhere.iter().chain([&own]).map(|a| (a.trim_end_matches('/').to_owned(), "HUB".to_owned()));
     // How many there are is up to the calls that were lost.

@@ -154,7 +154,7 @@ fn straight() -> Vec<Move> {
 impl World {
     async fn acted(mut self, Move { act, lost, then, killed }: Move, kills: bool) -> Self {
         self.pass(7);
-        self.hub.settled().await;
+        self.hub.wait_for_webhooks().await;
         if killed && kills {
             let (bot, left) = (self.directory().join("bot"), self.directory().join("left"));
             copy(&bot, &left);
@@ -175,17 +175,17 @@ impl World {
             let nobody = "http://127.0.0.1:9/".parse().unwrap();
             self.deliver_to(nobody);
             self.done(act);
-            self.hub.settled().await;
+            self.hub.wait_for_webhooks().await;
             self.deliver_to(self.webhook.clone());
         } else {
             self.done(act);
         }
         if matches!(act, Act::Sweep) {
-            self.hub.settled().await;
+            self.hub.wait_for_webhooks().await;
             self.app.intake.sweep().await.unwrap();
         }
         match then {
-            Then::Nothing => self.hub.settled().await,
+            Then::Nothing => self.hub.wait_for_webhooks().await,
             Then::Steps(steps) => self.step(steps).await,
             Then::Settle => self.settle().await,
             Then::Wait(seconds) => self.wait(seconds).await,
@@ -222,7 +222,7 @@ impl World {
         self.settle().await;
         for _ in 0..2 {
             self.app.intake.sweep().await.unwrap();
-            self.app.intake.look_for_labels().await.unwrap();
+            self.app.intake.find_missed_labels().await.unwrap();
             for _ in 0..4 {
                 self.pass(300);
                 self.settle().await;
@@ -296,7 +296,7 @@ async fn wrong(w: &World) -> Vec<String> {
     let counts = w.app.store.inbox().counts().await.unwrap();
     must(counts.new + counts.taken + counts.dead == 0, format!("the inbox still has {counts:?}"));
     let sent = w.hub.deliveries().into_iter().map(|d| DeliveryId(d.guid)).collect();
-    let unheard = w.app.store.unheard(sent).await.unwrap();
+    let unheard = w.app.store.missing_deliveries(sent).await.unwrap();
     must(unheard.is_empty(), format!("these never came in: {unheard:?}"));
 
     let view = w.view();
@@ -308,7 +308,7 @@ async fn wrong(w: &World) -> Vec<String> {
     must(markers.values().all(|n| *n == 1), format!("a comment is there twice: {markers:?}"));
 
     let runs = w.runs().await;
-    let live = runs.iter().filter(|run| run.status.live()).count();
+    let live = runs.iter().filter(|run| run.status.is_live()).count();
     must(live <= 1, format!("{live} runs are alive on one issue"));
     let pulls = w.hub.pulls(w.repo);
     let open = pulls.iter().filter(|pull| pull.state == "open").count();
@@ -329,7 +329,8 @@ async fn wrong(w: &World) -> Vec<String> {
     let labels: Vec<_> = view.labels.iter().filter(|l| ![START, STOP].contains(&l.as_str())).collect();
     must(labels == expected, format!("{labels:?} instead of {expected:?}"));
     for run in &runs {
-        let approvals = w.app.store.repo(w.repo).await.unwrap().ledger(run.id).await.unwrap().approvals;
+        let approvals =
+            w.app.store.repository_database(w.repo).await.unwrap().ledger(run.id).await.unwrap().approvals;
         must(
             // Stopped before it was done, it may have been approved.
             approvals.len() <= 1 && (run.status != RunViewStatus::Done || approvals.len() == 1),

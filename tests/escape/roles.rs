@@ -83,7 +83,7 @@ impl Bench {
 
     async fn of(files: &[(&str, &str)]) -> Option<Self> {
         let own = Path::new(env!("CARGO_BIN_EXE_countersign"));
-        let sandbox = match Sandbox::of_this_machine(own, None).await {
+        let sandbox = match Sandbox::detect(own, None).await {
             Ok(sandbox) => sandbox,
             Err(error) => {
                 skip(&error.to_string());
@@ -104,8 +104,8 @@ impl Bench {
         let line = "git init --quiet && git add --all --force && git -c user.name=A -c user.email=a@example.com commit --quiet -m a";
         let made = Command::new("sh").args(["-c", line]).current_dir(&root).env("HOME", &root).status();
         assert!(made.unwrap().success());
-        let snapshot = git::open(&root, "HEAD").await.unwrap();
-        let index = Index::without_cache(&snapshot, &CancellationToken::new()).await.unwrap().into();
+        let snapshot = git::open_local(&root, "HEAD").await.unwrap();
+        let index = Index::read_uncached(&snapshot, &CancellationToken::new()).await.unwrap().into();
         let outside = TcpListener::bind("127.0.0.1:0").unwrap();
         outside.set_nonblocking(true).unwrap();
         Some(Self { place, sandbox, snapshot, index, outside })
@@ -114,34 +114,35 @@ impl Bench {
     /// Does what a role asks for, commands in the sandbox.
     async fn asks(&self, role: &AgentRole, calls: &[(&str, Value)]) -> ToolCallReport {
         let base = [("src/lib.rs".to_owned(), FILES[2].1.to_owned())].into();
-        let copy = Workspace::new(ChangeScope::of(&spec::parse(SPEC), ChangeSection::Code), base, "");
+        let copy = Workspace::new(ChangeScope::from_spec(&spec::parse(SPEC), ChangeSection::Code), base, "");
         let tree = TreeIndex::new(self.snapshot.entries().iter().map(|entry| entry.path.as_str()));
         let desk = ToolExecutor::new(self.index.clone(), self.snapshot.clone(), true);
         // Whoever has no row for it has no copy either; that it is refused must not hang on that.
-        let mut desk = desk.writing(copy, tree);
+        let mut desk = desk.with_workspace(copy, tree);
         let asked = calls
             .iter()
             .map(|(name, with)| ToolRequest { name: (*name).to_owned(), arguments: with.clone() });
         let asked: Vec<ToolRequest> = asked.collect();
-        desk.write(role, &asked).await.unwrap();
-        let overlay = change::laid_over(desk.copy().unwrap().files());
-        for (tool, line) in desk.to_run(role, &asked) {
+        desk.run_write_calls(role, &asked).await.unwrap();
+        let overlay = change::overlay_files(desk.workspace().unwrap().changed_files());
+        for (tool, line) in desk.commands_to_run(role, &asked) {
             let (settings, overlay) =
-                (TestSettings::line(&format!("PYTHONPATH=site {line}")), overlay.clone());
+                (TestSettings::from_command(&format!("PYTHONPATH=site {line}")), overlay.clone());
             let run = runners::TestRequest { settings, overlay, ..runners::TestRequest::default() };
-            let said = match runners::run(&self.sandbox, &self.snapshot, run, &CancellationToken::new()).await
+            let said = match runners::run_tests(&self.sandbox, &self.snapshot, run, &CancellationToken::new())
+                .await
             {
-                Ok(tested) if tested.found.passed() => "it ended well".to_owned(),
+                Ok(tested) if tested.found.has_passed() => "it ended well".to_owned(),
                 Ok(tested) => {
-                    let failed = tested.found.failed().map(|test| test.message.clone());
+                    let failed = tested.found.failures().map(|test| test.message.clone());
                     let all = failed.chain(tested.found.trouble.clone()).chain(tested.notes);
                     format!("it failed\n{}", all.collect::<Vec<_>>().join("\n"))
                 }
                 Err(error) => format!("it could not be run: {error}"),
             };
-            desk = desk.ran(tool, &said);
+            desk = desk.with_command_output(tool, &said);
         }
-        desk.act(role, &asked).await.unwrap()
+        desk.run_calls(role, &asked).await.unwrap()
     }
 
     /// What is otherwise than the table says.
@@ -257,7 +258,7 @@ async fn escapes() {
             .unwrap()
             .success()
     );
-    let bench = Bench { snapshot: git::open(&root, "HEAD").await.unwrap(), ..bench };
+    let bench = Bench { snapshot: git::open_local(&root, "HEAD").await.unwrap(), ..bench };
     let seen = bench.asks(maintainer, &[("test", json!({}))]).await;
     assert!(seen.text.contains("it failed") && shows(&seen.text, "tries"), "{}", seen.text);
     assert!(!seen.text.contains(CANARY), "{}", seen.text);

@@ -99,7 +99,7 @@ fn the_command_table_is_the_commands() {
 #[test]
 fn the_table_of_metrics_is_what_is_told() {
     let mut table = "| metric | labels | what it tells |\n|---|---|---|\n".to_owned();
-    web::NAMES
+    web::METRIC_DESCRIPTIONS
         .iter()
         .for_each(|(name, labels, help)| table += &format!("| `countersign_{name}` | {labels} | {help} |\n"));
     holds(&page_with(METRICS).0, METRICS, &table);
@@ -316,7 +316,7 @@ fn settings(text: &str) -> Result<Settings, ConfigError> {
     let postgres = directory.path().join("postgres.url");
     fs::write(&postgres, "postgres://user:password@host/database\n").unwrap();
     fs::set_permissions(&postgres, fs::Permissions::from_mode(0o600)).unwrap();
-    workflows::settings(&file)
+    workflows::load_settings(&file)
 }
 
 /// What `Debug` shows of them, wherever they were read from.

@@ -36,7 +36,7 @@ fn settings() -> Settings {
     let least = "[app]\nid = 1\nprivate_key_file = \"private-key.pem\"\n[data]\ndir = \"data\"\n";
     fs::write(&file, least).unwrap();
     fs::write(directory.path().join(".env"), "COUNTERSIGN_WEBHOOK_SECRET=0123456789abcdef\n").unwrap();
-    countersign::workflows::settings(&file).unwrap()
+    countersign::workflows::load_settings(&file).unwrap()
 }
 
 #[test]

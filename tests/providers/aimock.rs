@@ -62,7 +62,7 @@ impl Aimock {
         settings.anthropic.base_url = at("");
         settings.anthropic.api_key = Some("sk-any".into());
         settings.gemini.base_url = at("");
-        settings.gemini.keys = vec![GeminiKey::bare("default", "any".into())];
+        settings.gemini.keys = vec![GeminiKey::without_details("default", "any".into())];
         settings.ollama.base_url = at("");
         settings.openai.base_url = at("/v1");
         settings.openai.api_key = Some("sk-any".into());

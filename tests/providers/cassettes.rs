@@ -4,7 +4,9 @@ use std::path::Path;
 
 use countersign::{
     config::{CassetteMode, CassetteSettings, ModelSettings},
-    providers::{CallAttempt, CallError, CallErrorKind, ModelCall, ModelProviders, ModelReply, cassettes},
+    providers::{
+        CallAttempt, CallError, CallErrorKind, ModelCall, ModelProviders, ModelReply, read_cassettes,
+    },
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -96,20 +98,20 @@ async fn a_missing_one_is_named_and_a_changed_one_is_found() {
 
     let (url, _) = start("/chat/completions", Behaviour::Stream(says("Yes.", "stop"))).await;
     ask(&kept(at(url), dir.path(), CassetteMode::Record), "openai:gpt-x", asking("a")).await.unwrap();
-    let (name, good) = cassettes(dir.path()).unwrap().remove(0);
+    let (name, good) = read_cassettes(dir.path()).unwrap().remove(0);
     assert_eq!(good.unwrap().request.model, "gpt-x");
     let file = dir.path().join(name);
     let changed = std::fs::read_to_string(&file).unwrap().replace("Is this sound?", "Is that sound?");
     std::fs::write(&file, changed).unwrap();
-    let why = cassettes(dir.path()).unwrap().remove(0).1.unwrap_err();
+    let why = read_cassettes(dir.path()).unwrap().remove(0).1.unwrap_err();
     assert!(why.contains("record it again"), "{why}");
 }
 
 /// What was tried, by whom, and how it ended.
 fn told(outcome: &Result<ModelReply, CallError>) -> Vec<(String, String)> {
     let (before, usage, end) = match outcome {
-        Ok(reply) => (&reply.before, &reply.usage, reply.text.clone()),
-        Err(error) => (&error.before, error.usage.as_ref(), format!("{:?} {error}", error.kind)),
+        Ok(reply) => (&reply.earlier_attempts, &reply.usage, reply.text.clone()),
+        Err(error) => (&error.earlier_attempts, error.usage.as_ref(), format!("{:?} {error}", error.kind)),
     };
     let tried = |attempt: &CallAttempt| {
         (attempt.usage.provider.clone(), format!("{:?} {}", attempt.kind, attempt.message))
@@ -129,7 +131,7 @@ async fn two_ways_to_one_model_are_gone_again_in_their_order() {
     with_broken_program(&mut settings, place.path());
     let recording = providers(&kept(settings.clone(), dir.path(), CassetteMode::Record));
     let said = put(&recording, "claude:opus", &question("claude")).await;
-    assert_eq!(said.as_ref().unwrap().before[0].usage.provider, "claude");
+    assert_eq!(said.as_ref().unwrap().earlier_attempts[0].usage.provider, "claude");
 
     settings.anthropic.base_url = "http://127.0.0.1:1".parse().unwrap();
     let replay = providers(&kept(settings, dir.path(), CassetteMode::Replay));
@@ -160,7 +162,7 @@ async fn a_request_made_again_is_answered_as_it_was_each_time() {
     // Another recording begins anew.
     let recording = providers(&kept(at(url), dir.path(), CassetteMode::Record));
     put(&recording, "openai:gpt-x", &call).await.unwrap();
-    let (_, cassette) = cassettes(dir.path()).unwrap().remove(0);
+    let (_, cassette) = read_cassettes(dir.path()).unwrap().remove(0);
     assert_eq!(cassette.unwrap().takes.len(), 1);
     assert_eq!(api.requests().len(), 4);
 }
@@ -182,7 +184,7 @@ fn the_command_lists_who_was_asked_and_what_was_tried() {
     });
     // Its own name is told by whoever looks for it.
     std::fs::write(dir.path().join("x.json"), cassette.to_string()).unwrap();
-    let why = cassettes(dir.path()).unwrap().remove(0).1.unwrap_err();
+    let why = read_cassettes(dir.path()).unwrap().remove(0).1.unwrap_err();
     let name = why.split_whitespace().find(|word| word.contains(".json")).unwrap().trim_end_matches(';');
     std::fs::rename(dir.path().join("x.json"), dir.path().join(name)).unwrap();
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_countersign"))
@@ -210,5 +212,5 @@ async fn a_call_that_was_called_off_is_nobodys_answer() {
     cancel.cancel();
     let error = provider.call(&question(&id.model), &cancel).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Cancelled);
-    assert!(cassettes(dir.path()).unwrap().is_empty());
+    assert!(read_cassettes(dir.path()).unwrap().is_empty());
 }

@@ -214,7 +214,7 @@ async fn doctor_can_name_the_version() {
         let data = tempfile::tempdir().unwrap();
         let settings = with_binary(&binary, data.path(), "http://127.0.0.1:9".parse().unwrap());
         let providers = crate::providers(&settings);
-        let ways = providers.resolve("claude:opus").unwrap().0.look().await;
+        let ways = providers.resolve("claude:opus").unwrap().0.inspect().await;
         let said = ways[0].state.as_ref().unwrap();
         assert!(said.starts_with("2.1.") && !said.contains("not tried"), "{said}");
     }

@@ -209,7 +209,7 @@ async fn a_used_up_account_is_its_keys_and_a_new_key_has_its_own() {
     let asked = async |settings: &ModelSettings| {
         let clock: SharedClock = Arc::new(SystemClock);
         let store = Store::open(data.path(), Arc::clone(&clock)).unwrap();
-        let providers = ModelProviders::remembering(settings, store, clock).unwrap();
+        let providers = ModelProviders::with_store(settings, store, clock).unwrap();
         let (provider, id) = providers.resolve("anthropic:opus").unwrap();
         let error = provider.call(&question(&id.model), &CancellationToken::new()).await.unwrap_err();
         assert!(matches!(error.kind, CallErrorKind::Quota { .. }), "{error:?}");

@@ -71,13 +71,16 @@ async fn where_the_program_is_missing_or_fails_the_api_answers_and_both_are_told
     settings.claude.path = Some(directory.path().join("claude"));
     let reply = ask(&providers(&settings, &clock)).await.unwrap();
     assert_eq!((reply.text.as_str(), reply.usage.billed), ("It is sound.", true));
-    assert_eq!(reply.before.len(), 1);
-    assert_eq!((reply.before[0].usage.provider.as_str(), reply.before[0].usage.attempts), ("claude", 0));
-    assert!(reply.before[0].message.starts_with("claude: skipped, the Claude CLI was not found"));
+    assert_eq!(reply.earlier_attempts.len(), 1);
+    assert_eq!(
+        (reply.earlier_attempts[0].usage.provider.as_str(), reply.earlier_attempts[0].usage.attempts),
+        ("claude", 0)
+    );
+    assert!(reply.earlier_attempts[0].message.starts_with("claude: skipped, the Claude CLI was not found"));
 
     with_broken_program(&mut settings, directory.path());
     let reply = ask(&providers(&settings, &clock)).await.unwrap();
-    let first = &reply.before[0];
+    let first = &reply.earlier_attempts[0];
     assert_eq!((first.kind.clone(), first.usage.attempts), (CallErrorKind::Unavailable, 1));
     assert!(!first.usage.billed);
     assert_eq!(reply.usage.cost_microusd, Some(1000 * 4 + 50 * 20), "priced like any other call");
@@ -96,8 +99,11 @@ async fn when_both_fail_one_error_names_both() {
         message.starts_with("claude: ") && message.contains("; anthropic: request req_7: 401"),
         "{message}"
     );
-    assert_eq!((error.before.len(), error.before[0].usage.provider.as_str()), (1, "claude"));
-    assert!(error.usage.billed && !error.before[0].usage.billed);
+    assert_eq!(
+        (error.earlier_attempts.len(), error.earlier_attempts[0].usage.provider.as_str()),
+        (1, "claude")
+    );
+    assert!(error.usage.billed && !error.earlier_attempts[0].usage.billed);
 }
 
 #[tokio::test]
@@ -108,7 +114,7 @@ async fn without_a_key_the_program_stands_alone() {
     with_broken_program(&mut settings, directory.path());
     let error = ask(&providers(&settings, &Arc::new(Hands::default()))).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Unavailable);
-    assert!(error.before.is_empty() && api.requests().is_empty());
+    assert!(error.earlier_attempts.is_empty() && api.requests().is_empty());
 }
 
 #[tokio::test]
@@ -120,10 +126,12 @@ async fn an_outage_is_left_alone_for_a_while_through_a_restart_too() {
     let boot = || {
         let clock = Arc::clone(&clock) as SharedClock;
         let store = Store::open(&directory.path().join("data"), Arc::clone(&clock)).unwrap();
-        ModelProviders::remembering(&settings, store, clock).unwrap()
+        ModelProviders::with_store(&settings, store, clock).unwrap()
     };
     let skipped = async |providers: &ModelProviders| {
-        ask(providers).await.unwrap().before[0].message.contains("skipped, it failed again and again")
+        ask(providers).await.unwrap().earlier_attempts[0]
+            .message
+            .contains("skipped, it failed again and again")
     };
     let before = boot();
     assert!(!skipped(&before).await && !skipped(&before).await, "twice is what makes it an outage");

@@ -46,7 +46,7 @@ async fn start(status: u16, answer: Value) -> (ModelSettings, Arc<Api>) {
     let router = Router::new().route("/v1beta/models/{target}", post(generate)).with_state(Arc::clone(&api));
     let mut settings = settings("/nowhere".as_ref());
     settings.gemini.base_url = serve(router).await;
-    settings.gemini.keys = vec![GeminiKey::bare("default", KEY.into())];
+    settings.gemini.keys = vec![GeminiKey::without_details("default", KEY.into())];
     (settings, api)
 }
 
@@ -108,7 +108,7 @@ async fn a_prompt_is_counted_by_the_service_and_a_count_that_fails_is_none() {
         let providers = ModelProviders::new(&settings, Arc::new(Still)).unwrap();
         let (provider, id) = providers.resolve("gemini:pro").unwrap();
         let call = ModelCall { model: id.model, ..question("gemini") };
-        assert_eq!(provider.count(&call).await, counted);
+        assert_eq!(provider.count_tokens(&call).await, counted);
         let requests = api.requests.lock().unwrap();
         let (target, _, body) = &requests[0];
         assert_eq!(target, &format!("{}:countTokens", call.model));
@@ -175,7 +175,7 @@ async fn no_key_and_no_server_are_told_apart() {
     let error = ask(&settings, "gemini:pro", question("gemini")).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Auth);
     assert!(error.to_string().contains("GEMINI_API_KEY"), "{error}");
-    settings.gemini.keys = vec![GeminiKey::bare("default", KEY.into())];
+    settings.gemini.keys = vec![GeminiKey::without_details("default", KEY.into())];
     let error = ask(&settings, "gemini:pro", question("gemini")).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Unavailable);
 }
@@ -185,7 +185,7 @@ async fn silence_ends_at_the_deadline_and_a_word_ends_it_sooner() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut settings = settings("/nowhere".as_ref());
     settings.gemini.base_url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    settings.gemini.keys = vec![GeminiKey::bare("default", KEY.into())];
+    settings.gemini.keys = vec![GeminiKey::without_details("default", KEY.into())];
     let mut silent = question("gemini");
     silent.deadline = Duration::from_millis(300);
     let error = ask(&settings, "gemini:pro", silent).await.unwrap_err();

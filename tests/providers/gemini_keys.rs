@@ -137,7 +137,7 @@ async fn room(keys: &[(&str, &str, GeminiTier)]) -> Room {
 
 fn open(settings: &ModelSettings, data: &Path, clock: &Arc<Hands>) -> (Arc<Store>, ModelProviders) {
     let store = Store::open(data, clock.clone()).unwrap();
-    let providers = ModelProviders::remembering(settings, Arc::clone(&store), clock.clone()).unwrap();
+    let providers = ModelProviders::with_store(settings, Arc::clone(&store), clock.clone()).unwrap();
     (store, providers)
 }
 
@@ -211,11 +211,14 @@ async fn a_used_up_project_is_skipped_with_all_its_keys_until_its_day_ends() {
     let (outcome, asked) = room.ask().await;
     assert_eq!(asked, ["one", "three"], "the sibling shares the quota");
     let reply = outcome.unwrap();
-    assert_eq!(reply.before.len(), 1);
+    assert_eq!(reply.earlier_attempts.len(), 1);
     // An hour is left of the day in California; the three seconds beside it are another limit's.
     let reset = Some(Duration::from_secs(3600));
-    assert_eq!(reply.before[0].kind, CallErrorKind::Quota { reset });
-    assert_eq!((reply.before[0].usage.provider.as_str(), reply.before[0].usage.attempts), ("gemini", 1));
+    assert_eq!(reply.earlier_attempts[0].kind, CallErrorKind::Quota { reset });
+    assert_eq!(
+        (reply.earlier_attempts[0].usage.provider.as_str(), reply.earlier_attempts[0].usage.attempts),
+        ("gemini", 1)
+    );
     assert_eq!((reply.usage.attempts, reply.usage.input_tokens), (1, 1000));
     assert_eq!(room.ask().await.1, ["three"]);
 
@@ -245,14 +248,14 @@ async fn with_no_project_left_the_soonest_reset_is_told_and_nobody_is_asked() {
     let error = outcome.unwrap_err();
     let reset = Some(Duration::from_secs(2710));
     assert_eq!(error.kind, CallErrorKind::Quota { reset });
-    assert_eq!((error.before.len(), error.usage.attempts), (1, 1), "each request is told of once");
+    assert_eq!((error.earlier_attempts.len(), error.usage.attempts), (1, 1), "each request is told of once");
 
     room.clock.pass(10);
     let (outcome, asked) = room.ask().await;
     assert_eq!(asked, [""; 0]);
     let error = outcome.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Quota { reset: Some(Duration::from_secs(2700)) });
-    assert_eq!((error.before.len(), error.usage.attempts), (0, 0));
+    assert_eq!((error.earlier_attempts.len(), error.usage.attempts), (0, 0));
     assert!(error.to_string().contains("2026-07-04T06:45:10Z"), "{error}");
 }
 
@@ -308,7 +311,7 @@ async fn a_refused_key_is_put_aside_named_and_tried_again_after_a_restart() {
         room.answer("one", answer);
         let (outcome, asked) = room.ask().await;
         assert_eq!(asked, ["one", "two"], "its sibling is as good as ever");
-        assert_eq!(outcome.unwrap().before[0].kind, CallErrorKind::Auth);
+        assert_eq!(outcome.unwrap().earlier_attempts[0].kind, CallErrorKind::Auth);
         room.clock.pass(30 * 24 * 3600);
         assert_eq!(room.ask().await.1, ["two"]);
         assert_eq!(room.resting()[0], ("one".to_owned(), vec![KeyCooldownReason::Refused]));
@@ -336,7 +339,7 @@ async fn a_key_that_may_not_use_one_model_rests_an_hour_and_for_that_model_alone
     room.answer("one", error(403, denied, json!([])));
     let (outcome, asked) = room.ask().await;
     assert_eq!(asked, ["one", "two"], "what its sibling may is the sibling's");
-    assert_eq!(outcome.unwrap().before[0].kind, CallErrorKind::Auth);
+    assert_eq!(outcome.unwrap().earlier_attempts[0].kind, CallErrorKind::Auth);
     let until = room.clock.now().plus(Duration::from_secs(3600));
     assert_eq!(room.resting()[0], ("one".to_owned(), vec![KeyCooldownReason::Denied { until }]));
     assert!(room.resting()[1].1.is_empty());
@@ -441,8 +444,9 @@ async fn a_replay_tells_which_keys_were_tried() {
         room.settings.cassettes = Some(CassetteSettings { dir: dir.path().into(), mode });
         room.restart();
         let reply = room.ask().await.0.unwrap();
-        let before: Vec<_> = reply.before.iter().map(|a| (a.kind.clone(), a.message.clone())).collect();
-        assert!(before.len() == 1 && reply.before[0].usage.provider == "gemini");
+        let before: Vec<_> =
+            reply.earlier_attempts.iter().map(|a| (a.kind.clone(), a.message.clone())).collect();
+        assert!(before.len() == 1 && reply.earlier_attempts[0].usage.provider == "gemini");
         told.push((before, reply.text));
     }
     assert_eq!(told[0], told[1]);
@@ -457,7 +461,7 @@ async fn all_keys_share_the_calls_time() {
     assert_eq!(asked, ["one"], "nothing is left for another");
     let error = outcome.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { .. }), "{error:?}");
-    assert_eq!((error.before.len(), error.usage.attempts), (0, 1));
+    assert_eq!((error.earlier_attempts.len(), error.usage.attempts), (0, 1));
 }
 
 #[tokio::test]
@@ -486,7 +490,7 @@ async fn keys_are_swapped_between_two_calls() {
     room.answer("old", error(403, "revoked", json!([])));
     let (refused, _) = room.ask().await;
     assert_eq!(refused.unwrap_err().kind, CallErrorKind::Auth);
-    assert!(!room.providers.minds_privacy());
+    assert!(!room.providers.depends_on_privacy());
 
     let key = GeminiKey {
         tier: Some(Free),
@@ -494,20 +498,20 @@ async fn keys_are_swapped_between_two_calls() {
         ..room.settings.gemini.keys[0].clone()
     };
     room.settings.gemini.keys = vec![key];
-    assert_eq!(room.providers.take_keys(&room.settings), ["GEMINI_API_KEY"]);
-    assert_eq!(room.providers.take_keys(&room.settings), [""; 0], "they are the same now");
-    assert!(room.providers.minds_privacy(), "its tier counts from now on, too");
+    assert_eq!(room.providers.reload_keys(&room.settings), ["GEMINI_API_KEY"]);
+    assert_eq!(room.providers.reload_keys(&room.settings), [""; 0], "they are the same now");
+    assert!(room.providers.depends_on_privacy(), "its tier counts from now on, too");
     assert_eq!(room.ask().await.1, ["new"]);
 
     // A key goes to the address that it was given for, and that holds until a restart.
     room.settings.gemini.base_url = "https://elsewhere.example".parse().unwrap();
     room.settings.gemini.keys[0].secret = format!("{SECRET}-third").into();
-    assert_eq!(room.providers.take_keys(&room.settings), [""; 0]);
+    assert_eq!(room.providers.reload_keys(&room.settings), [""; 0]);
 }
 
 #[tokio::test]
 async fn a_key_is_tried_without_asking_a_model() {
-    use countersign::providers::{ApiService, KeyCheck, try_key};
+    use countersign::providers::{ApiService, KeyCheck, check_key};
     let models = |headers: HeaderMap| async move {
         let key = headers.get("x-api-key").or(headers.get("x-goog-api-key")).unwrap();
         if key == "good" { StatusCode::OK } else { StatusCode::UNAUTHORIZED }
@@ -520,10 +524,10 @@ async fn a_key_is_tried_without_asking_a_model() {
     let base = serve(router).await;
     (settings.gemini.base_url, settings.anthropic.base_url) = (base.clone(), base);
     for service in [ApiService::Anthropic, ApiService::Gemini] {
-        assert_eq!(try_key(service, &settings, &"good".into()).await, KeyCheck::Opens);
+        assert_eq!(check_key(service, &settings, &"good".into()).await, KeyCheck::Accepted);
         let refused = KeyCheck::Refused("127.0.0.1 does not accept this key".to_owned());
-        assert_eq!(try_key(service, &settings, &"bad".into()).await, refused);
+        assert_eq!(check_key(service, &settings, &"bad".into()).await, refused);
     }
     settings.gemini.base_url = "http://127.0.0.1:1".parse().unwrap();
-    assert!(matches!(try_key(ApiService::Gemini, &settings, &"good".into()).await, KeyCheck::Unknown(_)));
+    assert!(matches!(check_key(ApiService::Gemini, &settings, &"good".into()).await, KeyCheck::Unknown(_)));
 }

@@ -40,7 +40,7 @@ async fn serve(router: axum::Router) -> url::Url {
 }
 
 fn settings(data_dir: &Path) -> ModelSettings {
-    ModelSettings::real(data_dir, None, None)
+    ModelSettings::with_real_models(data_dir, None, None)
 }
 
 fn question(model: &str) -> ModelCall {
@@ -52,11 +52,11 @@ fn question(model: &str) -> ModelCall {
         tools: None,
         model: model.into(),
         deadline: Duration::from_secs(300),
-        longest: u64::MAX,
-        counted: None,
+        max_output_tokens: u64::MAX,
+        counted_prompt_tokens: None,
         budget: None,
         private: false,
-        not_families: Vec::new(),
+        excluded_families: Vec::new(),
         successors: Vec::new(),
         workers: Default::default(),
         facts: Default::default(),

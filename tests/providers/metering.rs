@@ -55,7 +55,7 @@ fn services() -> [Service; 3] {
             settings: |url| {
                 let mut settings = settings("/nowhere".as_ref());
                 settings.gemini.base_url = url;
-                settings.gemini.keys = vec![GeminiKey::bare("default", "AIza".into())];
+                settings.gemini.keys = vec![GeminiKey::without_details("default", "AIza".into())];
                 settings
             },
         },

@@ -58,7 +58,7 @@ fn settings(home: &std::path::Path, url: &url::Url, lines: &str) -> Settings {
     );
     let file = home.join("countersign.toml");
     std::fs::write(&file, text).unwrap();
-    workflows::settings(&file).unwrap()
+    workflows::load_settings(&file).unwrap()
 }
 
 async fn check_lists(url: &url::Url, lines: &str) -> ListCheck {

@@ -26,7 +26,11 @@ fn edited(text: &str, answer: &ModelReply) -> String {
 
 fn mistakes(text: &str) -> Vec<String> {
     let tree = TreeIndex::new(["src/lib.rs"]);
-    lld::check(text, IssueNo(42), &tree).iter().chain(&lld::coverage(text)).map(ToString::to_string).collect()
+    lld::check(text, IssueNo(42), &tree)
+        .iter()
+        .chain(&lld::check_coverage(text))
+        .map(ToString::to_string)
+        .collect()
 }
 
 #[tokio::test]

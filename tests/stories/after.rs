@@ -3,7 +3,7 @@
 use countersign::{
     engine::RunViewStatus,
     localhub::{ActionsJob, HubAnnotation, HubFault},
-    publication::WATCH,
+    publication::MERGE_GATE,
     types::{Hash, Oid, RepoId},
 };
 
@@ -60,7 +60,11 @@ impl World {
     pub(crate) fn job(&self, head: &Oid, name: &str, conclusion: &str) -> u64 {
         let conclusion = Some(conclusion.to_owned()).filter(|word| !word.is_empty());
         self.hub
-            .job(self.repo, head, ActionsJob { name: name.to_owned(), conclusion, ..ActionsJob::default() })
+            .report_job(
+                self.repo,
+                head,
+                ActionsJob { name: name.to_owned(), conclusion, ..ActionsJob::default() },
+            )
             .unwrap()
     }
 
@@ -81,7 +85,7 @@ impl World {
     }
 
     pub(crate) async fn waits_for_merge(&self) -> bool {
-        self.run().await.unwrap().gate.is_some_and(|gate| gate.spec.stage == WATCH)
+        self.run().await.unwrap().gate.is_some_and(|gate| gate.spec.stage == MERGE_GATE)
     }
 
     /// The gate of a further change is passed, and that is pushed.
@@ -110,13 +114,13 @@ impl World {
 
     /// What the models are told under this name besides the issue.
     async fn known_as(&self, kind: &str) -> String {
-        let db = self.app.store.repo(self.repo).await.unwrap();
+        let db = self.app.store.repository_database(self.repo).await.unwrap();
         let state = db.run(self.run().await.unwrap().id).await.unwrap().unwrap().state;
         let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
         let known = state["stage"]["beside"].as_array().unwrap();
         let Some(known) = known.iter().find(|known| known["kind"] == kind) else { return String::new() };
         let hash: Hash = known["text"].as_str().unwrap().parse().unwrap();
-        String::from_utf8(db.get(hash).await.unwrap()).unwrap()
+        String::from_utf8(db.get_document(hash).await.unwrap()).unwrap()
     }
 
     /// Signed by GitHub, and about nothing of ours: each is answered and none of them has anything looked at.
@@ -264,7 +268,7 @@ async fn ci_that_fails_is_mended_and_pushed_and_the_merge_ends_it() {
         log: Some(log.into_bytes()),
         ..ActionsJob::default()
     };
-    w.hub.job(w.repo, &head, job).unwrap();
+    w.hub.report_job(w.repo, &head, job).unwrap();
     w.looked().await;
     assert!(w.waits_for_merge().await);
     assert!(w.status().body.contains("CI is at work on it: `lint`."), "{}", w.status().body);
@@ -328,7 +332,9 @@ async fn jobs_that_ran_for_a_pull_request_of_a_fork_count_neither_way() {
     let (head, calls) = (w.head(), w.calls().await.len());
     let of_fork = |w: &World, name: &str, conclusion: &str| {
         let (name, conclusion, fork) = (name.to_owned(), Some(conclusion.to_owned()), Some(RepoId(77)));
-        w.hub.job(w.repo, &head, ActionsJob { name, conclusion, fork, ..ActionsJob::default() }).unwrap();
+        w.hub
+            .report_job(w.repo, &head, ActionsJob { name, conclusion, fork, ..ActionsJob::default() })
+            .unwrap();
     };
     // Anybody may open one with our very commit, and call its branch like ours.
     of_fork(&w, "build", "failure");
@@ -340,7 +346,7 @@ async fn jobs_that_ran_for_a_pull_request_of_a_fork_count_neither_way() {
     // Of a check that a workflow makes by the API nobody knows for whom it ran, on whatever suite it hangs.
     let (name, conclusion) = ("report".to_owned(), Some("failure".to_owned()));
     w.hub
-        .job(w.repo, &head, ActionsJob { name, conclusion, reported: true, ..ActionsJob::default() })
+        .report_job(w.repo, &head, ActionsJob { name, conclusion, reported: true, ..ActionsJob::default() })
         .unwrap();
     w.looked().await;
     let said = w.status().body;
@@ -351,7 +357,7 @@ async fn jobs_that_ran_for_a_pull_request_of_a_fork_count_neither_way() {
     w.hub.set_status(w.repo, &head, w.user("maya"), ("ci/other", "success", "well")).unwrap();
     let (method, path_contains) = ("GET".to_owned(), "/actions/runs".to_owned());
     let message = "Resource not accessible by integration";
-    w.hub.fault(HubFault::Refused { method, path_contains, status: 403, message, times: 1 });
+    w.hub.arm_fault(HubFault::Refused { method, path_contains, status: 403, message, times: 1 });
     w.ci(&[("build", "failure")]).await;
     let said = w.status().body;
     assert!(said.contains(UNKNOWN) && !said.contains("CI passed") && !said.contains("CI failed"), "{said}");
@@ -367,7 +373,7 @@ async fn jobs_that_ran_for_a_pull_request_of_a_fork_count_neither_way() {
     let head = w.head();
     for n in 0..300 {
         let (name, fork) = (format!("filler {n}"), Some(RepoId(77)));
-        w.hub.job(w.repo, &head, ActionsJob { name, fork, ..ActionsJob::default() }).unwrap();
+        w.hub.report_job(w.repo, &head, ActionsJob { name, fork, ..ActionsJob::default() }).unwrap();
     }
     w.wait(3700).await;
     let said = w.status().body;
@@ -420,7 +426,7 @@ async fn a_log_that_cannot_be_had_is_told_to_drafter_and_people() {
     };
     for (name, status, why) in [("build", 403, "GitHub refuses it to us"), ("lint", 410, "it was taken away")]
     {
-        w.hub.fault(no_log(status));
+        w.hub.arm_fault(no_log(status));
         let head = w.head();
         w.ci(&[(name, "failure")]).await;
         let told = w.known_as("ci").await;
@@ -600,12 +606,12 @@ async fn what_a_review_says_at_lines_is_answered_in_its_threads() {
     let (pull, sam, calls) = (w.pull_number(), w.user("sam"), w.calls().await.len());
     for who in ["stranger", "tess"] {
         let at = [("src/lib.rs", 5, "Why this?")];
-        w.hub.review_at(w.repo, pull, w.user(who), "COMMENTED", "", &at).unwrap();
+        w.hub.review_lines(w.repo, pull, w.user(who), "COMMENTED", "", &at).unwrap();
         w.settle().await;
     }
     assert!(w.waits_for_merge().await && w.calls().await.len() == calls, "they may not have it changed");
     let at = [("src/lib.rs", 5, "Turn them round."), ("src/lib.rs", 4, "Why `u8`?\n<!-- hidden -->")];
-    w.hub.review_at(w.repo, pull, sam, "COMMENTED", "", &at).unwrap();
+    w.hub.review_lines(w.repo, pull, sam, "COMMENTED", "", &at).unwrap();
     w.settle().await;
     w.tried().await;
     w.passed().await;
@@ -745,7 +751,7 @@ async fn a_review_while_a_fix_is_at_work_is_taken_up_after_it() {
     w.stands_at_a_further_gate().await;
     let (pull, sam) = (w.pull_number(), w.user("sam"));
     let at = [("src/lib.rs", 5, "Turn them back."), ("src/lib.rs", 4, "And `u16`?")];
-    w.hub.review_at(w.repo, pull, sam, "COMMENTED", "", &at).unwrap();
+    w.hub.review_lines(w.repo, pull, sam, "COMMENTED", "", &at).unwrap();
     w.settle().await;
     let line = w.approve_line();
     w.comment("sam", &line).await;

@@ -148,7 +148,7 @@ async fn a_review_that_asks_for_changes_is_heard_with_its_comments_and_their_lin
         ("src/lib.rs", 3, "Not this."),
     ];
     w.pass(60);
-    w.hub.review_at(w.repo, w.pull_number(), w.user("sam"), "CHANGES_REQUESTED", "", &comments).unwrap();
+    w.hub.review_lines(w.repo, w.pull_number(), w.user("sam"), "CHANGES_REQUESTED", "", &comments).unwrap();
     w.settle().await;
     w.stands(RunViewStatus::Asking).await;
     let sent = &models.sent("drafter")[1];
@@ -346,7 +346,7 @@ async fn no_approval_counts_in_a_mail_or_below_what_it_quotes() {
     assert_eq!(w.notifying(), before, "{}", w.thread());
     // Where GitHub cannot be asked how it came, it waits.
     let (method, path_contains) = ("POST".to_owned(), "/graphql".to_owned());
-    w.hub.fault(HubFault::Status { method, path_contains, status: 502, times: 1 });
+    w.hub.arm_fault(HubFault::Status { method, path_contains, status: 502, times: 1 });
     let above = format!("I have read it all with care.\n\n{line}\n\n{}", mails(&line)[0]);
     w.comment("sam", &above).await;
     w.stands(RunViewStatus::Asking).await;

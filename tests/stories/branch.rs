@@ -162,7 +162,7 @@ async fn a_branch_that_began_anew_is_ours_though_nobody_saw_it_begin() {
         w.step(1).await;
     }
     let (method, path_contains) = ("POST".to_owned(), "/graphql".to_owned());
-    w.hub.fault(HubFault::AnswerBadGatewayAfter { method, path_contains, times: 1 });
+    w.hub.arm_fault(HubFault::AnswerBadGatewayAfter { method, path_contains, times: 1 });
     w.settle().await;
     assert!(w.hub.log(w.repo, &w.branch())[0].message.starts_with("docs: propose"));
     assert_eq!(w.run_status().await, RunViewStatus::Ready, "the answer was lost");

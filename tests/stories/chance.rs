@@ -100,7 +100,7 @@ impl Seen {
         if said.contains("countersign retry ") {
             wrong.push("a run ended by a fault of ours".to_owned());
         }
-        for run in runs.iter().filter(|run| !run.status.live()) {
+        for run in runs.iter().filter(|run| !run.status.is_live()) {
             let why = run.why.as_deref().or(run.outcome.as_ref().map(|outcome| outcome.summary.as_str()));
             // A later run of the issue, of whichever workflow, takes the status comment.
             let shown = run.id != latest || said.contains(&format!("un `{}`", run.id));
@@ -108,7 +108,7 @@ impl Seen {
                 wrong.push(format!("nobody can tell why {} is {:?}: {why:?}", run.id, run.status));
             }
         }
-        let db = w.app.store.repo(repo).await.unwrap();
+        let db = w.app.store.repository_database(repo).await.unwrap();
         let mut approved = Vec::new();
         for run in &runs {
             approved.extend(db.ledger(run.id).await.unwrap().approvals);
@@ -144,7 +144,7 @@ impl Seen {
         if open > 1 {
             wrong.push(format!("{open} pull requests of ours are open: {pulls:#?}"));
         }
-        let live = runs.iter().filter(|run| run.status.live()).count();
+        let live = runs.iter().filter(|run| run.status.is_live()).count();
         if live > 1 {
             wrong.push(format!("{live} runs are alive"));
         }
@@ -194,14 +194,14 @@ impl World {
             },
             Move::Review(who, state) => {
                 let at = [("src/lib.rs", 5, "Why this?")];
-                self.hub.review_at(repo, pull, user(who), state, "Have a look.", &at).map(drop)
+                self.hub.review_lines(repo, pull, user(who), state, "Have a look.", &at).map(drop)
             }
             Move::Job(conclusion, of_fork) => {
                 let head = self.head();
                 let conclusion = Some(conclusion.to_owned()).filter(|word| !word.is_empty());
                 let fork = of_fork.then_some(RepoId(77));
                 self.hub
-                    .job(
+                    .report_job(
                         repo,
                         &head,
                         ActionsJob { name: "build".into(), conclusion, fork, ..ActionsJob::default() },
@@ -267,7 +267,7 @@ async fn played(standing: &Standing, moves: &[Move]) -> (Vec<String>, RunViewSta
     w.at_rest().await;
     let status = w.run().await.unwrap().status;
     let mut wrong = seen.wrong(&w).await;
-    if w.all_runs().await.iter().any(|run| run.status.live()) {
+    if w.all_runs().await.iter().any(|run| run.status.is_live()) {
         wrong.push(format!("it does not end: {status:?}\n{}", w.thread()));
     }
     let counts = w.app.store.inbox().counts().await.unwrap();

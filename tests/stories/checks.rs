@@ -150,7 +150,7 @@ async fn a_check_that_is_asked_for_again_retries_what_halted_and_else_stands_as_
 async fn an_app_that_may_write_no_checks_works_as_any() {
     let thread = async |fault: Option<HubFault>| {
         let mut w = world_of_files().await;
-        fault.into_iter().for_each(|fault| w.hub.fault(fault));
+        fault.into_iter().for_each(|fault| w.hub.arm_fault(fault));
         w.comes_to_the_gate().await;
         w.comment("sam", "/revise say it shorter").await;
         w.stands(RunViewStatus::Asking).await;
@@ -167,12 +167,12 @@ async fn an_app_that_may_write_no_checks_works_as_any() {
 #[tokio::test]
 async fn a_check_whose_answer_was_lost_is_found_and_not_made_twice() {
     let mut w = world_of_files().await;
-    w.hub.fault(answer_lost("POST", "/check-runs"));
+    w.hub.arm_fault(answer_lost("POST", "/check-runs"));
     w.label("maya", "countersign:lld").await;
     w.wait(30).await;
     w.stands(RunViewStatus::Asking).await;
     assert_eq!((w.checks().len(), w.check_calls("POST")), (1, 1));
-    w.hub.fault(answer_lost("POST", "/check-runs"));
+    w.hub.arm_fault(answer_lost("POST", "/check-runs"));
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(30).await;

@@ -53,7 +53,7 @@ fn prompts(calls: &[CallRow], role: &str) -> Vec<u64> {
 /// reviewer, so they stay as long as they are.
 async fn stay_bounded(w: &World, of: &str, rounds: usize) {
     let run = w.run().await.unwrap().id;
-    let calls = w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
+    let calls = w.app.store.repository_database(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
     assert_eq!(calls.len(), 2 * rounds);
     let tokens: u64 = calls.iter().map(|call| call.input_tokens + call.output_tokens).sum();
     say(&format!("never approved, {of}: {rounds} rounds, {} calls, {tokens} tokens", calls.len()));

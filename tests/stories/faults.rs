@@ -60,7 +60,7 @@ async fn an_answer_lost_after_its_effect_changes_nothing_people_see() {
         ("POST", "/access_tokens"),
     ] {
         let (method, path_contains) = (method.to_owned(), path.to_owned());
-        w.hub.fault(HubFault::AnswerBadGatewayAfter { method, path_contains, times: 2 });
+        w.hub.arm_fault(HubFault::AnswerBadGatewayAfter { method, path_contains, times: 2 });
     }
     outlived(&mut w).await;
     assert_eq!(seen(&w), expected);
@@ -98,7 +98,7 @@ async fn lost_answers_leave_no_double_though_reads_are_behind() {
 
     for (behind, times) in some([(40, 2), (8, 1)]) {
         let mut w = world().await;
-        w.hub.fault(HubFault::ReadsLag { by: Duration::from_secs(behind) });
+        w.hub.arm_fault(HubFault::ReadsLag { by: Duration::from_secs(behind) });
         for (method, path) in [
             ("POST", "/comments"),
             ("PATCH", "/issues/comments/"),
@@ -106,7 +106,7 @@ async fn lost_answers_leave_no_double_though_reads_are_behind() {
             ("POST", "/pulls"),
             ("POST", "/labels"),
         ] {
-            w.hub.fault(lost(method, path, times));
+            w.hub.arm_fault(lost(method, path, times));
         }
         outlived(&mut w).await;
         assert_eq!(seen(&w), expected, "{behind} s behind, {times} answers lost of each");
@@ -125,12 +125,12 @@ async fn connections_that_drop_and_answers_that_dawdle_change_nothing() {
 
     let mut w = world().await;
     for path in ["/comments", "/graphql", "/pulls", "/reactions"] {
-        w.hub.fault(dropped("POST", path, false));
-        w.hub.fault(dropped("POST", path, true));
+        w.hub.arm_fault(dropped("POST", path, false));
+        w.hub.arm_fault(dropped("POST", path, true));
     }
-    w.hub.fault(dropped("GET", "/issues/", false));
+    w.hub.arm_fault(dropped("GET", "/issues/", false));
     let (method, path_contains) = ("PATCH".to_owned(), "/comments/".to_owned());
-    w.hub.fault(HubFault::Slow { method, path_contains, by: Duration::from_millis(200), times: 2 });
+    w.hub.arm_fault(HubFault::Slow { method, path_contains, by: Duration::from_millis(200), times: 2 });
     outlived(&mut w).await;
     assert_eq!(seen(&w), expected);
 }
@@ -156,7 +156,7 @@ async fn a_secondary_limit_is_waited_out_without_a_call() {
         retry_after: Duration::from_secs(100),
         times: 1,
     };
-    w.hub.fault(limit);
+    w.hub.arm_fault(limit);
     w.label("maya", "countersign:lld").await;
     let calls = w.hub.requests().len();
     w.wait(90).await;
@@ -174,7 +174,7 @@ async fn a_used_up_hour_is_waited_out_without_a_call() {
     for status in [403, 429] {
         let mut w = world().await;
         let until = w.clock.now().plus(Duration::from_secs(600));
-        w.hub.fault(HubFault::PrimaryLimit { status, until });
+        w.hub.arm_fault(HubFault::PrimaryLimit { status, until });
         w.label("maya", "countersign:lld").await;
         let calls = w.hub.requests().len();
         w.wait(585).await;
@@ -193,11 +193,11 @@ async fn a_limit_that_another_server_was_told_of_is_waited_out_as_well() {
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
     let (home, lease) = (tempfile::tempdir().unwrap(), Duration::from_secs(600));
     let server = PostgresServer { address: address.into(), lease };
-    let other = Store::join(&server, home.path(), w.clock.clone()).unwrap();
+    let other = Store::join_postgres(&server, home.path(), w.clock.clone()).unwrap();
     let until = w.clock.now().plus(Duration::from_secs(600));
     // Until it listens.
-    while w.app.store.limited(w.installation, false).is_none() {
-        other.limit(w.installation, false, until).await.unwrap();
+    while w.app.store.rate_limited_until(w.installation, false).is_none() {
+        other.publish_rate_limit(w.installation, false, until).await.unwrap();
     }
     w.label("maya", "countersign:lld").await;
     w.wait(500).await;
@@ -220,7 +220,7 @@ async fn only_a_fetch_that_git_keeps_failing_is_given_up() {
         w.run().await.unwrap().status
     };
     let until = w.clock.now().plus(Duration::from_secs(1500));
-    w.hub.fault(HubFault::PrimaryLimit { status: 403, until });
+    w.hub.arm_fault(HubFault::PrimaryLimit { status: 403, until });
     assert_eq!(after(&mut w, 0).await, RunViewStatus::Ready);
     assert_eq!(after(&mut w, 900).await, RunViewStatus::Ready, "GitHub said how long");
     let there = w.hub.git_dir(w.repo);
@@ -249,7 +249,7 @@ async fn a_token_that_is_refused_is_replaced_in_the_middle() {
 async fn what_github_does_not_show_yet_is_waited_for() {
     let mut w = world().await;
     let until = w.clock.now().plus(Duration::from_secs(60));
-    w.hub.fault(HubFault::HiddenUntil { path_contains: "/issues/1".to_owned(), until });
+    w.hub.arm_fault(HubFault::HiddenUntil { path_contains: "/issues/1".to_owned(), until });
     w.label("maya", "countersign:lld").await;
     w.wait(45).await;
     assert_eq!(w.run().await.unwrap().status, RunViewStatus::Ready);
@@ -263,7 +263,7 @@ async fn what_github_does_not_show_yet_is_waited_for() {
 async fn what_github_never_shows_ends_the_run_with_a_reason() {
     let mut w = world().await;
     let until = w.clock.now().plus(Duration::from_secs(3600));
-    w.hub.fault(HubFault::HiddenUntil { path_contains: "/issues/1".to_owned(), until });
+    w.hub.arm_fault(HubFault::HiddenUntil { path_contains: "/issues/1".to_owned(), until });
     w.label("maya", "countersign:lld").await;
     w.wait(105).await;
     assert_eq!(w.run().await.unwrap().status, RunViewStatus::Ready);
@@ -286,7 +286,7 @@ async fn a_new_name_is_learned_from_a_redirect() {
     w.hub.rename_repo(w.repo, "abacus").unwrap();
     while w.app.engine.tick().await.unwrap() > 0 {}
     w.stands(RunViewStatus::Asking).await;
-    let row = w.app.store.directory().repository(w.repo).await.unwrap().unwrap();
+    let row = w.app.store.installation_registry().repository(w.repo).await.unwrap().unwrap();
     assert_eq!(row.name.to_string(), "maya/abacus");
     w.lose_webhooks(false);
     w.approved_by("sam").await;
@@ -298,7 +298,7 @@ async fn what_github_refuses_is_told_in_our_words() {
     let mut w = world_of_files().await;
     let (method, path_contains) = ("POST".to_owned(), "/pulls".to_owned());
     let (field, code) = ("head".to_owned(), "invalid".to_owned());
-    w.hub.fault(HubFault::Unprocessable { method, path_contains, field, code, times: 1000 });
+    w.hub.arm_fault(HubFault::Unprocessable { method, path_contains, field, code, times: 1000 });
     w.label("maya", "countersign:lld").await;
     w.wait(105).await;
     assert_eq!(w.run().await.unwrap().status, RunViewStatus::Ready, "it may only be behind");
@@ -339,9 +339,9 @@ async fn eyes_come_at_once_when_everything_else_has_to_wait() {
     }
     // The clock stands, so the run gets no further than what the bucket held.
     let said = w.hub.comment(w.repo, w.issue, w.user("tess"), "/countersign status").unwrap();
-    w.hub.settled().await;
+    w.hub.wait_for_webhooks().await;
     let app = w.app.clone();
-    let answer = tokio::spawn(async move { app.intake.tick().await.unwrap() });
+    let answer = tokio::spawn(async move { app.intake.drain_inbox().await.unwrap() });
     let eyes = |w: &World| w.view().comments.iter().any(|c| c.id == said && !c.reactions.is_empty());
     while !eyes(&w) {
         tokio::task::yield_now().await;
@@ -389,7 +389,7 @@ async fn a_reaction_that_is_refused_takes_nothing_with_it() {
     for status in some([403, 404, 422]) {
         let mut w = world().await;
         let (method, path_contains) = ("POST".to_owned(), "/reactions".to_owned());
-        w.hub.fault(HubFault::Status { method, path_contains, status, times: 1000 });
+        w.hub.arm_fault(HubFault::Status { method, path_contains, status, times: 1000 });
         w.comes_to_the_gate().await;
         let line = w.approve_line();
         w.comment("stranger", "/approve").await;
@@ -473,7 +473,7 @@ async fn not_knowing_who_may_is_not_a_no() {
         status,
         times: 3,
     };
-    w.hub.fault(broken(500));
+    w.hub.arm_fault(broken(500));
     w.comment("tess", "/lld").await;
     let reactions = |w: &World| w.view().comments[0].reactions.clone();
     assert!(w.run().await.is_none());

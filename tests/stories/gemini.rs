@@ -157,10 +157,10 @@ async fn no_less_is_booked_than_is_billed_by_a_service_that_does_not_say() {
     let billed = bill.load(Ordering::Relaxed);
     assert!(billed > 500_000, "{billed}");
     let calls = w.calls().await;
-    let booked: u64 = calls.iter().map(|row| row.counted().0).sum();
+    let booked: u64 = calls.iter().map(|row| row.shared_cap_amount().0).sum();
     // A little more, for what is written to a cache is dearer than what is read.
     assert!((billed..billed + billed / 20).contains(&booked), "booked {booked}, billed {billed}");
-    let spent = Spending::of(&calls);
+    let spent = Spending::from_calls(&calls);
     assert!(spent.held.0 == booked && gate.contains("held back"), "nobody knows what it cost: {gate}");
     w.stands(RunViewStatus::Asking).await;
 }

@@ -50,11 +50,11 @@ impl World {
             tools: None,
             model: id.model,
             deadline: Duration::from_secs(60),
-            longest: u64::MAX,
-            counted: None,
+            max_output_tokens: u64::MAX,
+            counted_prompt_tokens: None,
             budget: None,
             private: false,
-            not_families: Vec::new(),
+            excluded_families: Vec::new(),
             successors: Vec::new(),
             workers: WorkerPool::Background,
             facts: Default::default(),
@@ -85,7 +85,7 @@ impl World {
 }
 
 async fn crowded(providers: &ModelProviders) {
-    while !providers.crowded("claude:opus", WorkerPool::Background) {
+    while !providers.would_queue("claude:opus", WorkerPool::Background) {
         tokio::task::yield_now().await;
     }
 }
@@ -101,7 +101,7 @@ async fn whoever_would_stand_in_line_comes_again_and_people_read_why() {
     assert_eq!(run.status, RunViewStatus::Waiting, "{}", w.thread());
     w.wait(60).await;
     w.find("Waiting for a place: as many models of its kind as this server runs at a time are at work");
-    let books = w.app.store.repo(w.repo).await.unwrap();
+    let books = w.app.store.repository_database(w.repo).await.unwrap();
     w.pass(36 * 3600);
     w.settle().await;
     assert_eq!(w.run().await.unwrap().status, RunViewStatus::Waiting, "however long, it is no failure");
@@ -155,7 +155,7 @@ async fn a_call_that_never_left_the_line_is_in_the_books_as_never_made() {
     w.label("maya", "countersign:lld").await;
     stop.await.unwrap();
     let run = w.run().await.unwrap().id;
-    let books = w.app.store.repo(w.repo).await.unwrap();
+    let books = w.app.store.repository_database(w.repo).await.unwrap();
     let calls = books.ledger(run).await.unwrap().calls;
     let [row] = calls.as_slice() else { panic!("{calls:#?}") };
     assert_eq!((row.status, row.attempts, row.held_microusd), (CallStatus::Failed, 0, None));
@@ -165,6 +165,6 @@ async fn a_call_that_never_left_the_line_is_in_the_books_as_never_made() {
     let mut w = w.restart().await;
     w.wait(60).await;
     w.approved_by("sam").await;
-    let calls = w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
+    let calls = w.app.store.repository_database(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
     assert!(calls.iter().all(|call| call.status != CallStatus::Lost), "{calls:#?}");
 }

@@ -51,11 +51,11 @@ impl World {
     /// A comment whose webhook is lost; what it would have said.
     async fn lost(&self, who: &str, text: &str) -> Value {
         let (app, secret) = (self.app.settings.app.id, SecretString::from(SECRET));
-        self.hub.settled().await;
+        self.hub.wait_for_webhooks().await;
         let nobody = "http://127.0.0.1:9/".parse().unwrap();
         self.hub.set_webhook(app, Some(nobody), &secret).unwrap();
         self.hub.comment(self.repo, self.issue, self.user(who), text).unwrap();
-        self.hub.settled().await;
+        self.hub.wait_for_webhooks().await;
         self.hub.set_webhook(app, Some(self.webhook.clone()), &secret).unwrap();
         self.told(who)
     }
@@ -76,7 +76,7 @@ impl World {
             swept: true,
             body,
         };
-        self.app.store.inbox().accept(new).await.unwrap();
+        self.app.store.inbox().accept_delivery(new).await.unwrap();
     }
 
     fn lifecycle(&self, action: &str, more: &[(&str, Value)]) -> Value {
@@ -125,7 +125,7 @@ async fn two_hooks_for_one_comment_have_one_effect() {
 async fn two_hooks_for_one_label_start_one_run() {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
-    w.hub.settled().await;
+    w.hub.wait_for_webhooks().await;
     let payload = w.payload("issues", "labeled");
     w.settle().await;
     w.comment("sam", "/stop").await;
@@ -210,13 +210,13 @@ async fn about_to_open() -> World {
     w.step(14).await;
     assert_eq!(w.run().await.unwrap().step_id, "N4");
     // First the comment, until all before it is done; then what comes after it.
-    w.hub.fault(fails("/comments"));
+    w.hub.arm_fault(fails("/comments"));
     w.settle().await;
-    w.hub.mend();
-    w.hub.fault(fails("/graphql"));
+    w.hub.clear_faults();
+    w.hub.arm_fault(fails("/graphql"));
     w.wait(60).await;
     w.find("waits for a person");
-    assert!(w.run().await.unwrap().opening, "{}", w.thread());
+    assert!(w.run().await.unwrap().shows_unopened_gate, "{}", w.thread());
     w
 }
 
@@ -226,7 +226,7 @@ async fn what_is_said_between_a_gates_comment_and_its_opening_is_not_late() {
     let mut w = about_to_open().await;
     w.pass(20);
     let approval = w.lost("sam", "/approve").await;
-    w.hub.mend();
+    w.hub.clear_faults();
     w.wait(60).await;
     // it opened after that
     w.stands(RunViewStatus::Asking).await;
@@ -246,8 +246,8 @@ async fn what_is_found_while_a_gate_opens_waits_for_it() {
     w.swept("lost-approval", "issue_comment", &approval).await;
     // Longer than a gate takes to open on a good day.
     w.wait(600).await;
-    assert!(w.run().await.unwrap().opening, "{}", w.thread());
-    w.hub.mend();
+    assert!(w.run().await.unwrap().shows_unopened_gate, "{}", w.thread());
+    w.hub.clear_faults();
     w.wait(600).await;
     w.stands(RunViewStatus::Done).await;
     w.find("Rehearsal");
@@ -269,7 +269,7 @@ async fn a_stop_waits_for_no_gate_to_open() {
             w.comment("sam", "/stop").await;
         }
         w.wait(300).await;
-        w.hub.mend();
+        w.hub.clear_faults();
         w.wait(60).await;
         assert_eq!(
             (w.run_status().await, w.labels()),
@@ -369,7 +369,7 @@ async fn status_of(stream: &mut TcpStream) -> String {
 #[ignore = "takes long"]
 async fn half_sent_bodies_keep_nobody_out() {
     let w = world().await;
-    let room = countersign::limits::DOOR_BYTES;
+    let room = countersign::limits::PENDING_DELIVERY_BYTES;
     let unsigned = knock("half", "ping", vec![b' '; 25 * MEGABYTE]).with("x-hub-signature-256", NOBODYS);
     let mut crowd = Vec::new();
     // Few large ones and many small ones, together twice the room.
@@ -390,7 +390,7 @@ async fn half_sent_bodies_keep_nobody_out() {
     drop(crowd);
 
     // Filled to a few bytes: the first two lack one each.
-    let share = countersign::limits::DOOR_REQUEST_BYTES;
+    let share = countersign::limits::LEAST_REQUEST_BYTES;
     let rest = room - 2 * (25 * MEGABYTE + share) - share;
     let third = knock("half", "ping", vec![b' '; rest]).with("x-hub-signature-256", NOBODYS);
     let mut first = half_sent(&w, &unsigned, 25 * MEGABYTE - 1).await;
@@ -477,17 +477,17 @@ async fn a_repository_taken_from_the_app_ends_its_runs_and_is_kept_for_a_month()
     let late = w.lost("sam", "/help").await;
     w.settle().await;
     w.wait(60).await;
-    assert!(!w.run_status().await.live(), "{:?}", w.run().await);
+    assert!(!w.run_status().await.is_live(), "{:?}", w.run().await);
     w.delivered("late", "issue_comment", &late).await;
     w.settle().await;
     assert_eq!(w.ending("late").1, "ignored: its repository is gone");
-    assert!(w.app.store.directory().repository(w.repo).await.unwrap().is_none());
+    assert!(w.app.store.installation_registry().repository(w.repo).await.unwrap().is_none());
 
     w.pass(29 * DAY);
-    w.app.intake.tidy().await.unwrap();
+    w.app.intake.remove_old_data().await.unwrap();
     assert!(folder.join("checkpoints.db").exists());
     w.pass(DAY);
-    w.app.intake.tidy().await.unwrap();
+    w.app.intake.remove_old_data().await.unwrap();
     assert!(!folder.exists());
     assert!(w.run().await.is_none(), "and nothing brings it back");
 }
@@ -506,7 +506,7 @@ async fn a_repository_given_back_in_time_is_as_it_was() {
     w.delivered("added", "installation_repositories", &added).await;
     w.settle().await;
     w.pass(60 * DAY);
-    w.app.intake.tidy().await.unwrap();
+    w.app.intake.remove_old_data().await.unwrap();
     assert_eq!(w.run_status().await, RunViewStatus::Stopped, "what was done is still known");
     // The App could not write there when the run ended, so its gate stands as it was.
     assert!(w.gate().contains("waits for a person"));
@@ -538,7 +538,7 @@ async fn an_archived_or_transferred_repository_ends_its_runs() {
         w.delivered("changed", "repository", &payload).await;
         w.settle().await;
         w.wait(60).await;
-        let live = w.run_status().await.live();
+        let live = w.run_status().await.is_live();
         // Another installation is none of ours here, so its word is not taken.
         assert_eq!(live, action != "archived", "{action}: {:?}", w.ending("changed"));
         w.stands(if live { RunViewStatus::Asking } else { RunViewStatus::Stopped }).await;
@@ -554,7 +554,7 @@ async fn an_uninstalled_app_ends_its_runs() {
         w.pass(60);
         w.settle().await;
     }
-    assert!(!w.run_status().await.live(), "{:?}", w.run().await);
+    assert!(!w.run_status().await.is_live(), "{:?}", w.run().await);
     assert_eq!(w.counts().await.dead, 0);
 }
 
@@ -567,7 +567,7 @@ async fn a_clock_set_back_an_hour_delays_nothing() {
     w.pass(60);
     let line = w.approve_line();
     w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
-    w.hub.settled().await;
+    w.hub.wait_for_webhooks().await;
     w.clock.set_back(Duration::from_secs(3600));
     w.settle().await;
     w.stands(RunViewStatus::Done).await;
@@ -578,15 +578,15 @@ async fn a_clock_set_back_an_hour_delays_nothing() {
 async fn a_clock_a_year_ahead_loses_nothing() {
     let mut w = world().await;
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/lld").unwrap();
-    w.hub.settled().await;
-    w.hub.fault(HubFault::Status {
+    w.hub.wait_for_webhooks().await;
+    w.hub.arm_fault(HubFault::Status {
         method: "GET".to_owned(),
         path_contains: "/collaborators/".to_owned(),
         status: 500,
         times: 3,
     });
     w.pass(365 * DAY);
-    w.app.intake.tidy().await.unwrap();
+    w.app.intake.remove_old_data().await.unwrap();
     w.settle().await;
     assert_eq!(w.counts().await.dead, 0, "its first trouble is not its last, however old it looks");
     w.wait(600).await;
@@ -612,7 +612,7 @@ async fn what_took_a_repository_away_once_takes_nothing_away_when_it_is_there() 
     w.settle().await;
     w.wait(60).await;
     w.stands(RunViewStatus::Asking).await;
-    assert!(w.app.store.directory().repository(w.repo).await.unwrap().is_some());
+    assert!(w.app.store.installation_registry().repository(w.repo).await.unwrap().is_some());
     for id in ["late-uninstall", "late-archived", "late-deleted"] {
         assert_eq!(w.ending(id).1, "came late: it holds no longer", "{id}");
     }
@@ -633,8 +633,8 @@ async fn one_person_may_label_in_several_repositories_in_one_second() {
     for repo in [w.repo, other] {
         w.hub.label(repo, w.issue, maya, "countersign:lld").unwrap();
     }
-    w.hub.settled().await;
-    w.app.intake.tick().await.unwrap();
+    w.hub.wait_for_webhooks().await;
+    w.app.intake.drain_inbox().await.unwrap();
     for repo in [w.repo, other] {
         w.repo = repo;
         assert!(w.run().await.is_some(), "both are worked on");

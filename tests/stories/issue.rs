@@ -624,7 +624,7 @@ async fn what_is_filed_when_the_run_is_stopped_is_filed() {
             w.step(1).await;
         }
         let (method, path) = if way == "new" { ("POST", "/issues") } else { ("PATCH", "/issues/2") };
-        w.hub.fault(crate::resumed::answer_lost(method, path));
+        w.hub.arm_fault(crate::resumed::answer_lost(method, path));
         w.step(1).await;
         w.comment("maya", "/stop").await;
         w.wait(30).await;
@@ -653,7 +653,7 @@ async fn a_hostile_answer_is_told_and_does_nothing() {
     w.comment("tess", "/answer 4: it is\n/approve new").await;
     w.seen_by_all();
     assert_eq!(w.newest_issue(), IssueNo(2), "{}", w.thread());
-    assert!(w.run_status().await.live());
+    assert!(w.run_status().await.is_live());
 }
 
 #[tokio::test]

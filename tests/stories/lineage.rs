@@ -7,7 +7,7 @@ use std::{
 
 use countersign::{
     engine::RunViewStatus,
-    store::{AuditRow, audit, backup},
+    store::{AuditRow, create_backup, walk_audit_chain},
     types::Hash,
 };
 use serde_json::Value;
@@ -33,8 +33,8 @@ async fn told() -> World {
 
 fn chain(w: &World) -> Vec<AuditRow> {
     let mut links = Vec::new();
-    let walked = audit(&w.data().into(), w.repo, |_, link| links.push(link)).unwrap();
-    assert!(walked.sound() && walked.links == links.len() && walked.uncovered == 0, "{walked:?}");
+    let walked = walk_audit_chain(&w.data().into(), w.repo, |_, link| links.push(link)).unwrap();
+    assert!(walked.is_sound() && walked.links == links.len() && walked.uncovered == 0, "{walked:?}");
     links
 }
 
@@ -159,7 +159,7 @@ async fn every_kind_of_evidence_is_on_the_chain_and_the_pull_request_names_its_h
 /// What `audit verify` says of a copy after something was done to it.
 async fn harmed(w: &World, name: &str, harm: &str) -> String {
     let copy = w.data().with_file_name(name);
-    backup(&w.data().into(), &copy, &Default::default()).unwrap();
+    create_backup(&w.data().into(), &copy, &Default::default()).unwrap();
     let database = w.checkpoints(&copy);
     database.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
     assert!(database.execute(harm, []).unwrap() > 0, "{harm}");
@@ -263,7 +263,7 @@ async fn what_became_of_an_issue_is_a_folder() {
     let approved = listed(&out).into_iter().find(|name| name.ends_with("approval.json")).unwrap();
     let approval: Value = serde_json::from_str(&read(&approved)).unwrap();
     let last = listed(&out).into_iter().rfind(|name| name.contains("draft")).unwrap();
-    assert_eq!(approval["document"], Hash::of(read(&last).as_bytes()).to_string());
+    assert_eq!(approval["document"], Hash::digest(read(&last).as_bytes()).to_string());
     let costs: Vec<Value> = serde_json::from_str(&read("costs.json")).unwrap();
     let findings: Vec<Value> = serde_json::from_str(&read("findings.json")).unwrap();
     assert!(costs.len() >= 4 && findings[0]["finding"]["id"] == "F1", "{costs:?} {findings:?}");

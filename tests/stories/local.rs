@@ -70,7 +70,15 @@ impl Llama {
 impl World {
     /// Calls of a role, of all runs.
     async fn calls_to(&self, role: &str) -> Vec<CallRow> {
-        let rows = self.app.store.repo(self.repo).await.unwrap().costs(None, Timestamp(0)).await.unwrap();
+        let rows = self
+            .app
+            .store
+            .repository_database(self.repo)
+            .await
+            .unwrap()
+            .call_costs(None, Timestamp(0))
+            .await
+            .unwrap();
         rows.into_iter().map(|row| row.call).filter(|call| call.role == role && call.attempts > 0).collect()
     }
 
@@ -101,7 +109,7 @@ async fn a_request_is_read_by_a_real_small_model_or_seen_not_to_be() {
     w.comment("sam", "@countersign can we add dark mode to the UI?").await;
     let (asked, routes) = (
         w.calls_to("router").await,
-        store::routes(&w.app.settings.data_dir.as_path().into(), w.repo).unwrap(),
+        store::read_routes(&w.app.settings.data_dir.as_path().into(), w.repo).unwrap(),
     );
     assert!((1..=2).contains(&asked.len()), "{asked:#?}\n{}", w.thread());
     assert!(asked.iter().all(|call| call.served.as_deref() == Some(MODEL)), "{asked:#?}");
@@ -110,7 +118,7 @@ async fn a_request_is_read_by_a_real_small_model_or_seen_not_to_be() {
     report("routing", &asked, &format!("{lead}, {}, {fell_back:?}", line.route.decision));
     // Whatever it said: words alone begin nothing.
     assert!(fell_back.is_none() || lead == "offer", "{line:?}");
-    assert_eq!(line.begun.is_some(), matches!(lead, "begin" | "probably"), "{line:?}");
+    assert_eq!(line.started_run.is_some(), matches!(lead, "begin" | "probably"), "{line:?}");
     w.look_at_all();
 }
 

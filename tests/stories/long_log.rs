@@ -102,7 +102,7 @@ impl World {
             assert!(taken.swept);
             ids.push(taken.id.0.clone());
             let done = DeliveryDisposition::Done("read".to_owned());
-            self.app.store.inbox().end(vec![(taken.id, done)]).await.unwrap();
+            self.app.store.inbox().record_dispositions(vec![(taken.id, done)]).await.unwrap();
         }
         ids
     }
@@ -124,15 +124,15 @@ async fn what_was_said_first_is_heard_first_however_long_the_log_is() {
     ];
     let (w, log) = world().await.with_log(&ours).await;
     log.refused.lock().unwrap().push(6000);
-    let mark = w.app.store.swept_to().await.unwrap();
+    let mark = w.app.store.sweep_position().await.unwrap();
     assert!(w.app.intake.sweep().await.is_err(), "one could not be had");
     assert_eq!(w.in_order().await, ["first", "second", "third", "fourth", "fifth", "last"]);
-    assert_eq!(w.app.store.swept_to().await.unwrap(), mark, "and is looked for again");
+    assert_eq!(w.app.store.sweep_position().await.unwrap(), mark, "and is looked for again");
 
     log.refused.lock().unwrap().clear();
     assert_eq!(w.app.intake.sweep().await.unwrap(), 1);
     assert_eq!(w.in_order().await, ["refused"]);
-    assert!(w.app.store.swept_to().await.unwrap() > mark);
+    assert!(w.app.store.sweep_position().await.unwrap() > mark);
     let listed = log.listed.swap(0, Ordering::SeqCst);
     assert_eq!(w.app.intake.sweep().await.unwrap(), 0);
     assert!(

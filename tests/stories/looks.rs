@@ -4,7 +4,7 @@ use countersign::{
     engine::{RunView, RunViewStatus},
     localhub::{HubCheckView, HubCommentView, HubPullRequestView, HubRequestView},
     messages::stage_name,
-    publication::WATCH,
+    publication::MERGE_GATE,
     types::{CommentId, Hash, IssueNo},
 };
 
@@ -145,7 +145,7 @@ impl World {
         let mut run = self.run().await.expect("there is a run");
         self.keep_states();
         // What waits for its merge alone looks like what is done.
-        if run.gate.as_ref().is_some_and(|gate| gate.spec.stage == WATCH) {
+        if run.gate.as_ref().is_some_and(|gate| gate.spec.stage == MERGE_GATE) {
             run.status = RunViewStatus::Done;
         }
         assert_eq!(run.status, status, "{:?}\n{}", run.why, self.thread());
@@ -185,7 +185,7 @@ impl World {
     /// A page of the hub's, as a browser gets it.
     pub(crate) async fn page(&self, path: &str) -> String {
         let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
-        let entered = client.get(self.hub.page_of(self.repo, path).unwrap()).send().await.unwrap();
+        let entered = client.get(self.hub.repo_page_url(self.repo, path).unwrap()).send().await.unwrap();
         let header = |name: &str| entered.headers()[name].to_str().unwrap().to_owned();
         let (url, cookie) = (self.hub.base_url().join(&header("location")).unwrap(), header("set-cookie"));
         let cookie = cookie.split(';').next().unwrap();
@@ -245,7 +245,7 @@ impl World {
         let Some((_, section)) = pull.body.split_once(&heading) else { return };
         let section = section.split("\n### ").next().unwrap();
         let path = section.split("| Document | `").nth(1).unwrap().split('`').next().unwrap();
-        let hash = Hash::of(&self.hub.branch_file(self.repo, &pull.head, path).unwrap());
+        let hash = Hash::digest(&self.hub.branch_file(self.repo, &pull.head, path).unwrap());
         assert!(section.contains(&format!("| sha256 | `{hash}` |")), "{hash}: {}", pull.body);
         // What an earlier version left says so where nobody has decided.
         let decided = section.contains("| Decision |") && !section.contains("| Decision | waits for");

@@ -35,13 +35,20 @@ impl World {
         let nobody = "http://127.0.0.1:9/".parse().unwrap();
         self.hub.set_webhook(app, Some(nobody), &secret).unwrap();
         happens(&self.hub);
-        self.hub.settled().await;
+        self.hub.wait_for_webhooks().await;
         self.hub.set_webhook(app, Some(self.webhook.clone()), &secret).unwrap();
         self.pass(60);
     }
 
     async fn suspended(&self) -> bool {
-        self.app.store.directory().installation(self.installation).await.unwrap().unwrap().suspended
+        self.app
+            .store
+            .installation_registry()
+            .installation(self.installation)
+            .await
+            .unwrap()
+            .unwrap()
+            .suspended
     }
 
     async fn sweep(&mut self) -> usize {
@@ -51,7 +58,7 @@ impl World {
     }
 
     pub(crate) async fn look(&mut self) -> LabelSearchResult {
-        let found = self.app.intake.look_for_labels().await.unwrap();
+        let found = self.app.intake.find_missed_labels().await.unwrap();
         self.settle().await;
         found
     }
@@ -125,13 +132,13 @@ async fn a_sweep_that_fails_begins_again_where_it_began() {
             }
         })
         .await;
-    let mark = w.app.store.swept_to().await.unwrap();
-    w.hub.fault(unwell("/app/hook/deliveries/", 500, 100));
-    assert!(matches!(w.app.intake.sweep().await, Err(IntakeError::GitHub(fault)) if fault.passes()));
+    let mark = w.app.store.sweep_position().await.unwrap();
+    w.hub.arm_fault(unwell("/app/hook/deliveries/", 500, 100));
+    assert!(matches!(w.app.intake.sweep().await, Err(IntakeError::GitHub(fault)) if fault.is_temporary()));
     // A read is tried twice.
     assert_eq!(w.asked("/app/hook/deliveries/"), 2 * 3, "the others would have fared no better");
-    assert_eq!(w.app.store.swept_to().await.unwrap(), mark);
-    w.hub.mend();
+    assert_eq!(w.app.store.sweep_position().await.unwrap(), mark);
+    w.hub.clear_faults();
     assert_eq!(w.sweep().await, 5);
     assert!(w.run().await.is_some());
 
@@ -139,7 +146,7 @@ async fn a_sweep_that_fails_begins_again_where_it_began() {
     w.pass(24 * 3600);
     w.comment("maya", "just talk").await;
     w.sweep().await;
-    let moved = w.app.store.swept_to().await.unwrap();
+    let moved = w.app.store.sweep_position().await.unwrap();
     let behind = countersign::clock::Clock::now(&*w.clock).since(moved);
     assert!(moved > mark && behind >= Duration::from_secs(600), "{behind:?}");
     w.stands(RunViewStatus::Asking).await;
@@ -156,12 +163,12 @@ async fn what_github_always_fails_on_keeps_nothing_else_out() {
             hub.label(repo, issue, maya, LABEL).unwrap();
         })
         .await;
-    let mark = w.app.store.swept_to().await.unwrap();
-    w.hub.fault(unwell("/app/hook/deliveries/", 500, 2)); // a read is tried twice
-    assert!(matches!(w.app.intake.sweep().await, Err(IntakeError::GitHub(fault)) if fault.passes()));
+    let mark = w.app.store.sweep_position().await.unwrap();
+    w.hub.arm_fault(unwell("/app/hook/deliveries/", 500, 2)); // a read is tried twice
+    assert!(matches!(w.app.intake.sweep().await, Err(IntakeError::GitHub(fault)) if fault.is_temporary()));
     w.settle().await;
     assert!(w.run().await.is_some(), "what came after it was fetched");
-    assert_eq!(w.app.store.swept_to().await.unwrap(), mark, "and it is looked for again");
+    assert_eq!(w.app.store.sweep_position().await.unwrap(), mark, "and it is looked for again");
     assert_eq!(w.sweep().await, 1);
     w.stands(RunViewStatus::Asking).await;
 }
@@ -177,7 +184,7 @@ async fn what_github_no_longer_has_keeps_nothing_else_out() {
             hub.label(repo, issue, maya, LABEL).unwrap();
         })
         .await;
-    w.hub.fault(unwell("/app/hook/deliveries/", 404, 1));
+    w.hub.arm_fault(unwell("/app/hook/deliveries/", 404, 1));
     assert_eq!(w.sweep().await, 1);
     assert!(w.run().await.is_some());
     w.stands(RunViewStatus::Asking).await;
@@ -202,7 +209,7 @@ async fn a_long_silence_is_read_page_by_page_and_in_order() {
         let body = String::from_utf8(taken.body().unwrap()).unwrap();
         assert!(body.contains(&format!("\"remark {n}\"")), "{n}: {body}");
         let done = DeliveryDisposition::Done("read".to_owned());
-        w.app.store.inbox().end(vec![(taken.id, done)]).await.unwrap();
+        w.app.store.inbox().record_dispositions(vec![(taken.id, done)]).await.unwrap();
     }
     w.settle().await;
     assert!(w.asked("cursor=v1_") >= 1);
@@ -237,7 +244,7 @@ async fn what_was_acknowledged_and_lost_comes_back_and_what_was_before_us_does_n
     inbox.execute("DELETE FROM inbox WHERE id = ?1", [&guid]).unwrap();
     drop(inbox);
     w.sweep().await;
-    let known = w.app.store.unheard(vec![DeliveryId(guid.clone())]).await.unwrap();
+    let known = w.app.store.missing_deliveries(vec![DeliveryId(guid.clone())]).await.unwrap();
     assert!(known.is_empty(), "GitHub was told that we have it, and now we do");
     assert_eq!(w.runs_begun(), 1, "it had started its run already");
     w.stands(RunViewStatus::Asking).await;
@@ -320,7 +327,7 @@ async fn a_refusal_by_webhook_is_not_asked_about_again() {
 async fn not_knowing_who_may_leaves_a_found_label_for_later() {
     let mut w = world().await.labeled_while_down("maya").await;
     w.hub.forget_deliveries().unwrap();
-    w.hub.fault(unwell("/collaborators/", 500, 2));
+    w.hub.arm_fault(unwell("/collaborators/", 500, 2));
     assert_eq!(w.look().await, found(1));
     assert!(w.run().await.is_none());
     assert!(w.view().reactions.is_empty());
@@ -341,7 +348,7 @@ async fn a_bots_label_never_acts_wherever_it_is_found() {
     assert_eq!(w.asked("/collaborators/"), 0);
 
     // What could not be seen is said, and seen the next time.
-    w.hub.fault(unwell("/issues", 500, 2));
+    w.hub.arm_fault(unwell("/issues", 500, 2));
     assert_eq!(w.look().await, LabelSearchResult { found: 0, unsure: 1 });
 }
 
@@ -451,11 +458,11 @@ async fn a_live_engine_goes_on_at_once_when_a_suspension_is_lifted() {
         let stop = stop.clone();
         async move { engine.run(stop).await }
     });
-    while !w.app.intake.tick().await.is_ok_and(|read| read == 0) {}
+    while !w.app.intake.drain_inbox().await.is_ok_and(|read| read == 0) {}
     tokio::task::yield_now().await; // it naps, and no clock will end that
     w.hub.suspend(w.installation, false).unwrap();
-    w.hub.settled().await;
-    w.app.intake.tick().await.unwrap();
+    w.hub.wait_for_webhooks().await;
+    w.app.intake.drain_inbox().await.unwrap();
     let gone_on = async {
         while w.run().await.unwrap().visit == visit {
             tokio::task::yield_now().await;
@@ -477,8 +484,8 @@ async fn a_repository_that_was_deleted_unheard_ends_its_runs() {
     w.unheard(|hub| hub.delete_repo(repo).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
     w.wait(60).await;
-    assert!(!w.run().await.unwrap().status.live());
-    assert!(w.app.store.directory().repository(repo).await.unwrap().is_none());
+    assert!(!w.run().await.unwrap().status.is_live());
+    assert!(w.app.store.installation_registry().repository(repo).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -521,7 +528,7 @@ impl World {
             Late::Redelivered => {
                 let missed = self.hub.deliveries().into_iter().rfind(|d| d.status == Some(0)).unwrap();
                 self.hub.redeliver(&missed.guid).unwrap();
-                self.hub.settled().await;
+                self.hub.wait_for_webhooks().await;
             }
         }
     }
@@ -542,7 +549,7 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
         w.hub.label(repo, issue, maya, LABEL).unwrap();
         w.step(2).await;
         let run = w.run().await.unwrap();
-        assert!(w.runs_begun() == 2 && run.status.live() && run.gate.is_none(), "{how:?}");
+        assert!(w.runs_begun() == 2 && run.status.is_live() && run.gate.is_none(), "{how:?}");
         w.pass(180);
         w.is_told_late(how).await;
         w.wait(60).await;

@@ -310,7 +310,7 @@ async fn nothing_a_model_writes_acts() {
     w.approved_by("sam").await;
     let bytes = w.design_on_branch().unwrap();
     let log = w.hub.log(w.repo, &pulls[0].head);
-    assert!(log[0].message.contains(&format!("Countersign-Document: {}", Hash::of(&bytes))));
+    assert!(log[0].message.contains(&format!("Countersign-Document: {}", Hash::digest(&bytes))));
     assert!(String::from_utf8(bytes).unwrap().contains("an unclosed fence"));
 }
 

@@ -8,8 +8,8 @@ use countersign::{
     store::{Reservation, ReservationOutcome, Spending},
     types::{MicroUsd, RunId, Timestamp},
     web::{
-        control::{CostGrouping, CostLine, CostReportRequest, costs},
-        held_calls::{SettleCallsRequest, settle},
+        control::{CostGrouping, CostLine, CostReportRequest, sum_costs},
+        held_calls::{SettleCallsRequest, settle_calls},
     },
 };
 
@@ -51,14 +51,14 @@ async fn priced(budget: &str, private: bool) -> World {
 
 impl World {
     async fn spending(&self, run: RunId) -> Spending {
-        let ledger = self.app.store.repo(self.repo).await.unwrap().ledger(run).await.unwrap();
-        Spending::of(&ledger.calls)
+        let ledger = self.app.store.repository_database(self.repo).await.unwrap().ledger(run).await.unwrap();
+        Spending::from_calls(&ledger.calls)
     }
 
     /// As `countersign cost` prints them.
     async fn cost_lines(&self, by: CostGrouping) -> Vec<CostLine> {
         let asked = CostReportRequest { by, ..CostReportRequest::default() };
-        costs(&self.app.store, &asked).await.unwrap()
+        sum_costs(&self.app.store, &asked).await.unwrap()
     }
 
     fn pauses(&self) -> usize {
@@ -67,7 +67,8 @@ impl World {
 
     async fn raised(&self) -> u64 {
         let run = self.run().await.unwrap().id;
-        let raises = self.app.store.repo(self.repo).await.unwrap().ledger(run).await.unwrap().raises;
+        let raises =
+            self.app.store.repository_database(self.repo).await.unwrap().ledger(run).await.unwrap().raises;
         raises.iter().map(|row| row.amount.0).sum()
     }
 
@@ -125,7 +126,7 @@ async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
     assert_eq!(w.pauses(), 1, "{}", w.thread());
     w.find("Rehearsal");
     let run = w.run().await.unwrap().id;
-    let db = w.app.store.repo(w.repo).await.unwrap();
+    let db = w.app.store.repository_database(w.repo).await.unwrap();
     let raises = db.ledger(run).await.unwrap().raises;
     assert_eq!(
         raises.iter().map(|row| (row.by.login.as_str(), row.amount.0)).collect::<Vec<_>>(),
@@ -191,8 +192,8 @@ async fn an_answer_after_midnight_is_paid_by_the_day_it_was_asked_on() {
     let mut w = World::new(setting).await;
     w.pass(15 * 3600 - 1);
     w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
-    w.hub.settled().await;
-    w.app.intake.tick().await.unwrap();
+    w.hub.wait_for_webhooks().await;
+    w.app.intake.drain_inbox().await.unwrap();
     let app = w.app.clone();
     let work = tokio::spawn(async move { while app.engine.tick().await.unwrap() > 0 {} });
     loop {
@@ -255,8 +256,8 @@ async fn a_call_lost_at_a_crash_stays_held_for_the_day_until_it_is_settled() {
     let setting = Setting { script: Some(slow), toml, private: true, ..Setting::default() };
     let w = World::new(setting).await;
     w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
-    w.hub.settled().await;
-    w.app.intake.tick().await.unwrap();
+    w.hub.wait_for_webhooks().await;
+    w.app.intake.drain_inbox().await.unwrap();
     let asked = async {
         loop {
             tokio::task::yield_now().await;
@@ -279,11 +280,11 @@ async fn a_call_lost_at_a_crash_stays_held_for_the_day_until_it_is_settled() {
     let mut w = w.restart_after(|_| std::fs::write(script, billed()).unwrap()).await;
     w.settle().await;
     let run = w.run().await.unwrap().id;
-    let ledger = w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap();
+    let ledger = w.app.store.repository_database(w.repo).await.unwrap().ledger(run).await.unwrap();
     let lost: Vec<_> = ledger.calls.iter().filter(|call| call.status == CallStatus::Lost).collect();
     assert_eq!(lost.iter().map(|call| call.held_microusd).collect::<Vec<_>>(), [Some(1_000_000)]);
     assert_eq!(
-        lost[0].counted_in_run(),
+        lost[0].run_cap_amount(),
         MicroUsd(0),
         "nothing of an answer came, and these prompts are free"
     );
@@ -303,17 +304,17 @@ async fn a_call_lost_at_a_crash_stays_held_for_the_day_until_it_is_settled() {
         repository_day: None,
         installation_month: None,
     };
-    assert_eq!(w.app.store.reserve(next).await.unwrap(), ReservationOutcome::Held);
+    assert_eq!(w.app.store.reserve_budget(next).await.unwrap(), ReservationOutcome::Granted);
     let asked =
         SettleCallsRequest { repository: None, run: Some(run), billed: MicroUsd(30_000), by: "olga".into() };
-    let said = settle(&w.app.store, &asked).await.unwrap();
+    let said = settle_calls(&w.app.store, &asked).await.unwrap();
     assert_eq!(said, "1 call is settled: $1.00 were held, and $0.03 were billed");
     let spent = w.spending(run).await;
     assert_eq!((day().await, spent.held), (billed.plus(MicroUsd(230_000)), MicroUsd(0)));
     assert_eq!(spent.billed, billed.plus(MicroUsd(30_000)));
-    let audited = w.app.store.repo(w.repo).await.unwrap().audit_chain().await.unwrap();
+    let audited = w.app.store.repository_database(w.repo).await.unwrap().audit_chain().await.unwrap();
     assert!(audited.iter().any(|row| row.detail["settled"] == "olga"), "the audit says who did it");
-    assert!(settle(&w.app.store, &asked).await.unwrap_err().to_string().starts_with("nothing is held"));
+    assert!(settle_calls(&w.app.store, &asked).await.unwrap_err().to_string().starts_with("nothing is held"));
 }
 
 #[tokio::test]
@@ -326,14 +327,14 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     let run = w.run().await.unwrap().id;
     let all = w.spending(run).await;
     assert!(all.billed > MicroUsd(0) && all.held == MicroUsd(0), "{all:?}");
-    let sum = messages::spending(&all);
+    let sum = messages::format_spending(&all);
     let gate = w.find("waits for a person").body;
     assert!(gate.contains(&format!("round 1. Cost so far: {sum}.")), "{gate}");
     let pull = w.pull().body;
     assert!(pull.contains(&format!("| Cost so far | {sum} |")), "{pull}");
     w.comment("tess", "/cost").await;
     let told = w.find("### Cost of this issue").body;
-    assert!(told.contains(&format!("| **all** | 2 | {} |", messages::spending(&all))), "{told}");
+    assert!(told.contains(&format!("| **all** | 2 | {} |", messages::format_spending(&all))), "{told}");
     assert!(told.contains("`stub-drafter`"), "{told}");
     w.comment("stranger", "/cost").await;
     assert!(w.reactions("/cost").contains("eyes"));
@@ -514,11 +515,19 @@ async fn runs_side_by_side_never_spend_more_than_they_share() {
     for issue in &issues {
         w.hub.label(w.repo, *issue, w.user("maya"), LABEL).unwrap();
     }
-    w.hub.settled().await;
-    while w.app.intake.tick().await.unwrap() > 0 {}
+    w.hub.wait_for_webhooks().await;
+    while w.app.intake.drain_inbox().await.unwrap() > 0 {}
     let held = || async {
-        let rows = w.app.store.repo(w.repo).await.unwrap().costs(None, Timestamp(0)).await.unwrap();
-        rows.iter().fold(MicroUsd(0), |sum, row| sum.plus(row.call.counted()))
+        let rows = w
+            .app
+            .store
+            .repository_database(w.repo)
+            .await
+            .unwrap()
+            .call_costs(None, Timestamp(0))
+            .await
+            .unwrap();
+        rows.iter().fold(MicroUsd(0), |sum, row| sum.plus(row.call.shared_cap_amount()))
     };
     // Nobody's answer comes while others still come to ask.
     let (mut most, mut last, mut same) = (MicroUsd(0), MicroUsd(0), 0);

@@ -5,11 +5,11 @@ use std::{os::unix::fs::PermissionsExt, path::Path, time::Duration};
 use countersign::{
     engine::RunViewStatus,
     providers::REHEARSAL,
-    store::{AuditEntry, DatabaseCheck, PendingWrites, backup, check},
+    store::{AuditEntry, DatabaseCheck, PendingWrites, check_databases, create_backup},
     web::{
         control::{
             ControlMessage, ControlReply, ForgetRepositoryRequest, PauseRequest, RetryCommandRequest,
-            RunListItem, ask, control_socket, listen,
+            RunListItem, call_server, control_socket, listen,
         },
         token_file,
     },
@@ -40,7 +40,7 @@ impl World {
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: impl Serialize) -> ControlReply<T> {
-        ask(self.data(), path, Some(serde_json::to_value(body).unwrap())).await.unwrap()
+        call_server(self.data(), path, Some(serde_json::to_value(body).unwrap())).await.unwrap()
     }
 
     async fn said(&self, path: &str, body: impl Serialize) -> String {
@@ -58,7 +58,7 @@ impl World {
     }
 
     async fn run_lines(&self, query: &str) -> Vec<RunListItem> {
-        match ask(self.data(), &format!("/runs?{query}"), None).await.unwrap() {
+        match call_server(self.data(), &format!("/runs?{query}"), None).await.unwrap() {
             ControlReply::Done(lines) => lines,
             other => panic!("{other:?}"),
         }
@@ -77,10 +77,10 @@ fn pausing(repository: Option<&str>) -> PauseRequest {
 #[tokio::test]
 async fn the_socket_answers_whoever_owns_the_data_and_says_when_nobody_is_there() {
     let w = world().await;
-    assert!(matches!(w.post::<ControlMessage>("/pause", pausing(None)).await, ControlReply::Nobody));
+    assert!(matches!(w.post::<ControlMessage>("/pause", pausing(None)).await, ControlReply::NotRunning));
     // What a server left that died is in nobody's way.
     std::fs::write(control_socket(w.data()), "").unwrap();
-    assert!(matches!(w.post::<ControlMessage>("/pause", pausing(None)).await, ControlReply::Nobody));
+    assert!(matches!(w.post::<ControlMessage>("/pause", pausing(None)).await, ControlReply::NotRunning));
     let _open = w.socket();
     let mode = std::fs::metadata(control_socket(w.data())).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -231,7 +231,7 @@ async fn a_run_in_the_middle_of_a_step_is_told_of_a_pause_after_it() {
     }
     w.said("/pause", pausing(None)).await;
     // What the step is about to write would be lost, or this.
-    w.app.intake.tick().await.unwrap();
+    w.app.intake.drain_inbox().await.unwrap();
     assert!(!work.is_finished() && !w.thread().contains("**Paused**"), "{}", w.thread());
     while !work.is_finished() {
         w.clock.pass(Duration::from_millis(10));
@@ -307,7 +307,12 @@ async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
         let (code, said) = typed(&w, &["backup", place.to_str().unwrap()]).await;
         assert!(code == Some(1) && said.contains(words), "{said}");
     }
-    assert!(check(&directory.as_path().into()).unwrap().iter().all(|database| database.wrong.is_empty()));
+    assert!(
+        check_databases(&directory.as_path().into())
+            .unwrap()
+            .iter()
+            .all(|database| database.problems.is_empty())
+    );
 
     // The original goes on to its end, and is then lost with all that came after the copy.
     w.settle().await;
@@ -330,18 +335,24 @@ async fn goes_on_from(w: World, copy: &Path, meanwhile: impl FnOnce()) {
     w.wait(60).await;
     w.stands(RunViewStatus::Done).await;
     w.find("was accepted");
-    assert!(check(&data.as_path().into()).unwrap().iter().all(|database| database.wrong.is_empty()));
+    assert!(
+        check_databases(&data.as_path().into()).unwrap().iter().all(|database| database.problems.is_empty())
+    );
 }
 
 /// What is wrong with a copy after something was done to it.
 async fn harmed(w: &World, name: &str, harm: &str) -> Vec<String> {
     let copy = w.data().with_file_name(name);
-    backup(&w.data().into(), &copy, &Default::default()).unwrap();
+    create_backup(&w.data().into(), &copy, &Default::default()).unwrap();
     let database = w.checkpoints(&copy);
     database.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
     assert!(database.execute(harm, []).unwrap() > 0, "{harm}");
     drop(database);
-    check(&copy.as_path().into()).unwrap().into_iter().flat_map(|checked| checked.wrong).collect()
+    check_databases(&copy.as_path().into())
+        .unwrap()
+        .into_iter()
+        .flat_map(|checked| checked.problems)
+        .collect()
 }
 
 #[tokio::test]
@@ -357,11 +368,18 @@ async fn damage_is_found_and_named() {
         let run = w.run().await.unwrap().id;
         let entry =
             AuditEntry { run, visit: 99, key: key.to_owned(), what: "seen".to_owned(), detail: Value::Null };
-        w.app.store.repo(w.repo).await.unwrap().audit(&PendingWrites::default(), entry).await.unwrap();
+        w.app
+            .store
+            .repository_database(w.repo)
+            .await
+            .unwrap()
+            .append_audit_link(&PendingWrites::default(), entry)
+            .await
+            .unwrap();
     }
-    let sound = check(&w.data().into()).unwrap();
-    assert!(sound.iter().all(|database| database.wrong.is_empty()), "a live directory: {sound:?}");
-    let holds: Vec<_> = sound.iter().map(|DatabaseCheck { holds, .. }| holds.as_str()).collect();
+    let sound = check_databases(&w.data().into()).unwrap();
+    assert!(sound.iter().all(|database| database.problems.is_empty()), "a live directory: {sound:?}");
+    let holds: Vec<_> = sound.iter().map(|DatabaseCheck { contents, .. }| contents.as_str()).collect();
     assert!(holds[0].contains("deliveries") && holds[1].contains("1 run, "), "{holds:?}");
     assert!(!holds[1].contains(" 0 audit links"), "{holds:?}");
 
@@ -499,6 +517,6 @@ async fn without_a_server_the_command_line_looks_for_itself() {
             std::fs::remove_dir_all(damaged).unwrap();
         })
         .await;
-    let copied = check(&Path::new(&copy).into()).unwrap();
-    assert!(copied.iter().all(|database| database.wrong.is_empty()), "{copied:?}");
+    let copied = check_databases(&Path::new(&copy).into()).unwrap();
+    assert!(copied.iter().all(|database| database.problems.is_empty()), "{copied:?}");
 }

@@ -42,7 +42,7 @@ async fn another_model_answers_when_a_program_dies_and_a_key_runs_out() {
     assert_eq!((drafter.requests().len(), reviewer.asked()), (1, vec![FIRST.to_owned(), SECOND.to_owned()]));
 
     let run = w.run().await.unwrap().id;
-    let calls = w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
+    let calls = w.app.store.repository_database(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
     let leg = |row: &CallRow| (row.provider.clone(), row.status, row.billed, row.cost_microusd);
     let expected = [
         ("anthropic", CallStatus::Done, true, Some(DRAFT)),
@@ -53,7 +53,7 @@ async fn another_model_answers_when_a_program_dies_and_a_key_runs_out() {
     let legs: Vec<_> = calls.iter().map(leg).collect();
     let expected = expected.map(|(by, status, billed, cost)| (by.to_owned(), status, billed, cost));
     assert_eq!(legs, expected, "each way that was tried has its row");
-    let prices = w.app.providers.table();
+    let prices = w.app.providers.model_catalog();
     for row in &calls {
         let served = row.served.as_deref();
         let by_list = served.and_then(|served| {

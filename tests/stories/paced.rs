@@ -67,7 +67,7 @@ impl World {
 async fn eight_at_once(approved_after: Duration) {
     let mut w = World::paced().await;
     // Five at once and one a second after that is what the bot may do at most.
-    w.hub.fault(HubFault::FastWrites { most: 16, within: Duration::from_secs(10), lately: Vec::new() });
+    w.hub.arm_fault(HubFault::FastWrites { most: 16, within: Duration::from_secs(10), lately: Vec::new() });
     let (maya, sam, text) = (w.user("maya"), w.user("sam"), w.view());
     let issues: Vec<IssueNo> =
         (0..8).map(|_| w.hub.open_issue(w.repo, maya, &text.title, &text.body).unwrap()).collect();

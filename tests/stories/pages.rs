@@ -7,7 +7,7 @@ use countersign::{
     engine::RunViewStatus,
     types::Hash,
     web::{
-        control::{ControlMessage, ControlReply, PageLinkRequest, PageLinks, ask},
+        control::{ControlMessage, ControlReply, PageLinkRequest, PageLinks, call_server},
         paths,
     },
 };
@@ -49,7 +49,7 @@ impl World {
     /// What `countersign open` prints, by the socket that it asks.
     pub(crate) async fn link(&self, act: bool) -> Url {
         let asked = json!(PageLinkRequest { act, hours: 12 });
-        match ask::<PageLinks>(self.data(), "/open", Some(asked)).await.unwrap() {
+        match call_server::<PageLinks>(self.data(), "/open", Some(asked)).await.unwrap() {
             ControlReply::Done(opened) => opened.links[0].parse().unwrap(),
             other => panic!("{other:?}"),
         }
@@ -190,7 +190,7 @@ async fn a_link_is_good_for_one_visit_and_its_session_for_a_time() {
         assert!(!holds(w.data(), kept), "only hashes are kept");
     }
     assert!(
-        holds(w.data(), &Hash::of(secret(&door.cookie).as_bytes()).to_string()),
+        holds(w.data(), &Hash::digest(secret(&door.cookie).as_bytes()).to_string()),
         "the search finds what is there"
     );
 
@@ -204,7 +204,7 @@ async fn a_link_is_good_for_one_visit_and_its_session_for_a_time() {
     let unspent = w.link(true).await;
     assert_eq!(door.get("/models").await.0, StatusCode::OK);
     let ControlReply::Done(ControlMessage { message }) =
-        ask(w.data(), "/close", Some(json!(null))).await.unwrap()
+        call_server(w.data(), "/close", Some(json!(null))).await.unwrap()
     else {
         panic!()
     };
@@ -221,7 +221,7 @@ async fn a_stranger_is_refused_on_every_route() {
     let (name, value) = inside.cookie.split_once('=').unwrap();
     let mut door = w.pages().await;
     let name = name.replace(&inside.at.port().unwrap().to_string(), &door.at.port().unwrap().to_string());
-    let wrong = [String::new(), "0".repeat(64), Hash::of(value.as_bytes()).to_string(), w.token()];
+    let wrong = [String::new(), "0".repeat(64), Hash::digest(value.as_bytes()).to_string(), w.token()];
     for value in wrong {
         door.cookie = format!("{name}={value}; countersign_https={value}");
         for path in routes() {
@@ -270,7 +270,7 @@ async fn whoever_may_only_read_changes_nothing() {
     assert!(page.contains("given up") && !page.contains("<form"), "{page}");
     let value = secret(&door.cookie);
     for path in routes().iter().filter(|path| path.as_str() != "/nowhere") {
-        for key in [String::new(), value.to_owned(), Hash::of(value.as_bytes()).to_string()] {
+        for key in [String::new(), value.to_owned(), Hash::digest(value.as_bytes()).to_string()] {
             let (status, said) = door.post(path, &door.origin(), &key).await;
             assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
             assert!(said.contains("needs a link of `countersign open --act`"), "{path}: {said}");

@@ -133,6 +133,6 @@ async fn gateway_errors_that_nobody_bills_do_not_pause_a_run() {
     let spent = |of: fn(&countersign::engine::CallRow) -> MicroUsd| {
         calls.iter().fold(MicroUsd(0), |sum, call| sum.plus(of(call)))
     };
-    let (run, month) = (spent(|call| call.counted_in_run()), spent(|call| call.counted()));
+    let (run, month) = (spent(|call| call.run_cap_amount()), spent(|call| call.shared_cap_amount()));
     assert!(run < MicroUsd(4_000_000) && month > run, "{run} of the run's, {month} of the month's");
 }

@@ -101,11 +101,11 @@ async fn a_repository_that_switches_it_off_is_left_alone_at_the_next_step() {
     w.comment("maya", "/lld").await;
     w.stands(RunViewStatus::Asking).await;
     // At a gate nobody has to speak for it.
-    w.app.intake.look_for_switches().await.unwrap();
+    w.app.intake.stop_switched_off_runs().await.unwrap();
     w.settle().await;
     w.stands(RunViewStatus::Asking).await;
     w.set(OFF);
-    w.app.intake.look_for_switches().await.unwrap();
+    w.app.intake.stop_switched_off_runs().await.unwrap();
     w.settle().await;
     w.stands(RunViewStatus::Stopped).await;
     w.find("the run was stopped by someone");

@@ -18,8 +18,8 @@ use countersign::{
     },
     github::{OutboundBody, outbound::clean},
     messages::{
-        ApprovalProgress, ApproveLine, Author, GateCard, GateState, OwnedFiles, Provenance, gate as posted,
-        together,
+        ApprovalProgress, ApproveLine, Author, GateCard, GateState, OwnedFiles, Provenance,
+        gate_comment as posted, join_replies,
     },
     types::{Hash, IssueNo, RepoId, RunId, Verdict},
 };
@@ -48,11 +48,11 @@ fn gate(line: &str, texts: [&str; 3]) -> OutboundBody {
     };
     posted(&GateCard {
         stage: "lld".into(),
-        final_word: false,
-        standing: GateState::Waits(ApproveLine::approve("lld", Hash::of(b"s"), &[])),
+        skips_review: false,
+        state: GateState::Waits(ApproveLine::approve("lld", Hash::digest(b"s"), &[])),
         provenance: Provenance {
             run: RunId { repo: RepoId(1), seq: 1 },
-            document: Hash::of(b"d"),
+            document: Hash::digest(b"d"),
             verdict: Some(Verdict::Approved),
             drafter: Author::Model {
                 served: Some(line.into()),
@@ -80,26 +80,26 @@ fn gate(line: &str, texts: [&str; 3]) -> OutboundBody {
         summary,
         overridable: true,
         others: Vec::new(),
-        left: None,
+        abandoned_branch: None,
         authorship: vec![],
         overlaps: vec![(IssueNo(7), vec![line.into()])],
         approvals: Some(ApprovalProgress {
             needed: 2,
-            by: vec![line.into()],
-            not: None,
-            by_owners: true,
+            approved_by: vec![line.into()],
+            excluded_requester: None,
+            needs_owners: true,
             owned: vec![OwnedFiles {
                 files: vec![line.into()],
                 more: 0,
                 owners: vec![line.into()],
-                unread: vec![line.into()],
-                nobody: false,
+                unknown_owners: vec![line.into()],
+                has_no_owner: false,
                 approved: true,
             }],
         }),
-        touched_by: Some(line.into()),
-        edited: None,
-        because: None,
+        edited_by: Some(line.into()),
+        issue_diff: None,
+        reason: None,
         document_url: None,
         pull_url: None,
         status_url: None,
@@ -354,7 +354,7 @@ fn a_comment_cut_in_parts_does_nothing_either() {
     // Comments longer than GitHub takes.
     for _ in 0..if crate::world::all() { 20 } else { 5 } {
         let gates: Vec<OutboundBody> = repeat_with(|| chance.gate(90)).take(30).collect();
-        let whole = together(&gates);
+        let whole = join_replies(&gates);
         let texts: Vec<&str> = gates.iter().map(OutboundBody::as_str).collect();
         assert_eq!(whole.as_str(), texts.join("\n\n"), "what is inert is left as it is");
         let parts = whole.pieces();

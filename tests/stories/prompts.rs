@@ -171,7 +171,7 @@ pub(crate) fn segment<'a>(prompt: &'a str, name: &str) -> &'a str {
 
 async fn calls(w: &World) -> Vec<CallRow> {
     let run = w.run().await.unwrap().id;
-    w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap().calls
+    w.app.store.repository_database(w.repo).await.unwrap().ledger(run).await.unwrap().calls
 }
 
 const MODULES: std::ops::Range<u32> = 0..30;

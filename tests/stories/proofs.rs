@@ -12,7 +12,7 @@ use std::{
 use countersign::{
     clock::Clock,
     config::{ModelSettings, ReloadableValue},
-    documents::unfenced,
+    documents::strip_fence,
     engine::{
         AllowedResponders, ApprovalKind, Approvers, CancelRunsRequest, Engine, EnginePort, GateAnswer,
         GateAnswerOutcome, GateAnswerRequest, RunRemark, RunTrigger, RunView, RunViewStatus, StartDecision,
@@ -76,7 +76,7 @@ fn reviewer(random: &mut Random, hostile: &[verdicts::Answer], script: Script) -
         60..85 => {
             let answer = &hostile[random.below(hostile.len())];
             // A provider takes one fence or byte order mark off.
-            let bare = unfenced(&answer.text);
+            let bare = strip_fence(&answer.text);
             let approves = answer.ends == "silent" || verdicts::read(bare) == "APPROVED";
             let read: Value = serde_json::from_str(bare).unwrap_or_default();
             let resolved = read["resolved"].as_array().into_iter().flatten();
@@ -214,7 +214,7 @@ impl<'a> Play<'a> {
                 let asked = view.gate.as_ref().map(|gate| gate.spec.subject);
                 let hash = match random.below(4) {
                     0 => asked.map(|subject| subject.short()),
-                    1 => Some(Hash::of(b"another").short()),
+                    1 => Some(Hash::digest(b"another").short()),
                     _ => None,
                 };
                 let (verb, id) = (verb.to_owned(), by.id);
@@ -237,7 +237,8 @@ impl<'a> Play<'a> {
                 let of_it = answer.hash.as_ref().is_none_or(asks);
                 let signal = GateAnswerRequest { repo: PLACE.0, issue: PLACE.1, answer, late };
                 // What names another document is no word for this one, whoever takes it.
-                if matches!(self.engine().signal(signal).await.unwrap(), GateAnswerOutcome::Taken(_)) && of_it
+                if matches!(self.engine().signal(signal).await.unwrap(), GateAnswerOutcome::Accepted(_))
+                    && of_it
                 {
                     self.taken.push((verb, asked.expect("a gate took it"), text, id));
                 }
@@ -249,7 +250,7 @@ impl<'a> Play<'a> {
     async fn played(&mut self, random: &mut Random) -> Option<Published> {
         for _ in 0..10 {
             let view = self.settle().await;
-            if !view.status.live() {
+            if !view.status.is_live() {
                 let done = view.outcome.filter(|_| view.status == RunViewStatus::Done);
                 return done.map(|outcome| serde_json::from_str(&outcome.summary).unwrap());
             }
@@ -330,8 +331,8 @@ fn desk(w: &World, script: &Script) -> Arc<StepServices> {
         settings: w.app.settings.clone(),
         reviewer: ReloadableValue::new(w.app.settings.models.reviewer.clone()),
         commits: CommitCache::default(),
-        failing: Default::default(),
-        wanted: Default::default(),
+        fetch_failure_time: Default::default(),
+        switch_checked_at: Default::default(),
         sandbox: Default::default(),
         sandbox_time: Default::default(),
     })

@@ -90,7 +90,7 @@ pub(crate) struct State {
 
 /// What an approval of this document is of.
 pub(crate) fn subject(document: Hash) -> Hash {
-    Hash::of_parts([document.to_string().as_bytes(), b"and the policy"])
+    Hash::digest_parts([document.to_string().as_bytes(), b"and the policy"])
 }
 
 /// What chance decides at one place of one visit: the same at each attempt.
@@ -105,7 +105,7 @@ impl Chance<'_> {
         self.drawn += 1;
         let cause = self.cx.answer().map(|answer| answer.cause.to_string()).unwrap_or_default();
         let place = format!("{} {} {cause} {}", self.seed, self.cx.visit(), self.drawn);
-        let word = Hash::of(place.as_bytes()).short();
+        let word = Hash::digest(place.as_bytes()).short();
         usize::try_from(u64::from_str_radix(&word, 16).unwrap()).unwrap() % end
     }
 
@@ -189,7 +189,7 @@ impl<const P: u8> Workflow<StepServices> for Reckless<P> {
         Ok(Transition::Go(to))
     }
 
-    async fn halted<'a>(
+    async fn report_halt<'a>(
         &'a self,
         _at: At,
         _s: &'a State,
@@ -202,11 +202,11 @@ impl<const P: u8> Workflow<StepServices> for Reckless<P> {
 
 /// It waits for a model.
 fn held(s: &mut State, cx: &StepContext) -> Option<Transition<At>> {
-    let until = match s.round.pending(cx, &StatusComment::default()) {
-        CallWaitAction::Nothing => return None,
-        CallWaitAction::Mended(_) => cx.clock().now(),
+    let until = match s.round.next_wait_action(cx, &StatusComment::default()) {
+        CallWaitAction::Proceed => return None,
+        CallWaitAction::AnnounceResolved(_) => cx.clock().now(),
         CallWaitAction::Wait { until, .. } => {
-            s.round.told();
+            s.round.mark_wait_announced();
             until
         }
     };
@@ -221,9 +221,11 @@ fn unanswered(
 ) -> Result<Transition<At>, StepError> {
     match why {
         UnansweredCall::Step(error) => Err(error),
-        UnansweredCall::Capped(_) | UnansweredCall::Running => panic!("there is no cap, and no command"),
-        UnansweredCall::Held(held) => {
-            s.round.hold(before, held);
+        UnansweredCall::OverBudget(_) | UnansweredCall::CommandRunning => {
+            panic!("there is no cap, and no command")
+        }
+        UnansweredCall::Waiting(held) => {
+            s.round.start_call_wait(before, held);
             Ok(Transition::Wait { until: cx.clock().now(), why: "a model is busy".into() })
         }
     }
@@ -233,8 +235,8 @@ fn issue() -> IssueSnapshot {
     IssueSnapshot {
         number: IssueNo(1),
         title: "A title".into(),
-        body: Hash::of(b""),
-        digest: Hash::of(b""),
+        body: Hash::digest(b""),
+        digest: Hash::digest(b""),
         author: Actor { id: UserId(1), login: "maya".into(), bot: false },
         url: String::new(),
         labels: Vec::new(),
@@ -243,7 +245,7 @@ fn issue() -> IssueSnapshot {
 }
 
 async fn draft(s: &mut State, cx: &StepContext) -> Result<Transition<At>, StepError> {
-    rounds::hear(cx, &mut s.round).await?;
+    rounds::apply_remarks(cx, &mut s.round).await?;
     let brief = DraftBrief {
         author: "a software architect",
         what: "design",
@@ -262,7 +264,7 @@ async fn draft(s: &mut State, cx: &StepContext) -> Result<Transition<At>, StepEr
         sample: None,
     };
     let before = s.round.clone();
-    match rounds::draft(cx, &mut s.round, &brief).await {
+    match rounds::write_draft(cx, &mut s.round, &brief).await {
         Ok(DraftOutcome::Document) => s.versions.extend(s.round.document),
         Ok(DraftOutcome::Unusable(why)) => {
             let over = matches!(s.round.settle_unusable(&why), RoundDecision::Stop(_));
@@ -300,7 +302,7 @@ async fn review(
     cx: &StepContext,
     chance: &mut Chance<'_>,
 ) -> Result<Transition<At>, StepError> {
-    rounds::hear(cx, &mut s.round).await?;
+    rounds::apply_remarks(cx, &mut s.round).await?;
     let document = s.round.document.unwrap();
     if let Some(drafter) = s.round.drafter.clone().filter(|_| chance.one_in(8)) {
         // Whoever drafted it finds it good, and says so where a reviewer does.
@@ -328,7 +330,7 @@ async fn review(
     let (before, calls) = (s.round.clone(), reviewed(&s.round));
     let blocking = before.findings.open().filter(|f| f.severity.as_str() == "blocking").map(|f| f.id.clone());
     let blocking = blocking.collect();
-    let reviewed_now = match rounds::review(cx, &mut s.round, &brief).await {
+    let reviewed_now = match rounds::review_document(cx, &mut s.round, &brief).await {
         Ok(reviewed) => reviewed,
         Err(why) => return unanswered(s, cx, before, why),
     };
@@ -340,7 +342,7 @@ async fn review(
     });
     Ok(Transition::Go(match s.round.settle_review(reviewed_now) {
         RoundDecision::Pass | RoundDecision::Stop(_) => Gate,
-        RoundDecision::Again => Draft,
+        RoundDecision::Redraft => Draft,
         RoundDecision::ReviewAgain => Review,
     }))
 }
@@ -356,13 +358,13 @@ async fn gate(s: &mut State, cx: &StepContext, chance: &mut Chance<'_>) -> Resul
             shown_at: cx.clock().now(),
             approvers: s.case.approvers.clone(),
             expires: None,
-            ways: Vec::new(),
+            options: Vec::new(),
         }));
     };
     if answer.verb == "revise" && !chance.one_in(6) {
         if chance.one_in(4) {
             let theirs = cx.put(format!("# Theirs\n\nThe design {}.", chance.below(2)).as_bytes()).await?;
-            s.round.take_over(theirs);
+            s.round.adopt_human_version(theirs);
             s.versions.push(theirs);
             return Ok(Transition::Go(Review));
         }
@@ -384,7 +386,7 @@ async fn gate(s: &mut State, cx: &StepContext, chance: &mut Chance<'_>) -> Resul
     approve(s, cx, &format!("approval-{}", answer.cause), Some(said), kind).await?;
     if chance.one_in(6) {
         // The document is exchanged after people have seen it.
-        s.round.replace(chance.one_of(&s.versions));
+        s.round.replace_document(chance.one_of(&s.versions));
     }
     Ok(Transition::Go(Publish))
 }
@@ -401,7 +403,7 @@ async fn approve(
     let mut chance = Chance { seed: s.case.seed, cx, drawn: 100 };
     let now = s.round.document.unwrap();
     let document = if chance.one_in(6) { chance.one_of(&s.versions) } else { now };
-    let subject = if chance.one_in(6) { Hash::of(b"another") } else { subject(document) };
+    let subject = if chance.one_in(6) { Hash::digest(b"another") } else { subject(document) };
     let row = ApprovalRow { document, subject, answer, kind, with: Vec::new() };
     cx.record(key, LedgerRecord::Approval(row)).await
 }
@@ -414,7 +416,7 @@ async fn publish(
 ) -> Result<Transition<At>, StepError> {
     let now = s.round.document.unwrap();
     let document = if chance.one_in(4) { chance.one_of(&s.versions) } else { now };
-    match cx.countersigned(document, proofs).await {
+    match cx.require_countersignature(document, proofs).await {
         Err(_) => Ok(Transition::Go(chance.one_of(&[Gate, Draft]))),
         Ok(signed) => {
             let published = Published { document, kind: signed.approval().kind, looked: s.looked.clone() };

@@ -37,7 +37,7 @@ async fn what_goes_wrong_in_graphql_is_asked_again() {
         let names = [SWAP, "createCommitOnBranch", "updateIssueComment"].into_iter().enumerate();
         for (_, name) in names.filter(|(column, _)| all() || *column == row) {
             let mut w = world().await;
-            w.hub.fault(mutation(name, kind, wrong, 2));
+            w.hub.arm_fault(mutation(name, kind, wrong, 2));
             designed(&mut w).await;
             assert_eq!(w.labels(), ["countersign:done"], "{name} {kind:?}");
         }
@@ -48,9 +48,9 @@ async fn what_goes_wrong_in_graphql_is_asked_again() {
 #[ignore = "takes long"]
 async fn a_label_or_a_title_that_is_refused_for_good_holds_nothing_up() {
     let mut w = world_of_files().await;
-    w.hub.fault(mutation(SWAP, Some("FORBIDDEN"), "Resource not accessible by integration", 1000));
-    w.hub.fault(refused("POST", "/labels", 403, "Resource not accessible by integration", 1000));
-    w.hub.fault(refused("PATCH", "/pulls/", 422, "Validation Failed", 1000));
+    w.hub.arm_fault(mutation(SWAP, Some("FORBIDDEN"), "Resource not accessible by integration", 1000));
+    w.hub.arm_fault(refused("POST", "/labels", 403, "Resource not accessible by integration", 1000));
+    w.hub.arm_fault(refused("PATCH", "/pulls/", 422, "Validation Failed", 1000));
     w.label("maya", "countersign:lld").await;
     w.wait(150).await;
     let line = w.approve_line();
@@ -72,7 +72,7 @@ async fn a_label_or_a_title_that_is_refused_for_good_holds_nothing_up() {
 #[ignore = "takes long"]
 async fn an_ending_reaches_the_thread_however_long_that_takes() {
     let mut w = world_of_files().await;
-    w.hub.fault(refused("POST", "/pulls", 403, "Resource not accessible by integration", 1000));
+    w.hub.arm_fault(refused("POST", "/pulls", 403, "Resource not accessible by integration", 1000));
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     for steps in 0.. {
         if w.hub.branches(w.repo).len() == 2 {
@@ -83,14 +83,14 @@ async fn an_ending_reaches_the_thread_however_long_that_takes() {
     }
     for (method, path) in [("POST", "/comments"), ("PATCH", "/comments/"), ("POST", "/graphql")] {
         let (method, path_contains) = (method.to_owned(), path.to_owned());
-        w.hub.fault(HubFault::Status { method, path_contains, status: 500, times: 100_000 });
+        w.hub.arm_fault(HubFault::Status { method, path_contains, status: 500, times: 100_000 });
     }
     for _ in 0..40 {
         w.wait(15).await;
         w.pass(3600);
     }
     assert_eq!(w.run().await.unwrap().status, RunViewStatus::Halting, "two days, and nobody knows");
-    w.hub.mend();
+    w.hub.clear_faults();
     w.pass(3600);
     w.wait(60).await;
     w.stands(RunViewStatus::Failed).await;
@@ -104,7 +104,7 @@ async fn a_refusal_is_no_doubt() {
     let mut w = world().await;
     let (method, path_contains) = ("POST".to_owned(), "/issues/1/comments".to_owned());
     let retry_after = Duration::from_secs(1);
-    w.hub.fault(HubFault::SecondaryLimit { method, path_contains, retry_after, times: 3 });
+    w.hub.arm_fault(HubFault::SecondaryLimit { method, path_contains, retry_after, times: 3 });
     w.label("maya", "countersign:lld").await;
     w.wait(60).await;
     w.find("waits for a person");
@@ -123,7 +123,7 @@ async fn what_passes_is_tried_again() {
         refused("GET", "/tally", 403, listed, 5),
     ] {
         let mut w = world().await;
-        w.hub.fault(fault);
+        w.hub.arm_fault(fault);
         designed(&mut w).await;
     }
 }
@@ -133,7 +133,7 @@ async fn a_branch_that_a_ruleset_forbids_is_named() {
     let mut w = world_of_files().await;
     let rules =
         "Repository rule violations found\n\nCannot create ref due to creations being restricted.\n\n";
-    w.hub.fault(mutation("createRef", Some("UNPROCESSABLE"), rules, 1000));
+    w.hub.arm_fault(mutation("createRef", Some("UNPROCESSABLE"), rules, 1000));
     w.label("maya", "countersign:lld").await;
     w.wait(150).await;
     let said = w.find("Halted").body;

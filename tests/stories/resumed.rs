@@ -33,7 +33,7 @@ impl World {
         w.pass(60);
         w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
         w.step(1).await;
-        w.hub.fault(fault);
+        w.hub.arm_fault(fault);
         w.settle().await;
         let run = w.run().await.unwrap();
         assert_eq!((run.status, run.step_id.as_str()), (RunViewStatus::Ready, "N5"), "{}", w.thread());
@@ -49,7 +49,7 @@ impl World {
 
     pub(crate) async fn calls(&self) -> Vec<CallRow> {
         let run = self.run().await.unwrap().id;
-        self.app.store.repo(self.repo).await.unwrap().ledger(run).await.unwrap().calls
+        self.app.store.repository_database(self.repo).await.unwrap().ledger(run).await.unwrap().calls
     }
 
     async fn ended(&self) -> (RunViewStatus, String) {
@@ -111,7 +111,7 @@ async fn a_wish_to_stop_outlives_a_lost_answer() {
     let mut w = World::put_off().await;
     let (repo, issue, tess) = (w.repo, w.issue, w.user("tess"));
     w.untold(|hub| hub.label(repo, issue, tess, "countersign:stop").unwrap());
-    w.hub.fault(answer_lost("DELETE", "/labels/"));
+    w.hub.arm_fault(answer_lost("DELETE", "/labels/"));
     w.wait(60).await;
     assert_eq!(w.ended().await, stopped("asked to by the label"));
     assert_eq!(w.labels(), ["countersign:stopped"]);
@@ -214,7 +214,7 @@ async fn a_halt_names_what_its_last_visit_had_put_on_github() {
     // The gate's comment is refused, when commit and pull request are made and nobody has written that down.
     let (method, path_contains) = ("POST".to_owned(), "/issues/1/comments".to_owned());
     let (field, code) = ("body".to_owned(), "invalid".to_owned());
-    w.hub.fault(HubFault::Unprocessable { method, path_contains, field, code, times: 1 });
+    w.hub.arm_fault(HubFault::Unprocessable { method, path_contains, field, code, times: 1 });
     w.settle().await;
     assert_eq!(
         (w.run_status().await, w.labels()),
@@ -235,7 +235,7 @@ async fn a_run_that_cannot_go_on_after_its_approved_commit_is_finished() {
     assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
     // The look for that commit is refused, once and for good.
     let (method, path_contains) = ("GET".to_owned(), "/git/ref/heads/".to_owned());
-    w.hub.fault(HubFault::Status { method, path_contains, status: 403, times: 1 });
+    w.hub.arm_fault(HubFault::Status { method, path_contains, status: 403, times: 1 });
     w.wait(60).await;
     w.stands(RunViewStatus::Done).await;
     assert_eq!(w.labels(), ["countersign:done"]);

@@ -40,7 +40,8 @@ impl World {
 
     /// The verdicts of the newest run, the oldest first.
     async fn verdicts(&self) -> Vec<Verdict> {
-        let (db, run) = (self.app.store.repo(self.repo).await.unwrap(), self.run().await.unwrap().id);
+        let (db, run) =
+            (self.app.store.repository_database(self.repo).await.unwrap(), self.run().await.unwrap().id);
         let rows = db.ledger(run).await.unwrap().verdicts;
         assert!(rows.iter().all(|row| row.document == rows[0].document), "the same bytes");
         rows.iter().map(|row| row.verdict).collect()

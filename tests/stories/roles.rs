@@ -55,7 +55,7 @@ async fn a_drafter_with_tools_reads_a_file_before_it_drafts() {
     for other in ["`diff`", "`fetch`", "`write`", "`typecheck`"] {
         assert!(!prompts[0].contains(other), "{other} is not offered to an architect");
     }
-    let sample = countersign::localhub::sample();
+    let sample = countersign::localhub::embedded_sample();
     let (_, file) = sample.files.iter().find(|(path, _)| *path == "src/lib.rs").unwrap();
     let found = segment(&prompts[1], "found");
     assert!(found.starts_with("call 1: read {\"path\":\"src/lib.rs\"}\n"), "{found}");

@@ -42,7 +42,7 @@ fn reading(answers: &[Value], setting: Setting) -> Setting {
 
 impl World {
     fn routes(&self) -> Vec<PastRoute> {
-        store::routes(&self.app.settings.data_dir.as_path().into(), self.repo).unwrap()
+        store::read_routes(&self.app.settings.data_dir.as_path().into(), self.repo).unwrap()
     }
 
     /// It was read to its end, and nothing was begun.
@@ -78,12 +78,13 @@ async fn a_request_in_free_words_begins_what_it_asks_for() {
     assert_eq!(w.notifying(), 2, "as if /lld had been said: {}", w.thread());
     let [line] = &w.routes()[..] else { panic!("{:?}", w.routes()) };
     assert_eq!(
-        (line.route.lead.as_str(), line.route.calls, line.begun.is_some(), line.changed),
+        (line.route.lead.as_str(), line.route.calls, line.started_run.is_some(), line.changed),
         ("begin", 1, true, false)
     );
     assert_eq!(line.route.snippet, "can we add dark mode to the UI? 🌙");
 
-    let costs = w.app.store.repo(w.repo).await.unwrap().costs(None, Timestamp(0)).await.unwrap();
+    let costs =
+        w.app.store.repository_database(w.repo).await.unwrap().call_costs(None, Timestamp(0)).await.unwrap();
     let of_router: Vec<_> = costs.iter().filter(|row| row.call.role == "router").collect();
     assert_eq!((of_router.len(), of_router[0].workflow.as_str()), (1, "route"), "it is in the books");
 
@@ -266,7 +267,8 @@ async fn a_question_is_answered_with_places_that_are_there_and_one_an_hour() {
         assert_eq!(client.get(url).send().await.unwrap().status(), 200, "{link}");
     }
     assert_eq!((w.routes()[0].route.lead.as_str(), w.notifying()), ("answer", 1));
-    let spent = w.app.store.repo(w.repo).await.unwrap().costs(None, Timestamp(0)).await.unwrap();
+    let spent =
+        w.app.store.repository_database(w.repo).await.unwrap().call_costs(None, Timestamp(0)).await.unwrap();
     assert_eq!(spent.iter().map(|row| row.call.role.as_str()).collect::<Vec<_>>(), ["router", "narrator"]);
 
     w.pass(3000);
@@ -492,7 +494,7 @@ async fn what_is_said_plainly_while_a_request_is_read_wins() {
     w.label("maya", "countersign:lld").await;
     w.at_the_gate_of("lld").await;
     assert!(w.find("begin nothing new").body.contains("A run of `lld` is at work"));
-    assert_eq!((w.routes().len(), w.routes()[0].begun), (1, None));
+    assert_eq!((w.routes().len(), w.routes()[0].started_run), (1, None));
 }
 
 #[tokio::test]
@@ -501,7 +503,7 @@ async fn a_slow_model_is_not_waited_for() {
     let mut w = read_as(&[slow], Setting::default()).await;
     let (app, clock, repo) = (w.app.clone(), w.clock.clone(), w.repo);
     let asked = async {
-        let db = app.store.repo(repo).await.unwrap();
+        let db = app.store.repository_database(repo).await.unwrap();
         let calls = async || db.ledger(RunId { repo, seq: 1 }).await.map_or(vec![], |ledger| ledger.calls);
         // Whether its sleep had begun when the hands were moved cannot be seen, so they are moved until it is over.
         while calls().await.iter().all(|call| call.status != CallStatus::Failed) {

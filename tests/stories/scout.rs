@@ -56,7 +56,10 @@ impl World {
             let (description, licence) = ("Weeks of time sheets".to_owned(), licence.map(str::to_owned));
             let homepage = homepage.clone().filter(|_| stars == 250);
             self.hub
-                .set_fame(repo, RepositoryProfile { stars, licence, description, homepage, topics: vec![] })
+                .set_profile(
+                    repo,
+                    RepositoryProfile { stars, licence, description, homepage, topics: vec![] },
+                )
                 .unwrap();
         }
     }
@@ -83,7 +86,7 @@ impl World {
     /// It ended or waits, and says so.
     async fn search_comes_to(&mut self, fault: Option<HubFault>) -> String {
         if let Some(fault) = fault {
-            self.hub.fault(fault);
+            self.hub.arm_fault(fault);
         }
         self.comment("tess", "/scout weeks of time sheets").await;
         self.run().await.unwrap().why.unwrap_or_default()
@@ -117,7 +120,11 @@ async fn a_question_becomes_a_brief_whose_every_link_exists() {
     assert_eq!(w.opened(&brief).await.len(), 2);
     let pull = w.pull();
     assert_eq!(pull.title, "scout for #1: Report time by week as well as by project");
-    assert!(pull.body.contains(&format!("| sha256 | `{}` |", Hash::of(brief.as_bytes()))), "{}", pull.body);
+    assert!(
+        pull.body.contains(&format!("| sha256 | `{}` |", Hash::digest(brief.as_bytes()))),
+        "{}",
+        pull.body
+    );
     let commits = ["docs: accept scout for #1", "docs: propose scout for #1", "Initial commit"];
     assert_eq!(w.commits(), commits);
     let status = w.status().body;

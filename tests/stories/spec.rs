@@ -74,7 +74,7 @@ async fn an_approved_design_becomes_a_spec_on_its_branch_and_in_its_pull_request
     assert_eq!(pull.title, "spec for #1: Report time by week as well as by project");
     let (design, spec_part) = pull.body.split_once("### spec\n").unwrap();
     assert!(design.contains("approved by sam"), "{design}");
-    assert!(spec_part.contains(&format!("| sha256 | `{}` |", Hash::of(spec.as_bytes()))), "{spec_part}");
+    assert!(spec_part.contains(&format!("| sha256 | `{}` |", Hash::digest(spec.as_bytes()))), "{spec_part}");
     assert!(spec_part.contains("the reviewer's APPROVED is enough by the settings"), "{spec_part}");
     assert_eq!(w.notifying(), 2, "the spec costs its readers no mail:\n{}", w.thread());
     let status = w.plain(&w.status().body);

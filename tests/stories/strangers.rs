@@ -192,7 +192,7 @@ fn outage(times: u32) -> HubFault {
 async fn an_outage_of_hours_loses_nothing_and_is_not_hammered() {
     let mut w = world().await;
     let dead = w.inbox().await.dead;
-    w.hub.fault(outage(40));
+    w.hub.arm_fault(outage(40));
     w.comment("sam", "/lld").await;
     let began = w.clock.now();
     let calls = w.hub.requests().len();
@@ -216,7 +216,7 @@ async fn an_outage_of_hours_loses_nothing_and_is_not_hammered() {
 async fn a_delivery_is_given_up_by_its_age_and_begins_anew_when_sent_again() {
     let mut w = world().await;
     let dead = w.inbox().await.dead;
-    w.hub.fault(outage(u32::MAX));
+    w.hub.arm_fault(outage(u32::MAX));
     w.comment("sam", "/lld").await;
     for hour in 1..=73 {
         w.pass(3600);
@@ -237,19 +237,19 @@ async fn a_delivery_is_given_up_by_its_age_and_begins_anew_when_sent_again() {
 async fn a_delivery_that_the_process_dies_of_each_time_is_given_up() {
     let mut w = world().await;
     w.hub.comment(w.repo, w.issue, w.user("maya"), "/lld").unwrap();
-    w.hub.settled().await;
+    w.hub.wait_for_webhooks().await;
     let dead = w.inbox().await.dead;
     // Put off in between it is alive, however often that is.
     for _ in 0..3 {
         let taken = w.app.store.inbox().claim().await.unwrap().unwrap();
         let now = w.clock.now();
-        let later = DeliveryDisposition::Later { why: "GitHub is down".to_owned(), at: now, holds: now };
-        w.app.store.inbox().end(vec![(taken.id, later)]).await.unwrap();
+        let later = DeliveryDisposition::PutOff { why: "GitHub is down".to_owned(), at: now, holds: now };
+        w.app.store.inbox().record_dispositions(vec![(taken.id, later)]).await.unwrap();
     }
     for attempt in 1..=20 {
         let taken = w.app.store.inbox().claim().await.unwrap().expect("it is tried again");
         assert_eq!(taken.attempts, attempt);
-        assert!(taken.again, "something of it may be there");
+        assert!(taken.taken_before, "something of it may be there");
         w = w.restart().await;
     }
     w.settle().await;
@@ -310,12 +310,12 @@ impl EnginePort for Startling {
         self.engine.pauses()
     }
 
-    fn place(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)> {
-        self.engine.place(workflow, step)
+    fn step_names(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)> {
+        self.engine.step_names(workflow, step)
     }
 
-    fn wake(&self) {
-        self.engine.wake();
+    fn wake_waiting_runs(&self) {
+        self.engine.wake_waiting_runs();
     }
 }
 
@@ -324,7 +324,7 @@ async fn startled(w: &World, times: usize, first: impl Fn() + Send + Sync + 'sta
     for who in ["maya", "sam"] {
         w.hub.comment(w.repo, w.issue, w.user(who), "/countersign status").unwrap();
     }
-    w.hub.settled().await;
+    w.hub.wait_for_webhooks().await;
     let engine =
         Startling { engine: w.app.engine.clone(), asked: AtomicUsize::new(0), times, first: Box::new(first) };
     let options = IntakeOptions {
@@ -344,15 +344,15 @@ async fn a_delivery_that_panics_is_tried_again_and_holds_no_other_up() {
     let before = w.inbox().await;
     let intake = startled(&w, 1, || panic!("a rule was broken")).await;
     // The third is our own answer to the second, come back as a delivery.
-    assert_eq!(intake.tick().await.unwrap(), 3, "the others are dealt with all the same");
+    assert_eq!(intake.drain_inbox().await.unwrap(), 3, "the others are dealt with all the same");
     let after = w.inbox().await;
     assert_eq!((after.done, after.dead, after.new), (before.done + 2, before.dead, before.new + 1));
     w.find("Nothing is running");
     // One that was taken before looks twice for the answer that may be there already.
     for _ in 0..20 {
         w.pass(30);
-        intake.tick().await.unwrap();
-        w.hub.settled().await;
+        intake.drain_inbox().await.unwrap();
+        w.hub.wait_for_webhooks().await;
     }
     let after = w.inbox().await;
     assert_eq!((after.dead, after.new), (before.dead, before.new), "{}", w.thread());
@@ -365,12 +365,12 @@ async fn a_delivery_that_always_panics_is_given_up() {
     let before = w.inbox().await;
     let intake = startled(&w, usize::MAX, || panic!("a rule was broken")).await;
     for _ in 0..12 {
-        intake.tick().await.unwrap();
+        intake.drain_inbox().await.unwrap();
         assert_eq!(w.inbox().await.dead, before.dead);
         w.pass(50);
     }
     w.pass(300);
-    assert_eq!(intake.tick().await.unwrap(), 2);
+    assert_eq!(intake.drain_inbox().await.unwrap(), 2);
     assert_eq!(w.inbox().await.dead, before.dead + 2);
     let database = rusqlite::Connection::open(w.app.settings.data_dir.join("main.db")).unwrap();
     let why: String =
@@ -388,14 +388,14 @@ async fn what_could_not_be_written_down_is_not_stuck_until_the_next_boot() {
     };
     let lose = rename.clone();
     let intake = startled(&w, 1, move || lose("inbox", "lost")).await;
-    assert!(intake.tick().await.is_err());
+    assert!(intake.drain_inbox().await.is_err());
     rename("lost", "inbox");
     for _ in 0..2 {
-        intake.tick().await.unwrap();
-        w.hub.settled().await;
+        intake.drain_inbox().await.unwrap();
+        w.hub.wait_for_webhooks().await;
         w.pass(10); // what could not be looked up either was put off
     }
-    intake.tick().await.unwrap();
+    intake.drain_inbox().await.unwrap();
     let counts = w.inbox().await;
     assert_eq!((counts.new, counts.taken, counts.dead), (0, 0, 0));
     w.find("Nothing is running");
@@ -414,7 +414,7 @@ async fn a_server_that_is_told_to_stop_leaves_the_backlog_to_the_next() {
     assert!(after.new > 0);
     w.find("Nothing is running");
     timeout(PATIENCE, intake.run(stop)).await.expect("it does not begin");
-    w.hub.settled().await;
+    w.hub.wait_for_webhooks().await;
     assert_eq!(w.inbox().await.done, after.done);
 }
 

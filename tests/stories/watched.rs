@@ -10,8 +10,8 @@ use countersign::{
     engine::RunViewStatus,
     proc::reserved_address,
     web::{
-        NAMES,
-        control::{ControlMessage, ControlReply, RetryCommandRequest, ask},
+        METRIC_DESCRIPTIONS,
+        control::{ControlMessage, ControlReply, RetryCommandRequest, call_server},
     },
 };
 use opentelemetry_proto::tonic::{
@@ -70,7 +70,7 @@ impl World {
     /// The steps a run has been through.
     async fn visits(&self) -> usize {
         let run = self.run().await.unwrap().id;
-        self.app.store.repo(self.repo).await.unwrap().trail(run).await.unwrap().len()
+        self.app.store.repository_database(self.repo).await.unwrap().trail(run).await.unwrap().len()
     }
 }
 
@@ -91,7 +91,15 @@ async fn metrics_tell_what_happened_and_ask_for_the_token() {
         seen["countersign_deliveries_total{outcome=\"stored\"}"]
     );
     assert_eq!(seen["countersign_inbox_oldest_seconds"], 0.0);
-    let ledger = w.app.store.repo(w.repo).await.unwrap().ledger(w.run().await.unwrap().id).await.unwrap();
+    let ledger = w
+        .app
+        .store
+        .repository_database(w.repo)
+        .await
+        .unwrap()
+        .ledger(w.run().await.unwrap().id)
+        .await
+        .unwrap();
     for (role, model) in [("drafter", "stub-drafter"), ("reviewer", "stub-reviewer")] {
         let rows: Vec<_> = ledger.calls.iter().filter(|call| call.role == role).collect();
         let of = |metric: &str, more: &str| {
@@ -149,7 +157,7 @@ async fn what_strangers_send_makes_no_series_of_their_own() {
     assert_eq!((before[refused], after[refused]), (1.0, 21.0));
     for name in names(&after) {
         let told = |(known, ..): &&(&str, &str, &str)| name.starts_with(&format!("countersign_{known}"));
-        assert!(NAMES.iter().any(|row| told(&row)), "{name} is not in the table");
+        assert!(METRIC_DESCRIPTIONS.iter().any(|row| told(&row)), "{name} is not in the table");
     }
 }
 
@@ -266,7 +274,7 @@ async fn a_trace_has_every_step_of_a_run_once_across_a_restart() {
     }
 
     let run = w.run().await.unwrap().id;
-    let calls = w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
+    let calls = w.app.store.repository_database(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
     let asked: Vec<_> = spans.iter().filter(|span| span.kind == i32::from(SpanKind::Client)).collect();
     assert_eq!(asked.len(), calls.len());
     for call in &calls {
@@ -304,7 +312,8 @@ async fn a_failed_call_is_an_error_in_its_trace() {
     let run = w.run().await.unwrap().id;
     for _ in 0..2 {
         let again = json!(RetryCommandRequest { run, by: "ops".to_owned() });
-        let ControlReply::Done(ControlMessage { .. }) = ask(w.data(), "/retry", Some(again)).await.unwrap()
+        let ControlReply::Done(ControlMessage { .. }) =
+            call_server(w.data(), "/retry", Some(again)).await.unwrap()
         else {
             panic!()
         };

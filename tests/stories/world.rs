@@ -19,7 +19,7 @@ use countersign::{
     config::Settings,
     engine::{EnginePort, RunFilter, RunView},
     github::{AppManifest, Pacing},
-    localhub::{AppSpec, Hub, HubIssueView, HubOptions, RepoSource, sample},
+    localhub::{AppSpec, Hub, HubIssueView, HubOptions, RepoSource, embedded_sample},
     store::StoreError,
     types::{InstallationId, IssueNo, RepoId, Role, Timestamp, UserId},
     web::token_file,
@@ -237,7 +237,7 @@ impl World {
         let clock = ManualClock::new();
         let hub = start_hub(directory.path(), &clock).await;
         let maya = hub.create_user("maya").unwrap();
-        let sample = sample();
+        let sample = embedded_sample();
         let mut files: Vec<_> = sample.files.iter().map(|(p, b)| ((*p).to_owned(), b.to_vec())).collect();
         if setting.bare {
             files.clear();
@@ -394,7 +394,7 @@ impl World {
         public.stop().await;
         drop(app);
         meanwhile(&hub);
-        hub.settled().await;
+        hub.wait_for_webhooks().await;
         let app = build(&directory.path().join("bot/countersign.toml"), &clock, Pacing::Off, toys).await;
         let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let webhook: url::Url = format!("http://{}/webhook", door.local_addr().unwrap()).parse().unwrap();
@@ -455,9 +455,9 @@ impl World {
 
     /// Whatever was delivered is read, then each ready run takes this many steps.
     pub(crate) async fn step(&mut self, steps: usize) {
-        self.hub.settled().await;
+        self.hub.wait_for_webhooks().await;
         let _ours = self.turn.write().await;
-        self.app.intake.tick().await.unwrap();
+        self.app.intake.drain_inbox().await.unwrap();
         for _ in 0..steps {
             self.app.engine.tick().await.unwrap();
         }
@@ -474,12 +474,12 @@ impl World {
     /// Until nothing is ready anywhere: no delivery on its way, none unread, no step to take.
     pub(crate) async fn settle(&mut self) {
         for _ in 0..500 {
-            self.hub.settled().await;
+            self.hub.wait_for_webhooks().await;
             self.unseen.keep_up();
             let _ours = self.turn.write().await;
-            let read = self.app.intake.tick().await.unwrap();
+            let read = self.app.intake.drain_inbox().await.unwrap();
             let stepped = self.app.engine.tick().await.unwrap();
-            if read + stepped == 0 && self.hub.webhooks_pending() == 0 {
+            if read + stepped == 0 && self.hub.pending_webhooks() == 0 {
                 return;
             }
         }

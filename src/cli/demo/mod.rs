@@ -23,7 +23,7 @@ use self::{
     scene::{DemoMachine, DemoMaterial, DemoScene},
     transcript::DemoTranscript,
 };
-use super::{INTERRUPTED, absolute_path, own_directory, say, serve::on_signals, wrong_usage};
+use super::{INTERRUPTED, absolute_path, claim_directory, print_line, report_usage_error, serve::on_signals};
 use crate::{
     clock::{Clock, SystemClock},
     engine::{EnginePort, RunFilter, RunView, RunViewStatus},
@@ -118,49 +118,53 @@ const DISMISSAL: &str = "/dismiss F2 any message will do, as long as nothing is 
 const REQUEST: &str = "@countersign can we have the report by week as well?";
 
 /// An approval that names nothing.
-const BARE: &str = "/approve";
+const BARE_APPROVAL: &str = "/approve";
 
 /// GitHub's times have no parts of one.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How often the demo looks for something new to tell.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl DemoCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         if self.config.is_some() && self.models == DemoModels::Stub {
-            return Ok(wrong_usage("--config says which real models to ask; add --models real"));
+            return Ok(report_usage_error("--config says which real models to ask; add --models real"));
         }
         if self.nodes.is_some() && self.models == DemoModels::Real {
-            return Ok(wrong_usage(
+            return Ok(report_usage_error(
                 "several processes are shown with scripted answers alone; leave --models out",
             ));
         }
         let further = self.through.is_some_and(|through| through != DemoLastStage::Lld);
         if self.story == DemoStory::Gates && further {
-            return Ok(wrong_usage("the story of the gates ends with its design; leave --through out"));
+            return Ok(report_usage_error(
+                "the story of the gates ends with its design; leave --through out",
+            ));
         }
         if self.story == DemoStory::Scout && further {
-            return Ok(wrong_usage("the story of the scout ends with its brief; leave --through out"));
+            return Ok(report_usage_error("the story of the scout ends with its brief; leave --through out"));
         }
         if self.story == DemoStory::Ask && self.models == DemoModels::Real {
-            return Ok(wrong_usage(
+            return Ok(report_usage_error(
                 "what is asked in free words is read by a script alone here; leave --models out",
             ));
         }
         let scripted =
             self.models == DemoModels::Stub && self.story == DemoStory::Design && self.repo.is_none();
         if self.through == Some(DemoLastStage::Pr) && self.models == DemoModels::Stub && !scripted {
-            return Ok(wrong_usage(
+            return Ok(report_usage_error(
                 "code is scripted for the sample's first issue alone; leave --story and --repo out",
             ));
         }
         let through = match self.through {
             Some(through) => through,
-            None if scripted => match scene::cannot_run_tests().await {
+            None if scripted => match scene::missing_test_support().await {
                 None => DemoLastStage::Pr,
                 Some(why) => {
-                    say(format_args!("It ends with the design, because tests cannot be run here: {why}"));
+                    print_line(format_args!(
+                        "It ends with the design, because tests cannot be run here: {why}"
+                    ));
                     DemoLastStage::Lld
                 }
             },
@@ -169,19 +173,21 @@ impl DemoCommand {
         let temporary = private_dir("countersign-demo-", &std::env::temp_dir())?;
         let data = self.data.clone().unwrap_or_else(|| temporary.path().to_owned());
         let material = match (&self.repo, &self.issue) {
-            (Some(repo), Some(issue)) => DemoMaterial::yours(repo, issue)?,
+            (Some(repo), Some(issue)) => DemoMaterial::from_repository(repo, issue)?,
             _ => DemoMaterial::sample(self.story, through == DemoLastStage::Pr),
         };
         if self.models == DemoModels::Real {
-            say("Real models: parts of the code and the issue go to the companies whose models are asked:");
-            for line in scene::companies(self.config.as_deref())? {
-                say(format_args!("  {line}"));
+            print_line(
+                "Real models: parts of the code and the issue go to the companies whose models are asked:",
+            );
+            for line in scene::receiving_companies(self.config.as_deref())? {
+                print_line(format_args!("  {line}"));
             }
         } else {
-            say("Rehearsal: answers are scripted, no model is asked and nothing leaves this machine.");
+            print_line("Rehearsal: answers are scripted, no model is asked and nothing leaves this machine.");
         }
-        let _lock = own_directory(&data, scene::MEMORY)?;
-        let preparing = self.repo.is_some().then(|| tokio::spawn(ProgressLine::preparing()));
+        let _lock = claim_directory(&data, scene::MEMORY_FILE)?;
+        let preparing = self.repo.is_some().then(|| tokio::spawn(ProgressLine::show_preparation()));
         let nodes = self.nodes.map(usize::from).zip(self.postgres_file.as_deref());
         let machine = DemoMachine { models: self.models, config: self.config.as_deref(), nodes };
         let stage = DemoScene::open(&data, &machine, &material).await;
@@ -195,18 +201,18 @@ impl DemoCommand {
         let stop = CancellationToken::new();
         tokio::spawn(on_signals(stop.clone(), stop.clone()));
         if self.data.is_some() {
-            say(format_args!("Data in {}", data.display()));
+            print_line(format_args!("Data in {}", data.display()));
         }
-        if let Some(run) = stage.run().await? {
-            say(match run.status.live() {
+        if let Some(run) = stage.newest_run().await? {
+            print_line(match run.status.is_live() {
                 true => {
                     format!("Going on with run {} at {}.", run.id, step_name(&run.step_id, &run.step_title))
                 }
                 false => format!("Run {} is over already.", run.id),
             });
         }
-        say(format_args!("Open {}", stage.issue_page()));
-        say(match self.data {
+        print_line(format_args!("Open {}", stage.issue_page()));
+        print_line(match self.data {
             Some(_) => {
                 "The pages are there until this program ends. Ctrl-C leaves; the same command goes on later.\n"
             }
@@ -224,7 +230,7 @@ impl DemoCommand {
             Some(run) if run.status == RunViewStatus::Done || waits_for_merge(&run) => ExitCode::SUCCESS,
             Some(_) => ExitCode::FAILURE,
             None => {
-                say(match &self.data {
+                print_line(match &self.data {
                     Some(data) => {
                         format!("\nStopped; the same command with --data {} goes on here.", data.display())
                     }
@@ -249,21 +255,21 @@ impl DemoCommand {
         let mut ended: Option<RunView> = None;
         let mut to_kill = stage.nodes.as_ref();
         let mut progress = ProgressLine::new();
-        if stage.run().await?.is_none()
+        if stage.newest_run().await?.is_none()
             && let Some(first) = self.labels(through).next()
         {
             match self.story {
-                DemoStory::Ask => stage.say_once(REQUEST)?,
-                _ => stage.label(&format!("countersign:{first}"))?,
+                DemoStory::Ask => stage.post_comment_once(REQUEST)?,
+                _ => stage.add_label(&format!("countersign:{first}"))?,
             }
         }
         loop {
-            transcript.tell(stage, &mut progress).await?;
+            transcript.print_new_events(stage, &mut progress).await?;
             if ended.is_some() && !typing {
                 return Ok(ended);
             }
             if ended.is_none()
-                && let Some(run) = stage.run().await?
+                && let Some(run) = stage.newest_run().await?
             {
                 progress.show(&run);
                 // At its gate at the latest, which is looked at here before it is answered.
@@ -271,42 +277,42 @@ impl DemoCommand {
                     nodes.kill_first()?;
                     stage.deliver_to_nodes()?;
                 }
-                if !run.status.live() || waits_for_merge(&run) {
+                if !run.status.is_live() || waits_for_merge(&run) {
                     // What happened between the last look and the end.
-                    transcript.tell(stage, &mut progress).await?;
+                    transcript.print_new_events(stage, &mut progress).await?;
                     let next = self.labels(through).skip_while(|name| *name != run.workflow).nth(1);
                     if let Some(next) = next.filter(|_| run.status == RunViewStatus::Done) {
                         let done = if run.workflow == "issue" { "Filed" } else { "Done" };
                         if let Some(outcome) = &run.outcome {
-                            say(format_args!("\n{done}: {}.\n", outcome.summary));
+                            print_line(format_args!("\n{done}: {}.\n", outcome.summary));
                         }
-                        stage.label(&format!("countersign:{next}"))?;
-                        stage.until_after(&run).await?;
+                        stage.add_label(&format!("countersign:{next}"))?;
+                        stage.wait_for_newer_run(&run).await?;
                         continue;
                     }
                     conclude(stage, &run, typing, self.data.as_deref())?;
                     if typing {
-                        say("\nThe pages stay open. Press Enter or Ctrl-C to leave.");
+                        print_line("\nThe pages stay open. Press Enter or Ctrl-C to leave.");
                     }
                     ended = Some(run);
                     continue;
                 }
-                if let Some(line) = self.line(stage, &run)?
+                if let Some(line) = self.next_answer(stage, &run)?
                     && said.insert((run.visit, line.clone()))
                 {
                     if self.yes {
-                        stage.say_once(&line)?;
+                        stage.post_comment_once(&line)?;
                     } else {
-                        say(format_args!("\nAnswer on the page, or here; for example:  {line}\n"));
+                        print_line(format_args!("\nAnswer on the page, or here; for example:  {line}\n"));
                     }
                 }
             }
             tokio::select! {
                 () = stop.cancelled() => return Ok(ended),
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
                 line = next_line(&mut lines), if typing => match line {
                     Some(line) if line.trim().is_empty() => typing = ended.is_none(),
-                    Some(line) => stage.say(line.trim())?,
+                    Some(line) => stage.post_comment(line.trim())?,
                     None => typing = false,
                 },
             }
@@ -332,7 +338,7 @@ impl DemoCommand {
     }
 
     /// What the maintainer answers where the run stands, once they can have read it.
-    fn line(&self, stage: &DemoScene, run: &RunView) -> anyhow::Result<Option<String>> {
+    fn next_answer(&self, stage: &DemoScene, run: &RunView) -> anyhow::Result<Option<String>> {
         let Some(gate) = &run.gate else { return Ok(None) };
         let takes = |verb: &str| gate.spec.verbs.iter().any(|(taken, _)| taken == verb);
         let gates = self.story == DemoStory::Gates;
@@ -342,17 +348,17 @@ impl DemoCommand {
         if gates && !takes("approve") {
             return Ok(Some(DISMISSAL.to_owned()));
         }
-        if !stage.gate_is_shown(gate.spec.subject) {
+        if !stage.is_gate_shown(gate.spec.subject) {
             return Ok(None);
         }
         if gates {
             stage.edit_issue()?;
             if !stage.was_shown_an_edit()? {
                 let read = SystemClock.now() > gate.spec.shown_at.plus(SEEN_BEFORE_APPROVAL + SECOND);
-                return Ok(read.then(|| BARE.to_owned()));
+                return Ok(read.then(|| BARE_APPROVAL.to_owned()));
             }
         }
-        let way = gate.spec.ways.first().map_or(String::new(), |way| format!("{way} "));
+        let way = gate.spec.options.first().map_or(String::new(), |way| format!("{way} "));
         Ok(Some(format!("/approve {} {way}{}", gate.spec.stage, gate.spec.subject.short())))
     }
 }
@@ -364,39 +370,39 @@ async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {
 /// Says what came of the run and where to look at it: a link only where the pages stay open, a directory only where it stays.
 fn conclude(stage: &DemoScene, run: &RunView, open: bool, data: Option<&Path>) -> anyhow::Result<()> {
     if run.status != RunViewStatus::Done && !waits_for_merge(run) {
-        say(format_args!(
+        print_line(format_args!(
             "\nThe run ended as {}: {}",
             run.status,
             run.why.as_deref().unwrap_or("no reason given")
         ));
         return Ok(());
     }
-    say("");
+    print_line("");
     if run.workflow == "implement" {
         let branch = stage.issue.branch(1);
         if !stage.hub.log(stage.repo, &branch).iter().any(|commit| commit.message.contains(AUDIT_TRAILER)) {
             bail!("no commit on {branch} says that its change was approved");
         }
-        say("Tests and code are on their branch as they were tried and approved.");
+        print_line("Tests and code are on their branch as they were tried and approved.");
     }
     if let Some(outcome) = &run.outcome {
-        say(format_args!("Done: {}.", outcome.summary));
+        print_line(format_args!("Done: {}.", outcome.summary));
     }
     if waits_for_merge(run) {
-        say("It waits for you to merge it.");
+        print_line("It waits for you to merge it.");
     }
     if let Some(page) = stage.pull_page().filter(|_| open) {
-        say(format_args!("The pull request: {page}"));
+        print_line(format_args!("The pull request: {page}"));
     }
     if open || data.is_some() {
-        say(format_args!("The repository: git clone {}", stage.hub.git_dir(stage.repo).display()));
+        print_line(format_args!("The repository: git clone {}", stage.hub.git_dir(stage.repo).display()));
     }
     match data {
-        None => say(
+        None => print_line(
             "Nothing is kept after this; with --data DIR the repository, the databases and the pages are.",
         ),
         Some(data) if !open => {
-            say(format_args!("To open the pages again: countersign demo --data {}", data.display()));
+            print_line(format_args!("To open the pages again: countersign demo --data {}", data.display()));
         }
         Some(_) => {}
     }
@@ -405,15 +411,15 @@ fn conclude(stage: &DemoScene, run: &RunView, open: bool, data: Option<&Path>) -
 
 impl DemoScene {
     /// Waits until there is a newer run than this: it has ended, and another was asked for.
-    async fn until_after(&self, run: &RunView) -> anyhow::Result<()> {
-        while self.run().await?.is_none_or(|newest| newest.id <= run.id) {
-            tokio::time::sleep(LOOK).await;
+    async fn wait_for_newer_run(&self, run: &RunView) -> anyhow::Result<()> {
+        while self.newest_run().await?.is_none_or(|newest| newest.id <= run.id) {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 
     /// The newest run on the demo's issue.
-    async fn run(&self) -> anyhow::Result<Option<RunView>> {
+    async fn newest_run(&self) -> anyhow::Result<Option<RunView>> {
         let filter = RunFilter { repo: Some(self.repo), issue: Some(self.issue), live_only: false };
         Ok(self.app.engine.list(filter).await?.into_iter().max_by_key(|run| run.id))
     }

@@ -15,7 +15,7 @@ use tokio::{
 };
 use url::Url;
 
-use super::super::say;
+use super::super::print_line;
 use crate::proc::reserved_address;
 
 /// The shortest that is allowed: what the killed one had in hand is waited for no longer.
@@ -72,7 +72,7 @@ impl DemoNodes {
     }
 
     /// Until each takes deliveries; one that ended by itself is an error.
-    pub(super) async fn ready(&self) -> anyhow::Result<()> {
+    pub(super) async fn wait_until_ready(&self) -> anyhow::Result<()> {
         loop {
             for node in self.lock().iter_mut() {
                 if let Some(status) = node.child.try_wait()? {
@@ -90,7 +90,7 @@ impl DemoNodes {
             if self.lock().iter().all(answers) {
                 return Ok(());
             }
-            tokio::time::sleep(super::LOOK).await;
+            tokio::time::sleep(super::POLL_INTERVAL).await;
         }
     }
 
@@ -100,7 +100,7 @@ impl DemoNodes {
         ensure!(running.len() > 1, "the last process is not killed");
         let mut first = running.remove(0);
         first.child.start_kill()?;
-        say(format_args!(
+        print_line(format_args!(
             "\n  Node {} is killed in the middle of it. The others go on when its lease is over, in {LEASE_SECONDS} s at most.\n",
             first.number
         ));

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use super::{super::say, LOOK, terminal::Terminal};
+use super::{super::print_line, POLL_INTERVAL, terminal::Terminal};
 use crate::{
     clock::{Clock, SystemClock},
     engine::{RunView, RunViewStatus},
@@ -31,29 +31,29 @@ impl ProgressLine {
     /// `… Draft the design (N1) (1 min 12 s)` while a step runs.
     pub(super) fn show(&mut self, run: &RunView) {
         let elapsed = SystemClock.now().since(run.updated_at).as_secs();
-        self.line(text(run, elapsed), (run.visit, elapsed / WORTH_A_LINE_S));
+        self.replace_line(progress_text(run, elapsed), (run.visit, elapsed / WORTH_A_LINE_S));
     }
 
     /// `… Preparing the repository (12 s)` for as long as nobody drops it.
-    pub(super) async fn preparing() {
+    pub(super) async fn show_preparation() {
         let (began, mut progress) = (SystemClock.now(), Self::new());
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let elapsed = SystemClock.now().since(began).as_secs();
-            let text = format!("  … Preparing the repository ({})", so_long(elapsed));
-            progress.line(text, (0, elapsed / WORTH_A_LINE_S));
+            let text = format!("  … Preparing the repository ({})", format_elapsed(elapsed));
+            progress.replace_line(text, (0, elapsed / WORTH_A_LINE_S));
         }
     }
 
-    fn line(&mut self, text: String, told: (u64, u64)) {
-        let terminal = Terminal::now();
-        if terminal.is_one() && text != self.shown {
+    fn replace_line(&mut self, text: String, told: (u64, u64)) {
+        let terminal = Terminal::detect();
+        if terminal.is_terminal() && text != self.shown {
             self.clear();
-            write(&terminal.row(&text));
+            write(&terminal.truncate_to_row(&text));
             self.shown = text;
-        } else if !terminal.is_one() && !text.is_empty() && told.1 > 0 && told != self.told {
+        } else if !terminal.is_terminal() && !text.is_empty() && told.1 > 0 && told != self.told {
             self.told = told;
-            say(text);
+            print_line(text);
         }
     }
 
@@ -77,16 +77,16 @@ fn write(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn so_long(elapsed: u64) -> String {
+fn format_elapsed(elapsed: u64) -> String {
     match elapsed {
         0..60 => format!("{elapsed} s"),
         _ => format!("{} min {} s", elapsed / 60, elapsed % 60),
     }
 }
 
-fn text(run: &RunView, elapsed: u64) -> String {
+fn progress_text(run: &RunView, elapsed: u64) -> String {
     let step = step_name(&run.step_id, &run.step_title);
-    let so_long = so_long(elapsed);
+    let so_long = format_elapsed(elapsed);
     match run.status {
         _ if elapsed < WORTH_SHOWING_S => String::new(),
         RunViewStatus::Running => format!("  … {step} ({so_long})"),

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::{
-    super::say,
+    super::print_line,
     DemoModels, DemoStory,
     nodes::{self, DemoNodes},
 };
@@ -73,7 +73,7 @@ json = { queries = [] }
 "#;
 
 impl DemoStory {
-    fn number(self, issues: &[(String, String)]) -> IssueNo {
+    fn issue_number(self, issues: &[(String, String)]) -> IssueNo {
         match self {
             Self::Design | Self::Gates | Self::Scout | Self::Ask => IssueNo(1),
             Self::Issue => IssueNo(issues.len() as u64),
@@ -83,7 +83,7 @@ impl DemoStory {
 
 impl DemoMaterial {
     pub(super) fn sample(story: DemoStory, with_code: bool) -> Self {
-        let sample = localhub::sample();
+        let sample = localhub::embedded_sample();
         let files = sample.files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
         let issues = sample.issues.iter().map(|(t, b)| ((*t).to_owned(), (*b).to_owned())).collect();
         let mut issues: Vec<(String, String)> = issues;
@@ -91,7 +91,7 @@ impl DemoMaterial {
             let (title, body) = IDEA;
             issues.push((title.to_owned(), body.to_owned()));
         }
-        let (name, source, on) = ("tally".to_owned(), RepoSource::Files(files), story.number(&issues));
+        let (name, source, on) = ("tally".to_owned(), RepoSource::Files(files), story.issue_number(&issues));
         let script = match story {
             DemoStory::Gates => Some(gates_script()),
             DemoStory::Scout => Some(format!("{REHEARSAL}{SEARCHES}")),
@@ -101,7 +101,7 @@ impl DemoMaterial {
     }
 
     /// A clone of the user's repository, with the one issue of the file.
-    pub(super) fn yours(repo: &Path, issue: &Path) -> anyhow::Result<Self> {
+    pub(super) fn from_repository(repo: &Path, issue: &Path) -> anyhow::Result<Self> {
         let text =
             fs::read_to_string(issue).with_context(|| format!("{} cannot be read", issue.display()))?;
         let (title, body) = text.split_once('\n').unwrap_or((&text, ""));
@@ -173,7 +173,7 @@ struct DemoMemory {
 }
 
 /// Where it remembers it: the mark of a directory that a demo may write into.
-pub(super) const MEMORY: &str = "demo.json";
+pub(super) const MEMORY_FILE: &str = "demo.json";
 const MAINTAINER: &str = "maya";
 const BOT: &str = "countersign";
 
@@ -184,9 +184,9 @@ impl DemoScene {
         material: &DemoMaterial,
     ) -> anyhow::Result<Self> {
         let files = DemoFiles::in_directory(data);
-        let known = files.remembered()?;
+        let known = files.read_memory()?;
         let hub = start_hub(data, known.as_ref().map_or(0, |known| known.port)).await?;
-        let opened = Self::furnished(hub.clone(), &files, known, machine, material).await;
+        let opened = Self::build(hub.clone(), &files, known, machine, material).await;
         if opened.is_err() {
             // It writes until it is stopped, and its directory may go with this program.
             hub.stop().await;
@@ -194,7 +194,7 @@ impl DemoScene {
         opened
     }
 
-    async fn furnished(
+    async fn build(
         hub: Hub,
         files: &DemoFiles,
         known: Option<DemoMemory>,
@@ -211,10 +211,10 @@ impl DemoScene {
                 let secret = Secrets::load(&files.env)?.webhook.context("the demo's .env lost its secret")?;
                 hub.set_webhook(known.app, Some(webhook), &secret)?;
                 let remembered = DemoMemory { port, ..known };
-                files.remember(&remembered)?;
+                files.write_memory(&remembered)?;
                 remembered
             }
-            None => furnish(&hub, files, maintainer, webhook, material)?,
+            None => create_fixture(&hub, files, maintainer, webhook, material)?,
         };
         let mut text = settings_text(&hub, &remembered);
         // Of real models only those that are named before anything is sent are asked.
@@ -234,14 +234,14 @@ impl DemoScene {
             text = text.replacen(directory, &format!("{directory}{}", nodes::settings(postgres)?), 1);
         }
         fs::write(&files.config, text)?;
-        let mut settings = workflows::settings(&files.config)?;
+        let mut settings = workflows::load_settings(&files.config)?;
         settings.models = model_settings(&settings, models, machine.config)?;
         let app = Application::build(settings, Arc::new(SystemClock)).await?;
         // A server waits until somebody puts in a key; whoever came to see a run is told at once.
         for ModelReadiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
             ensure!(lacks.is_none(), "the {role} {spec} cannot be asked: {}", lacks.unwrap_or_default());
         }
-        let used = new && machine.nodes.is_some() && !app.store.repos().await?.is_empty();
+        let used = new && machine.nodes.is_some() && !app.store.repositories().await?.is_empty();
         ensure!(
             !used,
             "the database holds runs already; a demo begins with an empty one, or goes on with --data"
@@ -258,7 +258,7 @@ impl DemoScene {
             of_app: remembered.app,
         };
         if let Some(nodes) = &stage.nodes {
-            nodes.ready().await?;
+            nodes.wait_until_ready().await?;
             stage.deliver_to_nodes()?;
         }
         Ok(stage)
@@ -289,17 +289,17 @@ impl DemoScene {
 
     pub(super) fn issue_page(&self) -> String {
         let path = format!("issues/{}", self.issue);
-        self.hub.page_of(self.repo, &path).unwrap_or_else(|| self.hub.page_url()).to_string()
+        self.hub.repo_page_url(self.repo, &path).unwrap_or_else(|| self.hub.page_url()).to_string()
     }
 
     /// The issue's pull request, if there is one.
     pub(super) fn pull_page(&self) -> Option<Url> {
         let number = self.hub.pulls(self.repo).last()?.number;
-        self.hub.page_of(self.repo, &format!("pull/{number}"))
+        self.hub.repo_page_url(self.repo, &format!("pull/{number}"))
     }
 
     /// The maintainer puts this label on, unless they did before this demo was interrupted.
-    pub(super) fn label(&self, label: &str) -> anyhow::Result<()> {
+    pub(super) fn add_label(&self, label: &str) -> anyhow::Result<()> {
         let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
         let mut of_theirs =
             issue.timeline.iter().filter(|item| item.event == "labeled" && item.actor == MAINTAINER);
@@ -310,18 +310,18 @@ impl DemoScene {
     }
 
     /// The maintainer writes a comment.
-    pub(super) fn say(&self, text: &str) -> anyhow::Result<()> {
+    pub(super) fn post_comment(&self, text: &str) -> anyhow::Result<()> {
         self.hub.comment(self.repo, self.issue, self.maintainer, text)?;
         Ok(())
     }
 
     /// The same, unless they wrote it before this demo was interrupted.
-    pub(super) fn say_once(&self, text: &str) -> anyhow::Result<()> {
+    pub(super) fn post_comment_once(&self, text: &str) -> anyhow::Result<()> {
         let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
         if issue.comments.iter().any(|comment| comment.author == MAINTAINER && comment.body == text) {
             return Ok(());
         }
-        self.say(text)
+        self.post_comment(text)
     }
 
     /// The maintainer adds a sentence to the issue, unless it is there.
@@ -342,7 +342,7 @@ impl DemoScene {
     }
 
     /// A person answers what they can read, so the demo waits for the line to be on the page.
-    pub(super) fn gate_is_shown(&self, subject: Hash) -> bool {
+    pub(super) fn is_gate_shown(&self, subject: Hash) -> bool {
         let issue = self.hub.issue(self.repo, self.issue);
         issue.is_some_and(|issue| issue.comments.iter().any(|c| c.body.contains(&subject.short())))
     }
@@ -362,15 +362,15 @@ impl DemoFiles {
             config: data.join("countersign.toml"),
             env: data.join(".env"),
             key: data.join("private-key.pem"),
-            memory: data.join(MEMORY),
+            memory: data.join(MEMORY_FILE),
         }
     }
 
-    fn remember(&self, remembered: &DemoMemory) -> anyhow::Result<()> {
+    fn write_memory(&self, remembered: &DemoMemory) -> anyhow::Result<()> {
         crate::cli::setup::write_secret(&self.memory, &serde_json::to_string_pretty(remembered)?)
     }
 
-    fn remembered(&self) -> anyhow::Result<Option<DemoMemory>> {
+    fn read_memory(&self) -> anyhow::Result<Option<DemoMemory>> {
         match fs::read(&self.memory) {
             // An earlier start came no further than to mark the directory.
             Ok(bytes) if bytes.is_empty() => Ok(None),
@@ -393,7 +393,7 @@ async fn start_hub(data: &Path, port: u16) -> anyhow::Result<Hub> {
     };
     match Hub::start(at(port)).await {
         Err(HubError::Listen { .. }) if port != 0 => {
-            say(format_args!("Port {port} is taken now, so links of the earlier demo lead nowhere."));
+            print_line(format_args!("Port {port} is taken now, so links of the earlier demo lead nowhere."));
             Ok(Hub::start(at(0)).await?)
         }
         started => Ok(started?),
@@ -402,7 +402,7 @@ async fn start_hub(data: &Path, port: u16) -> anyhow::Result<Hub> {
 
 /// Makes the people, the repository with its issues, and the App; whatever an interrupted start had made of
 /// them already is taken as it is.
-fn furnish(
+fn create_fixture(
     hub: &Hub,
     files: &DemoFiles,
     maintainer: UserId,
@@ -424,14 +424,14 @@ fn furnish(
         }
     }
     if material.story == DemoStory::Scout {
-        others(hub)?;
+        create_other_repositories(hub)?;
     }
     let credentials = match hub.credentials(BOT) {
         Some(known) => {
             hub.set_webhook(known.id, Some(webhook), &known.webhook_secret)?;
             known
         }
-        None => register(hub, maintainer, webhook)?,
+        None => register_app(hub, maintainer, webhook)?,
     };
     let installation = hub.install(credentials.id, &[repo])?;
     crate::cli::setup::write_secret(&files.key, credentials.pem.expose_secret())?;
@@ -439,12 +439,12 @@ fn furnish(
     crate::cli::setup::write_secret(&files.env, &env)?;
     let port = hub.base_url().port().unwrap_or_default();
     let remembered = DemoMemory { app: credentials.id, installation, repo, issue: material.on, port };
-    files.remember(&remembered)?;
+    files.write_memory(&remembered)?;
     Ok(remembered)
 }
 
 /// Other people's repositories.
-fn others(hub: &Hub) -> anyhow::Result<()> {
+fn create_other_repositories(hub: &Hub) -> anyhow::Result<()> {
     let ann = hub.create_user("ann")?;
     for (name, stars, licence, readme) in
         OTHERS.into_iter().filter(|of| hub.repository_id("ann", of.0).is_none())
@@ -458,12 +458,12 @@ fn others(hub: &Hub) -> anyhow::Result<()> {
             description,
             ..RepositoryProfile::default()
         };
-        hub.set_fame(repo, fame)?;
+        hub.set_profile(repo, fame)?;
     }
     Ok(())
 }
 
-fn register(hub: &Hub, owner: UserId, webhook: Url) -> anyhow::Result<AppCredentials> {
+fn register_app(hub: &Hub, owner: UserId, webhook: Url) -> anyhow::Result<AppCredentials> {
     let wanted = manifest::AppManifest::embedded();
     let mut random = [0; 32];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
@@ -496,10 +496,10 @@ fn settings_text(hub: &Hub, remembered: &DemoMemory) -> String {
 }
 
 /// Who receives the code, a line a model.
-pub(super) fn companies(config: Option<&Path>) -> anyhow::Result<Vec<String>> {
+pub(super) fn receiving_companies(config: Option<&Path>) -> anyhow::Result<Vec<String>> {
     let models = match config {
-        Some(path) => workflows::settings(path)?.models,
-        None => ModelSettings::real(Path::new(""), None, None),
+        Some(path) => workflows::load_settings(path)?.models,
+        None => ModelSettings::with_real_models(Path::new(""), None, None),
     };
     let line = |task: &str, spec: &str| {
         let mut all: Vec<String> = Vec::new();
@@ -516,7 +516,7 @@ pub(super) fn companies(config: Option<&Path>) -> anyhow::Result<Vec<String>> {
 
 /// Who receives what one model is asked. Claude's API is asked where the program fails.
 fn receivers(models: &ModelSettings, spec: &str) -> Vec<String> {
-    let usual = ModelSettings::real(Path::new(""), None, None);
+    let usual = ModelSettings::with_real_models(Path::new(""), None, None);
     let through =
         |company: &str, url: Option<&Url>, usual: Option<&Url>| match url.filter(|url| Some(*url) != usual) {
             Some(url) => format!("{company}, by way of {url}"),
@@ -550,7 +550,7 @@ fn model_settings(
 ) -> anyhow::Result<ModelSettings> {
     let mut settings = match (models, config) {
         (DemoModels::Stub, _) => return Ok(demo.models.clone()),
-        (DemoModels::Real, Some(path)) => workflows::settings(path)?.models,
+        (DemoModels::Real, Some(path)) => workflows::load_settings(path)?.models,
         (DemoModels::Real, None) => {
             let secrets = Secrets::load(Path::new(".env"))?;
             // Claude's login must outlive the demo's own directory.
@@ -558,7 +558,7 @@ fn model_settings(
                 .context("there is no home directory for Claude's login; use --config")?;
             let own = home.join(".config/countersign");
             let gemini_key = secrets.gemini_keys.into_iter().next().map(|(_, key)| key);
-            ModelSettings::real(&own, gemini_key, secrets.anthropic_api_key)
+            ModelSettings::with_real_models(&own, gemini_key, secrets.anthropic_api_key)
         }
     };
     // A server that lives by the same settings has programs of its own running, which are not this demo's to end.
@@ -567,16 +567,16 @@ fn model_settings(
 }
 
 /// Why the sample's tests cannot be run on this machine, if they cannot.
-pub(super) async fn cannot_run_tests() -> Option<String> {
+pub(super) async fn missing_test_support() -> Option<String> {
     let own = match std::env::current_exe() {
         Ok(own) => own,
         Err(error) => return Some(error.to_string()),
     };
-    let sandbox = match Sandbox::of_this_machine(&own, None).await {
+    let sandbox = match Sandbox::detect(&own, None).await {
         Ok(sandbox) => sandbox,
         Err(error) => return Some(error.to_string()),
     };
-    runners::toolchains(Some(&sandbox))
+    runners::describe_toolchains(Some(&sandbox))
         .await
         .into_iter()
         .find_map(|(runner, found)| found.err().filter(|_| runner == "cargo"))
@@ -588,7 +588,7 @@ mod tests {
 
     #[test]
     fn everybody_who_receives_the_code_is_named_once() {
-        let mut models = ModelSettings::real(Path::new(""), None, None);
+        let mut models = ModelSettings::with_real_models(Path::new(""), None, None);
         let told = |models: &ModelSettings, spec| receivers(models, spec).join("; ");
         for (spec, company) in [
             ("claude:opus", "Anthropic"),

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, io::IsTerminal};
 
-use super::super::say;
+use super::super::print_line;
 
 const PLAIN: &str = "";
 const BOLD: &str = "\x1b[1m";
@@ -24,7 +24,7 @@ pub(super) struct Terminal {
 
 impl Terminal {
     /// Asked for each time: people change the size of their windows.
-    pub(super) fn now() -> Self {
+    pub(super) fn detect() -> Self {
         let out = std::io::stdout();
         let terminal = out.is_terminal();
         let columns = || rustix::termios::tcgetwinsize(&out).map_or(80, |size| usize::from(size.ws_col));
@@ -34,32 +34,32 @@ impl Terminal {
         }
     }
 
-    pub(super) fn is_one(self) -> bool {
+    pub(super) fn is_terminal(self) -> bool {
         self.width.is_some()
     }
 
     /// Prints a line, wrapped behind its indentation or its bar.
-    pub(super) fn say(self, line: &str) {
+    pub(super) fn print_line(self, line: &str) {
         let (text, style) = (line.trim_start_matches([' ', '│']), style(line));
         let edge = &line[..line.len() - text.len()];
-        let room = self.width.map_or(usize::MAX, |width| width.saturating_sub(columns(edge)));
-        for text in wrapped(text, if room < NARROWEST { usize::MAX } else { room }) {
-            say(format_args!("{}{}", self.painted(edge, DIM), self.painted(&text, style)));
+        let room = self.width.map_or(usize::MAX, |width| width.saturating_sub(count_columns(edge)));
+        for text in wrap_line(text, if room < NARROWEST { usize::MAX } else { room }) {
+            print_line(format_args!("{}{}", self.paint(edge, DIM), self.paint(&text, style)));
         }
     }
 
     /// As much of a line as takes one row.
-    pub(super) fn row(self, line: &str) -> String {
+    pub(super) fn truncate_to_row(self, line: &str) -> String {
         let room = self.width.unwrap_or(usize::MAX).saturating_sub(1);
         let mut taken = 0;
         let fits = |c: &char| {
-            taken += columns_of(*c);
+            taken += columns_of_char(*c);
             taken <= room
         };
-        self.painted(&line.chars().take_while(fits).collect::<String>(), DIM)
+        self.paint(&line.chars().take_while(fits).collect::<String>(), DIM)
     }
 
-    fn painted(self, text: &str, style: &str) -> String {
+    fn paint(self, text: &str, style: &str) -> String {
         if self.colours && !style.is_empty() && !text.trim().is_empty() {
             format!("{style}{text}{RESET}")
         } else {
@@ -86,11 +86,11 @@ fn style(line: &str) -> &'static str {
 }
 
 /// Lines of at most so many columns, broken between words. A longer word, as a link is, stays whole.
-fn wrapped(text: &str, room: usize) -> Vec<String> {
+fn wrap_line(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("there is one line at least");
-        if !line.is_empty() && columns(line) + 1 + columns(word) > room {
+        if !line.is_empty() && count_columns(line) + 1 + count_columns(word) > room {
             lines.push(word.to_owned());
         } else {
             let space = if line.is_empty() { "" } else { " " };
@@ -101,12 +101,12 @@ fn wrapped(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
-fn columns(text: &str) -> usize {
-    text.chars().map(columns_of).sum()
+fn count_columns(text: &str) -> usize {
+    text.chars().map(columns_of_char).sum()
 }
 
 /// Arrows, signs and all that comes after them may take two columns. To break too early does no harm.
-fn columns_of(c: char) -> usize {
+fn columns_of_char(c: char) -> usize {
     match c {
         '│' | '…' => 1,
         c if c < '\u{2190}' => 1,
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn a_long_line_is_broken_between_words_and_a_link_never() {
-        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
-        assert_eq!(wrapped("see http://127.0.0.1:1/a/b now", 8), ["see", "http://127.0.0.1:1/a/b", "now"]);
-        assert_eq!(wrapped("✅ ✅ ✅", 5), ["✅ ✅", "✅"]);
-        assert_eq!(wrapped("a  b", usize::MAX), ["a  b"], "what fits stays as it is");
+        assert_eq!(wrap_line("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrap_line("see http://127.0.0.1:1/a/b now", 8), ["see", "http://127.0.0.1:1/a/b", "now"]);
+        assert_eq!(wrap_line("✅ ✅ ✅", 5), ["✅ ✅", "✅"]);
+        assert_eq!(wrap_line("a  b", usize::MAX), ["a  b"], "what fits stays as it is");
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         assert!(colours_wanted(None) && colours_wanted(Some(OsStr::new(""))));
         assert!(!colours_wanted(Some(OsStr::new("1"))));
         let bare = Terminal { width: Some(10), colours: false };
-        assert_eq!(bare.row("  … Draft the design (N1)"), "  … Draft");
-        assert_eq!(Terminal { colours: true, ..bare }.painted("x", BOLD), "\x1b[1mx\x1b[0m");
+        assert_eq!(bare.truncate_to_row("  … Draft the design (N1)"), "  … Draft");
+        assert_eq!(Terminal { colours: true, ..bare }.paint("x", BOLD), "\x1b[1mx\x1b[0m");
     }
 }

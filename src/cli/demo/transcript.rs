@@ -31,7 +31,7 @@ impl DemoTranscript {
     }
 
     /// Prints what is new, in the order it happened.
-    pub(super) async fn tell(
+    pub(super) async fn print_new_events(
         &mut self,
         stage: &DemoScene,
         progress: &mut ProgressLine,
@@ -42,7 +42,7 @@ impl DemoTranscript {
                 Ok(event) => lines.push((event.at, event_lines(&event))),
                 Err(TryRecvError::Lagged(missed)) => {
                     progress.clear();
-                    Terminal::now().say(&format!("  … {missed} events not shown"));
+                    Terminal::detect().print_line(&format!("  … {missed} events not shown"));
                 }
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
@@ -52,15 +52,15 @@ impl DemoTranscript {
             progress.clear();
         }
         for line in lines.into_iter().flat_map(|(_, lines)| lines) {
-            Terminal::now().say(&line);
+            Terminal::detect().print_line(&line);
         }
         Ok(())
     }
 
     /// Steps from the run's trail, each review followed by its verdict, as the store has them.
     async fn steps(&mut self, stage: &DemoScene) -> anyhow::Result<Vec<(Timestamp, Vec<String>)>> {
-        let Some(run) = stage.run().await? else { return Ok(Vec::new()) };
-        let rows = stage.app.store.repo(stage.repo).await?;
+        let Some(run) = stage.newest_run().await? else { return Ok(Vec::new()) };
+        let rows = stage.app.store.repository_database(stage.repo).await?;
         let (trail, ledger) = (rows.trail(run.id).await?, rows.ledger(run.id).await?);
         let workflow = stage.app.engine.workflows().iter().find(|w| w.name() == run.workflow);
         let told = self.told.entry(run.id).or_default();

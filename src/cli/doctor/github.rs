@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use secrecy::SecretString;
 
-use super::{super::not_the_app, DoctorReport, DoctorScope};
+use super::{super::wrong_app_message, DoctorReport, DoctorScope};
 use crate::{
     clock::SystemClock,
     config::Settings,
@@ -41,7 +41,7 @@ pub(super) async fn check(
         }
     };
     let key = SecretString::from(pem);
-    let github = match GitHub::asking(&settings.github, settings.app.id, key, Arc::new(SystemClock)) {
+    let github = match GitHub::without_pacing(&settings.github, settings.app.id, key, Arc::new(SystemClock)) {
         Ok(github) => github,
         Err(error) => {
             report.bad("private key", error.to_string());
@@ -53,7 +53,7 @@ pub(super) async fn check(
     let app = match app {
         Ok(app) => app,
         Err(fault) => {
-            report.bad("App", not_the_app(settings, &fault));
+            report.bad("App", wrong_app_message(settings, &fault));
             return None;
         }
     };

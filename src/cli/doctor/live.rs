@@ -4,15 +4,19 @@ use super::{DoctorReport, github::InstalledApp};
 use crate::{
     app,
     config::Settings,
-    github::{self, AssumptionCheck, AssumptionOutcome, RepoRef, look},
+    github::{self, AssumptionCheck, AssumptionOutcome, RepoRef, check_read_assumptions},
     store,
     types::{InstallationId, RepoName},
 };
 
 pub(super) async fn check(report: &mut DoctorReport, known: &InstalledApp, settings: &Settings) {
-    for (installation, repositories) in served(report, known, settings).await {
+    for (installation, repositories) in list_served_repositories(report, known, settings).await {
         match repositories.first() {
-            Some(repo) => tell(report, "live", look(&known.github, installation, repo).await),
+            Some(repo) => report_assumptions(
+                report,
+                "live",
+                check_read_assumptions(&known.github, installation, repo).await,
+            ),
             None => {
                 report.note("live", format!("{installation}: no repository is there to look at"));
             }
@@ -21,13 +25,13 @@ pub(super) async fn check(report: &mut DoctorReport, known: &InstalledApp, setti
 }
 
 /// Writes to the repository of this name, which runs must not have been in.
-pub(super) async fn write(
+pub(super) async fn check_writes(
     report: &mut DoctorReport,
     known: &InstalledApp,
     settings: &Settings,
     name: &RepoName,
 ) {
-    let served = served(report, known, settings).await;
+    let served = list_served_repositories(report, known, settings).await;
     let named = |(at, repositories): &(InstallationId, Vec<RepoRef>)| {
         Some((*at, repositories.iter().find(|repo| repo.name == *name)?.clone()))
     };
@@ -37,7 +41,7 @@ pub(super) async fn write(
         return report.bad("scratch", format!("{name} {why}"));
     };
     // Before the first start there is nothing to read.
-    let used = app::place(settings)
+    let used = app::find_source(settings)
         .and_then(|place| place.map_or(Ok(Vec::new()), |place| store::repositories(&place)));
     match used {
         Ok(used) if used.iter().all(|(id, _)| *id != repo.id) => {}
@@ -52,11 +56,12 @@ pub(super) async fn write(
         Err(error) => return report.bad("scratch", error.to_string()),
     };
     report.note("scratch", format!("what is made in {name} now has {scratch} in its name"));
-    let (made, taken_away) = github::write(&known.github, installation, &repo, &scratch).await;
-    tell(report, "scratch", made);
-    let failed = |looked: &AssumptionCheck| !matches!(looked.seen, AssumptionOutcome::AsAssumed(_));
+    let (made, taken_away) =
+        github::check_write_assumptions(&known.github, installation, &repo, &scratch).await;
+    report_assumptions(report, "scratch", made);
+    let failed = |looked: &AssumptionCheck| !matches!(looked.seen, AssumptionOutcome::Confirmed(_));
     let left: Vec<_> = taken_away.iter().filter(|looked| failed(looked)).map(|l| l.call.clone()).collect();
-    tell(report, "scratch", taken_away);
+    report_assumptions(report, "scratch", taken_away);
     match left.is_empty() {
         true => report.note("scratch", "what stays: an issue and a pull request, both closed, and a check"),
         false => report.bad(
@@ -70,7 +75,7 @@ pub(super) async fn write(
 }
 
 /// The repositories of every installation that is allowed.
-async fn served(
+async fn list_served_repositories(
     report: &mut DoctorReport,
     known: &InstalledApp,
     settings: &Settings,
@@ -85,11 +90,11 @@ async fn served(
     served
 }
 
-fn tell(report: &mut DoctorReport, what: &'static str, rows: Vec<AssumptionCheck>) {
+fn report_assumptions(report: &mut DoctorReport, what: &'static str, rows: Vec<AssumptionCheck>) {
     for AssumptionCheck { call, why, seen } in rows {
         match seen {
-            AssumptionOutcome::AsAssumed(seen) => report.good(what, format!("{call}: {seen} ({why})")),
-            AssumptionOutcome::Nothing(nothing) => {
+            AssumptionOutcome::Confirmed(seen) => report.good(what, format!("{call}: {seen} ({why})")),
+            AssumptionOutcome::NotObserved(nothing) => {
                 report.note(what, format!("{call}: not seen, {nothing} ({why})"))
             }
             AssumptionOutcome::Differs(differs) => report

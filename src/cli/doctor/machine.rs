@@ -16,31 +16,31 @@ use crate::{
 };
 
 pub(super) async fn check(report: &mut DoctorReport, settings: &Settings) -> Option<Sandbox> {
-    match git::try_out().await {
+    match git::check_git().await {
         Ok(version) => report.good("git", version.to_string()),
         Err(error) => report.bad("git", error.to_string()),
     }
-    for lacks in proc::confinement_lacks() {
+    for lacks in proc::missing_protections() {
         report.note("confinement", format!("this kernel does not keep models' programs from {lacks}"));
     }
     let sandbox = sandbox(report, settings).await;
-    data(report, settings);
-    database(report, settings);
+    check_data_directory(report, settings);
+    check_database(report, settings);
     settings.exposed_secrets().into_iter().for_each(|exposed| report.bad("secrets", exposed));
-    models(report, settings).await;
-    keys(report, settings);
+    check_models(report, settings).await;
+    check_keys(report, settings);
     sandbox
 }
 
 /// What a repository's own code would be run in, and how to get a better one. Nothing that a run needs today stops without.
 async fn sandbox(report: &mut DoctorReport, settings: &Settings) -> Option<Sandbox> {
     let own = std::env::current_exe().map_err(|error| report.note("sandbox", error.to_string())).ok()?;
-    let found = Sandbox::of_this_machine(&own, settings.sandbox.level).await;
+    let found = Sandbox::detect(&own, settings.sandbox.level).await;
     match &found {
         Ok(sandbox) if sandbox.level() == Level::Full => report.good("sandbox", "full"),
         Ok(sandbox) => {
             let level = sandbox.level().as_str();
-            report.note("sandbox", format!("{level} only: {}", sandbox.lacks().join("; ")));
+            report.note("sandbox", format!("{level} only: {}", sandbox.missing_features().join("; ")));
         }
         Err(error) => {
             let all_the_same = "`level = \"none\"` under [sandbox] runs it all the same";
@@ -52,7 +52,7 @@ async fn sandbox(report: &mut DoctorReport, settings: &Settings) -> Option<Sandb
 
 /// Reports the toolchains that run repositories' tests in the sandbox, and the hosts their dependencies come from.
 pub(super) async fn toolchains(report: &mut DoctorReport, settings: &Settings, sandbox: Option<&Sandbox>) {
-    for (runner, found) in runners::toolchains(sandbox).await {
+    for (runner, found) in runners::describe_toolchains(sandbox).await {
         match found {
             Ok(version) => report.good(runner, version),
             Err(lacks) => report.note(runner, lacks),
@@ -69,7 +69,7 @@ pub(super) async fn toolchains(report: &mut DoctorReport, settings: &Settings, s
 }
 
 /// Tries where the data is, or will be, without leaving anything there: this may be another user than the server's.
-fn data(report: &mut DoctorReport, settings: &Settings) {
+fn check_data_directory(report: &mut DoctorReport, settings: &Settings) {
     let directory = &settings.data_dir;
     let shown = directory.display();
     let there = directory.ancestors().find(|path| path.exists()).unwrap_or(directory);
@@ -86,16 +86,16 @@ fn data(report: &mut DoctorReport, settings: &Settings) {
 }
 
 /// The Postgres that nodes share, as far as can be told of it while nothing is changed there.
-fn database(report: &mut DoctorReport, settings: &Settings) {
+fn check_database(report: &mut DoctorReport, settings: &Settings) {
     let Some(PostgresSettings { address, lease, .. }) = settings.postgres.clone() else { return };
     let clock: SharedClock = Arc::new(SystemClock);
-    let found = match store::look(&store::PostgresServer { address, lease }, &clock) {
+    let found = match store::check_postgres(&store::PostgresServer { address, lease }, &clock) {
         Ok(found) => found,
         Err(error) => return report.bad("database", error.to_string()),
     };
     let version = format!("Postgres {}", found.version);
-    if !found.lacks.is_empty() {
-        return report.bad("database", format!("{version}: {}", found.lacks.join("; ")));
+    if !found.problems.is_empty() {
+        return report.bad("database", format!("{version}: {}", found.problems.join("; ")));
     }
     let tables = match found.schema {
         Some(schema) => format!("tables of schema {schema}"),
@@ -105,7 +105,7 @@ fn database(report: &mut DoctorReport, settings: &Settings) {
     found.notes.into_iter().for_each(|note| report.note("database", note));
 }
 
-async fn models(report: &mut DoctorReport, settings: &Settings) {
+async fn check_models(report: &mut DoctorReport, settings: &Settings) {
     let (drafter, reviewer) = (&settings.models.drafter, &settings.models.reviewer);
     let providers = match ModelProviders::new(&settings.models, Arc::new(SystemClock)) {
         Ok(providers) => providers,
@@ -115,11 +115,11 @@ async fn models(report: &mut DoctorReport, settings: &Settings) {
         return report.bad("models", error.to_string());
     }
     for (role, spec) in settings.models.drafters().chain([("reviewer", reviewer)]) {
-        let what = agents::role(role).map_or("drafter", |role| role.name);
+        let what = agents::find_role(role).map_or("drafter", |role| role.name);
         match providers.resolve(spec) {
             Ok((provider, id)) => {
-                routes(report, what, &format!("{spec} ({})", id.model), &provider.look().await);
-                members(report, what, &providers, settings, spec);
+                check_routes(report, what, &format!("{spec} ({})", id.model), &provider.inspect().await);
+                check_pool_members(report, what, &providers, settings, spec);
             }
             Err(error) => report.bad(what, error.to_string()),
         }
@@ -134,12 +134,13 @@ async fn models(report: &mut DoctorReport, settings: &Settings) {
     if let Some(Routing { model, .. }) =
         settings.routing().filter(|routing| routing.mode != RouteMode::Manual)
     {
-        match providers.lacks(model) {
+        match providers.missing_requirement(model) {
             None => report.good("router", model.clone()),
             Some(why) => {
                 // What a role's model lacks is said above already.
-                let said =
-                    [drafter, reviewer].iter().any(|spec| providers.lacks(spec).as_ref() == Some(&why));
+                let said = [drafter, reviewer]
+                    .iter()
+                    .any(|spec| providers.missing_requirement(spec).as_ref() == Some(&why));
                 let why = if said { String::new() } else { format!(": {why}") };
                 report.note(
                     "router",
@@ -149,32 +150,35 @@ async fn models(report: &mut DoctorReport, settings: &Settings) {
         }
     }
     // Before the first start there is nothing to read.
-    let alerts = app::place(settings)
+    let alerts = app::find_source(settings)
         .map_err(anyhow::Error::from)
         .and_then(|place| place.map_or(Ok(Vec::new()), |place| super::super::routes::cost_alerts(&place)));
     match alerts {
         Ok(alerts) => alerts.into_iter().for_each(|alert| report.note("router", alert)),
         Err(error) => report.bad("router", format!("what it cost cannot be read: {error:#}")),
     }
-    for role in web::roles(settings, &providers) {
+    for role in web::role_states(settings, &providers) {
         let line = role.text();
         if role.state == "ready" { report.good("role", line) } else { report.note("role", line) }
     }
 }
 
 /// What of a pool is there and what is not: it works with less, and whoever runs it may not know with how much.
-fn members(
+fn check_pool_members(
     report: &mut DoctorReport,
     what: &'static str,
     providers: &ModelProviders,
     settings: &Settings,
     spec: &str,
 ) {
-    let Ok(ResolvedModelName::Pool(name, pool)) = settings.models.names.meaning(spec) else { return };
-    let spared =
-        if what != "reviewer" { providers.spared(&settings.models.reviewer, &[]) } else { Vec::new() };
+    let Ok(ResolvedModelName::Pool(name, pool)) = settings.models.names.resolve(spec) else { return };
+    let spared = if what != "reviewer" {
+        providers.families_to_exclude(&settings.models.reviewer, &[])
+    } else {
+        Vec::new()
+    };
     for member in pool.members() {
-        match providers.member(member).map(|(provider, id)| (provider.lacks(), id)) {
+        match providers.resolve_member(member).map(|(provider, id)| (provider.missing_requirement(), id)) {
             Ok((_, ModelId { family: Some(family), .. })) if spared.contains(&family) => {
                 let why = format!("the {family} family is left to review");
                 report.note(what, format!("pool:{name} skips {member}: {why}"));
@@ -187,7 +191,7 @@ fn members(
 }
 
 /// Every way to one model. One that leads there is enough, but whoever set up two wants both.
-fn routes(report: &mut DoctorReport, what: &'static str, model: &str, routes: &[RouteState]) {
+fn check_routes(report: &mut DoctorReport, what: &'static str, model: &str, routes: &[RouteState]) {
     let leads = routes.iter().any(|route| route.state.is_ok());
     for RouteState { provider, state } in routes {
         let through = if routes.len() > 1 { format!(" through {provider}") } else { String::new() };
@@ -201,9 +205,9 @@ fn routes(report: &mut DoctorReport, what: &'static str, model: &str, routes: &[
 }
 
 /// The keys of Gemini: as the settings describe them, and what a server learned by using them.
-fn keys(report: &mut DoctorReport, settings: &Settings) {
+fn check_keys(report: &mut DoctorReport, settings: &Settings) {
     // Where nobody has started yet, and where the database does not answer, which has a row of its own, none is known.
-    let place = app::place(settings).ok().flatten();
+    let place = app::find_source(settings).ok().flatten();
     let learned = match place.map(|place| store::resting_keys(&place)).transpose() {
         Ok(learned) => learned.unwrap_or_default(),
         Err(error) => return report.bad("gemini key", error.to_string()),

@@ -7,7 +7,7 @@ mod repositories;
 
 use std::{fmt::Display, path::Path, process::ExitCode};
 
-use super::{ConfigFlag, say};
+use super::{ConfigFlag, print_line};
 use crate::{types::RepoName, workflows};
 
 /// Check the settings, the machine, the App on GitHub and the models, and name the fix for what is wrong.
@@ -33,21 +33,21 @@ struct DoctorReport(Vec<&'static str>);
 
 impl DoctorReport {
     fn good(&mut self, what: &'static str, said: impl Display) {
-        say(format_args!("ok    {what:<14} {said}"));
+        print_line(format_args!("ok    {what:<14} {said}"));
     }
 
     /// Worth knowing; nothing stops working.
     fn note(&mut self, what: &'static str, said: impl Display) {
-        say(format_args!("note  {what:<14} {said}"));
+        print_line(format_args!("note  {what:<14} {said}"));
     }
 
     /// Reports something that works now but soon won't, or that costs money for nothing.
     fn warn(&mut self, what: &'static str, said: impl Display) {
-        say(format_args!("WARN  {what:<14} {said}"));
+        print_line(format_args!("WARN  {what:<14} {said}"));
     }
 
     fn bad(&mut self, what: &'static str, said: impl Display) {
-        say(format_args!("BAD   {what:<14} {said}"));
+        print_line(format_args!("BAD   {what:<14} {said}"));
         self.0.push(what);
     }
 }
@@ -75,7 +75,7 @@ pub(super) async fn check(
     scratch: Option<&RepoName>,
 ) -> anyhow::Result<ExitCode> {
     let mut report = DoctorReport::default();
-    match workflows::settings(config) {
+    match workflows::load_settings(config) {
         Ok(settings) => {
             report.good("settings", settings.file.display().to_string());
             for name in &settings.ignored_environment {
@@ -92,7 +92,7 @@ pub(super) async fn check(
                     live::check(&mut report, &app, &settings).await;
                 }
                 if let Some(name) = scratch {
-                    live::write(&mut report, &app, &settings, name).await;
+                    live::check_writes(&mut report, &app, &settings, name).await;
                 }
             }
             machine::toolchains(&mut report, &settings, sandbox.as_ref()).await;
@@ -101,9 +101,9 @@ pub(super) async fn check(
     }
     let DoctorReport(bad) = report;
     if bad.is_empty() {
-        say("\nEverything needed is there.");
+        print_line("\nEverything needed is there.");
         return Ok(ExitCode::SUCCESS);
     }
-    say(format_args!("\n{} to mend: {}", bad.len(), bad.join(", ")));
+    print_line(format_args!("\n{} to mend: {}", bad.len(), bad.join(", ")));
     Ok(ExitCode::FAILURE)
 }

@@ -23,7 +23,7 @@ pub(super) async fn check(report: &mut DoctorReport, known: &InstalledApp, setti
         };
         for found in repositories {
             let repo = known.github.repo(installation.id, found.id, found.name.clone());
-            match running(&repo).await {
+            match triggered_workflows(&repo).await {
                 Ok(names) if names.is_empty() => {
                     report.good("repository", format!("{}: no workflow runs on countersign/**", found.name));
                 }
@@ -37,7 +37,9 @@ pub(super) async fn check(report: &mut DoctorReport, known: &InstalledApp, setti
     }
 }
 
-async fn running(repo: &crate::github::GitHubRepo) -> Result<Vec<String>, crate::github::GitHubApiError> {
+async fn triggered_workflows(
+    repo: &crate::github::GitHubRepo,
+) -> Result<Vec<String>, crate::github::GitHubApiError> {
     let branch = repo.info().await?.default_branch;
     let mut names = Vec::new();
     for path in repo.directory(DIRECTORY, &branch).await? {

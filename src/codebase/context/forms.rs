@@ -66,7 +66,7 @@ const BESIDE_PARTS: usize = 500;
 const SHORT_NAMES: usize = 300;
 
 /// The forms of a file that take at most so many tokens, the longest first, each longer than the next.
-pub(super) fn of(
+pub(super) fn build_forms(
     candidate: &ContextCandidate,
     file: &IndexedFile,
     text: Option<&RedactedText>,
@@ -74,9 +74,9 @@ pub(super) fn of(
     most: usize,
 ) -> Vec<FileForm> {
     let mut forms = FileFormBuilder { candidate, most, forms: Vec::new() };
-    let pages = pages(file);
+    let pages = summary_pages(file);
     if let Some(text) = text {
-        forms.of_text(text, parts, &pages);
+        forms.add_text_forms(text, parts, &pages);
         // Beside its text, what it defines says little of a file that was found; so do headings of prose, or keys of what
         // is run.
         let by_text = matches!(candidate.role, FileRole::Found | FileRole::Automation)
@@ -86,7 +86,7 @@ pub(super) fn of(
         }
     }
     for SummaryPage { kind, share, label, text } in pages {
-        forms.add(kind, share, &[(format!("{label}, with line numbers"), text.text)], text.secrets);
+        forms.add_form(kind, share, &[(format!("{label}, with line numbers"), text.text)], text.secrets);
     }
     forms.forms
 }
@@ -100,7 +100,7 @@ struct SummaryPage {
 }
 
 /// The longest first. None where nothing is known but imports: those alone tell nobody what a file is for.
-fn pages(file: &IndexedFile) -> Vec<SummaryPage> {
+fn summary_pages(file: &IndexedFile) -> Vec<SummaryPage> {
     let summary = file.digest.summary();
     if summary.items.is_empty() {
         return Vec::new();
@@ -116,13 +116,13 @@ fn pages(file: &IndexedFile) -> Vec<SummaryPage> {
         ["Its outline with what it says of itself", "Its outline", "Its parts", "Some of its parts"]
     };
     let page =
-        |kind, share, label, text: &str| SummaryPage { kind, share, label, text: RedactedText::of(text) };
-    let all_names = summary.page(Detail::Names);
+        |kind, share, label, text: &str| SummaryPage { kind, share, label, text: RedactedText::new(text) };
+    let all_names = summary.render(Detail::Names);
     vec![
-        page(FormKind::Interface, INTERFACE, all, &summary.page(Detail::All)),
-        page(FormKind::Interface, 0.9 * INTERFACE, public, &summary.page(Detail::Public)),
+        page(FormKind::Interface, INTERFACE, all, &summary.render(Detail::All)),
+        page(FormKind::Interface, 0.9 * INTERFACE, public, &summary.render(Detail::Public)),
         page(FormKind::Names, 0.2, names, &all_names),
-        page(FormKind::Names, 0.15, some, &some_names(&all_names)),
+        page(FormKind::Names, 0.15, some, &first_names(&all_names)),
     ]
 }
 
@@ -133,15 +133,15 @@ struct FileFormBuilder<'c> {
 }
 
 impl FileFormBuilder<'_> {
-    fn add(&mut self, kind: FormKind, share: f64, bodies: &[(String, String)], secrets: usize) {
+    fn add_form(&mut self, kind: FormKind, share: f64, bodies: &[(String, String)], secrets: usize) {
         // No text of so many bytes takes fewer tokens, and none that takes more can be chosen.
         let bytes: usize = bodies.iter().map(|(_, body)| body.len()).sum();
         let blank = bodies.iter().all(|(_, body)| body.trim().is_empty());
         if bytes / 32 > self.most || (blank && kind != FormKind::Whole) {
             return;
         }
-        let text = untrusted_text::section(&self.candidate.path, &self.candidate.why, bodies);
-        let tokens = tokens::estimate(&text);
+        let text = untrusted_text::file_section(&self.candidate.path, &self.candidate.why, bodies);
+        let tokens = tokens::estimate_tokens(&text);
         // What takes as much as something longer is needless.
         if tokens <= self.most && self.forms.iter().all(|longer| longer.tokens > tokens) {
             // A text may have had such a word before.
@@ -150,15 +150,15 @@ impl FileFormBuilder<'_> {
         }
     }
 
-    fn of_text(&mut self, text: &RedactedText, parts: &[FilePart], pages: &[SummaryPage]) {
+    fn add_text_forms(&mut self, text: &RedactedText, parts: &[FilePart], pages: &[SummaryPage]) {
         let RedactedText { text, secrets } = text;
         if text.trim().is_empty() {
             if self.candidate.role == FileRole::Named {
-                self.add(FormKind::Whole, 1.0, &one("It is empty", ""), 0);
+                self.add_form(FormKind::Whole, 1.0, &single_body("It is empty", ""), 0);
             }
             return;
         }
-        let worth: f64 = parts.iter().map(worth).sum();
+        let worth: f64 = parts.iter().map(part_worth).sum();
         let (base, unit) = match self.candidate.role {
             FileRole::Named => (INTERFACE, PARTS_BYTES),
             FileRole::Found => (GLANCE, PARTS_BYTES),
@@ -166,15 +166,15 @@ impl FileFormBuilder<'_> {
             _ => (0.0, worth.min(ENOUGH)),
         };
         let share = |parts: &[FilePart]| {
-            let share = base + parts.iter().map(self::worth).sum::<f64>() / unit;
+            let share = base + parts.iter().map(part_worth).sum::<f64>() / unit;
             if base > 0.0 { share } else { share.min(1.0) }
         };
-        self.add(FormKind::Whole, share(parts), &one("The whole file", text), *secrets);
-        self.of_parts(text, *secrets, parts, &share, pages);
+        self.add_form(FormKind::Whole, share(parts), &single_body("The whole file", text), *secrets);
+        self.add_part_forms(text, *secrets, parts, &share, pages);
     }
 
     /// The best parts, in the order of their lines. Of a file that is named its interface stands before them.
-    fn of_parts(
+    fn add_part_forms(
         &mut self,
         text: &str,
         secrets: usize,
@@ -182,7 +182,7 @@ impl FileFormBuilder<'_> {
         share: &dyn Fn(&[FilePart]) -> f64,
         pages: &[SummaryPage],
     ) {
-        let short = |page: &&SummaryPage| tokens::estimate(&page.text.text) <= BESIDE_PARTS;
+        let short = |page: &&SummaryPage| tokens::estimate_tokens(&page.text.text) <= BESIDE_PARTS;
         let page = pages.iter().skip(1).find(short).filter(|_| self.candidate.role == FileRole::Named);
         let page = page.map(|page| (format!("{}, with line numbers", page.label), page.text.text.clone()));
         let lines: Vec<&str> = text.lines().collect();
@@ -190,27 +190,27 @@ impl FileFormBuilder<'_> {
         best.sort_by(|a, b| b.worth.total_cmp(&a.worth).then(a.first.cmp(&b.first)));
         for count in PARTS.into_iter().filter(|count| *count < parts.len()) {
             best.truncate(count);
-            let shown = ranges(&best).into_iter().map(|(first, last)| {
+            let shown = merge_ranges(&best).into_iter().map(|(first, last)| {
                 let place =
                     if first == last { format!("Line {first}") } else { format!("Lines {first}–{last}") };
                 (place, lines[first - 1..last].join("\n"))
             });
             let bodies: Vec<_> = page.clone().into_iter().chain(shown).collect();
-            self.add(FormKind::Parts, share(&best), &bodies, secrets);
+            self.add_form(FormKind::Parts, share(&best), &bodies, secrets);
         }
     }
 }
 
-fn one(label: &str, body: &str) -> Vec<(String, String)> {
+fn single_body(label: &str, body: &str) -> Vec<(String, String)> {
     vec![(label.to_owned(), body.to_owned())]
 }
 
-fn worth(part: &FilePart) -> f64 {
+fn part_worth(part: &FilePart) -> f64 {
     part.worth * part.bytes as f64
 }
 
 /// First and last lines of some parts, in order, those that touch as one.
-fn ranges(parts: &[FilePart]) -> Vec<(usize, usize)> {
+fn merge_ranges(parts: &[FilePart]) -> Vec<(usize, usize)> {
     let mut parts: Vec<(usize, usize)> = parts.iter().map(|part| (part.first, part.last)).collect();
     parts.sort_unstable();
     let mut ranges: Vec<(usize, usize)> = Vec::new();
@@ -224,12 +224,12 @@ fn ranges(parts: &[FilePart]) -> Vec<(usize, usize)> {
 }
 
 /// As many lines of a page of names as are short, from the top.
-fn some_names(page: &str) -> String {
+fn first_names(page: &str) -> String {
     let mut room = SHORT_NAMES;
     let mut some = String::new();
     for (at, line) in page.lines().enumerate() {
         // Each line ends in a break.
-        let Some(left) = room.checked_sub(tokens::estimate(line) + 1) else {
+        let Some(left) = room.checked_sub(tokens::estimate_tokens(line) + 1) else {
             return format!("{some}… and {} more\n", page.lines().count() - at);
         };
         room = left;

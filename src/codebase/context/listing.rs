@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::untrusted_text::{fenced, one_line};
+use super::untrusted_text::{fence_text, one_line};
 use crate::codebase::{Index, RankedFile, tokens};
 
 /// Depths to which folders are listed, the deepest first.
@@ -11,16 +11,16 @@ const DEPTHS: [usize; 5] = [6, 4, 3, 2, 1];
 /// The list in at most so many tokens; empty for an empty repository. What is left out of a context is listed all the
 /// same: that a path exists is a fact. Where only folders are, those that hold the best offers are listed whole beside
 /// them as far as there is room.
-pub(super) fn of(index: &Index, offers: &[RankedFile], most: usize) -> String {
+pub(super) fn list_paths(index: &Index, offers: &[RankedFile], most: usize) -> String {
     let files = index.files().iter().map(|file| file.path.as_str());
-    let mut paths: Vec<&str> = files.chain(index.left_out().iter().map(|left| left.path.as_str())).collect();
+    let mut paths: Vec<&str> = files.chain(index.excluded().iter().map(|left| left.path.as_str())).collect();
     paths.sort_unstable();
     if paths.is_empty() {
         return String::new();
     }
     let title = format!("{} {}\n\n", paths.len(), if paths.len() == 1 { "file" } else { "files" });
-    let listed = |list: &str| format!("{title}{}", fenced(list));
-    let fits = |list: &str| tokens::estimate(&listed(list)) <= most;
+    let listed = |list: &str| format!("{title}{}", fence_text(list));
+    let fits = |list: &str| tokens::estimate_tokens(&listed(list)) <= most;
     // Each path takes a token and more.
     if paths.len() <= most {
         let all: String = paths.iter().map(|path| format!("{}\n", one_line(path))).collect();
@@ -28,13 +28,13 @@ pub(super) fn of(index: &Index, offers: &[RankedFile], most: usize) -> String {
             return listed(&all);
         }
     }
-    let shallow = folders(&paths, DEPTHS[DEPTHS.len() - 1]);
+    let shallow = count_by_folder(&paths, DEPTHS[DEPTHS.len() - 1]);
     // Half of the room is for the neighbours of what matters.
-    let by_depth = DEPTHS.iter().map(|depth| folders(&paths, *depth));
-    let chosen = by_depth.into_iter().find(|list| tokens::estimate(&listed(list)) <= most / 2);
+    let by_depth = DEPTHS.iter().map(|depth| count_by_folder(&paths, *depth));
+    let chosen = by_depth.into_iter().find(|list| tokens::estimate_tokens(&listed(list)) <= most / 2);
     let mut list = chosen.unwrap_or_else(|| first_lines(&shallow, &fits));
-    for folder in near(offers) {
-        let more = neighbours(&paths, folder, &list);
+    for folder in top_folders(offers) {
+        let more = unlisted_siblings(&paths, folder, &list);
         if fits(&format!("{list}{more}")) {
             list.push_str(&more);
         }
@@ -54,7 +54,7 @@ fn first_lines(list: &str, fits: &dyn Fn(&str) -> bool) -> String {
 }
 
 /// Folders of the best offers, each once, in their order.
-fn near(offers: &[RankedFile]) -> Vec<&str> {
+fn top_folders(offers: &[RankedFile]) -> Vec<&str> {
     let mut seen = BTreeSet::new();
     let folders =
         offers.iter().take(20).map(|offer| offer.path.rsplit_once('/').map_or("", |(folder, _)| folder));
@@ -62,7 +62,7 @@ fn near(offers: &[RankedFile]) -> Vec<&str> {
 }
 
 /// The files of one folder that are not in the list.
-fn neighbours(paths: &[&str], folder: &str, list: &str) -> String {
+fn unlisted_siblings(paths: &[&str], folder: &str, list: &str) -> String {
     let within = |path: &&&str| path.rsplit_once('/').map_or("", |(parent, _)| parent) == folder;
     let mut lines = String::new();
     for path in paths.iter().filter(within) {
@@ -73,7 +73,7 @@ fn neighbours(paths: &[&str], folder: &str, list: &str) -> String {
 }
 
 /// Folders down to `depth` with the number of files below each, and the files of the root.
-fn folders(paths: &[&str], depth: usize) -> String {
+fn count_by_folder(paths: &[&str], depth: usize) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for path in paths {
         for (end, _) in path.match_indices('/').take(depth) {

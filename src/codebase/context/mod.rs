@@ -1,8 +1,8 @@
 //! What of a repository a model is shown: which paths there are, the interfaces of the files that are to change, the code
 //! of those that matter with the reason for each, and what the repository says about itself; within a budget of tokens.
 //!
-//! In two steps, since contents are read late: [`plan`] looks at the index alone and says which texts it wants,
-//! [`ContextPlan::fill`] is given those and chooses. In between somebody reads them, once and together, as [`gather`] does; what
+//! In two steps, since contents are read late: [`plan_context`] looks at the index alone and says which texts it wants,
+//! [`ContextPlan::fill`] is given those and chooses. In between somebody reads them, once and together, as [`gather_context`] does; what
 //! is wanted is bounded. The same commit, request and budget give the same bytes, but for what [`ContextReport::timed_out`] names.
 //!
 //! Whatever a repository holds, it stays text: nothing in a file closes the fence around it, no path breaks its line, and
@@ -28,8 +28,8 @@ use super::{
     Index, RankedFile, RankingRequest,
     budget::{self, BudgetItem},
     file_filter,
-    index_builder::{in_parallel, off_thread},
-    rank,
+    index_builder::{in_parallel, run_blocking},
+    rank_files,
     ranking::{RankingQuery, is_test},
 };
 use crate::{
@@ -39,7 +39,7 @@ use crate::{
 use forms::FileForm;
 pub use report::{ContextReport, ExclusionGroup, IncludedFile};
 use untrusted_text::RedactedText;
-pub use untrusted_text::{as_shown, fenced};
+pub use untrusted_text::{fence_text, redact_text};
 
 /// Of their texts, what is in memory at once.
 const CONTEXT_READ_BYTES: u64 = 8 * 1024 * 1024;
@@ -118,28 +118,28 @@ enum FileRole {
 }
 
 /// Puts together what to show of a commit: plans, reads what is wanted in one go, and fills.
-pub async fn gather(
+pub async fn gather_context(
     index: Arc<Index>,
     snapshot: &Snapshot,
     asked: ContextRequest,
 ) -> Result<CodebaseContext, GitError> {
-    let plan = off_thread(move || plan(index, &asked)).await?;
-    let wanted: Vec<_> = plan.wants().filter_map(|path| snapshot.entry(path)).cloned().collect();
+    let plan = run_blocking(move || plan_context(index, &asked)).await?;
+    let wanted: Vec<_> = plan.wanted_paths().filter_map(|path| snapshot.entry(path)).cloned().collect();
     let oids: Vec<_> = wanted.iter().map(|entry| entry.oid.clone()).collect();
     let read = snapshot.read(&oids).await?;
     let contents =
         wanted.into_iter().zip(read).filter_map(|(entry, bytes)| Some((entry.path, bytes?))).collect();
-    off_thread(move || plan.fill(contents)).await
+    run_blocking(move || plan.fill(contents)).await
 }
 
 /// Which files may be shown, and which texts that takes.
-pub fn plan(index: Arc<Index>, asked: &ContextRequest) -> ContextPlan {
-    let offers = rank(&index, &RankingRequest { text: &asked.text, files: &asked.files });
-    let (named, refused) = roles::named(&index, asked);
-    let report = ContextReport { budget: asked.budget, refused, ..ContextReport::of(&index) };
-    let listing = listing::of(&index, &offers, asked.budget / 8);
-    let candidates = candidates(&index, named, &offers);
-    let query = RankingQuery::of(&asked.text);
+pub fn plan_context(index: Arc<Index>, asked: &ContextRequest) -> ContextPlan {
+    let offers = rank_files(&index, &RankingRequest { text: &asked.text, files: &asked.files });
+    let (named, refused) = roles::find_named_files(&index, asked);
+    let report = ContextReport { budget: asked.budget, refused, ..ContextReport::for_index(&index) };
+    let listing = listing::list_paths(&index, &offers, asked.budget / 8);
+    let candidates = collect_candidates(&index, named, &offers);
+    let query = RankingQuery::parse(&asked.text);
     ContextPlan { index, query, budget: asked.budget, listing, candidates, report }
 }
 
@@ -150,7 +150,7 @@ const NAMED_VALUE: f64 = 1.5;
 const BEST: usize = 3;
 
 /// Each file once, and for what it is most: those that are named, in their order, then the most telling first.
-fn candidates(index: &Index, named: Vec<String>, offers: &[RankedFile]) -> Vec<ContextCandidate> {
+fn collect_candidates(index: &Index, named: Vec<String>, offers: &[RankedFile]) -> Vec<ContextCandidate> {
     let best = offers.iter().find(|offer| !named.contains(&offer.path));
     let best = best.map_or(1.0, |offer| offer.score).max(f64::MIN_POSITIVE);
     let no_tests = offers.iter().map(|offer| &offer.path).filter(|path| !is_test(path));
@@ -160,12 +160,12 @@ fn candidates(index: &Index, named: Vec<String>, offers: &[RankedFile]) -> Vec<C
     // Half as near is a quarter of the worth: else a handful of small files outweighs the code of one that matters.
     let found = found.map(|offer| (offer.path.clone(), FileRole::Found, (offer.score / best).powi(2)));
     let mut seen = BTreeSet::new();
-    let all = named.chain(roles::about(index, &around)).chain(found);
+    let all = named.chain(roles::find_project_files(index, &around)).chain(found);
     let mut candidates: Vec<ContextCandidate> = all
         .filter(|(path, ..)| seen.insert(path.clone()))
         .map(|(path, role, value)| {
             let offer = offers.iter().find(|offer| offer.path == path);
-            ContextCandidate { why: why(role, offer), path, value, role }
+            ContextCandidate { why: inclusion_reason(role, offer), path, value, role }
         })
         .collect();
     let is_named = |candidate: &ContextCandidate| candidate.role == FileRole::Named;
@@ -173,7 +173,7 @@ fn candidates(index: &Index, named: Vec<String>, offers: &[RankedFile]) -> Vec<C
     candidates
 }
 
-fn why(role: FileRole, offer: Option<&RankedFile>) -> String {
+fn inclusion_reason(role: FileRole, offer: Option<&RankedFile>) -> String {
     let own = match role {
         FileRole::Named => Some("named as a file of this work"),
         FileRole::Convention => Some("says how people work here"),
@@ -189,7 +189,7 @@ fn why(role: FileRole, offer: Option<&RankedFile>) -> String {
 
 impl ContextPlan {
     /// The paths whose contents are wanted, each once: the first that memory has room for.
-    pub fn wants(&self) -> impl Iterator<Item = &str> {
+    pub fn wanted_paths(&self) -> impl Iterator<Item = &str> {
         let mut room = CONTEXT_READ_BYTES;
         self.candidates.iter().map(|candidate| candidate.path.as_str()).filter(move |path| {
             let size = self.index.file(path).map_or(0, |file| file.size);
@@ -204,30 +204,31 @@ impl ContextPlan {
     pub fn fill(self, contents: BTreeMap<String, Bytes>) -> CodebaseContext {
         let Self { index, query, budget, listing, candidates, mut report } = self;
         let mut shown = ContextSections::default();
-        let tokens = super::tokens::estimate(&listing);
+        let tokens = super::tokens::estimate_tokens(&listing);
         if tokens <= budget {
             (shown.paths, report.listing) = (listing, tokens);
         }
         let room = budget - report.listing;
         let text = |file: &ContextCandidate| {
             let bytes = contents.get(&file.path)?;
-            Some(RedactedText::of(file_filter::text(bytes, true).ok()?))
+            Some(RedactedText::new(file_filter::decode_text(bytes, true).ok()?))
         };
         // Blacked out before anything is cut.
         let texts: Vec<Option<RedactedText>> = in_parallel(|| candidates.par_iter().map(text).collect());
         let plain: Vec<Option<&str>> = texts.iter().map(|text| Some(text.as_ref()?.text.as_str())).collect();
-        let parts = parts::of(&plain, &query);
+        let parts = parts::split_texts(&plain, &query);
         let forms = |at: usize| -> Vec<FileForm> {
             let file = index.file(&candidates[at].path);
-            let forms = |file| forms::of(&candidates[at], file, texts[at].as_ref(), &parts[at], room);
+            let forms =
+                |file| forms::build_forms(&candidates[at], file, texts[at].as_ref(), &parts[at], room);
             file.map_or_else(Vec::new, forms)
         };
         let named = candidates.iter().filter(|candidate| candidate.role == FileRole::Named).count();
         let share = (room / (2 * named.max(1))).max(INTERFACE);
         let pieces: Vec<BudgetItem> =
-            (0..candidates.len()).map(|at| piece(&candidates[at], &forms(at), share)).collect();
+            (0..candidates.len()).map(|at| budget_item(&candidates[at], &forms(at), share)).collect();
         let mut found = 0;
-        let choice = budget::choose(&pieces, room);
+        let choice = budget::select_forms(&pieces, room);
         report.tokens = report.listing + choice.tokens;
         for (at, (candidate, piece)) in candidates.iter().zip(&pieces).enumerate() {
             found += usize::from(candidate.role == FileRole::Found);
@@ -235,7 +236,7 @@ impl ContextPlan {
             let Some(chosen) = choice.forms[at] else {
                 let empty = piece.forms.is_empty() && plain[at].is_some_and(|text| text.trim().is_empty());
                 if !empty {
-                    report.lacks(candidate, candidate.role == FileRole::Named || best);
+                    report.record_omission(candidate, candidate.role == FileRole::Named || best);
                 }
                 continue;
             };
@@ -244,7 +245,7 @@ impl ContextPlan {
                 shown.least.push(forms[floor.max(chosen)].text.clone());
             }
             let form = forms.swap_remove(chosen);
-            report.include(candidate, &form);
+            report.include_file(candidate, &form);
             shown.files.push(form.text);
         }
         CodebaseContext { shown, report }
@@ -255,7 +256,7 @@ impl ContextPlan {
 const INTERFACE: usize = 600;
 
 /// The interfaces of the files that are named come first; together they have half of the room, `share` each.
-fn piece(candidate: &ContextCandidate, forms: &[FileForm], share: usize) -> BudgetItem {
+fn budget_item(candidate: &ContextCandidate, forms: &[FileForm], share: usize) -> BudgetItem {
     let last = forms.len().checked_sub(1).filter(|_| candidate.role == FileRole::Named);
     let fits = |form: &FileForm| form.kind.is_interface() && form.tokens <= share;
     let floor = last.map(|last| forms.iter().position(fits).unwrap_or(last));

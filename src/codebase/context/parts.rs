@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use crate::codebase::{
     bm25,
     index_builder::in_parallel,
-    ranking::{RankingQuery, for_words},
+    ranking::{RankingQuery, for_each_query_word},
 };
 
 /// Lines of one part, at the least and at the most.
@@ -33,8 +33,8 @@ pub(super) struct FilePart {
 }
 
 /// The parts of each text, in order; together they are all of its lines.
-pub(super) fn of(texts: &[Option<&str>], query: &RankingQuery) -> Vec<Vec<FilePart>> {
-    let read = |text: &Option<&str>| text.map_or_else(Vec::new, |text| words_of(text, query));
+pub(super) fn split_texts(texts: &[Option<&str>], query: &RankingQuery) -> Vec<Vec<FilePart>> {
+    let read = |text: &Option<&str>| text.map_or_else(Vec::new, |text| part_words(text, query));
     let read: Vec<Vec<(FilePart, BTreeMap<usize, u32>)>> =
         in_parallel(|| texts.par_iter().map(read).collect());
     let mut having = vec![0_u32; query.words.len()];
@@ -45,13 +45,16 @@ pub(super) fn of(texts: &[Option<&str>], query: &RankingQuery) -> Vec<Vec<FilePa
     let mean = read.iter().flatten().map(|(part, _)| part.bytes as f64).sum::<f64>() / count.max(1) as f64;
     let says = |(part, words): &(FilePart, BTreeMap<usize, u32>)| -> f64 {
         let worth = |(word, often): (&usize, &u32)| {
-            let often = bm25::for_its_length(f64::from(*often), part.bytes as f64 / mean.max(1.0), LENGTH);
-            query.words[*word].1 * bm25::rarity(count, having[*word]) * bm25::saturated(often)
+            let often =
+                bm25::normalize_for_length(f64::from(*often), part.bytes as f64 / mean.max(1.0), LENGTH);
+            query.words[*word].1
+                * bm25::inverse_document_frequency(count, having[*word])
+                * bm25::saturate(often)
         };
         words.iter().map(worth).sum()
     };
     let said: Vec<Vec<f64>> = read.iter().map(|parts| parts.iter().map(says).collect()).collect();
-    let said: Vec<Vec<f64>> = said.iter().map(|said| with_neighbours(said)).collect();
+    let said: Vec<Vec<f64>> = said.iter().map(|said| smooth_with_neighbours(said)).collect();
     let top = said.iter().flatten().copied().fold(f64::MIN_POSITIVE, f64::max);
     let parts = read.into_iter().zip(said).map(|(parts, said)| {
         let parts = parts.into_iter().zip(said);
@@ -60,23 +63,23 @@ pub(super) fn of(texts: &[Option<&str>], query: &RankingQuery) -> Vec<Vec<FilePa
     parts.collect()
 }
 
-fn with_neighbours(said: &[f64]) -> Vec<f64> {
+fn smooth_with_neighbours(said: &[f64]) -> Vec<f64> {
     let at = |at: Option<usize>| at.and_then(|at| said.get(at)).copied().unwrap_or_default();
     (0..said.len()).map(|n| said[n] + NEAR * (at(n.checked_sub(1)) + at(Some(n + 1)))).collect()
 }
 
 /// The parts of a text with how often each has each word of the query.
-fn words_of(text: &str, query: &RankingQuery) -> Vec<(FilePart, BTreeMap<usize, u32>)> {
+fn part_words(text: &str, query: &RankingQuery) -> Vec<(FilePart, BTreeMap<usize, u32>)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut parts = Vec::new();
     let mut first = 0;
     while first < lines.len() {
-        let next = first + length(&lines[first..]);
+        let next = first + part_length(&lines[first..]);
         let mut words = BTreeMap::new();
         let mut bytes = 0;
         for line in &lines[first..next] {
             bytes += line.len() + 1;
-            for_words(line, query, |word| *words.entry(word).or_default() += 1);
+            for_each_query_word(line, query, |word| *words.entry(word).or_default() += 1);
         }
         parts.push((FilePart { first: first + 1, last: next, bytes, worth: 0.0 }, words));
         first = next;
@@ -85,7 +88,7 @@ fn words_of(text: &str, query: &RankingQuery) -> Vec<(FilePart, BTreeMap<usize, 
 }
 
 /// How many lines the first part takes: it ends where the next line stands far left, best behind a blank one.
-fn length(lines: &[&str]) -> usize {
+fn part_length(lines: &[&str]) -> usize {
     if lines.len() <= MOST_LINES {
         return lines.len();
     }

@@ -57,9 +57,9 @@ const SOME: usize = 10;
 
 impl ContextReport {
     /// With what no model is shown of a repository, whatever is asked.
-    pub(super) fn of(index: &Index) -> Self {
+    pub(super) fn for_index(index: &Index) -> Self {
         let mut by_reason: BTreeMap<_, (usize, Vec<String>)> = BTreeMap::new();
-        for left in index.left_out() {
+        for left in index.excluded() {
             let (count, some) = by_reason.entry(left.why).or_default();
             *count += 1;
             if some.len() < SOME {
@@ -77,7 +77,7 @@ impl ContextReport {
         }
     }
 
-    pub(super) fn include(&mut self, candidate: &ContextCandidate, form: &FileForm) {
+    pub(super) fn include_file(&mut self, candidate: &ContextCandidate, form: &FileForm) {
         self.secrets += form.secrets;
         self.included.push(IncludedFile {
             path: untrusted_text::one_line(&candidate.path),
@@ -87,7 +87,7 @@ impl ContextReport {
         });
     }
 
-    pub(super) fn lacks(&mut self, candidate: &ContextCandidate, held: bool) {
+    pub(super) fn record_omission(&mut self, candidate: &ContextCandidate, held: bool) {
         self.missed += usize::from(held);
         self.no_room.push(untrusted_text::one_line(&candidate.path));
     }

@@ -6,14 +6,17 @@ use super::{ContextRequest, FileRole, untrusted_text};
 use crate::{
     codebase::{
         Index,
-        tree::{file_name, folder_of, stem, upwards},
+        tree::{ancestors, file_name, folder_of, stem},
     },
     limits,
 };
 
 /// The files that the work is about by their paths: those asked for, then those the text names. And those of them that no
 /// model is shown, with the reason.
-pub(super) fn named(index: &Index, asked: &ContextRequest) -> (Vec<String>, Vec<(String, String)>) {
+pub(super) fn find_named_files(
+    index: &Index,
+    asked: &ContextRequest,
+) -> (Vec<String>, Vec<(String, String)>) {
     let mut seen = BTreeSet::new();
     let in_text =
         asked.text.split(|c: char| c.is_whitespace() || "`'\"()[]{}<>,;*|=".contains(c)).filter_map(|word| {
@@ -24,11 +27,11 @@ pub(super) fn named(index: &Index, asked: &ContextRequest) -> (Vec<String>, Vec<
         });
     let (mut named, mut refused) = (Vec::new(), Vec::new());
     for path in asked.files.iter().map(String::as_str).chain(in_text).filter(|path| seen.insert(*path)) {
-        let left = index.left_out().binary_search_by(|left| left.path.as_str().cmp(path));
+        let left = index.excluded().binary_search_by(|left| left.path.as_str().cmp(path));
         if index.file(path).is_some() {
             named.push(path.to_owned());
         } else if let Ok(at) = left {
-            refused.push((untrusted_text::one_line(path), index.left_out()[at].why.to_string()));
+            refused.push((untrusted_text::one_line(path), index.excluded()[at].why.to_string()));
         }
     }
     named.truncate(limits::CONTEXT_FILES);
@@ -60,7 +63,7 @@ const ABOUT: &[(FileRole, f64, &str)] = &[
 ];
 
 /// What stands around some files: of each such name the nearest above each of them, and that of the root.
-pub(super) fn about(index: &Index, files: &[String]) -> Vec<(String, FileRole, f64)> {
+pub(super) fn find_project_files(index: &Index, files: &[String]) -> Vec<(String, FileRole, f64)> {
     let mut standing: BTreeMap<&str, BTreeMap<String, (&str, FileRole, f64)>> = BTreeMap::new();
     for file in index.files() {
         let (path, folder) = (file.path.as_str(), folder_of(&file.path));
@@ -84,7 +87,8 @@ pub(super) fn about(index: &Index, files: &[String]) -> Vec<(String, FileRole, f
     let mut found = BTreeMap::new();
     for folder in files.iter().map(|path| folder_of(path)).chain([""]) {
         let mut seen = BTreeSet::new();
-        for (name, (path, role, value)) in upwards(folder).filter_map(|above| standing.get(above)).flatten() {
+        for (name, (path, role, value)) in ancestors(folder).filter_map(|above| standing.get(above)).flatten()
+        {
             if seen.insert(name) {
                 found.insert((*path).to_owned(), (*role, *value));
             }

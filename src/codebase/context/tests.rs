@@ -24,8 +24,8 @@ fn asked(budget: usize) -> ContextRequest {
 }
 
 fn context(texts: &[(&str, &str)], asked: &ContextRequest) -> CodebaseContext {
-    let plan = plan(Arc::new(Index::of_texts(texts.iter().copied())), asked);
-    let wanted: Vec<&str> = plan.wants().collect();
+    let plan = plan_context(Arc::new(Index::from_texts(texts.iter().copied())), asked);
+    let wanted: Vec<&str> = plan.wanted_paths().collect();
     let unique: BTreeSet<&str> = wanted.iter().copied().collect();
     assert_eq!(unique.len(), wanted.len(), "a text is read once");
     let bytes =
@@ -69,8 +69,8 @@ fn no_budget_is_exceeded_and_named_files_are_given_up_last() {
     let full = context(REPO, &asked(18_000)).report.tokens;
     for budget in (0..full + 10).step_by(7) {
         let CodebaseContext { shown, report } = context(REPO, &asked(budget));
-        let counted =
-            tokens::estimate(&shown.paths) + shown.files.iter().map(|f| tokens::estimate(f)).sum::<usize>();
+        let counted = tokens::estimate_tokens(&shown.paths)
+            + shown.files.iter().map(|f| tokens::estimate_tokens(f)).sum::<usize>();
         assert!(report.tokens <= budget && counted == report.tokens, "{budget}: {counted} {}", report.tokens);
         let shown = report.included.first();
         assert!(
@@ -119,7 +119,7 @@ fn no_path_and_no_text_of_strangers_leaves_its_place() {
     let text = format!("{}{}", shown.paths, shown.files.concat());
     let headings: Vec<_> = text.lines().filter(|line| line.starts_with("## ")).collect();
     assert_eq!(headings, ["## ``b`x`.rs``", "## `README.md`"], "{text}");
-    assert_eq!(crate::documents::markdown::outline(&text).headings.len(), 2, "{text}");
+    assert_eq!(crate::documents::markdown::parse_outline(&text).headings.len(), 2, "{text}");
     assert!(
         shown.paths.starts_with("4 files\n\n```\n") && shown.paths.lines().count() == 8,
         "{}",
@@ -133,11 +133,11 @@ fn what_an_empty_repository_shows_is_nothing() {
 }
 
 fn forms(role: FileRole, path: &str, text: &str, asked: &str) -> Vec<FileForm> {
-    let index = Index::of_texts([(path, text)]);
+    let index = Index::from_texts([(path, text)]);
     let candidate = ContextCandidate { path: path.to_owned(), why: String::new(), value: 1.0, role };
-    let text = RedactedText::of(text);
-    let parts = parts::of(&[Some(&text.text)], &RankingQuery::of(asked)).remove(0);
-    forms::of(&candidate, &index.files()[0], Some(&text), &parts, 18_000)
+    let text = RedactedText::new(text);
+    let parts = parts::split_texts(&[Some(&text.text)], &RankingQuery::parse(asked)).remove(0);
+    forms::build_forms(&candidate, &index.files()[0], Some(&text), &parts, 18_000)
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn the_parts_that_say_most_are_shown_at_their_lines() {
 #[test]
 fn every_line_is_in_one_part() {
     for text in ["", "a\n", &"x\n".repeat(1000), &"    deep\n\n}\nfn a() {\n".repeat(100), &"\n".repeat(99)] {
-        let parts = parts::of(&[Some(text)], &RankingQuery::of("deep")).remove(0);
+        let parts = parts::split_texts(&[Some(text)], &RankingQuery::parse("deep")).remove(0);
         let ends = parts.iter().map(|part| part.last);
         let firsts: Vec<usize> = parts.iter().map(|part| part.first).collect();
         let expected: Vec<usize> = [1].into_iter().chain(ends.map(|end| end + 1)).collect();
@@ -284,8 +284,9 @@ fn the_nearest_of_each_and_those_of_the_root_stand_around_a_file() {
         "docs/Cargo.toml",
         "docs/README.md",
     ];
-    let index = Index::of_texts(paths.map(|path| (path, "")));
-    let about = |files: &[String]| roles::about(&index, files).into_iter().map(|(path, ..)| path);
+    let index = Index::from_texts(paths.map(|path| (path, "")));
+    let about =
+        |files: &[String]| roles::find_project_files(&index, files).into_iter().map(|(path, ..)| path);
     let root: Vec<_> = about(&[]).collect();
     assert_eq!(root, [0, 1, 3, 4, 5, 6].map(|at| paths[at]));
     let inner: Vec<_> = about(&["crates/a/src/lib.rs".to_owned()]).collect();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     CodeItem, CodeItemKind, ExcludedFile, ExclusionReason, Index, IndexedFile, Language, TreeIndex,
     summarize,
-    tree::{file_name, folder_of, likeness, pairs, relative, stem, upwards},
+    tree::{ancestors, byte_pairs, dice_similarity, file_name, folder_of, resolve_relative, stem},
     words,
 };
 use crate::documents::{CodebaseLookup, FileTree, UnresolvedImport};
@@ -27,13 +27,13 @@ const LONG: usize = 12;
 const ALIKE: f64 = 0.5;
 
 /// The code of a commit that its index does not know.
-pub fn unread(index: &Index) -> impl Iterator<Item = &str> {
+pub fn unindexed_code(index: &Index) -> impl Iterator<Item = &str> {
     let code = |left: &&ExcludedFile| {
         use ExclusionReason::{Binary, LfsPointer, Name, Secret, Submodule, Symlink};
         let text = !matches!(left.why, Binary | LfsPointer | Name | Secret | Submodule | Symlink);
-        text && Language::of(&left.path).is_code()
+        text && Language::from_path(&left.path).is_code()
     };
-    index.left_out().iter().filter(code).map(|left| left.path.as_str())
+    index.excluded().iter().filter(code).map(|left| left.path.as_str())
 }
 
 /// The names of a commit's files.
@@ -68,7 +68,7 @@ impl<'i> CodebaseNames<'i> {
             owners: BTreeSet::new(),
         };
         for path in tree.files() {
-            let folders = upwards(folder_of(path)).map(file_name);
+            let folders = ancestors(folder_of(path)).map(file_name);
             for name in folders.chain([stem(file_name(path))]) {
                 names.real.entry(name).or_insert((path, 0));
                 names.owners.insert(name);
@@ -97,16 +97,16 @@ impl<'i> CodebaseNames<'i> {
         names
     }
 
-    /// With texts of what is [`unread`], and whether these are all.
-    pub fn reading(self, unread: &'i [String], all: bool) -> Self {
+    /// With texts of what is [`unindexed_code`], and whether these are all.
+    pub fn with_unindexed_texts(self, unread: &'i [String], all: bool) -> Self {
         Self { unread, all, ..self }
     }
 
     /// The paths that a module may stand for, `^` being the root and any other beginning anywhere; none if it may be another
     /// repository's.
-    fn ways(&self, language: Language, module: &str, files: &[&str]) -> Vec<String> {
+    fn candidate_paths(&self, language: Language, module: &str, files: &[&str]) -> Vec<String> {
         let from_files = |path: &str| -> Vec<String> {
-            let ways = files.iter().filter_map(|file| relative(folder_of(file), path));
+            let ways = files.iter().filter_map(|file| resolve_relative(folder_of(file), path));
             ways.map(|way| format!("^/{way}")).collect()
         };
         let has = |part: &str| self.paths.iter().any(|path| path.contains(part));
@@ -155,7 +155,7 @@ impl<'i> CodebaseNames<'i> {
     }
 
     /// How much of a way is there, a design's own files being there too.
-    fn there<'w>(&self, way: &'w str, files: &[String]) -> &'w str {
+    fn existing_prefix<'w>(&self, way: &'w str, files: &[String]) -> &'w str {
         let is_there = |part: &&str| {
             let whole = |path: &String| {
                 let mut rests = path.match_indices(*part).map(|(at, _)| &path[at + part.len()..]);
@@ -168,17 +168,17 @@ impl<'i> CodebaseNames<'i> {
     }
 
     /// What is called most like a part of a path, and stands behind the same.
-    fn sibling(&self, before: &str, part: &str) -> Option<&str> {
+    fn nearest_sibling(&self, before: &str, part: &str) -> Option<&str> {
         let start = format!("{before}/");
         let behind = self.paths.iter().flat_map(|path| {
             path.match_indices(&start).filter_map(|(at, _)| path[at + start.len()..].split('/').next())
         });
-        let (known, wanted): (BTreeSet<&str>, _) = (behind.map(stem).collect(), pairs(part));
-        let alike = |known: &str| match wrong_letters(known, part)
+        let (known, wanted): (BTreeSet<&str>, _) = (behind.map(stem).collect(), byte_pairs(part));
+        let alike = |known: &str| match typo_distance(known, part)
             .filter(|_| known.len().min(part.len()) >= SHORTEST_MODULE)
         {
             Some(wrong) => 2.0 - wrong as f64,
-            None => likeness(&wanted, &pairs(known)),
+            None => dice_similarity(&wanted, &byte_pairs(known)),
         };
         let scored = known.into_iter().map(|known| (alike(known), known));
         let best = scored.filter(|(alike, _)| *alike >= ALIKE).max_by(|(a, _), (b, _)| a.total_cmp(b));
@@ -187,11 +187,12 @@ impl<'i> CodebaseNames<'i> {
 
     /// Is git told to leave out what is called so, as what a build makes?
     fn is_ignored(&self, name: &str) -> bool {
-        let ignores = |file: &IndexedFile| file_name(&file.path) == ".gitignore" && file.digest.spells(name);
+        let ignores =
+            |file: &IndexedFile| file_name(&file.path) == ".gitignore" && file.digest.contains_name(name);
         self.index.files().iter().any(ignores)
     }
 
-    fn spells_piece(&self, piece: &str) -> bool {
+    fn contains_word(&self, piece: &str) -> bool {
         self.index.files().iter().any(|file| file.digest.count(piece) > 0)
     }
 }
@@ -201,17 +202,18 @@ impl CodebaseLookup for CodebaseNames<'_> {
         self.tree
     }
 
-    fn may_have(&self, path: &str) -> bool {
+    fn may_contain(&self, path: &str) -> bool {
         let way = format!("/{}", path.trim_end_matches('/'));
         let folder = format!("{way}/");
         let whole = |path: &String| path.ends_with(&way) || path.contains(&folder);
-        let lost = way[self.there(&format!("^{way}"), &[]).len().saturating_sub(1)..].trim_start_matches('/');
+        let lost = way[self.existing_prefix(&format!("^{way}"), &[]).len().saturating_sub(1)..]
+            .trim_start_matches('/');
         let lost = lost.split('/').next().unwrap_or_default();
         let elsewhere = |left: &ExcludedFile| {
             matches!(left.why, ExclusionReason::Submodule | ExclusionReason::Symlink)
                 && way[1..].starts_with(&format!("{}/", left.path))
         };
-        self.paths.iter().any(whole) || self.index.left_out().iter().any(elsewhere) || self.is_ignored(lost)
+        self.paths.iter().any(whole) || self.index.excluded().iter().any(elsewhere) || self.is_ignored(lost)
     }
 
     fn has_word(&self, word: &str) -> bool {
@@ -221,28 +223,28 @@ impl CodebaseLookup for CodebaseNames<'_> {
                 .any(|(at, _)| !text[..at].ends_with(part) && !text[at + word.len()..].starts_with(part))
         };
         self.real.contains_key(word)
-            || self.index.files().iter().any(|file| file.digest.spells(word))
+            || self.index.files().iter().any(|file| file.digest.contains_name(word))
             || self.unread.iter().any(whole)
     }
 
-    fn knows_all(&self) -> bool {
+    fn has_read_all(&self) -> bool {
         self.all
     }
 
-    fn is_own(&self, name: &str) -> bool {
+    fn defines_name(&self, name: &str) -> bool {
         self.owners.contains(name)
     }
 
-    fn slip(&self, word: &str) -> Option<String> {
+    fn closest_name(&self, word: &str) -> Option<String> {
         let long = self.real.iter().filter(|(name, _)| name.len().min(word.len()) >= SHORTEST);
-        let near = long.filter_map(|(name, place)| Some((wrong_letters(name, word)?, name, place)));
+        let near = long.filter_map(|(name, place)| Some((typo_distance(name, word)?, name, place)));
         let mut near: Vec<_> = near.collect();
         near.sort();
         // What is another word here is another name, and no slip: `set` for `get`.
         let slips = |name: &str| {
-            let (real, asked) = (words::pieces(name), words::pieces(word));
+            let (real, asked) = (words::name_pieces(name), words::name_pieces(word));
             let mut others = asked.difference(&real).peekable();
-            others.peek().is_some() && !others.any(|piece| self.spells_piece(piece))
+            others.peek().is_some() && !others.any(|piece| self.contains_word(piece))
         };
         let found = near.into_iter().find(|(wrong, name, _)| *wrong == 0 || slips(name));
         found.map(|(_, name, (path, line))| match line {
@@ -251,15 +253,15 @@ impl CodebaseLookup for CodebaseNames<'_> {
         })
     }
 
-    fn strays(&self, tag: &str, code: &str, files: &[&str]) -> Vec<UnresolvedImport> {
-        let language = language(tag);
+    fn unresolved_imports(&self, tag: &str, code: &str, files: &[&str]) -> Vec<UnresolvedImport> {
+        let language = language_of_tag(tag);
         let imports = summarize(language, code).imports;
         let added: Vec<String> = files.iter().map(|file| format!("^/{file}")).collect();
         let mut out = Vec::new();
         for import in imports.iter().take(NAMED_IMPORTS) {
-            let ways = self.ways(language, &import.module, files);
+            let ways = self.candidate_paths(language, &import.module, files);
             let gap = |way: &'_ String| {
-                let there = self.there(way, &added);
+                let there = self.existing_prefix(way, &added);
                 let lost = way[there.len()..].trim_start_matches('/').split('/').next().unwrap_or_default();
                 (there.to_owned(), lost.to_owned())
             };
@@ -270,7 +272,7 @@ impl CodebaseLookup for CodebaseNames<'_> {
             let leads = |lost: &str| lost.is_empty() || inside(lost) || self.is_ignored(lost);
             let mut strange = |name: &str, nearest: Option<String>| {
                 let (module, name, sure) = (import.module.clone(), name.to_owned(), nearest.is_some());
-                out.push(UnresolvedImport { module, name, nearest, sure });
+                out.push(UnresolvedImport { module, name, nearest, is_certain: sure });
             };
             if gaps.iter().any(|(_, lost)| leads(lost)) {
                 let there = |name: &String| matches!(name.as_str(), "*" | "default") || self.has_word(name);
@@ -278,9 +280,9 @@ impl CodebaseLookup for CodebaseNames<'_> {
                     .names
                     .iter()
                     .filter(|name| !there(name))
-                    .for_each(|name| strange(name, self.slip(name)));
+                    .for_each(|name| strange(name, self.closest_name(name)));
             } else if let Some((_, lost)) = gaps.first() {
-                let near = gaps.iter().find_map(|(there, lost)| self.sibling(there, lost));
+                let near = gaps.iter().find_map(|(there, lost)| self.nearest_sibling(there, lost));
                 strange(lost, near.map(|near| import.module.replace(lost, near)));
             }
         }
@@ -290,7 +292,7 @@ impl CodebaseLookup for CodebaseNames<'_> {
 
 /// How many letters of a real name are wrong in another that may be a slip of it: none where only its parts are put together
 /// in another way. What has another number or is a constant's is another name.
-fn wrong_letters(real: &str, name: &str) -> Option<usize> {
+fn typo_distance(real: &str, name: &str) -> Option<usize> {
     let most = if name.len() < LONG { 1 } else { 2 };
     let digits = |name: &str| name.bytes().filter(u8::is_ascii_digit).collect::<Vec<_>>();
     let constant = |name: &str| !name.contains(char::is_lowercase);
@@ -309,11 +311,11 @@ fn wrong_letters(real: &str, name: &str) -> Option<usize> {
     let most = if manner(real) == manner(name) { most } else { 0 };
     let (real, name) = (letters(real), letters(name));
     let near = real.len().abs_diff(name.len()) <= most;
-    near.then(|| edits(&real, &name)).filter(|edits| *edits <= most)
+    near.then(|| edit_distance(&real, &name)).filter(|edits| *edits <= most)
 }
 
 /// Letters that are to be put in, left out, changed or exchanged with the next.
-fn edits(a: &[char], b: &[char]) -> usize {
+fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
     for (i, x) in a.iter().enumerate() {
         let mut row = vec![i + 1];
@@ -330,14 +332,14 @@ fn edits(a: &[char], b: &[char]) -> usize {
 }
 
 /// What a block of code calls its language.
-fn language(tag: &str) -> Language {
+fn language_of_tag(tag: &str) -> Language {
     match tag {
         "rust" => Language::Rust,
         "python" => Language::Python,
         "golang" => Language::Go,
         "javascript" => Language::JavaScript,
         "typescript" => Language::TypeScript,
-        ending => Language::of(&format!("_.{ending}")),
+        ending => Language::from_path(&format!("_.{ending}")),
     }
 }
 

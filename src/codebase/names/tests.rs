@@ -1,11 +1,11 @@
 use super::*;
 
 fn with<T>(files: &[(&str, &str)], look: impl FnOnce(&CodebaseNames<'_>) -> T) -> T {
-    let index = Index::of_texts(files.iter().copied());
+    let index = Index::from_texts(files.iter().copied());
     let tree = TreeIndex::new(files.iter().map(|(path, _)| *path));
     let go = files.iter().filter(|(path, _)| *path == "go.mod").map(|(_, text)| (*text).to_owned());
     let (go, unread) = (go.collect::<Vec<_>>(), ["func made_by_tool() {}".to_owned()]);
-    look(&CodebaseNames::new(&index, &tree, &go).reading(&unread, true))
+    look(&CodebaseNames::new(&index, &tree, &go).with_unindexed_texts(&unread, true))
 }
 
 const FILES: &[(&str, &str)] = &[
@@ -26,7 +26,11 @@ fn what_any_file_spells_is_there() {
         for word in ["made_by", "Duration_of", "limit", "rows"] {
             assert!(!names.has_word(word), "{word}");
         }
-        assert!(names.is_own("TcpStream") && names.is_own("store") && !names.is_own("duration_of"));
+        assert!(
+            names.defines_name("TcpStream")
+                && names.defines_name("store")
+                && !names.defines_name("duration_of")
+        );
     });
 }
 
@@ -36,10 +40,10 @@ fn paths_that_end_so_or_are_made_may_be_there() {
         for path in
             ["src/store", "store/row.rs", "src/store/", "dist/a.js", "docs/_build/x.html", "src/dist/a"]
         {
-            assert!(names.may_have(path), "{path}");
+            assert!(names.may_contain(path), "{path}");
         }
         for path in ["src/stores/row.rs", "docs/gone.md", "tore/row.rs", "src/parse"] {
-            assert!(!names.may_have(path), "{path}");
+            assert!(!names.may_contain(path), "{path}");
         }
     });
 }
@@ -53,12 +57,12 @@ fn a_slip_is_no_other_name() {
             ("TcpStreem", "TcpStream (src/lib.rs:3)"),
             ("get_no_delay", "get_nodelay (src/parse.rs)"),
         ] {
-            assert_eq!(names.slip(word).as_deref(), Some(real), "{word}");
+            assert_eq!(names.closest_name(word).as_deref(), Some(real), "{word}");
         }
         for word in
             ["set_nodelay", "durations_of", "tcpStream", "get_all", "TcpStream2", "ro", "whatever", ""]
         {
-            assert_eq!(names.slip(word), None, "{word}");
+            assert_eq!(names.closest_name(word), None, "{word}");
         }
     });
 }
@@ -73,7 +77,7 @@ fn strays(files: &[(&str, &str)], tag: &str, code: &str) -> Vec<(String, Option<
         "main.go",
         "src/main/java/org/shop/Basket.java",
     ];
-    let found = with(files, |names| names.strays(tag, code, &rows));
+    let found = with(files, |names| names.unresolved_imports(tag, code, &rows));
     found.into_iter().map(|stray| (stray.name, stray.nearest)).collect()
 }
 

@@ -48,39 +48,39 @@ struct WordHit {
 }
 
 /// What every file has of it.
-pub(super) fn search<'a>(index: &'a Index, query: &RankingQuery) -> Vec<FileMatch<'a>> {
+pub(super) fn match_files<'a>(index: &'a Index, query: &RankingQuery) -> Vec<FileMatch<'a>> {
     let files = index.files();
     let mut hits: Vec<FileHits<'_>> =
-        in_parallel(|| files.par_iter().map(|file| FileHits::of(file, query)).collect());
+        in_parallel(|| files.par_iter().map(|file| FileHits::new(file, query)).collect());
     let mut files_with = vec![0_u32; query.words.len()];
     for word in hits.iter().flat_map(|hits| hits.words.keys()) {
         files_with[*word] += 1;
     }
-    let rarity = files_with.iter().map(|with| bm25::rarity(files.len(), *with));
+    let rarity = files_with.iter().map(|with| bm25::inverse_document_frequency(files.len(), *with));
     let telling: Vec<f64> =
         query.words.iter().zip(rarity).map(|((_, weight), rarity)| weight * rarity).collect();
-    by_past(index, query, &mut hits);
+    add_past_commits(index, query, &mut hits);
     let size = files.iter().map(|file| file.size as f64).sum::<f64>() / files.len().max(1) as f64;
     let found = hits.into_iter().zip(files);
-    found.map(|(hits, file)| hits.weighed(&telling, file, file.size as f64 / size.max(1.0))).collect()
+    found.map(|(hits, file)| hits.score(&telling, file, file.size as f64 / size.max(1.0))).collect()
 }
 
 /// What earlier commits said, each divided among the files that it changed.
-fn by_past(index: &Index, query: &RankingQuery, hits: &mut [FileHits<'_>]) {
+fn add_past_commits(index: &Index, query: &RankingQuery, hits: &mut [FileHits<'_>]) {
     let share = |files: &[usize]| 1.0 / (files.len() as f64).sqrt();
     let mut said = vec![0.0; hits.len()];
-    for told in index.past() {
+    for told in index.past_commits() {
         for file in &told.files {
             said[*file] += share(&told.files) * told.words.len() as f64;
         }
     }
     let spoken_of = said.iter().filter(|said| **said > 0.0).count();
     let mean = said.iter().sum::<f64>() / spoken_of.max(1) as f64;
-    for told in index.past() {
-        let words = told.words.iter().filter_map(|word| query.place(word));
+    for told in index.past_commits() {
+        let words = told.words.iter().filter_map(|word| query.position(word));
         let words: Vec<usize> = words.collect();
         for (file, word) in told.files.iter().flat_map(|file| words.iter().map(move |word| (*file, *word))) {
-            let often = bm25::for_its_length(share(&told.files), said[file] / mean, LENGTH);
+            let often = bm25::normalize_for_length(share(&told.files), said[file] / mean, LENGTH);
             hits[file].words.entry(word).or_default().past += often;
         }
     }
@@ -93,7 +93,7 @@ struct FileHits<'a> {
 }
 
 impl<'a> FileHits<'a> {
-    fn of(file: &'a IndexedFile, query: &RankingQuery) -> Self {
+    fn new(file: &'a IndexedFile, query: &RankingQuery) -> Self {
         let mut words: BTreeMap<usize, WordHit> = BTreeMap::new();
         for (at, (word, _)) in query.words.iter().enumerate() {
             let count = file.digest.count(word);
@@ -105,14 +105,14 @@ impl<'a> FileHits<'a> {
         // That it is code says nothing of what it is for.
         let name = name.rsplit_once('.').map_or(name, |(name, _)| name);
         for (part, counts) in [(folder_of(&file.path), 0.5), (name, 1.0)] {
-            for_words(part, query, |at| {
+            for_each_query_word(part, query, |at| {
                 let hit = words.entry(at).or_default();
                 hit.path = hit.path.max(counts);
             });
         }
         let mut defines = Vec::new();
         for item in all_items(&file.digest.summary().items) {
-            for_words(&item.name, query, |at| words.entry(at).or_default().definitions += 1.0);
+            for_each_query_word(&item.name, query, |at| words.entry(at).or_default().definitions += 1.0);
             if query.names.contains(&item.name) {
                 defines.push(item.name.as_str());
             }
@@ -123,11 +123,10 @@ impl<'a> FileHits<'a> {
     }
 
     /// By how telling each word is, the file being so many times as long as others.
-    fn weighed(self, telling: &[f64], file: &IndexedFile, size: f64) -> FileMatch<'a> {
+    fn score(self, telling: &[f64], file: &IndexedFile, size: f64) -> FileMatch<'a> {
         let worth = |(word, hit): (&usize, &WordHit)| {
-            let in_text = bm25::for_its_length(hit.text, size, LENGTH);
-            let said =
-                bm25::saturated(IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + in_text);
+            let in_text = bm25::normalize_for_length(hit.text, size, LENGTH);
+            let said = bm25::saturate(IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + in_text);
             let defined = hit.definitions / (hit.definitions + 1.0);
             let past = hit.past / (hit.past + 1.0);
             (telling[*word] * (said + PATH * hit.path + DEFINITION * defined + PAST * past), *word)
@@ -160,10 +159,14 @@ const NO_CODE: &str =
     "adoc csv diff htm html jsonl log org out patch pot po properties rst svg tex tsv txt xml";
 
 /// The places in the query of the words of a name.
-pub(in crate::codebase) fn for_words(text: &str, query: &RankingQuery, mut found: impl FnMut(usize)) {
-    for name in words::names_of(text) {
-        words::each_of_name(name, |word| {
-            if let Some(at) = query.place(word) {
+pub(in crate::codebase) fn for_each_query_word(
+    text: &str,
+    query: &RankingQuery,
+    mut found: impl FnMut(usize),
+) {
+    for name in words::names_in(text) {
+        words::for_each_word(name, |word| {
+            if let Some(at) = query.position(word) {
                 found(at);
             }
         });

@@ -13,7 +13,7 @@ mod test_pairs;
 use std::collections::BTreeMap;
 
 use self::matching::FileMatch;
-pub(super) use self::{matching::for_words, query::RankingQuery, test_pairs::is_test};
+pub(super) use self::{matching::for_each_query_word, query::RankingQuery, test_pairs::is_test};
 use super::Index;
 use crate::limits;
 
@@ -49,21 +49,21 @@ const TESTED: f64 = 0.35;
 const TEST: f64 = 0.3;
 
 /// The files that matter, best first.
-pub fn rank(index: &Index, request: &RankingRequest<'_>) -> Vec<RankedFile> {
-    let query = RankingQuery::of(request.text);
-    let found = matching::search(index, &query);
+pub fn rank_files(index: &Index, request: &RankingRequest<'_>) -> Vec<RankedFile> {
+    let query = RankingQuery::parse(request.text);
+    let found = matching::match_files(index, &query);
     let mut scores: Vec<f64> = found.iter().map(|found| found.score).collect();
     let top = scores.iter().copied().fold(0.0, f64::max);
     if top > 0.0 {
         scores.iter_mut().for_each(|score| *score /= top);
     }
-    by_names(&mut scores, &found);
+    boost_definitions(&mut scores, &found);
     for path in request.files {
-        if let Some(at) = index.place(path) {
+        if let Some(at) = index.position(path) {
             scores[at] += REQUESTED;
         }
     }
-    by_tests(&mut scores, &test_pairs::pairs(index));
+    boost_tests(&mut scores, &test_pairs::pair_tests(index));
 
     let mut order: Vec<usize> = (0..scores.len()).filter(|at| scores[*at] > 0.0).collect();
     order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then_with(|| a.cmp(b)));
@@ -77,7 +77,7 @@ pub fn rank(index: &Index, request: &RankingRequest<'_>) -> Vec<RankedFile> {
 }
 
 /// A name that many files define says little of each.
-fn by_names(scores: &mut [f64], found: &[FileMatch<'_>]) {
+fn boost_definitions(scores: &mut [f64], found: &[FileMatch<'_>]) {
     let mut defining = BTreeMap::<&str, u32>::new();
     for name in found.iter().flat_map(|found| &found.defines) {
         *defining.entry(name).or_default() += 1;
@@ -89,7 +89,7 @@ fn by_names(scores: &mut [f64], found: &[FileMatch<'_>]) {
 }
 
 /// A file gains by its tests, and they by it; of several the best counts.
-fn by_tests(scores: &mut [f64], tests: &[(usize, usize)]) {
+fn boost_tests(scores: &mut [f64], tests: &[(usize, usize)]) {
     let before = scores.to_vec();
     for (test, tested) in tests {
         scores[*tested] = scores[*tested].max(before[*tested] + TESTED * before[*test]);

@@ -18,24 +18,24 @@ pub(in crate::codebase) struct RankingQuery {
 }
 
 impl RankingQuery {
-    pub(in crate::codebase) fn of(text: &str) -> Self {
-        let text = &without_addresses(&text[..text.floor_char_boundary(limits::SIMILAR_TEXT)]);
+    pub(in crate::codebase) fn parse(text: &str) -> Self {
+        let text = &strip_urls(&text[..text.floor_char_boundary(limits::SIMILAR_TEXT)]);
         let (title, body) = text.trim_start().split_once('\n').unwrap_or((text.trim_start(), ""));
-        let mut query = Self { words: weighed(title, body), ..Self::default() };
-        query.note_names(text);
+        let mut query = Self { words: weigh_words(title, body), ..Self::default() };
+        query.add_names(text);
         query
     }
 
     /// Where a word stands among those of the text.
-    pub(in crate::codebase) fn place(&self, word: &str) -> Option<usize> {
+    pub(in crate::codebase) fn position(&self, word: &str) -> Option<usize> {
         self.words.binary_search_by(|(known, _)| known.as_str().cmp(word)).ok()
     }
 
-    fn note_names(&mut self, text: &str) {
+    fn add_names(&mut self, text: &str) {
         for line in text.lines() {
             for (at, part) in line.split('`').enumerate() {
                 let quoted = at % 2 == 1;
-                for name in words::names_of(part) {
+                for name in words::names_in(part) {
                     let end = name.as_ptr() as usize - part.as_ptr() as usize + name.len();
                     let called = part[end..].starts_with("()");
                     if self.names.len() < SIMILAR_NAMES
@@ -53,7 +53,7 @@ impl RankingQuery {
 
 /// A text without the addresses of pages: their words are the web's and not the repository's. Of a link to a file as it
 /// was at some commit, `https://github.com/OWNER/NAME/blob/COMMIT/PATH`, the path stays.
-fn without_addresses(text: &str) -> String {
+fn strip_urls(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
@@ -69,12 +69,12 @@ fn without_addresses(text: &str) -> String {
 }
 
 /// Words of the title count twice; the tenth time a word occurs it adds little.
-fn weighed(title: &str, body: &str) -> Vec<(String, f64)> {
+fn weigh_words(title: &str, body: &str) -> Vec<(String, f64)> {
     let mut weights: BTreeMap<String, f64> = BTreeMap::new();
-    for (word, count) in words::counted(&words::names(body)) {
+    for (word, count) in words::count_words(&words::count_names(body)) {
         weights.insert(word, f64::from(count).ln_1p());
     }
-    for word in words::of(title) {
+    for word in words::word_set(title) {
         *weights.entry(word).or_default() += 2.0;
     }
     let mut weights: Vec<_> = weights.into_iter().collect();

@@ -21,14 +21,16 @@ pub(in crate::codebase) fn is_test(path: &str) -> bool {
     let for_tests = |folder: &str| {
         folder.starts_with("__test") || FOLDERS.contains(&folder.to_ascii_lowercase().as_str())
     };
-    folders.any(for_tests) || subject(name).is_some() || matches!(stem(name), "test" | "tests" | "conftest")
+    folders.any(for_tests)
+        || tested_name(name).is_some()
+        || matches!(stem(name), "test" | "tests" | "conftest")
 }
 
 const FOLDERS: &[&str] =
     &["e2e", "fixtures", "spec", "specs", "test", "testdata", "testfixtures", "testing", "tests"];
 
 /// What a test of this name tests: `tree` of `tree_test.go`, `test_tree.py`, `tree.spec.ts`. None for other names.
-fn subject(name: &str) -> Option<&str> {
+fn tested_name(name: &str) -> Option<&str> {
     let whole = stem(name);
     let ending = &name[whole.len()..];
     if [".test.", ".spec.", ".e2e."].iter().any(|kind| ending.starts_with(kind)) {
@@ -45,7 +47,7 @@ const SUFFIXES: &[&str] =
 
 /// Each test with what it tests, in order: the file of the subject's name in its own folder, else the one of that name
 /// elsewhere that shares most of its path with it and is the least deep.
-pub(super) fn pairs(index: &Index) -> Vec<(usize, usize)> {
+pub(super) fn pair_tests(index: &Index) -> Vec<(usize, usize)> {
     let files = index.files();
     let mut by_stem: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, file) in files.iter().enumerate() {
@@ -56,7 +58,7 @@ pub(super) fn pairs(index: &Index) -> Vec<(usize, usize)> {
         let name = file_name(&file.path);
         let beside = ["/tests/", "/test/", "/__tests__/"].iter().any(|folder| file.path.contains(folder))
             || ["tests/", "test/"].iter().any(|folder| file.path.starts_with(folder));
-        let Some(subject) = subject(name).or_else(|| beside.then(|| stem(name))) else { continue };
+        let Some(subject) = tested_name(name).or_else(|| beside.then(|| stem(name))) else { continue };
         let alike = |other: &usize| {
             let path = files[*other].path.as_str();
             files[*other].language == file.language && *other != test && !is_test(path)
@@ -77,9 +79,9 @@ pub(super) fn pairs(index: &Index) -> Vec<(usize, usize)> {
 fn shared_folders(a: &str, b: &str) -> usize {
     let (a, b) = (folder_of(a), folder_of(b));
     let same = usize::from(a == b);
-    same + innermost(a).filter(|part| innermost(b).any(|other| other == *part)).count()
+    same + inner_folders(a).filter(|part| inner_folders(b).any(|other| other == *part)).count()
 }
 
-fn innermost(folder: &str) -> impl Iterator<Item = &str> {
+fn inner_folders(folder: &str) -> impl Iterator<Item = &str> {
     folder.rsplit('/').take(PATH_PARTS)
 }

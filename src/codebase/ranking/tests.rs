@@ -5,7 +5,7 @@ const STORE: &str = "//! Rows kept.\n\npub struct Row;\n\n/// Finds a row again.
 const WEB: &str = "use crate::store::find_row;\n\npub fn page(id: u64) {\n    find_row(id);\n}\n";
 
 fn shop() -> Index {
-    Index::of_texts([
+    Index::from_texts([
         ("Cargo.toml", "[package]\nname = \"shop\"\n"),
         ("README.md", "# The shop\n\nrow after row of text, row row row\n"),
         ("src/lib.rs", "pub mod store;\npub mod web;\npub mod clock;\n"),
@@ -17,7 +17,7 @@ fn shop() -> Index {
 }
 
 fn ask(index: &Index, text: &str) -> Vec<RankedFile> {
-    rank(index, &RankingRequest { text, files: &[] })
+    rank_files(index, &RankingRequest { text, files: &[] })
 }
 
 fn paths(offers: &[RankedFile]) -> Vec<&str> {
@@ -35,7 +35,7 @@ fn what_defines_a_name_comes_first_with_the_words_that_it_has() {
 #[test]
 fn requested_files_come_first_and_bring_their_tests() {
     let files = ["src/store.rs".to_owned()];
-    let offers = rank(&shop(), &RankingRequest { text: "", files: &files });
+    let offers = rank_files(&shop(), &RankingRequest { text: "", files: &files });
     assert_eq!(paths(&offers), ["src/store.rs", "tests/store.rs"]);
 }
 
@@ -48,7 +48,7 @@ fn what_earlier_commits_said_tells_of_a_file() {
         paths: (0..100).map(|at| format!("gone/{at}")).chain(["src/lib.rs".to_owned()]).collect(),
     };
     let past = [past("Page through the ledger", "src/clock.rs"), past("Ledger", "gone.rs"), many];
-    let index = shop().told(&past);
+    let index = shop().with_past_commits(&past);
     assert_eq!(paths(&ask(&index, "ledger")), ["src/clock.rs"]);
     assert!(ask(&index, "clouds").is_empty(), "what changed a hundred files says nothing of each");
 }
@@ -56,7 +56,7 @@ fn what_earlier_commits_said_tells_of_a_file() {
 #[test]
 fn code_without_a_grammar_counts_as_code_and_an_ending_as_no_word() {
     let text = "fun cart() = cart\n";
-    let index = Index::of_texts([("a.txt", text), ("b.kt", text), ("c.toml", text), ("d/cart.txt", "")]);
+    let index = Index::from_texts([("a.txt", text), ("b.kt", text), ("c.toml", text), ("d/cart.txt", "")]);
     assert_eq!(ask(&index, "cart")[0].path, "b.kt");
     assert!(ask(&index, "kt toml").is_empty());
 }
@@ -64,7 +64,7 @@ fn code_without_a_grammar_counts_as_code_and_an_ending_as_no_word() {
 #[test]
 fn the_same_order_each_time_and_ties_by_path() {
     let index =
-        Index::of_texts([("b.rs", "fn cart() {}"), ("a.rs", "fn cart() {}"), ("c.rs", "fn cart() {}")]);
+        Index::from_texts([("b.rs", "fn cart() {}"), ("a.rs", "fn cart() {}"), ("c.rs", "fn cart() {}")]);
     assert_eq!(paths(&ask(&index, "the cart")), ["a.rs", "b.rs", "c.rs"]);
     let index = shop();
     let once = ask(&index, "fix(store): row and page");
@@ -73,7 +73,8 @@ fn the_same_order_each_time_and_ties_by_path() {
 
 #[test]
 fn a_link_names_its_file_and_no_word_of_the_page() {
-    let index = Index::of_texts([("src/github.rs", "fn https() {}"), ("src/row.rs", ""), ("src/web.rs", "")]);
+    let index =
+        Index::from_texts([("src/github.rs", "fn https() {}"), ("src/row.rs", ""), ("src/web.rs", "")]);
     let offers = ask(&index, "Wrong total\n\nSee https://github.com/o/shop/blob/3f2a/src/row.rs#L3-L5");
     assert_eq!(offers[0].path, "src/row.rs");
     assert!(offers.iter().all(|offer| !offer.words.contains(&"github".to_owned())), "{offers:?}");
@@ -81,7 +82,7 @@ fn a_link_names_its_file_and_no_word_of_the_page() {
 
 #[test]
 fn a_test_belongs_to_the_nearest_file_of_its_name() {
-    let index = Index::of_texts(
+    let index = Index::from_texts(
         [
             "a/__tests__/config.spec.ts",
             "a/__tests_dts__/config.ts",
@@ -91,9 +92,9 @@ fn a_test_belongs_to_the_nearest_file_of_its_name() {
         ]
         .map(|path| (path, "")),
     );
-    let place = |path| index.place(path).expect("it is there");
+    let place = |path| index.position(path).expect("it is there");
     let pair = (place("a/__tests__/config.spec.ts"), place("a/config.ts"));
-    assert!(test_pairs::pairs(&index).contains(&pair));
+    assert!(test_pairs::pair_tests(&index).contains(&pair));
 }
 
 #[test]
@@ -128,10 +129,10 @@ fn hostile_texts_are_bounded() {
 #[ignore = "takes long"]
 fn a_hundred_thousand_files_of_one_name() {
     // They are alike, so that one is parsed for all.
-    let one = Index::of_texts([("mod.rs", "use crate::mod_x::y;\nfn cart() {}\n")]).files()[0].clone();
+    let one = Index::from_texts([("mod.rs", "use crate::mod_x::y;\nfn cart() {}\n")]).files()[0].clone();
     let mut index = Index::default();
     for at in 0..100_000 {
-        index.add(IndexedFile { path: format!("d{}/e{at}/mod.rs", at % 100), ..one.clone() });
+        index.add_file(IndexedFile { path: format!("d{}/e{at}/mod.rs", at % 100), ..one.clone() });
     }
     let index = index.sorted();
     let offers = ask(&index, "cart in mod.rs");

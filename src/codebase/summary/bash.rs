@@ -28,13 +28,13 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, _around: &NodeContext) 
         | "redirected_statement"
         | "variable_assignments" => NodeClass::Through,
         "comment" => NodeClass::Comment,
-        "function_definition" => ItemDefinition::new(CodeItemKind::Function, source.field(node, "name"))
-            .before(node.child_by_field_name("body"))
+        "function_definition" => ItemDefinition::new(CodeItemKind::Function, source.field_text(node, "name"))
+            .ending_before(node.child_by_field_name("body"))
             .into(),
         "command" => command(source, node),
         "declaration_command" => declaration(source, node),
         "variable_assignment" => match node.child_by_field_name("name") {
-            Some(name) if is_constant(source.of(name)) => assigned(source, node, [node]),
+            Some(name) if is_constant(source.node_text(name)) => classify_assignments(source, node, [node]),
             _ => NodeClass::Closed,
         },
         _ => NodeClass::Closed,
@@ -50,16 +50,16 @@ fn is_constant(name: &str) -> bool {
 
 /// `export A=1 B=2`, `readonly A=1`, `declare -r A=1`
 fn declaration<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
-    let text = source.of(node);
+    let text = source.node_text(node);
     let lasting = ["export", "readonly", "declare", "typeset"].iter().any(|word| text.starts_with(word));
     if !lasting {
         return NodeClass::Closed;
     }
     let assignments = children_of_kind(node, "variable_assignment");
-    assigned(source, node, assignments)
+    classify_assignments(source, node, assignments)
 }
 
-fn assigned<'t>(
+fn classify_assignments<'t>(
     source: &SourceText<'t>,
     node: Node<'t>,
     assignments: impl IntoIterator<Item = Node<'t>>,
@@ -78,22 +78,22 @@ fn assigned<'t>(
 fn command<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let mut cursor = node.walk();
     let argument = node.children_by_field_name("argument", &mut cursor).next();
-    let (Some(argument), name) = (argument, source.field(node, "name")) else {
+    let (Some(argument), name) = (argument, source.field_text(node, "name")) else {
         return NodeClass::Closed;
     };
     match name {
         "source" | "." => {
-            let module = source.of(argument).trim_matches(['"', '\'']);
+            let module = source.node_text(argument).trim_matches(['"', '\'']);
             NodeClass::Imports(vec![source.import(node, module, Vec::new())])
         }
-        "alias" => match source.of(argument).split_once('=') {
+        "alias" => match source.node_text(argument).split_once('=') {
             Some((name, _)) if !name.is_empty() => ItemDefinition::new(CodeItemKind::Alias, name).into(),
             _ => NodeClass::Closed,
         },
         // As Bats reads it: `@test "what holds" {`.
         "@test" => {
-            let said = source.of(argument).trim_matches(['"', '\'']);
-            ItemDefinition::new(CodeItemKind::Function, said).until(Some(argument.end_byte())).into()
+            let said = source.node_text(argument).trim_matches(['"', '\'']);
+            ItemDefinition::new(CodeItemKind::Function, said).ending_at(Some(argument.end_byte())).into()
         }
         _ => NodeClass::Closed,
     }

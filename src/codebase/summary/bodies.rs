@@ -45,9 +45,9 @@ const HOLDERS: &[&str] = &[
 const HEAD_LINES: usize = 40;
 
 /// The text with blanks for the bodies that have none of these words in them.
-pub(super) fn blanked(language: Language, heads: FunctionSyntax, keep: &[&str], text: &str) -> String {
+pub(super) fn blank_bodies(language: Language, heads: FunctionSyntax, keep: &[&str], text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
-    for FunctionBody { range, says } in found(language, heads, text) {
+    for FunctionBody { range, says } in find_bodies(language, heads, text) {
         let said = &text[range.clone()];
         if !keep.iter().any(|word| said.contains(word)) {
             blank(&mut bytes[range]);
@@ -85,7 +85,7 @@ impl CodeLine<'_> {
     }
 }
 
-fn found(language: Language, heads: FunctionSyntax, text: &str) -> Vec<FunctionBody> {
+fn find_bodies(language: Language, heads: FunctionSyntax, text: &str) -> Vec<FunctionBody> {
     if heads == FunctionSyntax::Unknown {
         return Vec::new();
     }
@@ -104,12 +104,13 @@ fn found(language: Language, heads: FunctionSyntax, text: &str) -> Vec<FunctionB
         let bare = lines[at].bare;
         // What stands before a head and belongs to it is none itself.
         if !bare.starts_with(['#', '@', '[']) || bare.ends_with('{') {
-            let begins = begins(heads, bare);
+            let begins = may_begin_function(heads, bare);
             head = head.filter(|_| !begins || heads != FunctionSyntax::Python).or(begins.then_some(at));
             let said = |head: usize| &text[lines[head].range().start..lines[at].range().end];
-            let ended = |head: &usize| at - head < HEAD_LINES && ends(language, heads, said(*head));
+            let ended =
+                |head: &usize| at - head < HEAD_LINES && ends_function_head(language, heads, said(*head));
             if let Some(first) = head.filter(ended) {
-                if let Some((body, end)) = body(heads, &lines, lines[first].deep, at, text) {
+                if let Some((body, end)) = find_body(heads, &lines, lines[first].deep, at, text) {
                     bodies.push(body);
                     at = end;
                 } else {
@@ -119,7 +120,7 @@ fn found(language: Language, heads: FunctionSyntax, text: &str) -> Vec<FunctionB
                 continue;
             }
             let open = match heads {
-                FunctionSyntax::Python => head.is_some_and(|head| !is_closed(said(head))),
+                FunctionSyntax::Python => head.is_some_and(|head| !are_brackets_closed(said(head))),
                 _ => !bare.is_empty() && !bare.ends_with(['{', '}', ';', ':', '/']),
             };
             head = head.filter(|_| open);
@@ -129,7 +130,7 @@ fn found(language: Language, heads: FunctionSyntax, text: &str) -> Vec<FunctionB
     bodies
 }
 
-fn begins(heads: FunctionSyntax, line: &str) -> bool {
+fn may_begin_function(heads: FunctionSyntax, line: &str) -> bool {
     match heads {
         FunctionSyntax::Python => line.starts_with("def ") || line.starts_with("async def "),
         FunctionSyntax::Ruby => line.starts_with("def ") || line.contains(" def "),
@@ -138,12 +139,12 @@ fn begins(heads: FunctionSyntax, line: &str) -> bool {
 }
 
 /// Whether this is the head of a function, and all of it.
-fn ends(language: Language, heads: FunctionSyntax, said: &str) -> bool {
+fn ends_function_head(language: Language, heads: FunctionSyntax, said: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     match heads {
         FunctionSyntax::Unknown => false,
         FunctionSyntax::Ruby => !said.ends_with([',', '(', '=']),
-        FunctionSyntax::Python => said.ends_with(':') && is_closed(said),
+        FunctionSyntax::Python => said.ends_with(':') && are_brackets_closed(said),
         _ if !said.ends_with('{') => false,
         FunctionSyntax::Word(function) => {
             let mut words = said.split(|c| !part(c)).take_while(|word| *word != function);
@@ -175,12 +176,12 @@ fn ends(language: Language, heads: FunctionSyntax, said: &str) -> bool {
 }
 
 /// Whether all brackets are.
-fn is_closed(said: &str) -> bool {
+fn are_brackets_closed(said: &str) -> bool {
     said.matches(['(', '[']).count() == said.matches([')', ']']).count()
 }
 
 /// The body behind a head that ends in a line, and the line behind it.
-fn body(
+fn find_body(
     heads: FunctionSyntax,
     lines: &[CodeLine<'_>],
     deep: usize,

@@ -37,19 +37,21 @@ pub(super) fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &Nod
                 None => NodeClass::Closed,
             }
         }
-        "type_definition" => with_type(source, node, CodeItemKind::Alias, around),
-        "declaration" | "field_declaration" => with_type(source, node, CodeItemKind::Constant, around),
-        "enumerator" => {
-            ItemDefinition::new(CodeItemKind::Variant, source.field(node, "name")).public(public).into()
+        "type_definition" => classify_declaration(source, node, CodeItemKind::Alias, around),
+        "declaration" | "field_declaration" => {
+            classify_declaration(source, node, CodeItemKind::Constant, around)
         }
-        "function_definition" => match declared(source, node).into_iter().next() {
+        "enumerator" => ItemDefinition::new(CodeItemKind::Variant, source.field_text(node, "name"))
+            .with_public(public)
+            .into(),
+        "function_definition" => match declared_names(source, node).into_iter().next() {
             Some((_, name)) if !is_keyword(&name) => {
                 let body = node.child_by_field_name("body");
                 let end = child_of_kind(node, &["field_initializer_list", "try_statement"]).or(body);
                 let kind = function_kind(node, around);
                 ItemDefinition::new(kind, name)
-                    .public(public && !is_static(source, node, around))
-                    .before(end)
+                    .with_public(public && !is_static(source, node, around))
+                    .ending_before(end)
                     .into()
             }
             _ => NodeClass::Closed,
@@ -67,19 +69,19 @@ fn holder<'t>(
 ) -> Option<ItemDefinition<'t>> {
     let name = specifier.child_by_field_name("name").map(|name| base_name(source, name));
     let name = name.or_else(|| {
-        let (_, name) = declared(source, node).into_iter().next()?;
+        let (_, name) = declared_names(source, node).into_iter().next()?;
         Some(name)
     })?;
     let kind = if specifier.kind() == "enum_specifier" { CodeItemKind::Enum } else { CodeItemKind::Type };
     let mut found = ItemDefinition::new(kind, name)
-        .public(around.public && around.section)
-        .holding(specifier.child_by_field_name("body"));
+        .with_public(around.public && around.section)
+        .with_body(specifier.child_by_field_name("body"));
     found.section = specifier.kind() != "class_specifier";
     Some(found)
 }
 
 /// A declaration, which may define a type first: `typedef struct a { … } b;`, `struct { … } field;`.
-fn with_type<'t>(
+fn classify_declaration<'t>(
     source: &SourceText<'t>,
     node: Node<'t>,
     kind: CodeItemKind,
@@ -92,8 +94,8 @@ fn with_type<'t>(
         )
     });
     let body = specifier.and_then(|specifier| specifier.child_by_field_name("body"));
-    let declared = declared(source, node);
-    let kind = if kind == CodeItemKind::Constant && in_type(around) { CodeItemKind::Field } else { kind };
+    let declared = declared_names(source, node);
+    let kind = if kind == CodeItemKind::Constant && is_in_type(around) { CodeItemKind::Field } else { kind };
     if let (Some(specifier), Some(body)) = (specifier, body) {
         let Some(mut found) = holder(source, node, specifier, around) else {
             // `union { int a; long b; };`: its members are members of what holds it.
@@ -106,8 +108,8 @@ fn with_type<'t>(
     }
     let public = around.public && around.section && !is_static(source, node, around);
     let functions = kind != CodeItemKind::Alias && declared.iter().any(|(function, _)| *function);
-    let mut found =
-        ItemDefinition::new(if functions { function_kind(node, around) } else { kind }, "").public(public);
+    let mut found = ItemDefinition::new(if functions { function_kind(node, around) } else { kind }, "")
+        .with_public(public);
     found.names = declared.into_iter().map(|(_, name)| name).filter(|name| !is_keyword(name)).collect();
     if found.names.is_empty() {
         return NodeClass::Closed;
@@ -123,7 +125,7 @@ fn with_type<'t>(
     found.into()
 }
 
-fn in_type(around: &NodeContext) -> bool {
+fn is_in_type(around: &NodeContext) -> bool {
     matches!(around.parent_kind(), Some(CodeItemKind::Type | CodeItemKind::Interface))
 }
 
@@ -131,15 +133,15 @@ fn in_type(around: &NodeContext) -> bool {
 fn function_kind(node: Node<'_>, around: &NodeContext) -> CodeItemKind {
     let qualified = declarators(node)
         .first()
-        .and_then(|first| innermost(*first))
+        .and_then(|first| innermost_declarator(*first))
         .is_some_and(|(_, name)| name.kind() == "qualified_identifier");
-    if in_type(around) || qualified { CodeItemKind::Method } else { CodeItemKind::Function }
+    if is_in_type(around) || qualified { CodeItemKind::Method } else { CodeItemKind::Function }
 }
 
 /// `static` keeps what is outside of types inside its file.
 fn is_static(source: &SourceText<'_>, node: Node<'_>, around: &NodeContext) -> bool {
     let mut specifiers = children_of_kind(node, "storage_class_specifier").into_iter();
-    !in_type(around) && specifiers.any(|specifier| source.of(specifier) == "static")
+    !is_in_type(around) && specifiers.any(|specifier| source.node_text(specifier) == "static")
 }
 
 fn declarators(node: Node<'_>) -> Vec<Node<'_>> {
@@ -148,14 +150,14 @@ fn declarators(node: Node<'_>) -> Vec<Node<'_>> {
 }
 
 /// What a declaration declares: whether it is a function, and its name.
-fn declared(source: &SourceText<'_>, node: Node<'_>) -> Vec<(bool, String)> {
-    let named = declarators(node).into_iter().filter_map(innermost);
+fn declared_names(source: &SourceText<'_>, node: Node<'_>) -> Vec<(bool, String)> {
+    let named = declarators(node).into_iter().filter_map(innermost_declarator);
     named.map(|(function, name)| (function, base_name(source, name))).collect()
 }
 
 /// What stands innermost in a declarator, and whether a function is declared by it: `(*f(int))[3]` does, `(*f)(int)`
 /// does not.
-fn innermost(mut node: Node<'_>) -> Option<(bool, Node<'_>)> {
+fn innermost_declarator(mut node: Node<'_>) -> Option<(bool, Node<'_>)> {
     let mut function = false;
     for _ in 0..limits::SUMMARY_NESTING {
         match node.kind() {
@@ -184,8 +186,10 @@ fn innermost(mut node: Node<'_>) -> Option<(bool, Node<'_>)> {
 fn base_name(source: &SourceText<'_>, mut node: Node<'_>) -> String {
     for _ in 0..limits::SUMMARY_NESTING {
         match node.kind() {
-            "operator_cast" => return format!("operator {}", source.field(node, "type")),
-            "operator_name" => return source.of(node).split_whitespace().collect::<Vec<_>>().join(" "),
+            "operator_cast" => return format!("operator {}", source.field_text(node, "type")),
+            "operator_name" => {
+                return source.node_text(node).split_whitespace().collect::<Vec<_>>().join(" ");
+            }
             "qualified_identifier" | "template_function" | "template_type" | "template_method" => {
                 match node.child_by_field_name("name") {
                     Some(name) => node = name,
@@ -195,7 +199,7 @@ fn base_name(source: &SourceText<'_>, mut node: Node<'_>) -> String {
             _ => break,
         }
     }
-    source.of(node).to_owned()
+    source.node_text(node).to_owned()
 }
 
 /// What a broken text makes look like a name.
@@ -209,25 +213,25 @@ fn is_keyword(name: &str) -> bool {
 
 /// `#define NAME value`, without the value if that is long. Not the guard of a header.
 fn macro_definition<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
-    let name = source.field(node, "name");
+    let name = source.field_text(node, "name");
     let value = node.child_by_field_name("value");
     if value.is_none() && node.kind() == "preproc_def" && is_guard(source, node, name) {
         return NodeClass::Closed;
     }
     let head = node.child_by_field_name("parameters").or(node.child_by_field_name("name"));
     let end = source.value_end(node, value).and(head).map(|head| head.end_byte());
-    ItemDefinition::new(CodeItemKind::Macro, name).until(end).into()
+    ItemDefinition::new(CodeItemKind::Macro, name).ending_at(end).into()
 }
 
 fn is_guard(source: &SourceText<'_>, node: Node<'_>, name: &str) -> bool {
     let tail = name.trim_end_matches('_').to_ascii_uppercase();
     let looks = ["_H", "_HH", "_HPP", "_HXX", "INCLUDED"].iter().any(|ending| tail.ends_with(ending));
-    looks && node.parent().is_some_and(|parent| source.field(parent, "name") == name)
+    looks && node.parent().is_some_and(|parent| source.field_text(parent, "name") == name)
 }
 
 /// `#include <a.h>`, `#include "a.h"`
 fn include<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
-    let module = source.field(node, "path").trim_matches(['<', '>', '"']);
+    let module = source.field_text(node, "path").trim_matches(['<', '>', '"']);
     let import = source.import(node, module, Vec::new());
     vec![Import { text: import.text.trim_end().to_owned(), ..import }]
 }

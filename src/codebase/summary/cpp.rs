@@ -16,16 +16,16 @@ pub(super) static GRAMMAR: Grammar =
 
 fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let public = around.public && around.section;
-    let named = |kind| ItemDefinition::new(kind, source.field(node, "name")).public(public);
+    let named = |kind| ItemDefinition::new(kind, source.field_text(node, "name")).with_public(public);
     match node.kind() {
         "namespace_definition" if node.child_by_field_name("name").is_none() => NodeClass::Through,
         "namespace_definition" => {
-            named(CodeItemKind::Module).holding(node.child_by_field_name("body")).into()
+            named(CodeItemKind::Module).with_body(node.child_by_field_name("body")).into()
         }
         "namespace_alias_definition" | "alias_declaration" => named(CodeItemKind::Alias).into(),
         "concept_definition" => named(CodeItemKind::Interface).into(),
         "access_specifier" => {
-            NodeClass::Section(source.of(node).trim_end_matches(':').trim_end() == "public")
+            NodeClass::Section(source.node_text(node).trim_end_matches(':').trim_end() == "public")
         }
         "template_declaration" => template(source, node, around),
         _ => c::classify(source, node, around),

@@ -16,8 +16,9 @@ pub(super) static GRAMMAR: Grammar = Grammar {
 
 fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let body = node.child_by_field_name("body");
-    let called = |kind, name: String| ItemDefinition::new(kind, name).public(is_public(source, node, around));
-    let named = |kind| called(kind, source.field(node, "name").to_owned());
+    let called =
+        |kind, name: String| ItemDefinition::new(kind, name).with_public(is_public(source, node, around));
+    let named = |kind| called(kind, source.field_text(node, "name").to_owned());
     match node.kind() {
         "compilation_unit"
         | "preproc_if"
@@ -28,35 +29,39 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
         | "enum_member_declaration_list" => NodeClass::Through,
         "comment" => NodeClass::Comment,
         "using_directive" => NodeClass::Imports(import(source, node)),
-        "namespace_declaration" => named(CodeItemKind::Module).holding(body).into(),
+        "namespace_declaration" => named(CodeItemKind::Module).with_body(body).into(),
         "file_scoped_namespace_declaration" => named(CodeItemKind::Module).into(),
         "class_declaration" | "struct_declaration" | "record_declaration" => {
-            named(CodeItemKind::Type).holding(body).into()
+            named(CodeItemKind::Type).with_body(body).into()
         }
-        "interface_declaration" => named(CodeItemKind::Interface).holding(body).into(),
-        "enum_declaration" => named(CodeItemKind::Enum).holding(body).into(),
+        "interface_declaration" => named(CodeItemKind::Interface).with_body(body).into(),
+        "enum_declaration" => named(CodeItemKind::Enum).with_body(body).into(),
         "enum_member_declaration" => named(CodeItemKind::Variant).into(),
         "delegate_declaration" => named(CodeItemKind::Type).into(),
-        "method_declaration" | "constructor_declaration" => named(CodeItemKind::Method).before(body).into(),
-        "local_function_statement" => named(CodeItemKind::Function).before(body).into(),
+        "method_declaration" | "constructor_declaration" => {
+            named(CodeItemKind::Method).ending_before(body).into()
+        }
+        "local_function_statement" => named(CodeItemKind::Function).ending_before(body).into(),
         "destructor_declaration" => {
-            called(CodeItemKind::Method, format!("~{}", source.field(node, "name"))).before(body).into()
+            called(CodeItemKind::Method, format!("~{}", source.field_text(node, "name")))
+                .ending_before(body)
+                .into()
         }
         "operator_declaration" => {
-            called(CodeItemKind::Method, format!("operator {}", source.field(node, "operator")))
-                .before(body)
+            called(CodeItemKind::Method, format!("operator {}", source.field_text(node, "operator")))
+                .ending_before(body)
                 .into()
         }
         "conversion_operator_declaration" => {
-            called(CodeItemKind::Method, format!("operator {}", source.field(node, "type")))
-                .before(body)
+            called(CodeItemKind::Method, format!("operator {}", source.field_text(node, "type")))
+                .ending_before(body)
                 .into()
         }
         "property_declaration" | "event_declaration" => {
-            named(CodeItemKind::Field).until(accessors_end(source, node)).into()
+            named(CodeItemKind::Field).ending_at(accessors_end(source, node)).into()
         }
         "indexer_declaration" => {
-            called(CodeItemKind::Method, "this".to_owned()).until(accessors_end(source, node)).into()
+            called(CodeItemKind::Method, "this".to_owned()).ending_at(accessors_end(source, node)).into()
         }
         "field_declaration" | "event_field_declaration" => fields(source, node, around),
         _ => NodeClass::Closed,
@@ -66,7 +71,9 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
 /// Members of types are private if nothing is said, of interfaces and enums public; types are open to their assembly.
 fn is_public<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> bool {
     let said = |words: &[&str]| {
-        children_of_kind(node, "modifier").into_iter().any(|modifier| words.contains(&source.of(modifier)))
+        children_of_kind(node, "modifier")
+            .into_iter()
+            .any(|modifier| words.contains(&source.node_text(modifier)))
     };
     let explicit = child_of_kind(node, &["explicit_interface_specifier"]).is_some();
     let open = match around.parent_kind() {
@@ -93,11 +100,12 @@ fn fields<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> 
     let Some(declaration) = child_of_kind(node, &["variable_declaration"]) else {
         return NodeClass::Closed;
     };
-    let constant =
-        children_of_kind(node, "modifier").into_iter().any(|modifier| source.of(modifier) == "const")
-            || ["static", "readonly"].iter().all(|word| {
-                children_of_kind(node, "modifier").into_iter().any(|modifier| source.of(modifier) == *word)
-            });
+    let constant = children_of_kind(node, "modifier")
+        .into_iter()
+        .any(|modifier| source.node_text(modifier) == "const")
+        || ["static", "readonly"].iter().all(|word| {
+            children_of_kind(node, "modifier").into_iter().any(|modifier| source.node_text(modifier) == *word)
+        });
     let declarators = children_of_kind(declaration, "variable_declarator").into_iter().map(|declarator| {
         let name = declarator.child_by_field_name("name");
         let last = u32::try_from(declarator.named_child_count()).unwrap_or(0).saturating_sub(1);
@@ -105,7 +113,7 @@ fn fields<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> 
         (name, value.filter(|value| Some(*value) != name && value.kind() != "bracketed_argument_list"))
     });
     let kind = if constant { CodeItemKind::Constant } else { CodeItemKind::Field };
-    source.variables(node, kind, declarators).public(is_public(source, node, around)).into()
+    source.variables(node, kind, declarators).with_public(is_public(source, node, around)).into()
 }
 
 /// `using A.B;`, `using static A.B;`, `using Name = A.B;`
@@ -116,5 +124,5 @@ fn import<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
         return Vec::new();
     };
     let names = child_of_kind(node, &["static"]).map(|_| "*".to_owned()).into_iter().collect();
-    vec![source.import(node, source.of(module), names)]
+    vec![source.import(node, source.node_text(module), names)]
 }

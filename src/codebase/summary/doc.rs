@@ -8,22 +8,23 @@ use super::source::SourceText;
 const DOC_BYTES: usize = 200;
 
 /// Of comments as they stand in the source, the uppermost first.
-pub(super) fn of_comments<'t>(comments: impl IntoIterator<Item = &'t str>) -> Option<String> {
+pub(super) fn doc_from_comments<'t>(comments: impl IntoIterator<Item = &'t str>) -> Option<String> {
     first_sentence(comments.into_iter().flat_map(comment_lines))
 }
 
 /// Of the file, from the first comments in it: those that speak of a licence or to a tool, and those that belong to the
 /// item directly below, do not.
-pub(super) fn of_file<'t>(source: &SourceText<'t>, root: Node<'t>) -> Option<String> {
+pub(super) fn file_doc<'t>(source: &SourceText<'t>, root: Node<'t>) -> Option<String> {
     let mut cursor = root.walk();
     let mut group: Vec<Node<'t>> = Vec::new();
     let telling = |group: &[Node<'t>]| {
-        let texts = || group.iter().map(|comment| source.of(*comment));
-        (!texts().any(is_legal)).then(|| of_comments(texts().filter(|text| !is_for_a_tool(text))))?
+        let texts = || group.iter().map(|comment| source.node_text(*comment));
+        (!texts().any(is_legal))
+            .then(|| doc_from_comments(texts().filter(|text| !is_tool_directive(text))))?
     };
     for node in root.named_children(&mut cursor) {
         let row = node.start_position().row;
-        let block = |node: &Node<'_>| source.of(*node).starts_with("/*");
+        let block = |node: &Node<'_>| source.node_text(*node).starts_with("/*");
         let apart = group.last().is_some_and(|last| {
             last.end_position().row + 1 < row
                 || (node.kind().contains("comment") && (block(last) || block(&node)))
@@ -55,7 +56,7 @@ fn is_legal(comment: &str) -> bool {
 }
 
 /// A line for a program: `#!`, `//go:build`, `# frozen_string_literal: true`, `# shellcheck …`.
-pub(super) fn is_for_a_tool(comment: &str) -> bool {
+pub(super) fn is_tool_directive(comment: &str) -> bool {
     const WORDS: &[&str] = &[
         "+build",
         "-*-",
@@ -77,7 +78,7 @@ pub(super) fn is_for_a_tool(comment: &str) -> bool {
 }
 
 /// Of a docstring without its quotes.
-pub(super) fn of_text(text: &str) -> Option<String> {
+pub(super) fn doc_from_text(text: &str) -> Option<String> {
     first_sentence(text.lines())
 }
 

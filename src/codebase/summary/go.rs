@@ -15,16 +15,16 @@ pub(super) static GRAMMAR: Grammar =
 
 fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, _around: &NodeContext) -> NodeClass<'t> {
     let named = |kind| {
-        let name = source.field(node, "name");
-        ItemDefinition::new(kind, name).public(is_public(name))
+        let name = source.field_text(node, "name");
+        ItemDefinition::new(kind, name).with_public(is_public(name))
     };
     let body = node.child_by_field_name("body");
     match node.kind() {
         "source_file" | "var_spec_list" => NodeClass::Through,
         "comment" => NodeClass::Comment,
         "import_declaration" => NodeClass::Imports(imports(source, node)),
-        "function_declaration" => named(CodeItemKind::Function).before(body).into(),
-        "method_declaration" | "method_elem" => named(CodeItemKind::Method).before(body).into(),
+        "function_declaration" => named(CodeItemKind::Function).ending_before(body).into(),
+        "method_declaration" | "method_elem" => named(CodeItemKind::Method).ending_before(body).into(),
         "const_declaration" | "var_declaration" | "type_declaration" => {
             let kinds = &["const_spec", "var_spec", "type_spec", "type_alias"];
             let grouped = child_of_kind(node, &["(", "var_spec_list"]).is_some();
@@ -35,14 +35,14 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, _around: &NodeContext) 
         }
         "const_spec" | "var_spec" | "type_spec" | "type_alias" => spec(source, node),
         "field_declaration" => field(source, node),
-        "type_elem" => embedded(source.of(node)),
+        "type_elem" => embedded_field(source.node_text(node)),
         _ => NodeClass::Closed,
     }
 }
 
 /// What a `const`, `var` or `type` declares, in a group or alone.
 fn spec<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
-    let mut found = names(
+    let mut found = declared_names(
         source,
         node,
         match node.kind() {
@@ -52,44 +52,44 @@ fn spec<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
         },
     );
     if found.kind == CodeItemKind::Constant {
-        return found.until(source.value_end(node, node.child_by_field_name("value"))).into();
+        return found.ending_at(source.value_end(node, node.child_by_field_name("value"))).into();
     }
     match node.child_by_field_name("type") {
         Some(kind) if kind.kind() == "struct_type" => {
-            found.holding(child_of_kind(kind, &["field_declaration_list"])).into()
+            found.with_body(child_of_kind(kind, &["field_declaration_list"])).into()
         }
         Some(kind) if kind.kind() == "interface_type" => {
             found.kind = CodeItemKind::Interface;
             found.within = Some(kind);
-            found.before(child_of_kind(kind, &["{"])).into()
+            found.ending_before(child_of_kind(kind, &["{"])).into()
         }
         _ => found.into(),
     }
 }
 
-fn names<'t>(source: &SourceText<'t>, node: Node<'t>, kind: CodeItemKind) -> ItemDefinition<'t> {
+fn declared_names<'t>(source: &SourceText<'t>, node: Node<'t>, kind: CodeItemKind) -> ItemDefinition<'t> {
     let mut cursor = node.walk();
     let names: Vec<String> = node
         .children_by_field_name("name", &mut cursor)
         .filter(|name| name.is_named())
-        .map(|name| source.of(name).to_owned())
+        .map(|name| source.node_text(name).to_owned())
         .collect();
-    ItemDefinition::several(kind, names, is_public)
+    ItemDefinition::with_names(kind, names, is_public)
 }
 
 fn field<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
-    let found = names(source, node, CodeItemKind::Field);
-    if found.names.is_empty() { embedded(source.field(node, "type")) } else { found.into() }
+    let found = declared_names(source, node, CodeItemKind::Field);
+    if found.names.is_empty() { embedded_field(source.field_text(node, "type")) } else { found.into() }
 }
 
 /// A type that stands in another without a name of its own goes by its last one.
-fn embedded<'t>(text: &str) -> NodeClass<'t> {
+fn embedded_field<'t>(text: &str) -> NodeClass<'t> {
     let plain = text.split('[').next().unwrap_or_default();
     let name = plain.rsplit('.').next().unwrap_or_default().trim();
     if name.is_empty() || name.len() > limits::NAME_BYTES || name.contains('\n') {
         return NodeClass::Closed;
     }
-    ItemDefinition::new(CodeItemKind::Field, name).public(is_public(name)).into()
+    ItemDefinition::new(CodeItemKind::Field, name).with_public(is_public(name)).into()
 }
 
 fn is_public(name: &str) -> bool {
@@ -99,8 +99,8 @@ fn is_public(name: &str) -> bool {
 /// Of a block, one for each line of it.
 fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let import = |spec: Node<'t>, whole: Node<'t>| {
-        let names = if source.field(spec, "name") == "." { vec!["*".into()] } else { Vec::new() };
-        source.import(whole, source.field(spec, "path").trim_matches(['"', '`']), names)
+        let names = if source.field_text(spec, "name") == "." { vec!["*".into()] } else { Vec::new() };
+        source.import(whole, source.field_text(spec, "path").trim_matches(['"', '`']), names)
     };
     if let Some(only) = child_of_kind(node, &["import_spec"]) {
         return vec![import(only, node)];

@@ -1,7 +1,7 @@
 //! What a language says of itself, so that one walk reads them all.
 //!
 //! **To add a language**: write one file with a `pub(super) static GRAMMAR: Grammar` (and nothing else that is public),
-//! and give it a line in [`of`]. Its heart is `classify`, which is asked about every named node that stands where items may
+//! and give it a line in [`grammar_for`]. Its heart is `classify`, which is asked about every named node that stands where items may
 //! stand: at the top of the file, in what `classify` called [`NodeClass::Through`], and in the container of an item
 //! ([`ItemDefinition::within`]). It answers with what the node is. It is never asked about what is inside a function, except for
 //! the kinds listed in `imports`. `go.rs` is the shortest example. A text among `FIXTURES` in
@@ -16,7 +16,7 @@ use super::{
 use crate::codebase::Language;
 
 /// The grammar of a language, if its structure is read.
-pub(super) fn of(language: Language) -> Option<&'static Grammar> {
+pub(super) fn grammar_for(language: Language) -> Option<&'static Grammar> {
     match language {
         Language::Bash => Some(&bash::GRAMMAR),
         Language::C => Some(&c::GRAMMAR),
@@ -36,10 +36,10 @@ pub(super) fn of(language: Language) -> Option<&'static Grammar> {
 }
 
 /// What is tried with a text that does not parse: blanks, byte for byte, where the grammar is known to stumble.
-pub(super) fn blanked(language: Language, text: &str) -> Option<String> {
+pub(super) fn blank_unparsable(language: Language, text: &str) -> Option<String> {
     match language {
-        Language::C | Language::Cpp => Some(preprocessor::blanked(text)),
-        Language::Java => Some(java::blanked(text)),
+        Language::C | Language::Cpp => Some(preprocessor::blank_preprocessor(text)),
+        Language::Java => Some(java::blank_annotations(text)),
         _ => None,
     }
 }
@@ -72,7 +72,7 @@ impl Grammar {
             imports: &[],
             import_words: &[],
             is_doc: |_| true,
-            file_doc: |source, root| doc::of_file(source, root),
+            file_doc: |source, root| doc::file_doc(source, root),
         }
     }
 }
@@ -98,7 +98,7 @@ impl NodeContext<'_> {
     }
 
     /// What a function is here: a method inside a type.
-    pub(super) fn function(&self) -> CodeItemKind {
+    pub(super) fn function_kind(&self) -> CodeItemKind {
         match self.parent_kind() {
             Some(
                 CodeItemKind::Type | CodeItemKind::Interface | CodeItemKind::Enum | CodeItemKind::Extension,
@@ -175,35 +175,35 @@ impl<'t> ItemDefinition<'t> {
         }
     }
 
-    pub(super) fn public(mut self, public: bool) -> Self {
+    pub(super) fn with_public(mut self, public: bool) -> Self {
         self.public = public;
         self
     }
 
     /// Several items with one signature; whether each is public is said by its name.
-    pub(super) fn several(kind: CodeItemKind, names: Vec<String>, public: fn(&str) -> bool) -> Self {
+    pub(super) fn with_names(kind: CodeItemKind, names: Vec<String>, public: fn(&str) -> bool) -> Self {
         Self { names, public_by_name: Some(public), ..Self::new(kind, "") }
     }
 
     /// Its signature ends where this node begins, if there is one.
-    pub(super) fn before(mut self, body: Option<Node<'t>>) -> Self {
+    pub(super) fn ending_before(mut self, body: Option<Node<'t>>) -> Self {
         self.until = body.map(|body| body.start_byte()).or(self.until);
         self
     }
 
     /// Its signature ends at this byte, if there is one.
-    pub(super) fn until(mut self, byte: Option<usize>) -> Self {
+    pub(super) fn ending_at(mut self, byte: Option<usize>) -> Self {
         self.until = byte.or(self.until);
         self
     }
 
     /// Its children are in this node, and its signature ends where that begins.
-    pub(super) fn holding(mut self, body: Option<Node<'t>>) -> Self {
+    pub(super) fn with_body(mut self, body: Option<Node<'t>>) -> Self {
         self.within = body;
-        self.before(body)
+        self.ending_before(body)
     }
 
-    pub(super) fn doc(mut self, doc: Option<String>) -> Self {
+    pub(super) fn with_doc(mut self, doc: Option<String>) -> Self {
         self.doc = doc;
         self
     }

@@ -15,7 +15,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
 };
 
 /// The text without annotations directly before `...`, which the grammar does not know.
-pub(super) fn blanked(text: &str) -> String {
+pub(super) fn blank_annotations(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for (dots, _) in text.match_indices("...") {
         let head = text[..dots].trim_end_matches([' ', '\t']);
@@ -33,33 +33,33 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     let said = |word: &str| modifiers.is_some_and(|modifiers| child_of_kind(modifiers, &[word]).is_some());
     let public = around.public && !said("private");
     let body = node.child_by_field_name("body");
-    let named = |kind| ItemDefinition::new(kind, source.field(node, "name")).public(public);
+    let named = |kind| ItemDefinition::new(kind, source.field_text(node, "name")).with_public(public);
     match node.kind() {
         "program" | "enum_body_declarations" => NodeClass::Through,
         "line_comment" | "block_comment" => NodeClass::Comment,
         "import_declaration" => NodeClass::Imports(import(source, node)),
         "package_declaration" => match child_of_kind(node, &["scoped_identifier", "identifier"]) {
-            Some(name) => ItemDefinition::new(CodeItemKind::Module, source.of(name)).into(),
+            Some(name) => ItemDefinition::new(CodeItemKind::Module, source.node_text(name)).into(),
             None => NodeClass::Closed,
         },
-        "module_declaration" => named(CodeItemKind::Module).before(body).into(),
-        "class_declaration" | "record_declaration" => named(CodeItemKind::Type).holding(body).into(),
+        "module_declaration" => named(CodeItemKind::Module).ending_before(body).into(),
+        "class_declaration" | "record_declaration" => named(CodeItemKind::Type).with_body(body).into(),
         "interface_declaration" | "annotation_type_declaration" => {
-            named(CodeItemKind::Interface).holding(body).into()
+            named(CodeItemKind::Interface).with_body(body).into()
         }
-        "enum_declaration" => named(CodeItemKind::Enum).holding(body).into(),
-        "enum_constant" => named(CodeItemKind::Variant).before(body).into(),
+        "enum_declaration" => named(CodeItemKind::Enum).with_body(body).into(),
+        "enum_constant" => named(CodeItemKind::Variant).ending_before(body).into(),
         "method_declaration"
         | "constructor_declaration"
         | "compact_constructor_declaration"
-        | "annotation_type_element_declaration" => named(CodeItemKind::Method).before(body).into(),
+        | "annotation_type_element_declaration" => named(CodeItemKind::Method).ending_before(body).into(),
         "field_declaration" | "constant_declaration" => {
             let constant = node.kind() == "constant_declaration" || said("static") && said("final");
             let kind = if constant { CodeItemKind::Constant } else { CodeItemKind::Field };
             let declarators = children_of_kind(node, "variable_declarator")
                 .into_iter()
                 .map(|each| (each.child_by_field_name("name"), each.child_by_field_name("value")));
-            source.variables(node, kind, declarators).public(public).into()
+            source.variables(node, kind, declarators).with_public(public).into()
         }
         _ => NodeClass::Closed,
     }
@@ -67,7 +67,8 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
 
 /// `import static a.B.c;` brings the name `c` in from `a.B`, `import a.b.*;` all of `a.b`.
 fn import<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
-    let path = child_of_kind(node, &["scoped_identifier", "identifier"]).map_or("", |path| source.of(path));
+    let path =
+        child_of_kind(node, &["scoped_identifier", "identifier"]).map_or("", |path| source.node_text(path));
     let all = child_of_kind(node, &["asterisk"]).is_some();
     let is_static = child_of_kind(node, &["static"]).is_some();
     let (module, names) = match path.rsplit_once('.') {

@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use self::source::SourceText;
 pub use self::{
     rendering::Detail,
-    vacuous_tests::{TestAudit, tests},
+    vacuous_tests::{TestAudit, audit_tests},
 };
 use super::Language;
 use crate::limits;
@@ -132,23 +132,23 @@ impl CodeItem {
 
 /// Reads the structure of a text.
 pub fn summarize(language: Language, text: &str) -> Summary {
-    let Some(grammar) = grammar::of(language) else { return outline::read(language, text) };
+    let Some(grammar) = grammar::grammar_for(language) else { return outline::read_outline(language, text) };
     let (tree, timed_out) = parse::best_tree(language, grammar, text);
     let summary = match &tree {
-        Some(tree) => walk::read(grammar, SourceText { text, seen: &tree.seen }, tree.tree.root_node()),
+        Some(tree) => walk::read_tree(grammar, SourceText { text, seen: &tree.seen }, tree.tree.root_node()),
         None => Summary { partial: true, ..Summary::default() },
     };
     Summary { timed_out, ..summary }
 }
 
 /// The same, with the names that the text uses: what it calls, the types it names. In order, each once.
-pub(super) fn read(language: Language, text: &str) -> (Summary, Vec<String>) {
-    let used = if grammar::of(language).is_some() { uses(language, text) } else { Vec::new() };
+pub(super) fn summarize_with_uses(language: Language, text: &str) -> (Summary, Vec<String>) {
+    let used = if grammar::grammar_for(language).is_some() { uses(language, text) } else { Vec::new() };
     (summarize(language, text), used)
 }
 
 /// Bytes that may be kept of a text. What declares several names is kept with each, and the more of them the longer it is.
-fn room(text: &str) -> usize {
+fn kept_bytes_limit(text: &str) -> usize {
     SUMMARY_KEPT_BYTES + SUMMARY_KEPT_TIMES * text.len()
 }
 

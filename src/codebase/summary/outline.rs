@@ -6,26 +6,26 @@ use pulldown_cmark::{Event, Options, Parser, Tag};
 use super::{CodeItem, CodeItemKind, Summary, source::line};
 use crate::{codebase::Language, limits};
 
-pub(super) fn read(language: Language, text: &str) -> Summary {
+pub(super) fn read_outline(language: Language, text: &str) -> Summary {
     let mut outline = OutlineBuilder {
         items: Vec::new(),
         open: Vec::new(),
         found: 0,
-        room: super::room(text),
+        room: super::kept_bytes_limit(text),
         full: false,
     };
     match language {
-        Language::Markdown => headings(text, &mut outline),
+        Language::Markdown => add_headings(text, &mut outline),
         Language::Json => {
             let first =
                 text.lines().filter(|line| line.trim_start().starts_with('"')).map(indentation).next();
             if let Some(indentation) = first.filter(|_| text.trim_start_matches('\u{feff}').starts_with('{'))
             {
-                keys(text, ':', indentation, &mut outline);
+                add_keys(text, ':', indentation, &mut outline);
             }
         }
-        Language::Toml => keys(text, '=', 0, &mut outline),
-        Language::Yaml => keys(text, ':', 0, &mut outline),
+        Language::Toml => add_keys(text, '=', 0, &mut outline),
+        Language::Yaml => add_keys(text, ':', 0, &mut outline),
         _ => {}
     }
     outline.close(0, text.lines().count());
@@ -72,7 +72,7 @@ impl OutlineBuilder {
     }
 }
 
-fn headings(text: &str, outline: &mut OutlineBuilder) {
+fn add_headings(text: &str, outline: &mut OutlineBuilder) {
     let (mut row, mut counted) = (0, 0);
     for (event, range) in Parser::new_ext(text, Options::ENABLE_YAML_STYLE_METADATA_BLOCKS).into_offset_iter()
     {
@@ -86,7 +86,7 @@ fn headings(text: &str, outline: &mut OutlineBuilder) {
 }
 
 /// `key: value`, `key = value` and `[table]`, at a margin. What a table has is no key of the whole.
-fn keys(text: &str, sign: char, margin: usize, outline: &mut OutlineBuilder) {
+fn add_keys(text: &str, sign: char, margin: usize, outline: &mut OutlineBuilder) {
     let mut in_table = false;
     for (row, line) in text.lines().enumerate() {
         let bare = line.trim_start_matches('\u{feff}').trim();

@@ -49,7 +49,7 @@ struct ThreadParser {
 }
 
 /// From here on another file is read, all of whose parsing shares one allowance.
-pub(super) fn begin(grammar: &Grammar, text: &str) {
+pub(super) fn begin_file(grammar: &Grammar, text: &str) {
     DESK.with_borrow_mut(|desk| {
         desk.until = computed() + PARSE_TIME;
         desk.given_up = is_deep(grammar, text);
@@ -93,19 +93,20 @@ pub(super) fn best_tree<'t>(
     if text.len() > limits::SUMMARY_BYTES {
         return (None, false);
     }
-    begin(grammar, text);
-    let without = bodies::blanked(language, grammar.heads, grammar.import_words, text);
+    begin_file(grammar, text);
+    let without = bodies::blank_bodies(language, grammar.heads, grammar.import_words, text);
     let attempts: [&dyn Fn() -> Option<Cow<'t, str>>; 3] = [
         &|| Some(Cow::Owned(without.clone())),
-        &|| grammar::blanked(language, &without).map(Cow::Owned),
+        &|| grammar::blank_unparsable(language, &without).map(Cow::Owned),
         &|| (without != text).then_some(Cow::Borrowed(text)),
     ];
     let mut best: Option<((usize, usize), ParsedText<'t>)> = None;
     for seen in attempts.iter().filter_map(|attempt| attempt()) {
         // Python tells by blanks what is inside of what.
-        let parts = if grammar.heads == FunctionSyntax::Python { Vec::new() } else { written(&seen) };
-        let Some(tree) = part(grammar, &seen, &parts) else { continue };
-        let faults = if tree.root_node().has_error() { wrong(&tree) } else { (0, 0) };
+        let parts =
+            if grammar.heads == FunctionSyntax::Python { Vec::new() } else { non_blank_ranges(&seen) };
+        let Some(tree) = parse_ranges(grammar, &seen, &parts) else { continue };
+        let faults = if tree.root_node().has_error() { count_errors(&tree) } else { (0, 0) };
         if best.as_ref().is_none_or(|(least, _)| faults < *least) {
             best = Some((faults, ParsedText { tree, seen }));
         }
@@ -117,7 +118,7 @@ pub(super) fn best_tree<'t>(
 }
 
 /// The parts of a text between many blank lines, through which a lexer goes sign by sign.
-fn written(text: &str) -> Vec<Range> {
+fn non_blank_ranges(text: &str) -> Vec<Range> {
     let (mut parts, mut blank) = (Vec::new(), None);
     let range = |start: (usize, usize), end: (usize, usize)| Range {
         start_byte: start.0,
@@ -143,7 +144,7 @@ fn written(text: &str) -> Vec<Range> {
 }
 
 /// How much of a text did not parse: bytes, and places.
-fn wrong(tree: &Tree) -> (usize, usize) {
+fn count_errors(tree: &Tree) -> (usize, usize) {
     let (mut bytes, mut places) = (0, 0);
     let mut cursor = tree.walk();
     loop {
@@ -169,7 +170,7 @@ fn wrong(tree: &Tree) -> (usize, usize) {
 /// seen by how often it reads. All this is the same on every day and machine. But on texts made for it a single operation
 /// takes as long as the text is deep in another way than by brackets. So there is a fuse besides: the time that this
 /// thread was computing, whatever else the machine did.
-pub(super) fn part(grammar: &Grammar, text: &str, parts: &[Range]) -> Option<Tree> {
+pub(super) fn parse_ranges(grammar: &Grammar, text: &str, parts: &[Range]) -> Option<Tree> {
     DESK.with_borrow_mut(|desk| {
         if desk.given_up {
             return None;

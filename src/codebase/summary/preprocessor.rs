@@ -7,13 +7,13 @@
 use super::bodies::blank;
 
 /// The text with blanks where a macro or a branch keeps it from being parsed.
-pub(super) fn blanked(text: &str) -> String {
+pub(super) fn blank_preprocessor(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
-    branches(text, &mut bytes);
+    blank_branches(text, &mut bytes);
     // Whole characters were taken away, so it is text still.
     let text = String::from_utf8(bytes).unwrap_or_default();
     let mut bytes = text.as_bytes().to_vec();
-    macros(&text, &mut bytes);
+    blank_macros(&text, &mut bytes);
     String::from_utf8(bytes).unwrap_or_default()
 }
 
@@ -27,7 +27,7 @@ struct ConditionalGroup {
 }
 
 /// Takes away the directives of groups whose branches open what they do not close, and all branches of those but the first.
-fn branches(text: &str, bytes: &mut [u8]) {
+fn blank_branches(text: &str, bytes: &mut [u8]) {
     let (mut open, mut depth, mut at) = (Vec::<ConditionalGroup>::new(), 0_i64, 0);
     for line in text.split_inclusive('\n') {
         let (start, said) = (at, line.trim_start());
@@ -68,7 +68,7 @@ fn branches(text: &str, bytes: &mut [u8]) {
 }
 
 /// Takes away macros that stand where the grammar expects none, and lists as default values of parameters.
-fn macros(text: &str, bytes: &mut [u8]) {
+fn blank_macros(text: &str, bytes: &mut [u8]) {
     let (mut at, mut directive) = (0, false);
     for line in text.split_inclusive('\n') {
         let start = at;
@@ -77,10 +77,11 @@ fn macros(text: &str, bytes: &mut [u8]) {
         let goes_on = directive && line.trim_end().ends_with('\\');
         if !std::mem::replace(&mut directive, goes_on) {
             let mut from = start;
-            while let Some(name) = text[from..at].find(is_part).map(|first| from + first) {
-                let end = text[name..].find(|c| !is_part(c)).map_or(text.len(), |end| name + end);
+            while let Some(name) = text[from..at].find(is_identifier_char).map(|first| from + first) {
+                let end = text[name..].find(|c| !is_identifier_char(c)).map_or(text.len(), |end| name + end);
                 from = end.min(at);
-                if let Some(end) = is_macro(&text[name..end]).then(|| out_of_place(text, name, end)).flatten()
+                if let Some(end) =
+                    is_macro(&text[name..end]).then(|| misplaced_macro_end(text, name, end)).flatten()
                 {
                     blank(&mut bytes[name..end]);
                     from = end.min(at);
@@ -96,7 +97,7 @@ fn macros(text: &str, bytes: &mut [u8]) {
     }
 }
 
-fn is_part(c: char) -> bool {
+fn is_identifier_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
@@ -111,7 +112,7 @@ const TYPES: &[&str] =
     &["bool", "char", "double", "float", "int", "long", "short", "unsigned", "void", "operator"];
 
 /// Where a macro with its arguments ends, if what stands around it says that it is no name.
-fn out_of_place(text: &str, start: usize, name_end: usize) -> Option<usize> {
+fn misplaced_macro_end(text: &str, start: usize, name_end: usize) -> Option<usize> {
     let mut end = name_end;
     if text[end..].starts_with('(') {
         let mut depth = 0_usize;
@@ -123,8 +124,8 @@ fn out_of_place(text: &str, start: usize, name_end: usize) -> Option<usize> {
         end += closing + 1;
     }
     let (before, after) = (text[..start].trim_end(), text[end..].trim_start());
-    let last = before.rsplit(|c| !is_part(c)).next().unwrap_or_default();
-    let word = &after[..after.find(|c| !is_part(c)).unwrap_or(after.len())];
+    let last = before.rsplit(|c| !is_identifier_char(c)).next().unwrap_or_default();
+    let word = &after[..after.find(|c| !is_identifier_char(c)).unwrap_or(after.len())];
     let next = after[word.len()..].trim_start();
     let line = before.rsplit('\n').next().unwrap_or_default().trim_start();
     let begins = line.is_empty()
@@ -136,7 +137,7 @@ fn out_of_place(text: &str, start: usize, name_end: usize) -> Option<usize> {
     let alone = text[..start].ends_with(['\n', ' ']) && text[before.len()..start].contains('\n');
     let own_line =
         (alone || before.is_empty()) && text[end..].trim_start_matches([' ', '\t', '\r']).starts_with('\n');
-    let declares = next.starts_with(|c| is_part(c) || matches!(c, '*' | '&' | ':' | '<' | '~'));
+    let declares = next.starts_with(|c| is_identifier_char(c) || matches!(c, '*' | '&' | ':' | '<' | '~'));
     let out = if matches!(last, "class" | "struct" | "union") {
         // `class API name {`
         !word.is_empty() && (next.starts_with(['{', ':', '<']) || next.starts_with("final"))

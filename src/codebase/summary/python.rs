@@ -21,7 +21,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
 
 fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     match node.kind() {
-        "if_statement" if source.field(node, "condition").contains("__name__") => NodeClass::Closed,
+        "if_statement" if source.field_text(node, "condition").contains("__name__") => NodeClass::Closed,
         "module" | "block" | "if_statement" | "elif_clause" | "else_clause" | "try_statement"
         | "except_clause" | "finally_clause" | "with_statement" => NodeClass::Through,
         "comment" => NodeClass::Comment,
@@ -30,29 +30,32 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
         }
         "decorated_definition" => node
             .child_by_field_name("definition")
-            .map_or(NodeClass::Closed, |definition| definition_of(source, definition, around)),
-        "function_definition" | "class_definition" => definition_of(source, node, around),
+            .map_or(NodeClass::Closed, |definition| classify_definition(source, definition, around)),
+        "function_definition" | "class_definition" => classify_definition(source, node, around),
         "expression_statement" => node
             .named_child(0)
             .filter(|only| only.kind() == "assignment")
             .map_or(NodeClass::Closed, |only| assignment(source, only, around)),
         "type_alias_statement" => {
-            let name = source.field(node, "left").split('[').next().unwrap_or_default().trim_end();
-            ItemDefinition::new(CodeItemKind::Alias, name).public(is_public(name)).into()
+            let name = source.field_text(node, "left").split('[').next().unwrap_or_default().trim_end();
+            ItemDefinition::new(CodeItemKind::Alias, name).with_public(is_public(name)).into()
         }
         _ => NodeClass::Closed,
     }
 }
 
-fn definition_of<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
-    let name = source.field(node, "name");
+fn classify_definition<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
+    let name = source.field_text(node, "name");
     let body = node.child_by_field_name("body");
     // The colon of the header: those in the parameters are further inside.
     let colon = child_of_kind(node, &[":"]);
     let class = node.kind() == "class_definition";
-    let kind = if class { class_kind(source.field(node, "superclasses")) } else { around.function() };
-    let mut found =
-        ItemDefinition::new(kind, name).public(is_public(name)).before(colon).doc(docstring(source, body));
+    let kind =
+        if class { class_kind(source.field_text(node, "superclasses")) } else { around.function_kind() };
+    let mut found = ItemDefinition::new(kind, name)
+        .with_public(is_public(name))
+        .ending_before(colon)
+        .with_doc(docstring(source, body));
     found.within = body.filter(|_| class);
     found.into()
 }
@@ -75,11 +78,11 @@ fn assignment<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext)
     let Some(left) = node.child_by_field_name("left") else { return NodeClass::Closed };
     let mut cursor = left.walk();
     let names: Vec<String> = match left.kind() {
-        "identifier" => vec![source.of(left).to_owned()],
+        "identifier" => vec![source.node_text(left).to_owned()],
         "pattern_list" | "tuple_pattern" => left
             .named_children(&mut cursor)
             .filter(|part| part.kind() == "identifier")
-            .map(|part| source.of(part).to_owned())
+            .map(|part| source.node_text(part).to_owned())
             .collect(),
         _ => Vec::new(),
     };
@@ -91,7 +94,7 @@ fn assignment<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext)
         Some(_) => CodeItemKind::Field,
     };
     let end = source.value_end(node, node.child_by_field_name("right"));
-    ItemDefinition::several(kind, names, is_public).until(end).into()
+    ItemDefinition::with_names(kind, names, is_public).ending_at(end).into()
 }
 
 /// One underscore says that a name is nobody else's; two on both sides, that Python itself uses it.
@@ -106,18 +109,18 @@ fn docstring<'t>(source: &SourceText<'t>, body: Option<Node<'t>>) -> Option<Stri
     let first = body.named_children(&mut cursor).find(|node| node.kind() != "comment")?;
     let string = first.named_child(0).filter(|_| first.kind() == "expression_statement")?;
     let content = child_of_kind(string, &["string_content"]).filter(|_| string.kind() == "string")?;
-    doc::of_text(source.of(content))
+    doc::doc_from_text(source.node_text(content))
 }
 
 fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
-    if source.of(node).len() > limits::IMPORT_BYTES {
+    if source.node_text(node).len() > limits::IMPORT_BYTES {
         return Vec::new();
     }
     let mut cursor = node.walk();
     let mut names: Vec<String> = node
         .children_by_field_name("name", &mut cursor)
         .map(|name| name.child_by_field_name("name").unwrap_or(name))
-        .map(|name| source.of(name).to_owned())
+        .map(|name| source.node_text(name).to_owned())
         .collect();
     if child_of_kind(node, &["wildcard_import"]).is_some() {
         names.push("*".into());
@@ -125,6 +128,6 @@ fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     match node.kind() {
         "import_statement" => names.iter().map(|module| source.import(node, module, Vec::new())).collect(),
         "future_import_statement" => vec![source.import(node, "__future__", names)],
-        _ => vec![source.import(node, source.field(node, "module_name"), names)],
+        _ => vec![source.import(node, source.field_text(node, "module_name"), names)],
     }
 }

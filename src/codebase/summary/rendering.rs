@@ -18,7 +18,7 @@ pub enum Detail {
 impl Summary {
     /// The summary as text: imports, then items in source order, each with the lines it takes up. Signatures are word
     /// for word; children stand further right than what holds them.
-    pub fn page(&self, detail: Detail) -> String {
+    pub fn render(&self, detail: Detail) -> String {
         let mut page = String::new();
         if detail != Detail::Names {
             if let Some(doc) = &self.doc {
@@ -26,12 +26,12 @@ impl Summary {
             }
             let mut seen = BTreeSet::new();
             for import in self.imports.iter().filter(|import| seen.insert(&import.text)) {
-                lines(&mut page, &format!("L{}", import.line), 0, &import.text);
+                write_lines(&mut page, &format!("L{}", import.line), 0, &import.text);
             }
         }
         // Of a program, a test or a script nothing is visible outside, and all of it matters.
         let all = detail == Detail::All || !self.items.iter().any(is_shown);
-        show(&mut page, &self.items, detail, all, 0);
+        write_items(&mut page, &self.items, detail, all, 0);
         if self.partial {
             page.push_str("(parts of this file did not parse)\n");
         }
@@ -40,7 +40,7 @@ impl Summary {
 }
 
 /// Items with what they hold. Nesting is bounded where summaries are made.
-fn show(page: &mut String, items: &[CodeItem], detail: Detail, all: bool, depth: usize) {
+fn write_items(page: &mut String, items: &[CodeItem], detail: Detail, all: bool, depth: usize) {
     let mut before: Option<&CodeItem> = None;
     for item in items.iter().filter(|item| all || is_shown(item)) {
         let place = match (item.line, item.end) {
@@ -52,19 +52,19 @@ fn show(page: &mut String, items: &[CodeItem], detail: Detail, all: bool, depth:
         before = Some(item);
         match detail {
             Detail::Names if matches!(item.kind, CodeItemKind::Field | CodeItemKind::Variant) => {}
-            Detail::Names => lines(page, &place, depth, &item.name),
+            Detail::Names => write_lines(page, &place, depth, &item.name),
             _ if said => {}
             _ => {
-                lines(page, &place, depth, &item.signature);
+                write_lines(page, &place, depth, &item.signature);
                 if item.cut {
-                    lines(page, "", depth + 1, "…");
+                    write_lines(page, "", depth + 1, "…");
                 }
                 if let Some(doc) = item.doc.as_ref().filter(|_| detail == Detail::All) {
-                    lines(page, "", depth + 1, &format!("// {doc}"));
+                    write_lines(page, "", depth + 1, &format!("// {doc}"));
                 }
             }
         }
-        show(page, &item.children, detail, all, depth + 1);
+        write_items(page, &item.children, detail, all, depth + 1);
     }
 }
 
@@ -75,7 +75,7 @@ fn is_shown(item: &CodeItem) -> bool {
 
 /// A text behind its place, its first line as far right as its depth wants it, and the others by how far they stand from
 /// each other.
-fn lines(page: &mut String, place: &str, depth: usize, text: &str) {
+fn write_lines(page: &mut String, place: &str, depth: usize, text: &str) {
     let blank = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
     let margin = text.lines().skip(1).filter(|line| !line.trim().is_empty()).map(blank).min().unwrap_or(0);
     for (at, line) in text.lines().enumerate() {

@@ -28,13 +28,13 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
         "method" | "singleton_method" => {
             // Sections hide the methods of instances only.
             let public = around.public && (around.section || node.kind() == "singleton_method");
-            method(source, node, around).public(public).into()
+            method(source, node, around).with_public(public).into()
         }
-        "alias" => ItemDefinition::new(CodeItemKind::Method, symbol(source.field(node, "name")))
-            .public(around.public)
+        "alias" => ItemDefinition::new(CodeItemKind::Method, symbol(source.field_text(node, "name")))
+            .with_public(around.public)
             .into(),
         "assignment" => constant(source, node),
-        "identifier" => section(source.of(node)),
+        "identifier" => section(source.node_text(node)),
         "call" => call(source, node, around),
         _ => NodeClass::Closed,
     }
@@ -50,9 +50,9 @@ fn holder<'t>(
 ) -> ItemDefinition<'t> {
     let name = node.child_by_field_name(field);
     let head = node.child_by_field_name("superclass").or(name);
-    let mut found = ItemDefinition::new(kind, name.map_or("", |name| source.of(name)))
-        .public(around.public)
-        .until(head.map(|head| head.end_byte()));
+    let mut found = ItemDefinition::new(kind, name.map_or("", |name| source.node_text(name)))
+        .with_public(around.public)
+        .ending_at(head.map(|head| head.end_byte()));
     found.within = Some(node);
     found
 }
@@ -60,8 +60,8 @@ fn holder<'t>(
 fn method<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> ItemDefinition<'t> {
     let name = node.child_by_field_name("name");
     let head = node.child_by_field_name("parameters").or(name);
-    ItemDefinition::new(method_kind(around), name.map_or("", |name| source.of(name)))
-        .until(head.map(|head| head.end_byte()))
+    ItemDefinition::new(method_kind(around), name.map_or("", |name| source.node_text(name)))
+        .ending_at(head.map(|head| head.end_byte()))
 }
 
 fn method_kind(around: &NodeContext) -> CodeItemKind {
@@ -77,14 +77,16 @@ fn constant<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let block = right.and_then(|call| call.child_by_field_name("block"));
     let makes_type = right.is_some_and(|call| {
         matches!(
-            (source.field(call, "receiver"), source.field(call, "method")),
+            (source.field_text(call, "receiver"), source.field_text(call, "method")),
             ("Struct" | "Class", "new") | ("Data", "define")
         )
     });
     if makes_type {
-        return ItemDefinition::new(CodeItemKind::Type, source.of(name)).holding(block).into();
+        return ItemDefinition::new(CodeItemKind::Type, source.node_text(name)).with_body(block).into();
     }
-    ItemDefinition::new(CodeItemKind::Constant, source.of(name)).until(source.value_end(node, right)).into()
+    ItemDefinition::new(CodeItemKind::Constant, source.node_text(name))
+        .ending_at(source.value_end(node, right))
+        .into()
 }
 
 /// A word on a line of its own.
@@ -98,7 +100,7 @@ fn section<'t>(word: &str) -> NodeClass<'t> {
 
 /// What is only a call for Ruby, and a definition for whoever reads it.
 fn call<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
-    let word = source.field(node, "method");
+    let word = source.field_text(node, "method");
     if node.child_by_field_name("receiver").is_some() {
         return NodeClass::Closed;
     }
@@ -107,18 +109,18 @@ fn call<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> No
     let path = first.filter(|_| word != "autoload").or(arguments.and_then(|all| all.named_child(1)));
     match (word, first) {
         ("require" | "require_relative" | "load" | "autoload", Some(_)) if let Some(path) = path => {
-            NodeClass::Imports(vec![source.import(node, symbol(source.of(path)), Vec::new())])
+            NodeClass::Imports(vec![source.import(node, symbol(source.node_text(path)), Vec::new())])
         }
         ("attr_accessor" | "attr_reader" | "attr_writer" | "attr", Some(_)) => {
             let mut found =
-                ItemDefinition::new(CodeItemKind::Field, "").public(around.public && around.section);
+                ItemDefinition::new(CodeItemKind::Field, "").with_public(around.public && around.section);
             found.names = symbols(source, arguments);
             if found.names.is_empty() { NodeClass::Closed } else { found.into() }
         }
         ("alias_method" | "define_method" | "define_singleton_method", Some(first)) if is_symbol(first) => {
-            ItemDefinition::new(CodeItemKind::Method, symbol(source.of(first)))
-                .public(around.public && around.section)
-                .until(arguments.map(|arguments| arguments.end_byte()))
+            ItemDefinition::new(CodeItemKind::Method, symbol(source.node_text(first)))
+                .with_public(around.public && around.section)
+                .ending_at(arguments.map(|arguments| arguments.end_byte()))
                 .into()
         }
         (
@@ -126,7 +128,7 @@ fn call<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> No
             Some(first),
         ) if matches!(first.kind(), "method" | "singleton_method") => {
             let hides = matches!(word, "private" | "protected" | "private_class_method");
-            method(source, first, around).public(around.public && !hides).into()
+            method(source, first, around).with_public(around.public && !hides).into()
         }
         ("private" | "protected" | "private_class_method" | "private_constant", Some(_)) => {
             NodeClass::Hides(symbols(source, arguments))
@@ -146,7 +148,7 @@ fn symbols<'t>(source: &SourceText<'t>, arguments: Option<Node<'t>>) -> Vec<Stri
     let Some(arguments) = arguments else { return Vec::new() };
     let mut cursor = arguments.walk();
     let symbols = arguments.named_children(&mut cursor).filter(|node| is_symbol(*node));
-    symbols.map(|node| symbol(source.of(node)).to_owned()).collect()
+    symbols.map(|node| symbol(source.node_text(node)).to_owned()).collect()
 }
 
 /// A symbol or string without what makes it one.

@@ -32,46 +32,48 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     );
     let public = || (shared && around.public) || child_of_kind(node, &["visibility_modifier"]).is_some();
     let body = node.child_by_field_name("body");
-    let named = |kind| ItemDefinition::new(kind, source.field(node, "name")).public(public());
+    let named = |kind| ItemDefinition::new(kind, source.field_text(node, "name")).with_public(public());
     match node.kind() {
         "source_file" | "declaration_list" | "foreign_mod_item" => NodeClass::Through,
         "line_comment" | "block_comment" => NodeClass::Comment,
         "attribute_item" => NodeClass::Attribute,
         "use_declaration" => NodeClass::Imports(imports(source, node)),
-        "mod_item" => named(CodeItemKind::Module).holding(body).into(),
+        "mod_item" => named(CodeItemKind::Module).with_body(body).into(),
         "struct_item" if body.is_some_and(|body| body.kind() == "ordered_field_declaration_list") => {
             named(CodeItemKind::Type).into()
         }
-        "struct_item" | "union_item" => named(CodeItemKind::Type).holding(body).into(),
-        "enum_item" => named(CodeItemKind::Enum).holding(body).into(),
-        "enum_variant" => named(CodeItemKind::Variant).public(around.public).into(),
+        "struct_item" | "union_item" => named(CodeItemKind::Type).with_body(body).into(),
+        "enum_item" => named(CodeItemKind::Enum).with_body(body).into(),
+        "enum_variant" => named(CodeItemKind::Variant).with_public(around.public).into(),
         "field_declaration" => named(CodeItemKind::Field).into(),
-        "trait_item" => named(CodeItemKind::Interface).holding(body).into(),
+        "trait_item" => named(CodeItemKind::Interface).with_body(body).into(),
         "impl_item" => {
             let name = node.child_by_field_name("type").map_or("", |kind| base_name(source, kind));
             let public = node.child_by_field_name("trait").is_some();
-            ItemDefinition::new(CodeItemKind::Extension, name).public(public).holding(body).into()
+            ItemDefinition::new(CodeItemKind::Extension, name).with_public(public).with_body(body).into()
         }
-        "function_item" | "function_signature_item" => named(around.function()).before(body).into(),
+        "function_item" | "function_signature_item" => {
+            named(around.function_kind()).ending_before(body).into()
+        }
         "const_item" | "static_item" => {
             let end = source.value_end(node, node.child_by_field_name("value"));
-            named(CodeItemKind::Constant).until(end).into()
+            named(CodeItemKind::Constant).ending_at(end).into()
         }
         "type_item" | "associated_type" => named(CodeItemKind::Alias).into(),
         "macro_definition" => {
             let attributes = source.slice(around.start, node.start_byte());
             let name = node.child_by_field_name("name");
             named(CodeItemKind::Macro)
-                .public(attributes.contains("macro_export"))
-                .until(name.map(|name| name.end_byte()))
+                .with_public(attributes.contains("macro_export"))
+                .ending_at(name.map(|name| name.end_byte()))
                 .into()
         }
         // `cfg_if! { … }`, `pin_project! { … }`, `thread_local! { … }`: items, as often as not.
         "expression_statement" => {
             let only = node.named_child(0);
-            only.and_then(|only| braced(source, only)).map_or(NodeClass::Closed, NodeClass::Text)
+            only.and_then(|only| macro_item_range(source, only)).map_or(NodeClass::Closed, NodeClass::Text)
         }
-        "macro_invocation" => braced(source, node).map_or(NodeClass::Closed, NodeClass::Text),
+        "macro_invocation" => macro_item_range(source, node).map_or(NodeClass::Closed, NodeClass::Text),
         _ => NodeClass::Closed,
     }
 }
@@ -93,7 +95,7 @@ const ITEMS: &[&str] = &[
 ];
 
 /// What stands in the braces of a macro's invocation, if there may be items in it.
-fn braced(source: &SourceText<'_>, node: Node<'_>) -> Option<Range> {
+fn macro_item_range(source: &SourceText<'_>, node: Node<'_>) -> Option<Range> {
     let tokens = child_of_kind(node, &["token_tree"]).filter(|_| node.kind() == "macro_invocation")?;
     let first = tokens.child(0).filter(|first| first.kind() == "{")?;
     let last = tokens.child(tokens.child_count().checked_sub(1)?)?;
@@ -117,7 +119,7 @@ fn base_name<'t>(source: &SourceText<'t>, mut node: Node<'t>) -> &'t str {
             None => break,
         }
     }
-    source.of(node)
+    source.node_text(node)
 }
 
 fn file_doc<'t>(source: &SourceText<'t>, root: Node<'t>) -> Option<String> {
@@ -125,14 +127,14 @@ fn file_doc<'t>(source: &SourceText<'t>, root: Node<'t>) -> Option<String> {
     let comments = root
         .named_children(&mut cursor)
         .take_while(|node| node.kind().ends_with("comment") || node.kind() == "inner_attribute_item")
-        .map(|node| source.of(node))
+        .map(|node| source.node_text(node))
         .filter(|text| text.starts_with("//!") || text.starts_with("/*!"));
-    doc::of_comments(comments)
+    doc::doc_from_comments(comments)
 }
 
 /// A `use` with its braces taken apart: one import for each module.
 fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
-    if source.of(node).len() > limits::IMPORT_BYTES {
+    if source.node_text(node).len() > limits::IMPORT_BYTES {
         return Vec::new();
     }
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
@@ -157,7 +159,7 @@ fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
         };
         match node.kind() {
             "scoped_use_list" | "use_list" if depth < limits::SUMMARY_NESTING => {
-                let prefix: Rc<str> = under(source.field(node, "path")).into();
+                let prefix: Rc<str> = under(source.field_text(node, "path")).into();
                 let list = node.child_by_field_name("list").unwrap_or(node);
                 let mut cursor = list.walk();
                 let inner: Vec<_> = list.named_children(&mut cursor).collect();
@@ -167,11 +169,11 @@ fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
                 rest.extend(node.child_by_field_name("path").map(|path| (path, prefix, depth + 1)));
             }
             "use_wildcard" => {
-                let path = source.of(node).trim_end_matches('*').trim_end().trim_end_matches(':');
+                let path = source.node_text(node).trim_end_matches('*').trim_end().trim_end_matches(':');
                 add(under(path), Some("*"));
             }
             "scoped_identifier" => {
-                let (path, name) = (source.field(node, "path"), source.field(node, "name"));
+                let (path, name) = (source.field_text(node, "path"), source.field_text(node, "name"));
                 if prefix.is_empty() && path.is_empty() {
                     add(name.to_owned(), None);
                 } else {
@@ -179,7 +181,7 @@ fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
                 }
             }
             "identifier" | "self" | "crate" | "super" => {
-                let name = source.of(node);
+                let name = source.node_text(node);
                 if prefix.is_empty() {
                     add(name.to_owned(), None);
                 } else {

@@ -15,7 +15,7 @@ pub(super) struct SourceText<'t> {
 
 impl<'t> SourceText<'t> {
     /// What stands at a node.
-    pub(super) fn of(&self, node: Node<'_>) -> &'t str {
+    pub(super) fn node_text(&self, node: Node<'_>) -> &'t str {
         self.slice(node.start_byte(), node.end_byte())
     }
 
@@ -24,7 +24,7 @@ impl<'t> SourceText<'t> {
     }
 
     /// Where something begins with what was blanked out before it, on its line.
-    pub(super) fn head(&self, start: usize) -> usize {
+    pub(super) fn head_start(&self, start: usize) -> usize {
         let before = self.seen.get(..start).unwrap_or("");
         let blank = before.len() - before.trim_end_matches([' ', '\t']).len();
         let gap = self.slice(start - blank, start);
@@ -32,20 +32,20 @@ impl<'t> SourceText<'t> {
     }
 
     /// What stands at a field of a node; nothing if it has none.
-    pub(super) fn field(&self, node: Node<'_>, field: &str) -> &'t str {
-        node.child_by_field_name(field).map_or("", |child| self.of(child))
+    pub(super) fn field_text(&self, node: Node<'_>, field: &str) -> &'t str {
+        node.child_by_field_name(field).map_or("", |child| self.node_text(child))
     }
 
     /// What this statement imports from a module; nothing of it if it is too long to be taken apart.
     pub(super) fn import(&self, node: Node<'_>, module: &str, names: Vec<String>) -> Import {
         let line = line(node.start_position().row);
-        Import { line, text: self.of(node).to_owned(), module: module.to_owned(), names }
+        Import { line, text: self.node_text(node).to_owned(), module: module.to_owned(), names }
     }
 
     /// Where the signature of a constant ends: after its value if that is short, and before the `=` if not.
     pub(super) fn value_end(&self, node: Node<'_>, value: Option<Node<'_>>) -> Option<usize> {
         let value = value?;
-        let text = self.of(value);
+        let text = self.node_text(value);
         if text.len() <= limits::SUMMARY_VALUE_BYTES && !text.contains('\n') {
             return None;
         }
@@ -64,7 +64,7 @@ impl<'t> SourceText<'t> {
         let mut found = ItemDefinition::new(kind, "");
         found.names.clear();
         for (name, value) in variables {
-            found.names.extend(name.map(|name| self.of(name).to_owned()));
+            found.names.extend(name.map(|name| self.node_text(name).to_owned()));
             found.until = found.until.or_else(|| self.value_end(node, value));
         }
         found

@@ -8,7 +8,7 @@ use tree_sitter::Node;
 use super::{grammar, parse};
 use crate::{
     codebase::Language,
-    documents::change::{is_named, parts_of_name},
+    documents::change::{test_id_has_name, test_name_parts},
 };
 
 /// An assertion that is nested deeper, or is longer in words, is not looked at: nobody writes one of constants like that.
@@ -26,28 +26,33 @@ pub struct TestAudit {
 
 impl TestAudit {
     /// Does the code, and no comment alone, have this name?
-    pub fn has(&self, name: &str) -> bool {
-        let has = |part| self.words.iter().any(|word| is_named(word.trim_matches(['"', '\'', '`']), part));
-        parts_of_name(name).all(has)
+    pub fn contains_name(&self, name: &str) -> bool {
+        let has =
+            |part| self.words.iter().any(|word| test_id_has_name(word.trim_matches(['"', '\'', '`']), part));
+        test_name_parts(name).all(has)
     }
 }
 
 /// Reads them; none where it is not known how tests are written in the language, or where the text does not parse.
-pub fn tests(language: Language, text: &str) -> Option<TestAudit> {
+pub fn audit_tests(language: Language, text: &str) -> Option<TestAudit> {
     use Language::{Go, Java, JavaScript, Python, Rust, Tsx, TypeScript};
     if !matches!(language, Go | Java | JavaScript | Python | Rust | Tsx | TypeScript) {
         return None;
     }
-    let grammar = grammar::of(language)?;
-    parse::begin(grammar, text);
-    let tree = parse::part(grammar, text, &[])?;
+    let grammar = grammar::grammar_for(language)?;
+    parse::begin_file(grammar, text);
+    let tree = parse::parse_ranges(grammar, text, &[])?;
     let mut seen =
         SyntaxScan { language, text, leaves: Vec::new(), asserted: Vec::new(), functions: Vec::new() };
     seen.walk(tree.root_node());
     // What calls what asserts does it as well, over a few corners.
     for _ in 0..3 {
-        let names: BTreeSet<&str> =
-            seen.functions.iter().filter(|f| !f.test && seen.asserts(f)).map(|f| f.name.as_str()).collect();
+        let names: BTreeSet<&str> = seen
+            .functions
+            .iter()
+            .filter(|f| !f.test && seen.has_assertion(f))
+            .map(|f| f.name.as_str())
+            .collect();
         let helps = |leaf: &&SyntaxLeaf<'_>| leaf.named && names.contains(leaf.word);
         seen.asserted.extend(seen.leaves.iter().filter(helps).map(|leaf| leaf.start).collect::<Vec<_>>());
         seen.asserted.sort_unstable();
@@ -55,8 +60,8 @@ pub fn tests(language: Language, text: &str) -> Option<TestAudit> {
     }
     let hollow = seen.functions.iter().filter_map(|function| {
         let why = match () {
-            () if function.skipped || seen.skips(function) => "is left out of runs; have it run",
-            () if function.test && !seen.asserts(function) => {
+            () if function.skipped || seen.is_skipped(function) => "is left out of runs; have it run",
+            () if function.test && !seen.has_assertion(function) => {
                 "asserts nothing that could be otherwise; have it fail without the code"
             }
             () => return None,
@@ -110,7 +115,7 @@ impl<'t> SyntaxScan<'t> {
             if inner && node.child_count() == 0 {
                 let (start, word) = (node.start_byte(), &self.text[node.byte_range()]);
                 if self.is_assertion(word) {
-                    asserting.push((start, whole(word, &above)));
+                    asserting.push((start, assertion_range(word, &above)));
                 }
                 self.leaves.push(SyntaxLeaf {
                     start,
@@ -124,7 +129,7 @@ impl<'t> SyntaxScan<'t> {
             }
             while !cursor.goto_next_sibling() {
                 if !cursor.goto_parent() {
-                    asserting.retain(|(_, whole)| whole.as_ref().is_none_or(|all| self.varies(all)));
+                    asserting.retain(|(_, whole)| whole.as_ref().is_none_or(|all| self.depends_on_code(all)));
                     return self.asserted.extend(asserting.iter().map(|(at, _)| *at));
                 }
                 above.pop();
@@ -133,35 +138,36 @@ impl<'t> SyntaxScan<'t> {
     }
 
     /// Does what is asserted name anything? If not, it is so whatever the code does.
-    fn varies(&self, whole: &Range<usize>) -> bool {
-        let leaves = self.within(whole);
+    fn depends_on_code(&self, whole: &Range<usize>) -> bool {
+        let leaves = self.leaves_within(whole);
         let called = |at: usize| {
             at > 0 && leaves[at - 1].word == "." && leaves.get(at + 1).is_some_and(|l| l.word == "(")
         };
-        let ours =
-            |word: &str| is("self this t expect", word) || word.to_ascii_lowercase().contains("assert");
+        let ours = |word: &str| {
+            is_one_of("self this t expect", word) || word.to_ascii_lowercase().contains("assert")
+        };
         leaves.len() > LONG
             || leaves.iter().enumerate().any(|(at, leaf)| leaf.named && !ours(leaf.word) && !called(at))
     }
 
-    fn within(&self, range: &Range<usize>) -> &[SyntaxLeaf<'t>] {
+    fn leaves_within(&self, range: &Range<usize>) -> &[SyntaxLeaf<'t>] {
         let at = |byte| self.leaves.partition_point(|leaf| leaf.start < byte);
         &self.leaves[at(range.start)..at(range.end)]
     }
 
-    fn asserts(&self, function: &FunctionSpan) -> bool {
+    fn has_assertion(&self, function: &FunctionSpan) -> bool {
         let first = self.asserted.partition_point(|at| *at < function.range.start);
         self.asserted.get(first).is_some_and(|at| *at < function.range.end)
     }
 
     /// `t.Skip(`, `pytest.skip(`
-    fn skips(&self, function: &FunctionSpan) -> bool {
+    fn is_skipped(&self, function: &FunctionSpan) -> bool {
         let calls = |four: &[SyntaxLeaf<'_>]| {
             let [of, dot, name, open] = [0, 1, 2, 3].map(|at| four[at].word);
-            let skips = is("skip skipTest xfail Skip Skipf SkipNow", name);
-            skips && dot == "." && open == "(" && is("pytest self t this context", of)
+            let skips = is_one_of("skip skipTest xfail Skip Skipf SkipNow", name);
+            skips && dot == "." && open == "(" && is_one_of("pytest self t this context", of)
         };
-        function.test && self.within(&function.range).windows(4).any(calls)
+        function.test && self.leaves_within(&function.range).windows(4).any(calls)
     }
 
     fn is_assertion(&self, word: &str) -> bool {
@@ -176,7 +182,9 @@ impl<'t> SyntaxScan<'t> {
         let lower = word.to_ascii_lowercase();
         let helps = |help: &str| lower.len() > help.len() && lower.starts_with(help);
         let helps = || "check verify expect ensure should must".split(' ').any(helps);
-        word.len() < 80 && !word.contains(' ') && (lower.contains("assert") || is(own, word) || helps())
+        word.len() < 80
+            && !word.contains(' ')
+            && (lower.contains("assert") || is_one_of(own, word) || helps())
     }
 
     /// A function, or the call that makes a test.
@@ -186,7 +194,7 @@ impl<'t> SyntaxScan<'t> {
         let line = node.start_position().row + 1;
         let named = node.child_by_field_name("name");
         let mut name = named.map(|name| text(name.byte_range()).to_owned());
-        let head = |from| words(text(from..named.map_or(from, |name| name.start_byte())));
+        let head = |from| split_words(text(from..named.map_or(from, |name| name.start_byte())));
         let (test, skipped) = match (self.language, node.kind()) {
             (Rust, "function_item") => {
                 let head = head(from);
@@ -200,7 +208,7 @@ impl<'t> SyntaxScan<'t> {
                 let head = head(from);
                 let test = name.as_deref()?.starts_with("test") && !head.contains(&"fixture");
                 let out = "skip skipif skipIf skipUnless xfail expectedFailure";
-                (test, test && head.iter().any(|word| is(out, word)))
+                (test, test && head.iter().any(|word| is_one_of(out, word)))
             }
             (Go, "function_declaration" | "method_declaration") => {
                 (name.as_deref().is_some_and(|name| name.starts_with("Test") && name != "TestMain"), false)
@@ -209,7 +217,7 @@ impl<'t> SyntaxScan<'t> {
                 let head = head(from);
                 (
                     head.iter().any(|word| word.ends_with("Test")),
-                    head.iter().any(|word| is("Disabled Ignore", word)),
+                    head.iter().any(|word| is_one_of("Disabled Ignore", word)),
                 )
             }
             (Rust | Python | Go | Java, _) => return None,
@@ -217,7 +225,7 @@ impl<'t> SyntaxScan<'t> {
             (_, "call_expression") => {
                 let called = text(node.child_by_field_name("function")?.byte_range());
                 let called: Vec<&str> = called.split('(').next()?.split('.').collect();
-                let out = called[1..].iter().any(|word| is("only skip todo fixme failing", word));
+                let out = called[1..].iter().any(|word| is_one_of("only skip todo fixme failing", word));
                 let first = node.child_by_field_name("arguments")?.named_child(0)?;
                 if !first.kind().contains("string") {
                     return None;
@@ -236,12 +244,12 @@ impl<'t> SyntaxScan<'t> {
     }
 }
 
-fn words(text: &str) -> Vec<&str> {
+fn split_words(text: &str) -> Vec<&str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').collect()
 }
 
 /// Is it one of these?
-fn is(these: &str, word: &str) -> bool {
+fn is_one_of(these: &str, word: &str) -> bool {
     these.split(' ').any(|one| one == word)
 }
 
@@ -251,11 +259,11 @@ fn is_constant(kind: &str) -> bool {
 }
 
 /// The whole of an assertion that could be one of constants: `assert`, and no `panic`, which says nothing where it is not come to.
-fn whole(word: &str, above: &[Node<'_>]) -> Option<Range<usize>> {
+fn assertion_range(word: &str, above: &[Node<'_>]) -> Option<Range<usize>> {
     const PARTS: &str = "assert_statement macro_invocation call call_expression method_invocation attribute member_expression \
                          selector_expression scoped_identifier";
     let could = word.to_ascii_lowercase().contains("assert") || word == "expect";
-    let parts = above.iter().rev().take(DEEP).take_while(|node| could && is(PARTS, node.kind()));
+    let parts = above.iter().rev().take(DEEP).take_while(|node| could && is_one_of(PARTS, node.kind()));
     parts.last().map(Node::byte_range)
 }
 
@@ -305,20 +313,20 @@ mod tests {
                 "a c e",
             ),
         ] {
-            let tests = tests(language, text).unwrap();
+            let tests = audit_tests(language, text).unwrap();
             let names: Vec<&str> = tests.hollow.iter().map(|(name, ..)| name.as_str()).collect();
             assert_eq!(names.join(" "), hollow, "{language:?}");
         }
         let chain = format!("it('a', () => {{ {}; }});", "expect(1).".repeat(20_000) + "toBe(1)");
-        assert!(tests(Language::JavaScript, &chain).is_none_or(|tests| tests.hollow.is_empty()));
-        let tests = tests(Language::Rust, "// adds\n#[test]\nfn sums() { assert!(run()) }").unwrap();
-        assert!(tests.has("sums") && !tests.has("adds"));
-        let python = super::tests(
+        assert!(audit_tests(Language::JavaScript, &chain).is_none_or(|tests| tests.hollow.is_empty()));
+        let tests = audit_tests(Language::Rust, "// adds\n#[test]\nfn sums() { assert!(run()) }").unwrap();
+        assert!(tests.contains_name("sums") && !tests.contains_name("adds"));
+        let python = audit_tests(
             Language::Python,
             "class Sums:\n    def test_a(self):\n        assert run() == 'x'\n",
         );
-        let has = |name| python.as_ref().unwrap().has(name);
+        let has = |name| python.as_ref().unwrap().contains_name(name);
         assert!(has("Sums::test_a[1]") && !has("Others::test_a") && !has("est_a"));
-        assert!(super::tests(Language::Ruby, "x").is_none());
+        assert!(audit_tests(Language::Ruby, "x").is_none());
     }
 }

@@ -19,9 +19,9 @@ use crate::limits;
 const SUMMARY_EMBEDDED: usize = 3;
 
 /// Reads a tree.
-pub(super) fn read<'s>(grammar: &'s Grammar, source: SourceText<'s>, root: Node<'s>) -> Summary {
+pub(super) fn read_tree<'s>(grammar: &'s Grammar, source: SourceText<'s>, root: Node<'s>) -> Summary {
     let mut walk = TreeWalk::new(grammar, source, 0);
-    walk.all(root);
+    walk.walk_from(root);
     let TreeWalk { mut summary, exports, .. } = walk;
     for item in &mut summary.items {
         item.public |= exports.contains(&item.name);
@@ -94,19 +94,19 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
             above: PrecedingNodes::default(),
             exports: HashSet::new(),
             items: 0,
-            room: super::room(source.text),
+            room: super::kept_bytes_limit(source.text),
             embedded,
         }
     }
 
-    fn all(&mut self, root: Node<'t>) {
+    fn walk_from(&mut self, root: Node<'t>) {
         let mut steps = vec![WalkStep::Enter(root)];
         while let Some(step) = steps.pop() {
             let WalkStep::Enter(node) = step else {
-                self.leave();
+                self.close_item();
                 continue;
             };
-            let (NodeDescent::Through(within) | NodeDescent::Item(within)) = (match self.handle(node) {
+            let (NodeDescent::Through(within) | NodeDescent::Item(within)) = (match self.visit(node) {
                 NodeDescent::Item(within) => {
                     steps.push(WalkStep::Leave);
                     self.above = PrecedingNodes {
@@ -126,7 +126,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
     }
 
     /// What one statement imports, unless there is too much of it.
-    fn import(&mut self, node: Node<'t>, mut imports: Vec<Import>) {
+    fn add_imports(&mut self, node: Node<'t>, mut imports: Vec<Import>) {
         for import in imports.iter_mut().filter(|import| import.text.contains('\r')) {
             import.text = import.text.replace("\r\n", "\n");
         }
@@ -149,9 +149,9 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
     }
 
     /// What is imported somewhere inside of this.
-    fn imported(&mut self, node: Node<'t>) {
+    fn collect_nested_imports(&mut self, node: Node<'t>) {
         let Grammar { imports, import_words, classify, .. } = self.grammar;
-        let said = self.source.of(node);
+        let said = self.source.node_text(node);
         if !import_words.iter().any(|word| said.contains(word)) {
             return;
         }
@@ -161,7 +161,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
             if imports.contains(&node.kind())
                 && let NodeClass::Imports(imports) = classify(&self.source, node, &NodeContext::default())
             {
-                self.import(node, imports);
+                self.add_imports(node, imports);
             } else if cursor.goto_first_child() {
                 continue;
             }
@@ -174,12 +174,12 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
     }
 
     /// Where items may stand.
-    fn handle(&mut self, node: Node<'t>) -> NodeDescent<'t> {
+    fn visit(&mut self, node: Node<'t>) -> NodeDescent<'t> {
         if !node.is_named() {
             self.above.row = Some(end_row(node));
             return NodeDescent::Nothing;
         }
-        let around = self.around(node);
+        let around = self.node_context(node);
         let sight = if node.is_error() {
             NodeClass::Through
         } else {
@@ -191,7 +191,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
                 return NodeDescent::Through(node);
             }
             NodeClass::Comment => {
-                self.comment(node);
+                self.add_comment(node);
                 return NodeDescent::Nothing;
             }
             NodeClass::Attribute => {
@@ -201,10 +201,10 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
             }
             NodeClass::Item(found) => {
                 let start = around.start;
-                let inside = self.item(node, found, start);
-                self.passed(node);
+                let inside = self.add_item(node, found, start);
+                self.reset_above(node);
                 if matches!(inside, NodeDescent::Nothing) {
-                    self.imported(node);
+                    self.collect_nested_imports(node);
                 }
                 return inside;
             }
@@ -213,41 +213,41 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
                     frame.section = public;
                 }
             }
-            NodeClass::Hides(names) => self.hide(names),
-            NodeClass::Imports(imports) => self.import(node, imports),
+            NodeClass::Hides(names) => self.hide_names(names),
+            NodeClass::Imports(imports) => self.add_imports(node, imports),
             NodeClass::Exports(names) => self.exports.extend(names),
-            NodeClass::Text(part) if self.text(part) => {}
-            NodeClass::Text(_) | NodeClass::Closed => self.imported(node),
+            NodeClass::Text(part) if self.read_embedded(part) => {}
+            NodeClass::Text(_) | NodeClass::Closed => self.collect_nested_imports(node),
         }
-        self.passed(node);
+        self.reset_above(node);
         NodeDescent::Nothing
     }
 
     /// Reads a part of the text as a file of its own. Whether it was one.
-    fn text(&mut self, part: Range) -> bool {
+    fn read_embedded(&mut self, part: Range) -> bool {
         if self.embedded >= SUMMARY_EMBEDDED {
             return false;
         }
-        let tree = parse::part(self.grammar, self.source.seen, &[part]);
+        let tree = parse::parse_ranges(self.grammar, self.source.seen, &[part]);
         let Some(tree) = tree.filter(|tree| !tree.root_node().has_error()) else { return false };
         let mut inner = TreeWalk::new(self.grammar, self.source, self.embedded + 1);
         (inner.items, inner.room) = (self.items, self.room);
-        inner.all(tree.root_node());
+        inner.walk_from(tree.root_node());
         let TreeWalk { summary, items, room, .. } = inner;
         (self.items, self.room) = (items, room);
         self.summary.partial |= summary.partial;
         self.summary.imports.extend(summary.imports);
-        self.holder().extend(summary.items);
+        self.open_children().extend(summary.items);
         true
     }
 
     /// Where the next item belongs.
-    fn holder(&mut self) -> &mut Vec<CodeItem> {
+    fn open_children(&mut self) -> &mut Vec<CodeItem> {
         let item = self.open.last_mut().and_then(|frame| frame.items.first_mut());
         item.map_or(&mut self.summary.items, |item| &mut item.children)
     }
 
-    fn around(&self, node: Node<'t>) -> NodeContext<'_> {
+    fn node_context(&self, node: Node<'t>) -> NodeContext<'_> {
         let parent = self.open.last().and_then(|frame| frame.items.first());
         NodeContext {
             parent: parent.map(|item| (item.kind, item.name.as_str())),
@@ -257,7 +257,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         }
     }
 
-    fn comment(&mut self, node: Node<'t>) {
+    fn add_comment(&mut self, node: Node<'t>) {
         let row = node.start_position().row;
         match self.above.row {
             // Behind something else, on the same line.
@@ -269,11 +269,11 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         self.above.row = Some(end_row(node));
     }
 
-    fn passed(&mut self, node: Node<'t>) {
+    fn reset_above(&mut self, node: Node<'t>) {
         self.above = PrecedingNodes { row: Some(end_row(node)), ..PrecedingNodes::default() };
     }
 
-    fn hide(&mut self, names: Vec<String>) {
+    fn hide_names(&mut self, names: Vec<String>) {
         if let Some(frame) = self.open.last_mut()
             && let Some(holder) = frame.items.first()
         {
@@ -281,7 +281,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         }
     }
 
-    fn item(&mut self, node: Node<'t>, mut found: ItemDefinition<'t>, start: usize) -> NodeDescent<'t> {
+    fn add_item(&mut self, node: Node<'t>, mut found: ItemDefinition<'t>, start: usize) -> NodeDescent<'t> {
         found.names.retain(|name| (1..=limits::NAME_BYTES).contains(&name.len()));
         if found.names.is_empty() {
             return NodeDescent::Nothing;
@@ -293,18 +293,18 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         }
         let end = found.until.unwrap_or(node.end_byte());
         let mut first = self.above.attribute.unwrap_or(node);
-        let mut signature = source::signature(self.source.slice(self.source.head(start), end));
+        let mut signature = source::signature(self.source.slice(self.source.head_start(start), end));
         if start < node.start_byte() && signature.as_ref().is_none_or(|(_, whole)| !whole) {
             // Its attributes alone are too long.
             first = node;
             signature = source::signature(self.source.slice(node.start_byte(), end));
         }
-        let Some((signature, whole)) = signature.filter(|_| !broken(node, end)) else {
+        let Some((signature, whole)) = signature.filter(|_| !has_error_before(node, end)) else {
             self.summary.partial = true;
             // What it holds may be whole nevertheless.
             return found.within.map_or(NodeDescent::Nothing, NodeDescent::Through);
         };
-        let doc = found.doc.or_else(|| self.doc(node));
+        let doc = found.doc.or_else(|| self.preceding_doc(node));
         let (line, last) = (line(first.start_position().row), line(end_row(node)));
         let names: usize = found.names.iter().map(String::len).sum();
         let each = signature.len() + doc.as_ref().map_or(0, String::len) + limits::SUMMARY_ITEM_BYTES;
@@ -321,18 +321,18 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         };
         let mut items: Vec<CodeItem> = found.names.into_iter().map(item).collect();
         if let Some(tail) = found.tail {
-            items.extend(self.tail(node, tail, found.public));
+            items.extend(self.trailing_items(node, tail, found.public));
         }
         self.items += items.len();
         let Some(within) = found.within else {
-            self.holder().extend(items);
+            self.open_children().extend(items);
             return NodeDescent::Nothing;
         };
         self.open.push(OpenItem { items, section: found.section, hidden: HashMap::new() });
         NodeDescent::Item(within)
     }
 
-    fn tail(&mut self, node: Node<'t>, tail: TrailingItems<'t>, public: bool) -> Vec<CodeItem> {
+    fn trailing_items(&mut self, node: Node<'t>, tail: TrailingItems<'t>, public: bool) -> Vec<CodeItem> {
         let signature = source::signature(self.source.slice(tail.from.start_byte(), node.end_byte()));
         let Some((signature, whole)) = signature else { return Vec::new() };
         let each = signature.len() + limits::SUMMARY_ITEM_BYTES;
@@ -350,29 +350,31 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
     }
 
     /// What the comments above say, if they end directly above.
-    fn doc(&self, first: Node<'t>) -> Option<String> {
+    fn preceding_doc(&self, first: Node<'t>) -> Option<String> {
         let last = self.above.comments.last()?;
         // Attributes stand between the comment and the item, or the comment between them.
         let gap = self.above.attribute.is_none() && end_row(*last) + 1 < first.start_position().row;
-        let texts = self.above.comments.iter().map(|comment| self.source.of(*comment));
+        let texts = self.above.comments.iter().map(|comment| self.source.node_text(*comment));
         (!gap).then(|| {
-            doc::of_comments(texts.filter(|text| (self.grammar.is_doc)(text) && !doc::is_for_a_tool(text)))
+            doc::doc_from_comments(
+                texts.filter(|text| (self.grammar.is_doc)(text) && !doc::is_tool_directive(text)),
+            )
         })?
     }
 
-    fn leave(&mut self) {
+    fn close_item(&mut self) {
         let Some(OpenItem { mut items, hidden, .. }) = self.open.pop() else { return };
         if let Some(holder) = items.first_mut().filter(|_| !hidden.is_empty()) {
             for (at, child) in holder.children.iter_mut().enumerate() {
                 child.public &= hidden.get(&child.name).is_none_or(|before| at >= *before);
             }
         }
-        self.holder().extend(items);
+        self.open_children().extend(items);
     }
 }
 
 /// Whether something before this byte of a node did not parse.
-fn broken(mut node: Node<'_>, end: usize) -> bool {
+fn has_error_before(mut node: Node<'_>, end: usize) -> bool {
     'down: while node.has_error() {
         let mut cursor = node.walk();
         for child in node.children(&mut cursor) {

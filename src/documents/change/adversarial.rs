@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{ChangeScope, ChangeSection, FileChange, Kind, ParsedChange, is_executed, parse, parse::ticks};
-use crate::documents::{head, one_json_object, path_rules, shown_path};
+use super::{
+    ChangeScope, ChangeSection, FileChange, Kind, ParsedChange, is_executed, parse, parse::count_backticks,
+};
+use crate::documents::{as_json_object, path_rules, quotable_path, truncate};
 
 /// Nobody reads more of them at the gate.
 pub const MOST_ADVERSARIAL: usize = 5;
@@ -52,7 +54,7 @@ pub fn schema() -> Value {
 
 /// The schema's rules in words, for the prompt. `tests` are the test files of the change.
 pub fn prompt_rules(tests: &BTreeSet<String>) -> String {
-    let tests: Vec<String> = tests.iter().map(|path| format!("`{}`", shown_path(path))).collect();
+    let tests: Vec<String> = tests.iter().map(|path| format!("`{}`", quotable_path(path))).collect();
     format!(
         "Answer with one JSON object `{{\"tests\": [{{\"path\": …, \"name\": …, \"requirement\": …, \"why\": …, \"text\": …}}]}}` \
          and nothing else: at most {MOST_ADVERSARIAL} tests that the code of this change may fail although its own tests pass. \
@@ -68,20 +70,20 @@ pub fn prompt_rules(tests: &BTreeSet<String>) -> String {
 
 /// Reads the answer; none where it is not in form. What goes beyond the bounds is left out, and how many those are is told.
 pub fn parse_answer(answer: &str) -> Option<(Vec<AdversarialTestFile>, usize)> {
-    let AdversarialAnswer { tests } = serde_json::from_str(one_json_object(answer)?).ok()?;
+    let AdversarialAnswer { tests } = serde_json::from_str(as_json_object(answer)?).ok()?;
     let all = tests.len();
     let sound = |test: &AdversarialTestFile| {
         let words = [&test.path, &test.name, &test.requirement];
         test.text.len() <= TEXT_BYTES
             && !test.text.trim().is_empty()
             && words.iter().all(|word| word.len() <= WORD_BYTES && is_plain(word))
-            && path_rules::refused(test.path.trim()).is_none()
+            && path_rules::refusal_reason(test.path.trim()).is_none()
     };
     let kept = tests.into_iter().filter(sound).take(MOST_ADVERSARIAL).map(|test| AdversarialTestFile {
         path: test.path.trim().to_owned(),
         name: test.name.trim().to_owned(),
         requirement: test.requirement.trim().to_ascii_uppercase(),
-        why: head(test.why.trim(), WHY_CHARS).to_owned(),
+        why: truncate(test.why.trim(), WHY_CHARS).to_owned(),
         text: format!("{}\n", test.text.replace("\r\n", "\n").trim_end()),
     });
     let kept: Vec<_> = kept.collect();
@@ -96,7 +98,7 @@ fn is_plain(word: &str) -> bool {
 
 impl AdversarialTestFile {
     /// Why it is no test of this change, as the end of a sentence. Whether its file can be made is checked with the change.
-    pub fn refused(&self, allowed: &ChangeScope) -> Option<&'static str> {
+    pub fn refusal_reason(&self, allowed: &ChangeScope) -> Option<&'static str> {
         let place = |path: &str| {
             let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
             (folder.to_owned(), name.split_once('.').map(|(_, end)| end.to_owned()))
@@ -115,14 +117,17 @@ impl AdversarialTestFile {
 }
 
 /// A text with these files at the end of its tests.
-pub fn with_adversarial<'a>(text: &str, tests: impl IntoIterator<Item = &'a AdversarialTestFile>) -> String {
+pub fn with_adversarial_tests<'a>(
+    text: &str,
+    tests: impl IntoIterator<Item = &'a AdversarialTestFile>,
+) -> String {
     let change = parse(text);
     let Some((_, range)) = change.sections.iter().find(|(part, _)| *part == ChangeSection::Tests) else {
         return text.to_owned();
     };
     let mut out = text[..range.end].trim_end().to_owned();
     for AdversarialTestFile { path, requirement, text, .. } in tests {
-        let longest = text.lines().map(|line| ticks(line.trim_start())).max().unwrap_or(0);
+        let longest = text.lines().map(|line| count_backticks(line.trim_start())).max().unwrap_or(0);
         // One of three might end at a later line.
         let fence = "`".repeat((longest + 1).max(4));
         out.push_str(&format!("\n\n### `{path}` (Add)\n\nProves: {requirement}\n\n{fence}\n{text}{fence}"));
@@ -133,8 +138,8 @@ pub fn with_adversarial<'a>(text: &str, tests: impl IntoIterator<Item = &'a Adve
 impl ChangeScope {
     /// With the files of tests that joined those of the spec.
     #[must_use]
-    pub fn with(mut self, tests: &ParsedChange) -> Self {
-        for FileChange { path, .. } in tests.of(ChangeSection::Tests) {
+    pub fn with_tests(mut self, tests: &ParsedChange) -> Self {
+        for FileChange { path, .. } in tests.files_in(ChangeSection::Tests) {
             if !self.files.contains_key(path) {
                 self.files.insert(path.clone(), Kind::Add);
                 self.tests.insert(path.clone());

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{FileChange, FileChangeBody, Kind, ParsedChange, WHOLE_LINES};
-use crate::documents::{DocumentMistake, edits::Edit, head, shown_path};
+use crate::documents::{DocumentMistake, edits::Edit, quotable_path, truncate};
 
 /// So many lines of two texts are compared; larger ones are shown whole, one after the other.
 pub const MOST_LINES: usize = 20_000;
@@ -23,10 +23,10 @@ pub fn apply(
 ) -> Result<Vec<(String, Option<String>)>, Vec<DocumentMistake>> {
     let (mut files, mut mistakes) = (Vec::new(), Vec::new());
     for file in &change.files {
-        match made(file, base.get(&file.path).map(String::as_str)) {
+        match apply_file(file, base.get(&file.path).map(String::as_str)) {
             Ok(text) => files.push((file.path.clone(), text)),
             Err(whys) => mistakes.extend(whys.into_iter().map(|why| {
-                let path = shown_path(&file.path);
+                let path = quotable_path(&file.path);
                 DocumentMistake::error("change.apply", path.clone(), format!("`{path}` {why}"))
             })),
         }
@@ -35,13 +35,13 @@ pub fn apply(
 }
 
 /// The new text of a file, or why there is none.
-pub(super) fn made(file: &FileChange, base: Option<&str>) -> Result<Option<String>, Vec<String>> {
+pub(super) fn apply_file(file: &FileChange, base: Option<&str>) -> Result<Option<String>, Vec<String>> {
     let no = |why: &str| Err(vec![why.to_owned()]);
     match (file.kind, &file.body, base) {
         (Kind::Delete, FileChangeBody::None, _) => Ok(None),
         (Kind::Delete, ..) => no("is deleted, and has a block all the same; leave that out"),
         (_, FileChangeBody::None, _) => no("has no code block below its heading"),
-        (_, FileChangeBody::Wrong(why), _) => Err(vec![format!("has a block that {why}")]),
+        (_, FileChangeBody::Invalid(why), _) => Err(vec![format!("has a block that {why}")]),
         (Kind::Add, FileChangeBody::Whole(text), None) => Ok(Some(text.clone())),
         (Kind::Add, _, None) => no("is added; write the whole of it"),
         (Kind::Add, ..) => no("is there already; write `(Modify)` if it is to change"),
@@ -60,7 +60,7 @@ pub(super) fn made(file: &FileChange, base: Option<&str>) -> Result<Option<Strin
                 () => Ok(Some(new)),
             }
         }
-        (Kind::Modify, FileChangeBody::Edits(edits), Some(base)) => edited(base, edits).map(Some),
+        (Kind::Modify, FileChangeBody::Edits(edits), Some(base)) => apply_edits(base, edits).map(Some),
     }
 }
 
@@ -72,7 +72,7 @@ fn line_end(text: &str) -> &'static str {
 }
 
 /// Every search is made in the text as it was. Lines are compared without their ends, and what no edit names stays to the byte.
-fn edited(base: &str, edits: &[Edit]) -> Result<String, Vec<String>> {
+fn apply_edits(base: &str, edits: &[Edit]) -> Result<String, Vec<String>> {
     let (bom, text) = base.strip_prefix(BOM).map_or(("", base), |text| ("\u{feff}", text));
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let plain: Vec<&str> =
@@ -82,8 +82,9 @@ fn edited(base: &str, edits: &[Edit]) -> Result<String, Vec<String>> {
     let mut places: Vec<(Range<usize>, usize)> = Vec::new();
     for (index, edit) in edits.iter().enumerate() {
         let search: Vec<&str> = edit.search.lines().collect();
-        let first =
-            shown_path(head(search.iter().find(|line| !line.trim().is_empty()).unwrap_or(&""), 100).trim());
+        let first = quotable_path(
+            truncate(search.iter().find(|line| !line.trim().is_empty()).unwrap_or(&""), 100).trim(),
+        );
         let number = index + 1;
         if search.iter().all(|line| line.trim().is_empty()) {
             whys.push(format!(
@@ -96,7 +97,7 @@ fn edited(base: &str, edits: &[Edit]) -> Result<String, Vec<String>> {
             (None, _) => {
                 let known = search.iter().find(|line| !all.contains(*line));
                 let what = known.map_or("these lines are not in one piece there".to_owned(), |line| {
-                    format!("the file has no line `{}`", shown_path(head(line, 100).trim()))
+                    format!("the file has no line `{}`", quotable_path(truncate(line, 100).trim()))
                 });
                 whys.push(format!("has a SEARCH (number {number}, `{first}`) that does not match: {what}"));
             }
@@ -138,11 +139,14 @@ fn edited(base: &str, edits: &[Edit]) -> Result<String, Vec<String>> {
 }
 
 /// The change as people know it: unified, a file after the other. What cannot be applied is left out.
-pub fn diff<'c>(files: impl IntoIterator<Item = &'c FileChange>, base: &BTreeMap<String, String>) -> String {
+pub fn unified_diff<'c>(
+    files: impl IntoIterator<Item = &'c FileChange>,
+    base: &BTreeMap<String, String>,
+) -> String {
     let mut out = String::new();
     for file in files {
         let before = base.get(&file.path).map(String::as_str);
-        let Ok(after) = made(file, before) else { continue };
+        let Ok(after) = apply_file(file, before) else { continue };
         let before = if file.kind == Kind::Add { None } else { Some(before.unwrap_or_default()) };
         out.push_str(&file_diff(&file.path, before, after.as_deref()));
     }

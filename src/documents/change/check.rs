@@ -6,10 +6,10 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::{
     ChangeScope, ChangeSection, FileChange, FileTexts, Kind, ParsedChange, apply, is_executed, is_test,
-    parse::{file_heading, has_word, parse, parts_of_name},
+    parse::{has_word, parse, parse_file_heading, test_name_parts},
 };
 use crate::{
-    documents::{DocumentMistake, FileTree, lld, markdown, path_rules, secrets, shown_path},
+    documents::{DocumentMistake, FileTree, lld, markdown, path_rules, quotable_path, secrets},
     types::IssueNo,
 };
 
@@ -32,7 +32,7 @@ pub fn check(
     base: &BTreeMap<String, String>,
     tree: &dyn FileTree,
 ) -> Vec<DocumentMistake> {
-    if let Some(mistake) = lld::unreadable(text) {
+    if let Some(mistake) = lld::check_readable(text) {
         return vec![mistake];
     }
     let change = parse(text);
@@ -41,29 +41,29 @@ pub fn check(
         let message = format!("it has {} files; {MOST_FILES} are allowed", change.files.len());
         return vec![DocumentMistake::error("files.many", "document", message)];
     }
-    lld::unseen(text, &mut out);
-    form(text, &change, issue, &mut out);
-    touches(&change, allowed, tree, &mut out);
-    complete(&change, allowed, &mut out);
-    let files = blocks(&change, base, tree, &mut out);
-    tests(&change, allowed, &files, &mut out);
+    lld::check_hidden_text(text, &mut out);
+    check_form(text, &change, issue, &mut out);
+    check_touched_files(&change, allowed, tree, &mut out);
+    check_missing_files(&change, allowed, &mut out);
+    let files = apply_blocks(&change, base, tree, &mut out);
+    check_tests(&change, allowed, &files, &mut out);
     out.truncate(MOST_MISTAKES);
     out
 }
 
 /// More of them at once are no change of this spec.
-const MOST_BEYOND: usize = 5;
+const MOST_EXTRA_FILES: usize = 5;
 
 /// The files of a change that are not in its list, where nothing but a person's word is missing: of some of the drafter's
 /// kind, which nothing runs unasked, with paths that can be typed. None where there are too many.
-pub fn beyond(change: &ParsedChange, allowed: &ChangeScope, tree: &dyn FileTree) -> Vec<String> {
+pub fn files_beyond_scope(change: &ParsedChange, allowed: &ChangeScope, tree: &dyn FileTree) -> Vec<String> {
     let mut wrong = Vec::new();
-    paths(change, tree, &mut wrong);
-    askable(change, allowed, tree, &wrong)
+    check_paths(change, tree, &mut wrong);
+    permissible_files(change, allowed, tree, &wrong)
 }
 
 /// Those that have no `wrong` path.
-fn askable(
+fn permissible_files(
     change: &ParsedChange,
     allowed: &ChangeScope,
     tree: &dyn FileTree,
@@ -82,45 +82,45 @@ fn askable(
             && path.len() <= 200
             && path.chars().all(typed)
             && !path.ends_with('.')
-            && !wrong.iter().any(|mistake| mistake.place == shown_path(path))
+            && !wrong.iter().any(|mistake| mistake.place == quotable_path(path))
     });
     let found: Vec<String> = found.map(|file| file.path.clone()).collect();
-    if found.len() > MOST_BEYOND { Vec::new() } else { found }
+    if found.len() > MOST_EXTRA_FILES { Vec::new() } else { found }
 }
 
 /// What it touches that it may not, whatever it leaves out.
-pub(super) fn touches(
+pub(super) fn check_touched_files(
     change: &ParsedChange,
     allowed: &ChangeScope,
     tree: &dyn FileTree,
     out: &mut Vec<DocumentMistake>,
 ) {
-    paths(change, tree, out);
-    let asked = askable(change, allowed, tree, out);
-    scope(change, allowed, &asked, out);
+    check_paths(change, tree, out);
+    let asked = permissible_files(change, allowed, tree, out);
+    check_scope(change, allowed, &asked, out);
 }
 
 /// Why no change could do what a spec asks, whatever is written: as the end of a sentence about the spec.
-pub fn unbuildable(allowed: &ChangeScope, tree: &dyn FileTree) -> Option<String> {
+pub fn unbuildable_reason(allowed: &ChangeScope, tree: &dyn FileTree) -> Option<String> {
     let change = ParsedChange {
-        files: allowed.files.iter().map(|(path, kind)| FileChange::of(path, *kind)).collect(),
+        files: allowed.files.iter().map(|(path, kind)| FileChange::for_path(path, *kind)).collect(),
         ..ParsedChange::default()
     };
     let mut wrong = Vec::new();
-    paths(&change, tree, &mut wrong);
+    check_paths(&change, tree, &mut wrong);
     if let Some(mistake) = wrong.first() {
         return Some(mistake.message.clone());
     }
     let modified = allowed.files.iter().filter(|(_, kind)| **kind == Kind::Modify).map(|(path, _)| path);
     if let Some(path) = modified.into_iter().find(|path| tree.is_executable(path)) {
-        let path = shown_path(path);
+        let path = quotable_path(path);
         return Some(format!(
             "`{path}` is executable, which a commit made by GitHub's API would take from it"
         ));
     }
     let mut seen = BTreeSet::new();
     for row in &allowed.rows {
-        let (name, file) = (shown_path(&row.name), shown_path(&row.file));
+        let (name, file) = (quotable_path(&row.name), quotable_path(&row.file));
         if !seen.insert((&row.file, &row.name)) {
             return Some(format!(
                 "the test `{name}` of `{file}` stands in two rows, and what runs could not tell them apart"
@@ -139,7 +139,7 @@ pub fn unbuildable(allowed: &ChangeScope, tree: &dyn FileTree) -> Option<String>
         .then(|| "it asks for no test, and nothing could show that it was built".to_owned())
 }
 
-fn form(text: &str, change: &ParsedChange, issue: IssueNo, out: &mut Vec<DocumentMistake>) {
+fn check_form(text: &str, change: &ParsedChange, issue: IssueNo, out: &mut Vec<DocumentMistake>) {
     if change.title.is_empty() || change.number != Some(issue.0) {
         let message = format!("the first line must be `# {issue} - Change: TITLE`");
         out.push(DocumentMistake::error("h1.missing", "H1", message));
@@ -159,7 +159,7 @@ fn form(text: &str, change: &ParsedChange, issue: IssueNo, out: &mut Vec<Documen
         out.push(DocumentMistake::error("secret", "document", message));
     }
     // Who reads the page and who applies the text have to see one and the same.
-    let outline = markdown::outline(text);
+    let outline = markdown::parse_outline(text);
     let mut say =
         |place: String, message: &str| out.push(DocumentMistake::error("form.hidden", place, message));
     let seen: HashMap<usize, &str> =
@@ -175,10 +175,10 @@ fn form(text: &str, change: &ParsedChange, issue: IssueNo, out: &mut Vec<Documen
         if !seen.contains_key(&file.range.start) || !blocks.eq(ours) {
             let message = "its heading or its one code block is not what Markdown makes of it; close every fence, and put \
                            nothing else into a block";
-            say(shown_path(&file.path), message);
+            say(quotable_path(&file.path), message);
         }
     }
-    if seen.iter().any(|(at, line)| file_heading(line).is_some() && !files.contains(at)) {
+    if seen.iter().any(|(at, line)| parse_file_heading(line).is_some() && !files.contains(at)) {
         say(
             "document".to_owned(),
             "the heading of a file stands in no section, or in a block that is not closed",
@@ -186,59 +186,61 @@ fn form(text: &str, change: &ParsedChange, issue: IssueNo, out: &mut Vec<Documen
     }
 }
 
-fn paths(change: &ParsedChange, tree: &dyn FileTree, out: &mut Vec<DocumentMistake>) {
+fn check_paths(change: &ParsedChange, tree: &dyn FileTree, out: &mut Vec<DocumentMistake>) {
     let mut say = |path: &str, why: &str| {
-        let path = shown_path(path);
+        let path = quotable_path(path);
         out.push(DocumentMistake::error("path", path.clone(), format!("`{path}` {why}")));
     };
     // As a file system that tells neither case nor normal form apart knows them, every folder as well.
     let mut known = HashMap::<String, &str>::new();
     for path in tree.paths() {
-        for part in above(path).chain([path]) {
-            known.entry(folded(part)).or_insert(part);
+        for part in parent_folders(path).chain([path]) {
+            known.entry(fold_path(part)).or_insert(part);
         }
     }
     let mut named = BTreeMap::<&str, &FileChange>::new();
     for file in &change.files {
         let path = file.path.as_str();
-        if let Some(why) = path_rules::refused(path).or_else(|| reserved(path)) {
+        if let Some(why) = path_rules::refusal_reason(path).or_else(|| reserved_reason(path)) {
             say(path, why);
             continue;
         }
         if path.ends_with('/') {
             say(path, "is a folder; name files only");
         }
-        if above(path).chain([path]).any(|part| tree.is_link(part)) {
+        if parent_folders(path).chain([path]).any(|part| tree.is_link(part)) {
             say(path, "is or lies below a link or another repository, where nothing is written");
         }
         let deleted = |path| change.files.iter().any(|file| file.path == path && file.kind == Kind::Delete);
-        if tree.is_dir(path) || above(path).any(|part| tree.is_file(part) && !deleted(part)) {
+        if tree.is_dir(path) || parent_folders(path).any(|part| tree.is_file(part) && !deleted(part)) {
             say(path, "would be a file and a folder at once");
         }
         if named.insert(path, file).is_some() {
             say(path, "has two headings; make them one");
         }
-        for part in above(path).chain([path]) {
+        for part in parent_folders(path).chain([path]) {
             let there = tree.is_file(part) || tree.is_dir(part);
-            if *known.entry(folded(part)).or_insert(part) != part && !there {
+            if *known.entry(fold_path(part)).or_insert(part) != part && !there {
                 say(path, "differs from another path only by case, or by how its letters are composed");
                 break;
             }
         }
     }
     for file in &change.files {
-        if above(&file.path).any(|part| named.get(part).is_some_and(|other| other.kind != Kind::Delete)) {
+        if parent_folders(&file.path)
+            .any(|part| named.get(part).is_some_and(|other| other.kind != Kind::Delete))
+        {
             say(&file.path, "lies below what is itself a file of this change");
         }
     }
 }
 
 /// The folders that a path lies in.
-fn above(path: &str) -> impl Iterator<Item = &str> {
+fn parent_folders(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }
 
-fn folded(path: &str) -> String {
+fn fold_path(path: &str) -> String {
     if path.is_ascii() {
         return path.to_ascii_lowercase();
     }
@@ -247,8 +249,8 @@ fn folded(path: &str) -> String {
 }
 
 /// What no model writes, whatever the spec says, as the end of a sentence.
-fn reserved(path: &str) -> Option<&'static str> {
-    let path = folded(path);
+fn reserved_reason(path: &str) -> Option<&'static str> {
+    let path = fold_path(path);
     if path.rsplit('/').next() == Some("codeowners") {
         return Some("says who owns the code, which only people change");
     }
@@ -260,13 +262,18 @@ fn reserved(path: &str) -> Option<&'static str> {
 
 /// Is it a workflow of GitHub Actions? It is no bot's to commit: people are offered it.
 pub fn is_workflow(path: &str) -> bool {
-    folded(path).starts_with(".github/workflows/")
+    fold_path(path).starts_with(".github/workflows/")
 }
 
 /// People approved the spec's files, and what is done with each.
-fn scope(change: &ParsedChange, allowed: &ChangeScope, asked: &[String], out: &mut Vec<DocumentMistake>) {
+fn check_scope(
+    change: &ParsedChange,
+    allowed: &ChangeScope,
+    asked: &[String],
+    out: &mut Vec<DocumentMistake>,
+) {
     for file in &change.files {
-        let path = shown_path(&file.path);
+        let path = quotable_path(&file.path);
         let mut say = |rule, message: String| out.push(DocumentMistake::error(rule, path.clone(), message));
         let of_tests = allowed.tests.contains(&file.path);
         match allowed.files.get(&file.path) {
@@ -298,25 +305,25 @@ fn scope(change: &ParsedChange, allowed: &ChangeScope, asked: &[String], out: &m
     }
 }
 
-fn complete(change: &ParsedChange, allowed: &ChangeScope, out: &mut Vec<DocumentMistake>) {
+fn check_missing_files(change: &ParsedChange, allowed: &ChangeScope, out: &mut Vec<DocumentMistake>) {
     let of_part = |path: &&String| allowed.part != ChangeSection::Tests || allowed.tests.contains(*path);
-    let wanted = allowed.files.keys().filter(|path| of_part(path) && !allowed.besides.contains(*path));
+    let wanted = allowed.files.keys().filter(|path| of_part(path) && !allowed.allowed_later.contains(*path));
     for path in wanted.filter(|path| !change.files.iter().any(|file| file.path == **path)) {
-        let (path, kind) = (shown_path(path), allowed.files[path].as_str());
+        let (path, kind) = (quotable_path(path), allowed.files[path].as_str());
         let message = format!("`{path}` of the approved spec is missing; add ``### `{path}` ({kind})``");
         out.push(DocumentMistake::error("files.missing", path, message));
     }
 }
 
 /// Can each block be made in the file it is for, and is what comes of it a text of a size?
-pub(super) fn blocks(
+pub(super) fn apply_blocks(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
     tree: &dyn FileTree,
     out: &mut Vec<DocumentMistake>,
 ) -> FileTexts {
     for file in &change.files {
-        let (path, there) = (shown_path(&file.path), tree.is_file(&file.path));
+        let (path, there) = (quotable_path(&file.path), tree.is_file(&file.path));
         let wrong = match file.kind {
             // Of these `apply` sees no more than whether there is a text.
             Kind::Add if there && !base.contains_key(&file.path) => {
@@ -336,7 +343,7 @@ pub(super) fn blocks(
     };
     let sizes = || files.iter().map(|(path, text)| (path, text.as_ref().map_or(0, String::len)));
     for (path, size) in sizes().filter(|(_, size)| *size > FILE_BYTES) {
-        let path = shown_path(path);
+        let path = quotable_path(path);
         let message = format!("`{path}` would have {size} bytes; {FILE_BYTES} are allowed");
         out.push(DocumentMistake::error("files.large", path, message));
     }
@@ -349,7 +356,7 @@ pub(super) fn blocks(
 }
 
 /// Has every test that the spec asks for its place, and every requirement its proof?
-fn tests(
+fn check_tests(
     change: &ParsedChange,
     allowed: &ChangeScope,
     made: &[(String, Option<String>)],
@@ -359,17 +366,17 @@ fn tests(
         |rule, message| out.push(DocumentMistake::error(rule, ChangeSection::Tests.as_str(), message));
     for row in &allowed.rows {
         let file = made.iter().find(|(path, _)| *path == row.file).and_then(|(_, text)| text.as_deref());
-        if file.is_some_and(|text| !parts_of_name(&row.name).all(|part| has_word(text, part))) {
-            let (name, path) = (shown_path(&row.name), shown_path(&row.file));
+        if file.is_some_and(|text| !test_name_parts(&row.name).all(|part| has_word(text, part))) {
+            let (name, path) = (quotable_path(&row.name), quotable_path(&row.file));
             say("tests.name", format!("`{path}` has no test `{name}`, which the approved spec asks for"));
         }
     }
     let proven: BTreeSet<&str> =
-        change.of(ChangeSection::Tests).flat_map(|file| &file.proves).map(String::as_str).collect();
+        change.files_in(ChangeSection::Tests).flat_map(|file| &file.proves).map(String::as_str).collect();
     let wanted: BTreeSet<&str> =
         allowed.rows.iter().flat_map(|row| &row.requirements).map(String::as_str).collect();
     for id in wanted.difference(&proven) {
-        let id = shown_path(id);
+        let id = quotable_path(id);
         say(
             "tests.proof",
             format!("no test says that it shows {id}; write `Proves: {id}` below the heading of its file"),
@@ -378,7 +385,7 @@ fn tests(
     for id in proven.difference(&wanted) {
         say(
             "tests.unknown",
-            format!("{} is shown by no test of the approved spec; leave it out", shown_path(id)),
+            format!("{} is shown by no test of the approved spec; leave it out", quotable_path(id)),
         );
     }
 }

@@ -12,24 +12,24 @@ pub struct TestEvidence {
 }
 
 impl TestEvidence {
-    pub fn show(&mut self, label: &'static str, text: String) {
+    pub fn add_sentence(&mut self, label: &'static str, text: String) {
         self.shown.push((label, text));
     }
 
     /// `shown`, and the gaps under the label `Not shown`.
-    pub fn labelled(&self) -> impl Iterator<Item = (&'static str, String)> {
+    pub fn labelled_sentences(&self) -> impl Iterator<Item = (&'static str, String)> {
         let gaps = (!self.not_shown.is_empty()).then(|| ("Not shown", self.not_shown.join(" ")));
         self.shown.iter().cloned().chain(gaps)
     }
 
     /// Those as Markdown: `**Before the change:** 4 new tests fail.`
-    pub fn lines(&self) -> Vec<String> {
-        self.labelled().map(|(label, text)| format!("**{label}:** {text}")).collect()
+    pub fn markdown_lines(&self) -> Vec<String> {
+        self.labelled_sentences().map(|(label, text)| format!("**{label}:** {text}")).collect()
     }
 
     /// Everything, a line each.
-    pub fn all(&self) -> Vec<String> {
-        let mut all = self.lines();
+    pub fn all_lines(&self) -> Vec<String> {
+        let mut all = self.markdown_lines();
         all.extend(self.review.iter().cloned());
         all
     }

@@ -2,7 +2,7 @@
 
 use super::{
     ChangeSection,
-    parse::{parse, ticks},
+    parse::{count_backticks, parse},
 };
 use crate::{
     documents::lld::{self, RepairFunction},
@@ -11,41 +11,42 @@ use crate::{
 
 /// The text with its form repaired. Where the tests are locked, these stand in the place of whatever the text says of tests.
 pub fn fix(text: &str, issue: IssueNo, locked: Option<&str>) -> String {
-    const OURS: &[RepairFunction] = &[heading, fences, file_headings];
+    const OURS: &[RepairFunction] = &[fix_title, lengthen_fences, fix_file_headings];
     // A fence around the whole goes before ours are looked at.
     let (whole, rest) = lld::FORM.split_at(2);
     let repairs = whole.iter().chain(OURS).chain(rest);
-    let text = lld::repair(text, issue, repairs.clone());
+    let text = lld::apply_repairs(text, issue, repairs.clone());
     match locked {
-        Some(locked) => lld::repair(&with_tests(&text, locked), issue, repairs),
+        Some(locked) => lld::apply_repairs(&with_tests(&text, locked), issue, repairs),
         None => text,
     }
 }
 
 /// The section with the tests as it stands in a text, to be locked.
-pub fn tests_of(text: &str) -> Option<&str> {
+pub fn tests_section(text: &str) -> Option<&str> {
     let change = parse(text);
     let (_, range) = change.sections.iter().find(|(part, _)| *part == ChangeSection::Tests)?;
     Some(text[range.clone()].trim_end())
 }
 
 /// The text with the locked tests, with others in their place that a later text has; those that joined them are in neither.
-pub fn other_tests(text: &str, locked: &str, joined: &[&str]) -> Option<String> {
+pub fn replaced_tests(text: &str, locked: &str, joined: &[&str]) -> Option<String> {
     let files = |text: &str| -> Vec<_> {
         parse(text)
-            .of(ChangeSection::Tests)
+            .files_in(ChangeSection::Tests)
             .map(|file| (file.path.clone(), file.kind, file.body.clone()))
             .collect()
     };
-    let (text, locked) = (without(text, joined), without(locked, joined));
-    let theirs = tests_of(&text)?;
+    let (text, locked) = (without_files(text, joined), without_files(locked, joined));
+    let theirs = tests_section(&text)?;
     (files(&text) != files(&locked)).then(|| with_tests(&locked, theirs))
 }
 
 /// The text without these files of its tests.
-fn without(text: &str, paths: &[&str]) -> String {
+fn without_files(text: &str, paths: &[&str]) -> String {
     let (mut out, mut from) = (String::new(), 0);
-    for file in parse(text).of(ChangeSection::Tests).filter(|file| paths.contains(&file.path.as_str())) {
+    for file in parse(text).files_in(ChangeSection::Tests).filter(|file| paths.contains(&file.path.as_str()))
+    {
         out.push_str(&text[from..file.range.start]);
         from = file.range.end;
     }
@@ -67,7 +68,7 @@ fn with_tests(text: &str, locked: &str) -> String {
     format!("{}\n\n{}\n\n{}", out[..at].trim_end(), locked.trim(), &out[at..])
 }
 
-fn heading(text: &str, issue: IssueNo) -> Option<String> {
+fn fix_title(text: &str, issue: IssueNo) -> Option<String> {
     let change = parse(text);
     let start = if text.starts_with("# ") { 0 } else { text.find("\n# ")? + 1 };
     let end = text[start..].find('\n').map_or(text.len(), |end| start + end);
@@ -76,12 +77,12 @@ fn heading(text: &str, issue: IssueNo) -> Option<String> {
 }
 
 /// A fence that what it holds cannot end.
-fn fences(text: &str, _: IssueNo) -> Option<String> {
+fn lengthen_fences(text: &str, _: IssueNo) -> Option<String> {
     let (mut out, mut from) = (String::new(), 0);
     for file in parse(text).files {
         let Some((block, length)) = &file.block else { continue };
         let (content, most) = (&text[file.content.clone()], text[block.clone()].len());
-        let longest = content.lines().map(|line| ticks(line.trim_start())).max().unwrap_or(0);
+        let longest = content.lines().map(|line| count_backticks(line.trim_start())).max().unwrap_or(0);
         if longest < *length || file.content.end == text.len() || most == 0 {
             continue;
         }
@@ -93,7 +94,7 @@ fn fences(text: &str, _: IssueNo) -> Option<String> {
 }
 
 /// ``### `path` (Add)``, whatever marks were left out.
-fn file_headings(text: &str, _: IssueNo) -> Option<String> {
+fn fix_file_headings(text: &str, _: IssueNo) -> Option<String> {
     let (mut out, mut from) = (String::new(), 0);
     for file in parse(text).files {
         let end = text[file.range.start..].find('\n').map_or(text.len(), |end| file.range.start + end);

@@ -1,8 +1,8 @@
 //! The change: the tests and the code of an issue as one text that is reviewed and approved as a whole. Each file is a heading
 //! and a fenced block, which holds the whole of it or what is searched and replaced in it.
 //!
-//! What people see of the text and what is made of it are the same: a text that Markdown reads otherwise than [`parse`] does
-//! is refused by [`check`].
+//! What people see of the text and what is made of it are the same: a text that Markdown reads otherwise than [`parse()`] does
+//! is refused by [`check()`].
 
 pub mod adversarial;
 mod apply;
@@ -16,19 +16,19 @@ mod workspace;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::{
-    apply::{MOST_LINES, apply, diff, file_diff},
-    check::{beyond, check, is_workflow, unbuildable},
+    apply::{MOST_LINES, apply, file_diff, unified_diff},
+    check::{check, files_beyond_scope, is_workflow, unbuildable_reason},
     evidence::TestEvidence,
-    fix::{fix, other_tests, tests_of},
-    parse::{FileChange, FileChangeBody, ParsedChange, is_named, parse, parts_of_name},
-    stubs::{STUB, stubs},
+    fix::{fix, replaced_tests, tests_section},
+    parse::{FileChange, FileChangeBody, ParsedChange, parse, test_id_has_name, test_name_parts},
+    stubs::{STUB, make_stubs},
     workspace::Workspace,
 };
 pub use super::lld::ChangeType as Kind;
 use super::{
     FileTree,
-    lld::{file_of, first_line},
-    path_rules, shown_path,
+    lld::{first_line, path_of_place},
+    path_rules, quotable_path,
     spec::{ParsedSpec, TestMappingRow},
 };
 
@@ -62,24 +62,30 @@ pub struct ChangeScope {
     /// Those of them that hold tests, or what tests need.
     pub tests: BTreeSet<String>,
     /// Those of them that people allowed later: a change may do without.
-    pub besides: BTreeSet<String>,
+    pub allowed_later: BTreeSet<String>,
     /// The tests that the spec asks for.
     pub rows: Vec<TestMappingRow>,
 }
 
 impl ChangeScope {
-    pub fn of(spec: &ParsedSpec, part: ChangeSection) -> Self {
+    pub fn from_spec(spec: &ParsedSpec, part: ChangeSection) -> Self {
         let rows = spec.view.files.iter().filter(|row| !row.directory);
         let files: BTreeMap<_, _> = rows.filter_map(|row| Some((row.path.clone(), row.change?))).collect();
         let named: BTreeSet<&str> = spec.tests.iter().map(|row| row.file.as_str()).collect();
-        let tests = files.keys().filter(|path| named.contains(path.as_str()) || is_of_tests(path));
+        let tests = files.keys().filter(|path| named.contains(path.as_str()) || is_test_support(path));
         let besides = BTreeSet::new();
-        Self { part, tests: tests.cloned().collect(), files, besides, rows: spec.tests.clone() }
+        Self {
+            part,
+            tests: tests.cloned().collect(),
+            files,
+            allowed_later: besides,
+            rows: spec.tests.clone(),
+        }
     }
 
     /// With these files as well, which are added where `base` has none of that path.
     #[must_use]
-    pub fn and<'p>(
+    pub fn with_files<'p>(
         mut self,
         paths: impl IntoIterator<Item = &'p String>,
         base: &BTreeMap<String, String>,
@@ -87,7 +93,7 @@ impl ChangeScope {
         for path in paths {
             let kind = if base.contains_key(path) { Kind::Modify } else { Kind::Add };
             self.files.insert(path.clone(), kind);
-            self.besides.insert(path.clone());
+            self.allowed_later.insert(path.clone());
             self.tests.extend(is_test(path).then(|| path.clone()));
         }
         self
@@ -96,7 +102,7 @@ impl ChangeScope {
 
 /// Does it lie where tests and what they need lie, or does a runner take it for a test, or for its own settings? Written with the
 /// code it could have the locked tests pass, and be in no build of that.
-fn is_of_tests(path: &str) -> bool {
+fn is_test_support(path: &str) -> bool {
     let names = "test tests __tests__ spec fixtures testdata snapshots __snapshots__ conftest.py pytest.ini";
     let name = path.rsplit('/').next().unwrap_or(path);
     let settings = ["jest.config.", "vitest.config.", "vitest.workspace.", ".mocharc."];
@@ -115,7 +121,7 @@ fn is_test(path: &str) -> bool {
     let mut words = stem.split(['_', '.', '-']);
     let ends = [words.next(), words.next_back()];
     let named = |word: &str| NAMES.iter().any(|known| word.eq_ignore_ascii_case(known));
-    is_of_tests(path)
+    is_test_support(path)
         || ends.into_iter().flatten().any(named)
         || NAMES.iter().any(|known| stem.ends_with(known))
 }
@@ -162,7 +168,7 @@ pub fn format_rules(part: ChangeSection) -> String {
 const WHOLE_LINES: usize = 150;
 
 /// The files that the text names, each once.
-pub fn paths(text: &str) -> Vec<String> {
+pub fn file_paths(text: &str) -> Vec<String> {
     let paths: BTreeSet<String> = parse(text).files.into_iter().map(|file| file.path).collect();
     paths.into_iter().collect()
 }
@@ -192,7 +198,7 @@ pub type FileTexts = Vec<(String, Option<String>)>;
 
 /// Files as they lie over those of a commit when it is run; none where one is removed. What is never committed lies over nothing:
 /// what runs is what is pushed.
-pub fn laid_over(files: FileTexts) -> Vec<(String, Option<Vec<u8>>)> {
+pub fn overlay_files(files: FileTexts) -> Vec<(String, Option<Vec<u8>>)> {
     let pushed = files.into_iter().filter(|(path, _)| !is_workflow(path));
     pushed.map(|(path, text)| (path, text.map(String::into_bytes))).collect()
 }
@@ -202,13 +208,14 @@ pub fn summary(text: &str) -> String {
     const FILES: usize = 8;
     let change = parse(text);
     let mut out: Vec<&str> = text[change.summary.clone()].trim().lines().take(10).collect();
-    let lists = ChangeSection::ALL.into_iter().filter(|part| change.of(*part).next().is_some()).map(|part| {
-        let named = |file: &FileChange| format!("{} `{}`", file.kind.as_str(), shown_path(&file.path));
-        let named: Vec<String> = change.of(part).take(FILES).map(named).collect();
-        let more = change.of(part).skip(FILES).count();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        format!("\n{}: {}{more}.", part.as_str(), named.join(", "))
-    });
+    let lists =
+        ChangeSection::ALL.into_iter().filter(|part| change.files_in(*part).next().is_some()).map(|part| {
+            let named = |file: &FileChange| format!("{} `{}`", file.kind.as_str(), quotable_path(&file.path));
+            let named: Vec<String> = change.files_in(part).take(FILES).map(named).collect();
+            let more = change.files_in(part).skip(FILES).count();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("\n{}: {}{more}.", part.as_str(), named.join(", "))
+        });
     let lists: Vec<String> = lists.collect();
     out.extend(lists.iter().map(String::as_str));
     out.join("\n")
@@ -217,26 +224,26 @@ pub fn summary(text: &str) -> String {
 /// Does the place a reviewer points to exist: a section, a file of the change or of the repository, a requirement that a
 /// test proves, a test?
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
-    let place = bare(place);
-    let file = file_of(place);
+    let place = strip_marks(place);
+    let file = path_of_place(place);
     (1..=400).contains(&place.len())
-        && (parse(text).stands_at(place).is_some()
-            || (path_rules::refused(file).is_none()
+        && (parse(text).find_place(place).is_some()
+            || (path_rules::refusal_reason(file).is_none()
                 && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/')))))
 }
 
 /// The line, from 1, at which a place begins; none where it is not in the text itself.
 pub fn line_of(text: &str, place: &str) -> Option<usize> {
-    Some(first_line(text, parse(text).stands_at(bare(place))?))
+    Some(first_line(text, parse(text).find_place(strip_marks(place))?))
 }
 
 /// Does the same stand at this place in both? Of a place that is not in both nothing is known.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
-    let at = |text| parse(text).stands_at(bare(place));
+    let at = |text| parse(text).find_place(strip_marks(place));
     at(before).zip(at(now)).is_some_and(|(then, there)| before[then].trim() == now[there].trim())
 }
 
-fn bare(place: &str) -> &str {
+fn strip_marks(place: &str) -> &str {
     place.trim().trim_matches('`').trim()
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{ChangeSection, Kind};
-use crate::documents::{edits::Edit, lld::file_of};
+use crate::documents::{edits::Edit, lld::path_of_place};
 
 /// A change as its text shows it; every range points into that text.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ pub enum FileChangeBody {
     /// Whole lines, each with its line end.
     Edits(Vec<Edit>),
     /// Why the block is none of these, as the end of a sentence about it.
-    Wrong(&'static str),
+    Invalid(&'static str),
 }
 
 /// A line of the text.
@@ -72,36 +72,36 @@ pub fn parse(text: &str) -> ParsedChange {
     while let Some(line) = lines.get(index) {
         index += 1;
         if let Some(title) = line.text.strip_prefix("# ").filter(|_| change.title.is_empty()) {
-            (change.number, change.title) = heading(title);
+            (change.number, change.title) = parse_title(title);
             change.summary = line.end..text.len();
-        } else if let Some(section) = section(line.text) {
-            change.end_at(line.start);
+        } else if let Some(section) = parse_section(line.text) {
+            change.end_section(line.start);
             part = Some(section);
             change.sections.push((section, line.start..text.len()));
-        } else if let (Some(part), Some((path, kind))) = (part, file_heading(line.text)) {
+        } else if let (Some(part), Some((path, kind))) = (part, parse_file_heading(line.text)) {
             change.end_file(line.start);
             change.files.push(FileChange::new(part, path, kind, line.start..text.len()));
         } else if line.text.starts_with("## ") {
-            change.end_at(line.start);
+            change.end_section(line.start);
             part = None;
         } else if let Some(file) = change.files.last_mut().filter(|file| file.range.end == text.len()) {
-            if let Some(length) = fence(line.text).filter(|_| file.block.is_none()) {
-                let last = closing(&lines, index, length);
+            if let Some(length) = fence_length(line.text).filter(|_| file.block.is_none()) {
+                let last = closing_fence(&lines, index, length);
                 let ends = last.map_or(text.len(), |last| lines[last].end);
                 file.content = line.end..last.map_or(text.len(), |last| lines[last].start);
                 file.block = Some((line.start..ends, length));
                 file.body = match last {
-                    Some(_) => body(&text[file.content.clone()], file.kind),
-                    None => FileChangeBody::Wrong("has no end"),
+                    Some(_) => parse_body(&text[file.content.clone()], file.kind),
+                    None => FileChangeBody::Invalid("has no end"),
                 };
                 index = last.map_or(lines.len(), |last| last + 1);
             } else {
-                file.mark(line.text);
+                file.read_annotation(line.text);
             }
         }
     }
     for file in change.files.iter_mut().filter(|file| file.part == ChangeSection::Tests) {
-        let new = requirements(file.new_text().as_str());
+        let new = find_requirement_ids(file.new_text().as_str());
         file.proves.extend(new);
         file.proves.sort();
         file.proves.dedup();
@@ -116,7 +116,7 @@ impl ParsedChange {
         }
     }
 
-    fn end_at(&mut self, at: usize) {
+    fn end_section(&mut self, at: usize) {
         self.end_file(at);
         self.summary.end = self.summary.end.min(at);
         if let Some((_, section)) = self.sections.last_mut() {
@@ -124,14 +124,14 @@ impl ParsedChange {
         }
     }
 
-    pub fn of(&self, part: ChangeSection) -> impl Iterator<Item = &FileChange> {
+    pub fn files_in(&self, part: ChangeSection) -> impl Iterator<Item = &FileChange> {
         self.files.iter().filter(move |file| file.part == part)
     }
 
     /// Where in the text a file, a section, a requirement's tests or a test is.
-    pub(super) fn stands_at(&self, place: &str) -> Option<Range<usize>> {
+    pub(super) fn find_place(&self, place: &str) -> Option<Range<usize>> {
         let bare = place.trim_start_matches(['§', '#', ' ']);
-        let path = file_of(bare);
+        let path = path_of_place(bare);
         let name = bare.rsplit([':', '>', ' ', '.']).next().unwrap_or(bare).trim().trim_end_matches("()");
         let upper = bare.to_ascii_uppercase();
         let files = || self.files.iter();
@@ -154,7 +154,7 @@ impl FileChange {
     }
 
     /// One of which nothing but this is known.
-    pub(super) fn of(path: &str, kind: Kind) -> Self {
+    pub(super) fn for_path(path: &str, kind: Kind) -> Self {
         Self::new(ChangeSection::Code, path.to_owned(), kind, 0..0)
     }
 
@@ -163,15 +163,15 @@ impl FileChange {
         match &self.body {
             FileChangeBody::Whole(text) => text.clone(),
             FileChangeBody::Edits(edits) => edits.iter().map(|edit| edit.replace.as_str()).collect(),
-            FileChangeBody::None | FileChangeBody::Wrong(_) => String::new(),
+            FileChangeBody::None | FileChangeBody::Invalid(_) => String::new(),
         }
     }
 
     /// A line beside the block that says something of the file.
-    fn mark(&mut self, line: &str) {
+    fn read_annotation(&mut self, line: &str) {
         let line = line.trim_start_matches(['-', '*', '_', ' ']);
         if let Some(rest) = line.strip_prefix("Proves") {
-            self.proves.extend(requirements(rest));
+            self.proves.extend(find_requirement_ids(rest));
         } else if let Some(rest) = line.strip_prefix("Guards") {
             let names = rest.trim_start_matches([':', '*', '_', ' ']).split(',');
             let names = names.map(|name| name.trim().trim_matches(['`', '.']).to_owned());
@@ -190,7 +190,7 @@ pub(super) fn has_word(text: &str, name: &str) -> bool {
 }
 
 /// Does what a test is known by end with this name? A case of a parametrised test has its name, too.
-pub fn is_named(id: &str, name: &str) -> bool {
+pub fn test_id_has_name(id: &str, name: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let bare = match id.find('[') {
         Some(at) if !name.contains('[') => &id[..at],
@@ -200,13 +200,13 @@ pub fn is_named(id: &str, name: &str) -> bool {
 }
 
 /// What of a test's name stands in its code, each apart: `Sums::full[1]` is a case of `full` in `Sums`.
-pub fn parts_of_name(name: &str) -> impl Iterator<Item = &str> {
+pub fn test_name_parts(name: &str) -> impl Iterator<Item = &str> {
     let bare = name.split('[').next().unwrap_or(name);
     bare.split("::").flat_map(|part| part.split(" > "))
 }
 
 /// `REQ-1` wherever it stands.
-fn requirements(text: &str) -> Vec<String> {
+fn find_requirement_ids(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices(['R', 'r']) {
         let rest = &text.as_bytes()[at..];
@@ -221,7 +221,7 @@ fn requirements(text: &str) -> Vec<String> {
 }
 
 /// `42 - Change: Read it`
-fn heading(line: &str) -> (Option<u64>, String) {
+fn parse_title(line: &str) -> (Option<u64>, String) {
     let line = line.trim();
     let digits = line.trim_start_matches('#');
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
@@ -232,13 +232,13 @@ fn heading(line: &str) -> (Option<u64>, String) {
     (number, title.trim().to_owned())
 }
 
-fn section(line: &str) -> Option<ChangeSection> {
+fn parse_section(line: &str) -> Option<ChangeSection> {
     let name = line.strip_prefix("## ")?.trim().trim_end_matches(':');
     ChangeSection::ALL.into_iter().find(|part| part.as_str().eq_ignore_ascii_case(name))
 }
 
 /// ``### `src/lib.rs` (Modify)``
-pub(super) fn file_heading(line: &str) -> Option<(String, Kind)> {
+pub(super) fn parse_file_heading(line: &str) -> Option<(String, Kind)> {
     let (path, kind) = line.strip_prefix("### ")?.trim().strip_suffix(')')?.rsplit_once('(')?;
     let kinds = [Kind::Add, Kind::Modify, Kind::Delete];
     let kind = kinds.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(kind.trim()))?;
@@ -248,28 +248,31 @@ pub(super) fn file_heading(line: &str) -> Option<(String, Kind)> {
 }
 
 /// The length of a fence that opens a block.
-fn fence(line: &str) -> Option<usize> {
-    let length = ticks(line);
+fn fence_length(line: &str) -> Option<usize> {
+    let length = count_backticks(line);
     (length >= 3 && !line[length..].contains('`')).then_some(length)
 }
 
-pub(super) fn ticks(line: &str) -> usize {
+pub(super) fn count_backticks(line: &str) -> usize {
     line.len() - line.trim_start_matches('`').len()
 }
 
 /// Where the block ends that a fence of this length opens: the first fence as long that says nothing else. A writer who took the
 /// shortest and has others within means a later one, which stands at the end of the file's part.
-fn closing(lines: &[ChangeLine<'_>], from: usize, length: usize) -> Option<usize> {
+fn closing_fence(lines: &[ChangeLine<'_>], from: usize, length: usize) -> Option<usize> {
     let closes = |at: &usize| {
         let line = lines[*at].text.trim_end();
         let indent = line.len() - line.trim_start_matches(' ').len();
-        indent < 4 && ticks(&line[indent..]) >= length && line[indent..].len() == ticks(&line[indent..])
+        indent < 4
+            && count_backticks(&line[indent..]) >= length
+            && line[indent..].len() == count_backticks(&line[indent..])
     };
     let first = (from..lines.len()).find(closes)?;
     if length > 3 {
         return Some(first);
     }
-    let ours = |line: &ChangeLine<'_>| section(line.text).is_some() || file_heading(line.text).is_some();
+    let ours =
+        |line: &ChangeLine<'_>| parse_section(line.text).is_some() || parse_file_heading(line.text).is_some();
     let ends = |at: &usize| {
         let next = lines[at + 1..].iter().find(|line| !line.text.trim().is_empty());
         next.is_none_or(|line| {
@@ -282,34 +285,35 @@ fn closing(lines: &[ChangeLine<'_>], from: usize, length: usize) -> Option<usize
 }
 
 /// What a block says: blocks of search and replace, or the whole of a file.
-pub(super) fn body(content: &str, kind: Kind) -> FileChangeBody {
-    if content.lines().find(|line| !line.trim().is_empty()).and_then(marker) != Some(EditMarker::Search) {
+pub(super) fn parse_body(content: &str, kind: Kind) -> FileChangeBody {
+    if content.lines().find(|line| !line.trim().is_empty()).and_then(parse_marker) != Some(EditMarker::Search)
+    {
         let end = if content.is_empty() || content.ends_with('\n') { "" } else { "\n" };
         return FileChangeBody::Whole(format!("{}{end}", content.replace("\r\n", "\n")));
     }
     if kind != Kind::Modify {
-        return FileChangeBody::Wrong("searches and replaces, in a file that is not modified");
+        return FileChangeBody::Invalid("searches and replaces, in a file that is not modified");
     }
     let (mut edits, mut within) = (Vec::<Edit>::new(), None);
     for line in content.lines() {
-        match (within, marker(line)) {
+        match (within, parse_marker(line)) {
             (None, Some(EditMarker::Search)) => {
                 edits.push(Edit { search: String::new(), replace: String::new() });
                 within = Some(EditMarker::Search);
             }
             (None, _) if line.trim().is_empty() => {}
             (None, _) => {
-                return FileChangeBody::Wrong("has text outside of `<<<<<<< SEARCH` and `>>>>>>> REPLACE`");
+                return FileChangeBody::Invalid("has text outside of `<<<<<<< SEARCH` and `>>>>>>> REPLACE`");
             }
-            (Some(EditMarker::Search), Some(EditMarker::Parts)) => within = Some(EditMarker::Parts),
-            (Some(EditMarker::Parts), Some(EditMarker::Replace)) => within = None,
-            (Some(_), Some(EditMarker::Parts)) => {
-                return FileChangeBody::Wrong(
+            (Some(EditMarker::Search), Some(EditMarker::Separator)) => within = Some(EditMarker::Separator),
+            (Some(EditMarker::Separator), Some(EditMarker::Replace)) => within = None,
+            (Some(_), Some(EditMarker::Separator)) => {
+                return FileChangeBody::Invalid(
                     "has two lines `=======` in one SEARCH; nobody knows which of them parts it",
                 );
             }
             (Some(_), Some(_)) => {
-                return FileChangeBody::Wrong("has a SEARCH within a SEARCH, or one without `=======`");
+                return FileChangeBody::Invalid("has a SEARCH within a SEARCH, or one without `=======`");
             }
             (Some(side), None) => {
                 let edit = edits.last_mut().map(|edit| match side {
@@ -321,7 +325,7 @@ pub(super) fn body(content: &str, kind: Kind) -> FileChangeBody {
         }
     }
     match within {
-        Some(_) => FileChangeBody::Wrong("has a SEARCH that no `>>>>>>> REPLACE` ends"),
+        Some(_) => FileChangeBody::Invalid("has a SEARCH that no `>>>>>>> REPLACE` ends"),
         None => FileChangeBody::Edits(edits),
     }
 }
@@ -329,16 +333,16 @@ pub(super) fn body(content: &str, kind: Kind) -> FileChangeBody {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EditMarker {
     Search,
-    Parts,
+    Separator,
     Replace,
 }
 
 /// `<<<<<<< SEARCH`, `=======` or `>>>>>>> REPLACE`, with a few marks more or less.
-fn marker(line: &str) -> Option<EditMarker> {
+fn parse_marker(line: &str) -> Option<EditMarker> {
     let line = line.trim_end();
     let known = [
         ('<', "SEARCH", EditMarker::Search),
-        ('=', "", EditMarker::Parts),
+        ('=', "", EditMarker::Separator),
         ('>', "REPLACE", EditMarker::Replace),
     ];
     known.into_iter().find_map(|(mark, word, marker)| {

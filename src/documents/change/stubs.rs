@@ -13,7 +13,7 @@ use crate::documents::lld::function_names;
 pub const STUB: &str = "stub of the specification";
 
 /// The files with stubs of what these blocks of code declare; none of what is there already.
-pub fn stubs(blocks: &[String], allowed: &ChangeScope, base: &BTreeMap<String, String>) -> FileTexts {
+pub fn make_stubs(blocks: &[String], allowed: &ChangeScope, base: &BTreeMap<String, String>) -> FileTexts {
     let mut declared = BTreeMap::<&str, String>::new();
     for block in blocks {
         let mut at = None;
@@ -39,9 +39,11 @@ pub fn stubs(blocks: &[String], allowed: &ChangeScope, base: &BTreeMap<String, S
         let (before, code) = match path.rsplit_once('.') {
             Some((_, "rs")) => (
                 there.to_owned(),
-                bodies(&code, there, |signature, _| format!("{signature} {{ todo!(\"{STUB}\") }}")),
+                stub_functions(&code, there, |signature, _| format!("{signature} {{ todo!(\"{STUB}\") }}")),
             ),
-            Some((_, "go")) => (in_package(path, base), bodies(&code, there, of_nothing)),
+            Some((_, "go")) => {
+                (go_package_text(path, base), stub_functions(&code, there, go_zero_value_stub))
+            }
             _ => continue,
         };
         if code.trim().is_empty() {
@@ -66,7 +68,7 @@ pub fn stubs(blocks: &[String], allowed: &ChangeScope, base: &BTreeMap<String, S
 }
 
 /// The text of a file of Go, or the clause that a new one begins with.
-fn in_package(path: &str, base: &BTreeMap<String, String>) -> String {
+fn go_package_text(path: &str, base: &BTreeMap<String, String>) -> String {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let beside =
         |other: &&String| other.ends_with(".go") && other.rsplit_once('/').map_or("", |(f, _)| f) == folder;
@@ -78,7 +80,7 @@ fn in_package(path: &str, base: &BTreeMap<String, String>) -> String {
 }
 
 /// A function of Go that gives what is nothing in its types: where one panics, no other test is run.
-fn of_nothing(signature: &str, name: &str) -> String {
+fn go_zero_value_stub(signature: &str, name: &str) -> String {
     let signature = signature.trim_end();
     let panics = format!("{signature} {{ panic(\"{STUB}\") }}");
     let Some(begin) = signature.find(&format!("{name}(")).map(|at| at + name.len()) else { return panics };
@@ -117,7 +119,7 @@ fn of_nothing(signature: &str, name: &str) -> String {
 }
 
 /// Declarations with a body, without those that stand there already; what is no function stays as it is.
-fn bodies(code: &str, there: &str, stub: impl Fn(&str, &str) -> String) -> String {
+fn stub_functions(code: &str, there: &str, stub: impl Fn(&str, &str) -> String) -> String {
     let (mut out, mut lines) = (String::new(), code.lines());
     while let Some(line) = lines.next() {
         let names = function_names(line);

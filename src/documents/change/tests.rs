@@ -14,7 +14,7 @@ impl FileTree for ChangeTestTree {
     fn is_dir(&self, path: &str) -> bool {
         self.paths().any(|known| known.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')))
     }
-    fn nearest(&self, _: &str) -> Vec<String> {
+    fn nearest_paths(&self, _: &str) -> Vec<String> {
         Vec::new()
     }
     fn is_link(&self, path: &str) -> bool {
@@ -29,7 +29,7 @@ impl FileTree for ChangeTestTree {
     }
 }
 
-fn base() -> BTreeMap<String, String> {
+fn base_files() -> BTreeMap<String, String> {
     let files = [
         ("src/lib.rs", "mod old;\n\npub fn read() -> u8 {\n    0\n}\n"),
         ("src/old.rs", "// old\n"),
@@ -38,8 +38,8 @@ fn base() -> BTreeMap<String, String> {
     files.map(|(path, text)| (path.to_owned(), text.to_owned())).into()
 }
 
-fn allowed(part: ChangeSection) -> ChangeScope {
-    ChangeScope::of(
+fn allowed_scope(part: ChangeSection) -> ChangeScope {
+    ChangeScope::from_spec(
         &spec::parse(
             "# 42 - Implementation: Read\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
              | `src/lib.rs` | Modify | x |\n| `src/new.rs` | Add | x |\n| `src/old.rs` | Delete | x |\n| `README.md` | Modify | x |\n\
@@ -51,12 +51,12 @@ fn allowed(part: ChangeSection) -> ChangeScope {
 }
 
 #[test]
-fn what_a_runner_takes_for_tests_or_settings_is_no_code() {
+fn files_that_a_test_runner_reads_are_not_code() {
     let of = |path: &str| {
         let files = format!(
             "## 2. Files to Implement\n\n| File | Change | Purpose |\n|---|---|---|\n| `{path}` | Add | x |\n"
         );
-        ChangeScope::of(&spec::parse(&files), ChangeSection::Code).tests.contains(path)
+        ChangeScope::from_spec(&spec::parse(&files), ChangeSection::Code).tests.contains(path)
     };
     let of_tests = "a/main_test.go a/test_a.py a/a_test.py web/a.test.ts web/a.spec.jsx pytest.ini web/jest.config.js \
                     vitest.config.mts conftest.py a/testdata/in.txt";
@@ -70,7 +70,7 @@ const TESTS: &str = "## Tests\n\n### `tests/read.rs` (Add)\n\nProves: REQ-1\nGua
      assert_eq!(sample::read(), 3);\n}\n```";
 
 /// As a diligent drafter writes it.
-fn sound() -> String {
+fn sound_change() -> String {
     format!(
         "# 42 - Change: Read a file\n\nIt reads.\n\n{TESTS}\n\n## Code\n\n### `src/lib.rs` (Modify)\n\n```rust\n<<<<<<< SEARCH\n\
          mod old;\n=======\nmod new;\n>>>>>>> REPLACE\n\n<<<<<<< SEARCH\n    0\n=======\n    new::three()\n>>>>>>> REPLACE\n```\n\n\
@@ -79,17 +79,17 @@ fn sound() -> String {
     )
 }
 
-fn checked(text: &str) -> Vec<DocumentMistake> {
-    check(text, ISSUE, &allowed(ChangeSection::Code), &base(), &ChangeTestTree)
+fn check_text(text: &str) -> Vec<DocumentMistake> {
+    check(text, ISSUE, &allowed_scope(ChangeSection::Code), &base_files(), &ChangeTestTree)
 }
 
 #[test]
-fn only_what_a_persons_word_can_bring_in_is_beyond_the_list() {
-    let allowed = ChangeScope { files: BTreeMap::new(), ..allowed(ChangeSection::Code) };
+fn only_files_a_person_may_allow_are_beyond_scope() {
+    let allowed = ChangeScope { files: BTreeMap::new(), ..allowed_scope(ChangeSection::Code) };
     let found = |paths: &[(&str, &str)]| {
         let files = paths.iter().map(|(path, kind)| format!("### `{path}` ({kind})\n\n```text\nx\n```\n\n"));
         let text = format!("# 42 - Change: X\n\nX.\n\n## Code\n\n{}", files.collect::<String>());
-        beyond(&parse(&text), &allowed, &ChangeTestTree)
+        files_beyond_scope(&parse(&text), &allowed, &ChangeTestTree)
     };
     assert_eq!(found(&[("src/new.rs", "Add"), ("src/lib.rs", "Modify")]), ["src/new.rs", "src/lib.rs"]);
     for path in [
@@ -120,7 +120,7 @@ fn only_what_a_persons_word_can_bring_in_is_beyond_the_list() {
     ] {
         assert_eq!(found(&[(path, "Add")]), Vec::<String>::new(), "{path}");
         let text = format!("# 42 - Change: X\n\nX.\n\n## Code\n\n### `{path}` (Add)\n\n```text\nx\n```\n");
-        let told = check(&text, ISSUE, &allowed, &base(), &ChangeTestTree);
+        let told = check(&text, ISSUE, &allowed, &base_files(), &ChangeTestTree);
         assert!(!told.iter().any(|mistake| mistake.message.contains("until people are asked")), "{told:?}");
     }
     assert_eq!(found(&[("src/latest.rs", "Add"), ("src/inspect.rs", "Add")]).len(), 2);
@@ -130,37 +130,37 @@ fn only_what_a_persons_word_can_bring_in_is_beyond_the_list() {
 }
 
 #[test]
-fn other_tests_are_those_of_its_drafter_without_what_joined_them() {
+fn replaced_tests_leave_out_tests_that_joined_later() {
     let joined = "### `tests/joined.rs` (Add)\n\nProves: REQ-1\n\n```rust\nfn full() {}\n```\n\n";
     let locked = TESTS.to_owned() + "\n" + joined;
-    let with = |tests: &str| fix(&sound(), ISSUE, tests_of(tests));
+    let with = |tests: &str| fix(&sound_change(), ISSUE, tests_section(tests));
     for same in [&locked, TESTS] {
-        assert_eq!(other_tests(&with(same), &locked, &["tests/joined.rs"]), None);
+        assert_eq!(replaced_tests(&with(same), &locked, &["tests/joined.rs"]), None);
     }
     let others =
-        other_tests(&with(&locked.replace("reads_three", "reads_four")), &locked, &["tests/joined.rs"]);
+        replaced_tests(&with(&locked.replace("reads_three", "reads_four")), &locked, &["tests/joined.rs"]);
     let others = others.unwrap();
     assert!(others.contains("reads_four") && !others.contains("joined"), "{others}");
 }
 
 #[test]
-fn a_sound_change_is_read_checked_and_made() {
-    let text = sound();
-    assert_eq!(checked(&text), []);
+fn sound_change_is_parsed_checked_and_applied() {
+    let text = sound_change();
+    assert_eq!(check_text(&text), []);
     assert_eq!(fix(&text, ISSUE, None), text);
     let change = parse(&text);
     assert_eq!((change.number, change.title.as_str()), (Some(42), "Read a file"));
-    let tests: Vec<_> = change.of(ChangeSection::Tests).collect();
+    let tests: Vec<_> = change.files_in(ChangeSection::Tests).collect();
     assert_eq!(
         (&tests[0].proves, &tests[0].guards),
         (&vec!["REQ-1".to_owned()], &vec!["old_one".to_owned()])
     );
-    let files = apply(&change, &base()).unwrap();
+    let files = apply(&change, &base_files()).unwrap();
     let made = |path: &str| files.iter().find(|(known, _)| known == path).unwrap().1.as_deref();
     assert_eq!(made("src/lib.rs"), Some("mod new;\n\npub fn read() -> u8 {\n    new::three()\n}\n"));
     assert_eq!(made("src/old.rs"), None);
     assert_eq!(made("README.md"), Some("# Sample\n\n```sh\nread\n```\n"));
-    let diff = diff(&change.files, &base());
+    let diff = unified_diff(&change.files, &base_files());
     for part in [
         "--- /dev/null\n+++ b/tests/read.rs\n@@ -0,0 +1,4 @@\n+#[test]\n",
         "--- a/src/lib.rs\n+++ b/src/lib.rs\n@@ -1,5 +1,5 @@\n-mod old;\n+mod new;\n",
@@ -168,7 +168,7 @@ fn a_sound_change_is_read_checked_and_made() {
     ] {
         assert!(diff.contains(part), "{diff}");
     }
-    assert_eq!(paths(&text), ["README.md", "src/lib.rs", "src/new.rs", "src/old.rs", "tests/read.rs"]);
+    assert_eq!(file_paths(&text), ["README.md", "src/lib.rs", "src/new.rs", "src/old.rs", "tests/read.rs"]);
     assert!(summary(&text).starts_with("It reads.\n\nTests: Add `tests/read.rs`.\n"), "{}", summary(&text));
 }
 
@@ -181,9 +181,9 @@ fn without_block(text: &str, path: &str) -> String {
 }
 
 #[test]
-fn what_is_written_keeps_the_rules_and_comes_back_as_a_part_of_the_answer() {
-    let mut copy = Workspace::new(allowed(ChangeSection::Code), base(), TESTS);
-    assert!(copy.text("tests/read.rs").flatten().is_some_and(|text| text.contains("reads_three")));
+fn workspace_writes_are_checked_and_merged_into_the_answer() {
+    let mut copy = Workspace::new(allowed_scope(ChangeSection::Code), base_files(), TESTS);
+    assert!(copy.file_text("tests/read.rs").flatten().is_some_and(|text| text.contains("reads_three")));
     for (path, block, why) in [
         ("tests/read.rs", "", "`tests/read.rs` is a file of the tests, which are locked; leave it out"),
         ("src/stray.rs", "", "`src/stray.rs` is not in the approved spec; leave it out"),
@@ -196,16 +196,16 @@ fn what_is_written_keeps_the_rules_and_comes_back_as_a_part_of_the_answer() {
         ("SRC/new.rs", "", "differs from another path only by case"),
         ("src/old.rs", "// new\n", "`src/old.rs` is Delete in the approved spec; write the same"),
         ("src/lib.rs", "<<<<<<< SEARCH\nfn none\n=======\n>>>>>>> REPLACE\n", "that does not match"),
-        ("src/lib.rs", &base()["src/lib.rs"], "stays as it is"),
+        ("src/lib.rs", &base_files()["src/lib.rs"], "stays as it is"),
         ("src/new.rs", &"x".repeat(1_000_001), "1000002 bytes; 1000000 are allowed"),
     ] {
-        let said = copy.write(path, block, &ChangeTestTree).unwrap_err();
+        let said = copy.write_file(path, block, &ChangeTestTree).unwrap_err();
         assert!(said.contains(why), "{path}: {said}");
     }
-    assert!(copy.written().is_empty());
+    assert!(copy.written_files().is_empty());
     // What is searched for is what is there by now.
-    let text = sound();
-    copy.write(
+    let text = sound_change();
+    copy.write_file(
         "src/lib.rs",
         "<<<<<<< SEARCH\nmod old;\n=======\nmod older;\n>>>>>>> REPLACE\n",
         &ChangeTestTree,
@@ -213,53 +213,53 @@ fn what_is_written_keeps_the_rules_and_comes_back_as_a_part_of_the_answer() {
     .unwrap();
     let again = "<<<<<<< SEARCH\nmod older;\n=======\nmod new;\n>>>>>>> REPLACE\n\n<<<<<<< SEARCH\n    0\n=======\n    \
                  new::three()\n>>>>>>> REPLACE\n";
-    copy.write("src/lib.rs", again, &ChangeTestTree).unwrap();
-    copy.write("src/new.rs", "pub fn three() -> u8 {\n    3\n}", &ChangeTestTree).unwrap();
-    copy.write("README.md", "# Sample\n\n````sh\nread\n````\n", &ChangeTestTree).unwrap();
+    copy.write_file("src/lib.rs", again, &ChangeTestTree).unwrap();
+    copy.write_file("src/new.rs", "pub fn three() -> u8 {\n    3\n}", &ChangeTestTree).unwrap();
+    copy.write_file("README.md", "# Sample\n\n````sh\nread\n````\n", &ChangeTestTree).unwrap();
     let answer = without_block(&without_block(&text, "src/lib.rs"), "src/new.rs");
-    assert!(!checked(&answer).is_empty());
-    let whole = copy.in_answer(&answer);
-    assert_eq!(checked(&whole), [], "{whole}");
-    let files = |text: &str| apply(&parse(text), &base()).unwrap();
+    assert!(!check_text(&answer).is_empty());
+    let whole = copy.merge_into_answer(&answer);
+    assert_eq!(check_text(&whole), [], "{whole}");
+    let files = |text: &str| apply(&parse(text), &base_files()).unwrap();
     assert_eq!(files(&whole), files(&text), "a block of the answer counts");
     // Whatever it leaves out is put where it belongs, and what is wrong with that is found.
-    let nothing = copy.in_answer(&format!("# 42 - Change: Read a file\n\nIt reads.\n\n{TESTS}\n"));
-    let wrong: Vec<_> = checked(&nothing).into_iter().map(|mistake| mistake.message).collect();
+    let nothing = copy.merge_into_answer(&format!("# 42 - Change: Read a file\n\nIt reads.\n\n{TESTS}\n"));
+    let wrong: Vec<_> = check_text(&nothing).into_iter().map(|mistake| mistake.message).collect();
     assert_eq!(wrong, ["`src/old.rs` of the approved spec is missing; add ``### `src/old.rs` (Delete)``"]);
     // Of a draft that does not fit in one place the rest is there to be gone on with.
     let broken = text.replace("mod old;\n=======", "mod none;\n=======");
-    let mut after = Workspace::new(allowed(ChangeSection::Code), base(), &broken);
-    assert!(after.text("src/lib.rs").is_none() && after.text("src/new.rs").is_some(), "{broken}");
-    let said = after.write("README.md", &"x\n".repeat(200_000), &ChangeTestTree).unwrap_err();
-    assert!(said.contains("longer than the 256 KB") && after.written().is_empty(), "{said}");
-    let revised = copy.in_draft(&text);
+    let mut after = Workspace::new(allowed_scope(ChangeSection::Code), base_files(), &broken);
+    assert!(after.file_text("src/lib.rs").is_none() && after.file_text("src/new.rs").is_some(), "{broken}");
+    let said = after.write_file("README.md", &"x\n".repeat(200_000), &ChangeTestTree).unwrap_err();
+    assert!(said.contains("longer than the 256 KB") && after.written_files().is_empty(), "{said}");
+    let revised = copy.merge_into_draft(&text);
     assert!(revised.contains("`````\n# Sample\n\n````sh\n"), "{revised}");
-    assert_eq!(checked(&revised), []);
+    assert_eq!(check_text(&revised), []);
     assert!(
-        Workspace::new(allowed(ChangeSection::Tests), base(), "")
-            .write("src/new.rs", "", &ChangeTestTree)
+        Workspace::new(allowed_scope(ChangeSection::Tests), base_files(), "")
+            .write_file("src/new.rs", "", &ChangeTestTree)
             .is_err()
     );
 }
 
 #[test]
-fn a_long_file_is_written_by_what_changes_in_it() {
+fn long_file_is_written_as_search_and_replace() {
     let line = |n: usize| format!("line {}\r\n", n % 7);
     let long: String = (0..400).map(line).collect();
-    let mut base = base();
+    let mut base = base_files();
     base.insert("src/lib.rs".to_owned(), long.clone());
-    let mut copy = Workspace::new(allowed(ChangeSection::Code), base.clone(), "");
-    let whole = copy.write("src/lib.rs", "short\n", &ChangeTestTree).unwrap_err();
+    let mut copy = Workspace::new(allowed_scope(ChangeSection::Code), base.clone(), "");
+    let whole = copy.write_file("src/lib.rs", "short\n", &ChangeTestTree).unwrap_err();
     assert!(whole.contains("has 400 lines; change it by `<<<<<<< SEARCH`"), "{whole}");
     // The same lines again and again: what is searched for must stand there once.
     let lines = |from: usize, to: usize| (from..to).map(|n| line(n).replace('\r', "")).collect::<String>();
     let edit =
         |from, to, with: &str| format!("<<<<<<< SEARCH\n{}=======\n{with}>>>>>>> REPLACE\n", lines(from, to));
-    copy.write("src/lib.rs", &edit(0, 400, &format!("first\n{}last\n", lines(1, 399))), &ChangeTestTree)
+    copy.write_file("src/lib.rs", &edit(0, 400, &format!("first\n{}last\n", lines(1, 399))), &ChangeTestTree)
         .unwrap();
     let middle = "<<<<<<< SEARCH\nlast\n=======\nthe last\n>>>>>>> REPLACE\n";
-    copy.write("src/lib.rs", middle, &ChangeTestTree).unwrap();
-    let text = copy.in_answer("# 42 - Change: Read\n\n## Code\n\n### `src/lib.rs` (Modify)\n");
+    copy.write_file("src/lib.rs", middle, &ChangeTestTree).unwrap();
+    let text = copy.merge_into_answer("# 42 - Change: Read\n\n## Code\n\n### `src/lib.rs` (Modify)\n");
     let made = apply(&parse(&text), &base).unwrap();
     let wanted = format!("first\r\n{}the last\r\n", &long[line(0).len()..long.len() - line(0).len()]);
     assert_eq!(made, [("src/lib.rs".to_owned(), Some(wanted))], "{text}");
@@ -267,13 +267,13 @@ fn a_long_file_is_written_by_what_changes_in_it() {
 }
 
 #[test]
-fn what_no_change_could_do_is_told_of_the_spec() {
+fn spec_that_no_change_can_satisfy_is_reported() {
     let spec = |files: &str, row: &str| {
         let text = format!(
             "# 42 - Implementation: Read\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n{files}\n\
              | `tests/read.rs` | Add | x |\n\n## 9. Test Mapping\n\n| Requirement | Test | File | Input | Expected |\n|---|---|---|---|---|\n{row}\n"
         );
-        unbuildable(&ChangeScope::of(&spec::parse(&text), ChangeSection::Code), &ChangeTestTree)
+        unbuildable_reason(&ChangeScope::from_spec(&spec::parse(&text), ChangeSection::Code), &ChangeTestTree)
             .unwrap_or_default()
     };
     const ROW: &str = "| REQ-1 | reads | `tests/read.rs` | - | 3 |";
@@ -301,7 +301,7 @@ fn what_no_change_could_do_is_told_of_the_spec() {
 }
 
 #[test]
-fn what_runs_by_itself_is_known_by_its_name() {
+fn executed_files_are_recognized_by_name() {
     for path in [
         "build.rs",
         "a/Cargo.toml",
@@ -326,11 +326,17 @@ fn what_runs_by_itself_is_known_by_its_name() {
 #[test]
 fn tests_come_first_and_are_locked() {
     let first = format!("# 42 - Change: Read\n\nTests.\n\n{TESTS}\n");
-    assert_eq!(check(&first, ISSUE, &allowed(ChangeSection::Tests), &base(), &ChangeTestTree), []);
-    assert!(checked(&first).iter().all(|mistake| mistake.rule == "files.missing"), "the code is missing yet");
-    let locked = tests_of(&first).unwrap();
+    assert_eq!(
+        check(&first, ISSUE, &allowed_scope(ChangeSection::Tests), &base_files(), &ChangeTestTree),
+        []
+    );
+    assert!(
+        check_text(&first).iter().all(|mistake| mistake.rule == "files.missing"),
+        "the code is missing yet"
+    );
+    let locked = tests_section(&first).unwrap();
     assert_eq!(locked, TESTS);
-    let text = sound();
+    let text = sound_change();
     let (without, with) = (text.replace(&format!("{TESTS}\n\n"), ""), text.clone());
     for theirs in [
         with.as_str(),
@@ -340,7 +346,7 @@ fn tests_come_first_and_are_locked() {
         &without.replace("## Code", "## Code\n\n```\n\n## Tests\n\n### `src/x` (Delete)\n\n```"),
     ] {
         let fixed = fix(theirs, ISSUE, Some(locked));
-        assert_eq!(tests_of(&fixed), Some(TESTS), "{fixed}");
+        assert_eq!(tests_section(&fixed), Some(TESTS), "{fixed}");
         assert_eq!(
             parse(&fixed).sections.iter().filter(|(part, _)| *part == ChangeSection::Tests).count(),
             1,
@@ -352,8 +358,8 @@ fn tests_come_first_and_are_locked() {
 }
 
 #[test]
-fn the_form_is_mended_where_it_can_be_told() {
-    let text = sound();
+fn form_is_fixed_where_it_is_unambiguous() {
+    let text = sound_change();
     let worn = text
         .replace("# 42 - Change: Read a file", "Here it is:\n\n# Read a file")
         .replace("````markdown", "```markdown")
@@ -368,7 +374,7 @@ fn the_form_is_mended_where_it_can_be_told() {
 }
 
 #[test]
-fn no_hostile_path_passes() {
+fn hostile_paths_are_refused() {
     for (path, why) in [
         ("../x", "`..`"),
         ("/etc/passwd", "absolute"),
@@ -402,9 +408,10 @@ fn no_hostile_path_passes() {
         (".github/workflows/ci.yml", "not in the approved spec"),
         ("src/other.rs", "not in the approved spec"),
     ] {
-        let text = sound().replace("## Code\n", &format!("## Code\n\n### `{path}` (Add)\n\n```\nx\n```\n"));
-        let mistakes = checked(&text);
-        let shown = shown_path(path);
+        let text =
+            sound_change().replace("## Code\n", &format!("## Code\n\n### `{path}` (Add)\n\n```\nx\n```\n"));
+        let mistakes = check_text(&text);
+        let shown = quotable_path(path);
         let said =
             mistakes.iter().any(|m| m.is_error() && m.message.contains(&shown) && m.message.contains(why));
         assert!(said, "{path}: {mistakes:#?}");
@@ -412,7 +419,7 @@ fn no_hostile_path_passes() {
 }
 
 #[test]
-fn what_cannot_be_made_is_a_mistake_with_path_and_reason() {
+fn block_that_does_not_apply_is_a_mistake_with_path_and_reason() {
     let edit =
         |search: &str, replace: &str| format!("<<<<<<< SEARCH\n{search}=======\n{replace}>>>>>>> REPLACE\n");
     for (block, why) in [
@@ -425,17 +432,17 @@ fn what_cannot_be_made_is_a_mistake_with_path_and_reason() {
         ("<<<<<<< SEARCH\n    0\n=======\n".into(), "no `>>>>>>> REPLACE` ends"),
         ("<<<<<<< SEARCH\n<<<<<<< SEARCH\n".into(), "SEARCH within a SEARCH"),
         (edit("    0\n", "1\n") + "and more\n", "text outside"),
-        (base()["src/lib.rs"].clone(), "stays as it is"),
+        (base_files()["src/lib.rs"].clone(), "stays as it is"),
         ("a\u{0}b\n".into(), "control character"),
         ("a\u{200b}b\n".into(), "invisible"),
     ] {
         let text = format!(
             "# 42 - Change: T\n\nS.\n\n{TESTS}\n\n## Code\n\n### `src/lib.rs` (Modify)\n\n```\n{block}```\n"
         );
-        let mistakes = checked(&text);
+        let mistakes = check_text(&text);
         assert!(mistakes.iter().any(|mistake| mistake.message.contains(why)), "{why}: {mistakes:#?}");
     }
-    let text = sound();
+    let text = sound_change();
     for (from, to, why) in [
         ("`src/new.rs` (Add)", "`src/new.rs` (Modify)", "`src/new.rs` is not there"),
         ("`src/lib.rs` (Modify)", "`src/lib.rs` (Add)", "in a file that is not modified"),
@@ -455,13 +462,13 @@ fn what_cannot_be_made_is_a_mistake_with_path_and_reason() {
         ("It reads.", "It reads.<!-- not seen -->", "nobody sees"),
         ("It reads.", "It [reads](https://e 'not seen').", "the title of a link"),
     ] {
-        let mistakes = checked(&text.replace(from, to));
+        let mistakes = check_text(&text.replace(from, to));
         assert!(mistakes.iter().any(|mistake| mistake.message.contains(why)), "{why}: {mistakes:#?}");
     }
 }
 
 #[test]
-fn line_ends_and_marks_of_a_file_stay_as_they_are() {
+fn line_ends_and_byte_order_mark_are_kept() {
     let change = |body: &str| parse(&format!("## Code\n### `f` (Modify)\n```\n{body}\n```\n"));
     let edit = "<<<<<<< SEARCH\ntwo\n=======\n2\nii\n>>>>>>> REPLACE";
     for (before, body, after) in [
@@ -487,7 +494,7 @@ fn line_ends_and_marks_of_a_file_stay_as_they_are() {
 }
 
 #[test]
-fn too_much_of_anything_is_one_mistake() {
+fn exceeding_a_limit_is_one_mistake() {
     let many: String = (0..10_000).map(|n| format!("### `f{n}` (Add)\n")).collect();
     let fences = format!("### `f` (Modify)\n{}", "```\n```rust\n".repeat(9_000));
     let edits = format!(
@@ -497,26 +504,26 @@ fn too_much_of_anything_is_one_mistake() {
     let open = "### `f` (Add)\n````\n".repeat(10_000);
     for (body, most) in [(many, 1), ("x".repeat(50_000_000), 1), (fences, 100), (edits, 100), (open, 100)] {
         let text = format!("# 42 - Change: T\n\nS.\n\n## Code\n\n{body}");
-        assert!((1..=most).contains(&checked(&text).len()), "{}", &text[..60]);
+        assert!((1..=most).contains(&check_text(&text).len()), "{}", &text[..60]);
         if text.len() < 1_000_000 {
             fix(&text, ISSUE, Some(TESTS));
-            diff(&parse(&text).files, &base());
+            unified_diff(&parse(&text).files, &base_files());
         }
     }
     // A small text may make much of a large file.
-    let mut base = base();
+    let mut base = base_files();
     base.insert("src/lib.rs".to_owned(), format!("{}end\n", "line\n".repeat(250_000)));
-    let text = sound()
+    let text = sound_change()
         .replace("mod old;", "end")
         .replace("<<<<<<< SEARCH\n    0\n=======\n    new::three()\n>>>>>>> REPLACE\n", "");
-    let mistakes = check(&text, ISSUE, &allowed(ChangeSection::Code), &base, &ChangeTestTree);
+    let mistakes = check(&text, ISSUE, &allowed_scope(ChangeSection::Code), &base, &ChangeTestTree);
     assert!(mistakes.iter().any(|mistake| mistake.message.contains("1000000 are allowed")), "{mistakes:?}");
-    assert!(diff(&parse(&text).files, &base).contains("-line\n"));
+    assert!(unified_diff(&parse(&text).files, &base).contains("-line\n"));
 }
 
 #[test]
-fn a_place_is_a_file_a_section_a_requirement_or_a_test() {
-    let text = sound();
+fn place_can_be_a_file_section_requirement_or_test() {
+    let text = sound_change();
     for real in [
         "src/lib.rs",
         "`src/new.rs:3`",
@@ -540,7 +547,7 @@ fn a_place_is_a_file_a_section_a_requirement_or_a_test() {
 }
 
 #[test]
-fn the_rules_describe_what_is_read() {
+fn format_rules_describe_what_is_parsed() {
     let (tests, code) = (format_rules(ChangeSection::Tests), format_rules(ChangeSection::Code));
     assert!(tests.contains("`## Tests`") && tests.contains("Proves: REQ-1") && tests.contains("Guards: "));
     assert!(code.contains("`## Code`") && code.contains("is locked") && !code.contains("Proves:"));
@@ -549,39 +556,41 @@ fn the_rules_describe_what_is_read() {
     assert!(matches!(&change.files[0].body, FileChangeBody::Edits(edits) if edits.len() == 1), "{change:?}");
 }
 
-fn against(path: &str, requirement: &str, text: &str) -> adversarial::AdversarialTestFile {
+fn adversarial_test(path: &str, requirement: &str, text: &str) -> adversarial::AdversarialTestFile {
     let (path, requirement, text) = (path.to_owned(), requirement.to_owned(), text.to_owned());
     adversarial::AdversarialTestFile { path, name: "t".into(), requirement, why: "It may.".into(), text }
 }
 
 #[test]
-fn tests_against_the_code_join_the_others_whatever_they_hold() {
+fn adversarial_tests_join_the_others_whatever_they_contain() {
     let fences =
         "#[test]\nfn t() {\n    // ````\n    // ### `src/x.rs` (Add)\n    assert!(f() > 1);\n}\n\n## Code\n";
-    let tests =
-        [against("tests/a.rs", "REQ-1", fences), against("tests/b.rs", "REQ-1", "#[test]\nfn b() {}\n")];
-    let text = adversarial::with_adversarial(&sound(), &tests);
-    let (before, change) = (parse(&sound()), parse(&text));
+    let tests = [
+        adversarial_test("tests/a.rs", "REQ-1", fences),
+        adversarial_test("tests/b.rs", "REQ-1", "#[test]\nfn b() {}\n"),
+    ];
+    let text = adversarial::with_adversarial_tests(&sound_change(), &tests);
+    let (before, change) = (parse(&sound_change()), parse(&text));
     let of_tests = |change: &ParsedChange| {
-        change.of(ChangeSection::Tests).map(|file| file.path.clone()).collect::<Vec<_>>()
+        change.files_in(ChangeSection::Tests).map(|file| file.path.clone()).collect::<Vec<_>>()
     };
     assert_eq!(of_tests(&change), ["tests/read.rs", "tests/a.rs", "tests/b.rs"]);
-    assert_eq!(change.of(ChangeSection::Code).count(), before.of(ChangeSection::Code).count());
+    assert_eq!(change.files_in(ChangeSection::Code).count(), before.files_in(ChangeSection::Code).count());
     assert_eq!(change.files[1].body, FileChangeBody::Whole(fences.to_owned()));
-    let allowed = allowed(ChangeSection::Code);
+    let allowed = allowed_scope(ChangeSection::Code);
     assert!(
-        !check(&text, ISSUE, &allowed, &base(), &ChangeTestTree).is_empty(),
+        !check(&text, ISSUE, &allowed, &base_files(), &ChangeTestTree).is_empty(),
         "they are none of the spec's"
     );
-    assert_eq!(check(&text, ISSUE, &allowed.with(&change), &base(), &ChangeTestTree), []);
+    assert_eq!(check(&text, ISSUE, &allowed.with_tests(&change), &base_files(), &ChangeTestTree), []);
     // Where the drafter writes the tests anew, the locked ones stand with them.
-    let locked = tests_of(&text).unwrap();
-    assert_eq!(fix(&sound(), ISSUE, Some(locked)).trim(), text.trim());
+    let locked = tests_section(&text).unwrap();
+    assert_eq!(fix(&sound_change(), ISSUE, Some(locked)).trim(), text.trim());
 }
 
 #[test]
-fn a_test_against_the_code_lies_beside_the_others_and_cites_what_is_asked_for() {
-    let allowed = allowed(ChangeSection::Code);
+fn adversarial_test_must_lie_beside_others_and_cite_a_requirement() {
+    let allowed = allowed_scope(ChangeSection::Code);
     for (path, requirement, why) in [
         ("tests/a.rs", "REQ-1", None),
         ("tests/a.rs", "REQ-2", Some("requirement")),
@@ -594,18 +603,19 @@ fn a_test_against_the_code_lies_beside_the_others_and_cites_what_is_asked_for() 
         ("tests/a.py", "REQ-1", Some("beside")),
         ("tests/build.rs", "REQ-1", Some("beside")),
     ] {
-        let said = against(path, requirement, "x\n").refused(&allowed);
+        let said = adversarial_test(path, requirement, "x\n").refusal_reason(&allowed);
         assert_eq!(said.is_some(), why.is_some(), "{path} {requirement}: {said:?}");
         assert!(why.is_none_or(|why| said.unwrap().contains(why)), "{path} {requirement}: {said:?}");
     }
     // A path that would be more than one makes no file of that path.
     let path = "tests/a.rs` (Add)\n\n## Code\n\n### `build.rs";
-    let text = adversarial::with_adversarial(&sound(), &[against(path, "REQ-1", "x\n")]);
+    let text =
+        adversarial::with_adversarial_tests(&sound_change(), &[adversarial_test(path, "REQ-1", "x\n")]);
     assert!(parse(&text).files.iter().all(|file| file.path != path));
 }
 
 #[test]
-fn an_answer_with_tests_is_read_within_bounds() {
+fn adversarial_answer_is_parsed_within_limits() {
     let one = |text: &str| serde_json::json!({ "path": " tests/a.rs", "name": "t", "requirement": "req-1", "why": "w", "text": text });
     let read = |tests: Vec<serde_json::Value>| {
         let (tests, beyond) =
@@ -644,7 +654,7 @@ fn an_answer_with_tests_is_read_within_bounds() {
 }
 
 #[test]
-fn what_is_declared_and_not_there_gets_a_stub_where_a_comment_says_its_file() {
+fn missing_declared_function_gets_a_stub_in_the_file_its_comment_names() {
     let blocks = [
         "// src/new.rs\n/// Three.\npub struct Three;\n\npub fn three(\n    at: u8,\n) -> Three;\n// src/lib.rs\npub fn read() -> u8\n\
          pub fn write(to: &str) { … }\n",
@@ -653,24 +663,26 @@ fn what_is_declared_and_not_there_gets_a_stub_where_a_comment_says_its_file() {
     ];
     let blocks = blocks.map(str::to_owned);
     let files: BTreeMap<String, Option<String>> =
-        stubs(&blocks, &allowed(ChangeSection::Code), &base()).into_iter().collect();
+        make_stubs(&blocks, &allowed_scope(ChangeSection::Code), &base_files()).into_iter().collect();
     assert_eq!(files.keys().collect::<Vec<_>>(), ["src/lib.rs", "src/new.rs"]);
     let body = "{ todo!(\"stub of the specification\") }";
     assert_eq!(
         files["src/new.rs"].as_deref().unwrap(),
         format!("\n/// Three.\npub struct Three;\n\npub fn three(\n    at: u8,\n) -> Three {body}\n")
     );
-    let lib = &base()["src/lib.rs"];
+    let lib = &base_files()["src/lib.rs"];
     let expected = format!("{lib}\npub fn write(to: &str) {body}\n\npub mod new;\n");
     assert_eq!(files["src/lib.rs"].as_deref().unwrap(), expected);
-    assert_eq!(stubs(&[], &allowed(ChangeSection::Code), &base()), []);
+    assert_eq!(make_stubs(&[], &allowed_scope(ChangeSection::Code), &base_files()), []);
     // Declared twice it is one; and the root keeps the modules that were named before what is its own.
-    let text =
-        stubbed(&["// src/a.rs\npub fn a()\n// src/lib.rs\npub fn b()\n", "// src/a.rs\npub fn a();\n"]);
+    let text = stubbed_files(&[
+        "// src/a.rs\npub fn a()\n// src/lib.rs\npub fn b()\n",
+        "// src/a.rs\npub fn a();\n",
+    ]);
     assert_eq!(text["src/a.rs"].matches("pub fn a()").count(), 1, "{text:?}");
     let root = &text["src/lib.rs"];
     assert!(root.contains("\npub mod a;\n") && root.contains("\npub fn b() {"), "{root}");
-    let text = stubbed(&["// sums/sum.go\nfunc Sum(a, b int) int\n// sums/old.go\nfunc Old()\n"]);
+    let text = stubbed_files(&["// sums/sum.go\nfunc Sum(a, b int) int\n// sums/old.go\nfunc Old()\n"]);
     assert_eq!(text["sums/sum.go"], "package added\n\nfunc Sum(a, b int) (_ int) { return }\n");
     for (declared, results) in [
         ("", "{}"),
@@ -680,20 +692,20 @@ fn what_is_declared_and_not_there_gets_a_stub_where_a_comment_says_its_file() {
         ("(map[string]int, chan int)", "(_ map[string]int, _ chan int) { return }"),
         ("func(a, b int) (int, error)", "(_ func(a, b int) (int, error)) { return }"),
     ] {
-        let text = stubbed(&[&format!("// sums/sum.go\nfunc F(a func(int) int) {declared}\n")]);
+        let text = stubbed_files(&[&format!("// sums/sum.go\nfunc F(a func(int) int) {declared}\n")]);
         let whole = format!("package added\n\nfunc F(a func(int) int) {results}\n");
         assert_eq!(text["sums/sum.go"], whole, "{declared}");
     }
     // Some blanks are longer than a byte.
-    let text = stubbed(&["// sums/sum.go\nfunc F() (int)\u{a0}\nfunc G() (int)\t\n"]);
+    let text = stubbed_files(&["// sums/sum.go\nfunc F() (int)\u{a0}\nfunc G() (int)\t\n"]);
     assert_eq!(text["sums/sum.go"].matches("(_ int) { return }").count(), 2, "{text:?}");
     assert!(!text.contains_key("sums/old.go"), "it is there already");
-    let text = stubbed(&["// tests/new.rs\nfn helper()\n// src/gone.rs\npub fn gone()\n"]);
+    let text = stubbed_files(&["// tests/new.rs\nfn helper()\n// src/gone.rs\npub fn gone()\n"]);
     assert!(text.is_empty(), "{text:?}");
 }
 
 /// The stubs in a repository of two languages.
-fn stubbed(blocks: &[&str]) -> BTreeMap<String, String> {
+fn stubbed_files(blocks: &[&str]) -> BTreeMap<String, String> {
     let base = [("src/lib.rs", "//! Sums.\n"), ("sums/old.go", "package added\n\nfunc Old() {}\n")];
     let base: BTreeMap<String, String> = base.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
     let files = [
@@ -705,8 +717,11 @@ fn stubbed(blocks: &[&str]) -> BTreeMap<String, String> {
         ("src/gone.rs", Kind::Delete),
     ];
     let files = files.map(|(path, kind)| (path.to_owned(), kind)).into();
-    let allowed =
-        ChangeScope { files, tests: ["tests/new.rs".to_owned()].into(), ..allowed(ChangeSection::Code) };
+    let allowed = ChangeScope {
+        files,
+        tests: ["tests/new.rs".to_owned()].into(),
+        ..allowed_scope(ChangeSection::Code)
+    };
     let blocks: Vec<String> = blocks.iter().map(|block| (*block).to_owned()).collect();
-    stubs(&blocks, &allowed, &base).into_iter().map(|(path, text)| (path, text.unwrap())).collect()
+    make_stubs(&blocks, &allowed, &base).into_iter().map(|(path, text)| (path, text.unwrap())).collect()
 }

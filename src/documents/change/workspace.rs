@@ -9,9 +9,9 @@ use similar::TextDiff;
 
 use super::{
     ChangeScope, ChangeSection, FileChange, FileChangeBody, FileTexts, Kind, ParsedChange, WHOLE_LINES,
-    apply::made,
+    apply::apply_file,
     check,
-    parse::{body, parse, ticks},
+    parse::{count_backticks, parse, parse_body},
 };
 use crate::{documents::FileTree, limits};
 
@@ -22,7 +22,7 @@ pub struct Workspace {
     /// The files as they are at the commit.
     base: BTreeMap<String, String>,
     /// What the text makes of them that is worked on: of the tests, or of the draft before.
-    made: BTreeMap<String, Option<String>>,
+    drafted: BTreeMap<String, Option<String>>,
     /// The draft before, if there is one.
     draft: String,
     written: BTreeMap<String, String>,
@@ -34,36 +34,36 @@ impl Workspace {
         let change = parse(text);
         let made = |file: &FileChange| {
             // What does not apply is told of by the checks.
-            let text = made(file, base.get(&file.path).map(String::as_str)).ok()?;
+            let text = apply_file(file, base.get(&file.path).map(String::as_str)).ok()?;
             Some((file.path.clone(), text))
         };
         let made = change.files.iter().filter_map(made).collect();
         // Tests that are locked are no part of what is answered.
-        let own = change.files.iter().any(|file| file.part == part(&allowed));
+        let own = change.files.iter().any(|file| file.part == drafted_section(&allowed));
         let draft = if own { text.to_owned() } else { String::new() };
-        Self { allowed, base, made, draft, written: BTreeMap::new() }
+        Self { allowed, base, drafted: made, draft, written: BTreeMap::new() }
     }
 
     /// What a file is here, where that is not what it is at the commit; nothing, if it is removed.
-    pub fn text(&self, path: &str) -> Option<Option<&str>> {
+    pub fn file_text(&self, path: &str) -> Option<Option<&str>> {
         let written = self.written.get(path).map(|text| Some(text.as_str()));
-        written.or_else(|| self.made.get(path).map(Option::as_deref))
+        written.or_else(|| self.drafted.get(path).map(Option::as_deref))
     }
 
     /// All files of which that is so.
-    pub fn files(&self) -> FileTexts {
-        let made = self.made.iter().filter(|(path, _)| !self.written.contains_key(*path));
+    pub fn changed_files(&self) -> FileTexts {
+        let made = self.drafted.iter().filter(|(path, _)| !self.written.contains_key(*path));
         let made = made.map(|(path, text)| (path.clone(), text.clone()));
         made.chain(self.written.iter().map(|(path, text)| (path.clone(), Some(text.clone())))).collect()
     }
 
     /// What was written, to be kept.
-    pub fn written(&self) -> &BTreeMap<String, String> {
+    pub fn written_files(&self) -> &BTreeMap<String, String> {
         &self.written
     }
 
     /// What was kept.
-    pub fn resume(&mut self, written: BTreeMap<String, String>) {
+    pub fn restore_written(&mut self, written: BTreeMap<String, String>) {
         self.written = written;
     }
 
@@ -72,32 +72,32 @@ impl Workspace {
     ///
     /// # Errors
     /// What the checks would say of it.
-    pub fn write(&mut self, path: &str, block: &str, tree: &dyn FileTree) -> Result<(), String> {
+    pub fn write_file(&mut self, path: &str, block: &str, tree: &dyn FileTree) -> Result<(), String> {
         let base = self.base.get(path).map(String::as_str);
-        let now = self.text(path).unwrap_or(base);
+        let now = self.file_text(path).unwrap_or(base);
         let of = |kind: Kind, block: &str| FileChange {
-            part: part(&self.allowed),
-            body: body(block, kind),
-            ..FileChange::of(path, kind)
+            part: drafted_section(&self.allowed),
+            body: parse_body(block, kind),
+            ..FileChange::for_path(path, kind)
         };
         let change = |file| ParsedChange { files: vec![file], ..ParsedChange::default() };
         let kind = if tree.is_file(path) { Kind::Modify } else { Kind::Add };
         let mut wrong = Vec::new();
-        check::touches(&change(of(kind, block)), &self.allowed, tree, &mut wrong);
+        check::check_touched_files(&change(of(kind, block)), &self.allowed, tree, &mut wrong);
         if wrong.is_empty() {
             // The whole of a file does not hang on what is here.
             let here = match of(Kind::Modify, block) {
                 edits if matches!(edits.body, FileChangeBody::Edits(_)) => (edits, now),
                 _ => (of(kind, block), base),
             };
-            let text = made(&here.0, here.1).map_err(|whys| format!("it {}", whys.join("; it ")))?;
+            let text = apply_file(&here.0, here.1).map_err(|whys| format!("it {}", whys.join("; it ")))?;
             // To the byte what the change will make of it.
-            let file = of(kind, &block_of(base, &text.unwrap_or_default()));
-            for (path, text) in check::blocks(&change(file), &self.base, tree, &mut wrong) {
+            let file = of(kind, &block_content(base, &text.unwrap_or_default()));
+            for (path, text) in check::apply_blocks(&change(file), &self.base, tree, &mut wrong) {
                 let Some(text) = text.filter(|_| wrong.is_empty()) else { continue };
                 let mut after = self.clone();
                 after.written.insert(path, text);
-                if after.in_draft(&self.draft).len() > limits::DOCUMENT_BYTES {
+                if after.merge_into_draft(&self.draft).len() > limits::DOCUMENT_BYTES {
                     let most = limits::DOCUMENT_BYTES / 1024;
                     return Err(format!(
                         "with it your answer would be longer than the {most} KB that are read"
@@ -114,19 +114,19 @@ impl Workspace {
 
     /// An answer with what was written: below the headings that have no block, and, of files without a heading, with one. A block
     /// of the answer came later, and counts.
-    pub fn in_answer(&self, answer: &str) -> String {
-        self.put(answer, false)
+    pub fn merge_into_answer(&self, answer: &str) -> String {
+        self.merge(answer, false)
     }
 
     /// The draft before with what was written since.
-    pub fn in_draft(&self, draft: &str) -> String {
-        self.put(draft, true)
+    pub fn merge_into_draft(&self, draft: &str) -> String {
+        self.merge(draft, true)
     }
 
-    fn put(&self, text: &str, over: bool) -> String {
+    fn merge(&self, text: &str, over: bool) -> String {
         self.written.iter().fold(text.to_owned(), |text, (path, written)| {
             let base = self.base.get(path).map(String::as_str);
-            let block = fenced(&block_of(base, written));
+            let block = fenced(&block_content(base, written));
             let change = parse(&text);
             let file = change.files.iter().find(|file| file.path == *path);
             let (range, block) = match file.map(|file| (file, &file.block)) {
@@ -158,12 +158,12 @@ impl Workspace {
     }
 }
 
-fn part(allowed: &ChangeScope) -> ChangeSection {
+fn drafted_section(allowed: &ChangeScope) -> ChangeSection {
     if allowed.part == ChangeSection::Tests { ChangeSection::Tests } else { ChangeSection::Code }
 }
 
 /// What the block of a file holds that is to become this text.
-fn block_of(base: Option<&str>, text: &str) -> String {
+fn block_content(base: Option<&str>, text: &str) -> String {
     let plain = |text: &str| text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let new = plain(text);
     let Some(base) = base.filter(|base| base.lines().count() > WHOLE_LINES) else { return new };
@@ -184,15 +184,16 @@ fn block_of(base: Option<&str>, text: &str) -> String {
         groups.collect::<Vec<_>>().join("\n")
     });
     let makes_it = |block: &String| {
-        let file = FileChange { body: body(block, Kind::Modify), ..FileChange::of("", Kind::Modify) };
-        made(&file, Some(base)).is_ok_and(|made| made.is_some_and(|made| plain(&made) == new))
+        let file =
+            FileChange { body: parse_body(block, Kind::Modify), ..FileChange::for_path("", Kind::Modify) };
+        apply_file(&file, Some(base)).is_ok_and(|made| made.is_some_and(|made| plain(&made) == new))
     };
     tries.into_iter().find(makes_it).unwrap_or(new)
 }
 
 /// In a fence that nothing in it ends.
 fn fenced(block: &str) -> String {
-    let longest = block.lines().map(|line| ticks(line.trim_start())).max().unwrap_or(0);
+    let longest = block.lines().map(|line| count_backticks(line.trim_start())).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));
     let end = if block.is_empty() || block.ends_with('\n') { "" } else { "\n" };
     format!("{fence}\n{block}{end}{fence}\n")

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use super::{
     CRITERIA, DETERMINISM, DOCUMENT_CHARS, FILES, IN_SCOPE, LABELS, OUT_OF_SCOPE, SCOPE, SECTIONS, SIGNAL,
     TITLE_CHARS,
-    parse::{ParsedIssue, items, parse},
-    rubric::{TitleOpening, example, signal, title, vague},
+    parse::{ParsedIssue, items_in_section, parse},
+    rubric::{TitleOpening, classify_title, find_vague_word, has_example, has_test_signal},
 };
 use crate::{
     documents::{
         DocumentMistake, FileTree,
-        lld::{FORM, RepairFunction, edited, repair, unseen},
-        markdown, path_rules, secrets, shown_path,
+        lld::{FORM, RepairFunction, apply_repairs, check_hidden_text, replace_ranges},
+        markdown, path_rules, quotable_path, secrets,
     },
     types::IssueNo,
 };
@@ -27,24 +27,24 @@ pub fn check(text: &str, labels: &[String], tree: &dyn FileTree) -> Vec<Document
     }
     let issue = parse(text);
     let mut out = Vec::new();
-    unseen(text, &mut out);
-    heading(&issue, &mut out);
-    sections(text, &issue, &mut out);
-    acceptance(&issue, &mut out);
-    scope(text, &issue, &mut out);
-    files(text, &issue, tree, &mut out);
+    check_hidden_text(text, &mut out);
+    check_title(&issue, &mut out);
+    check_sections(text, &issue, &mut out);
+    check_criteria(&issue, &mut out);
+    check_scope(text, &issue, &mut out);
+    check_files(text, &issue, tree, &mut out);
     let body = |title| issue.section(title).map(|body| &text[body]);
-    if body(DETERMINISM).is_some_and(|body| !example(body)) {
+    if body(DETERMINISM).is_some_and(|body| !has_example(body)) {
         let message = "no example with an exact input and result could be made out here";
         out.push(DocumentMistake::warning("determinism", DETERMINISM, message));
     }
-    if body(SIGNAL).is_some_and(|body| !signal(body)) {
+    if body(SIGNAL).is_some_and(|body| !has_test_signal(body)) {
         let message = "no command, test or output to look at could be made out here";
         out.push(DocumentMistake::warning("signal", SIGNAL, message));
     }
     for label in issue.labels.iter().filter(|label| !labels.contains(label)) {
         let message =
-            format!("`{}` is none of the labels to choose from and will not be put on", shown_path(label));
+            format!("`{}` is none of the labels to choose from and will not be put on", quotable_path(label));
         out.push(DocumentMistake::warning("label", LABELS, message));
     }
     if !secrets::find(text).is_empty() {
@@ -54,7 +54,7 @@ pub fn check(text: &str, labels: &[String], tree: &dyn FileTree) -> Vec<Document
     out
 }
 
-fn heading(issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
+fn check_title(issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
     if issue.title.trim().is_empty() {
         return out.push(DocumentMistake::error(
             "title.missing",
@@ -67,7 +67,7 @@ fn heading(issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
         out.push(DocumentMistake::error("title.long", "title", message));
     }
     let message = "it does not begin with a verb that says what is to be done, as `Add` or `Report` do";
-    match title(&issue.title) {
+    match classify_title(&issue.title) {
         TitleOpening::Verb => {}
         TitleOpening::Unknown => {
             out.push(DocumentMistake::warning("title.verb", "title", format!("perhaps {message}")))
@@ -76,7 +76,7 @@ fn heading(issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
     }
 }
 
-fn sections(text: &str, issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
+fn check_sections(text: &str, issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
     for spec in SECTIONS {
         let bodies: Vec<_> = issue.sections.iter().filter(|(title, _)| *title == spec.title).collect();
         let mut say = |rule, message: String| out.push(DocumentMistake::error(rule, spec.title, message));
@@ -94,7 +94,7 @@ fn sections(text: &str, issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
     }
 }
 
-fn acceptance(issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
+fn check_criteria(issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
     if issue.criteria.is_empty() {
         if issue.section(CRITERIA).is_some() {
             let message = "no criterion could be read; write them as `- [ ] AC-1 …`";
@@ -112,22 +112,22 @@ fn acceptance(issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
                 "it stands here twice; keep one",
             ));
         }
-        if let Some(word) = vague(&criterion.text) {
+        if let Some(word) = find_vague_word(&criterion.text) {
             let message = format!("`{word}` cannot be answered yes or no; say what is seen or measured");
             out.push(DocumentMistake::error("criteria.vague", place, message));
         }
     }
 }
 
-fn scope(text: &str, issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
+fn check_scope(text: &str, issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
     let Some(body) = issue.section(SCOPE) else { return };
-    let outline = markdown::outline(text);
+    let outline = markdown::parse_outline(text);
     for wanted in [IN_SCOPE, OUT_OF_SCOPE] {
         let part = issue
             .parts
             .iter()
             .find(|(title, at)| title.eq_ignore_ascii_case(wanted) && body.contains(&at.start));
-        let listed = part.is_some_and(|(_, at)| items(&outline, at).next().is_some());
+        let listed = part.is_some_and(|(_, at)| items_in_section(&outline, at).next().is_some());
         if !listed {
             let message = format!("there is no `### {wanted}` with a list below it");
             out.push(DocumentMistake::error("scope", SCOPE, message));
@@ -135,27 +135,27 @@ fn scope(text: &str, issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
     }
 }
 
-fn files(text: &str, issue: &ParsedIssue, tree: &dyn FileTree, out: &mut Vec<DocumentMistake>) {
+fn check_files(text: &str, issue: &ParsedIssue, tree: &dyn FileTree, out: &mut Vec<DocumentMistake>) {
     let Some(body) = issue.section(FILES).map(|body| text[body].trim()) else { return };
     if issue.files.is_empty() && !body.is_empty() && !body.to_lowercase().starts_with("none") {
         let message = "no path in backticks could be read; list them, or write `None known.`";
         out.push(DocumentMistake::error("files.none", FILES, message));
     }
     for file in &issue.files {
-        let shown = shown_path(&file.path);
+        let shown = quotable_path(&file.path);
         let mut say = |rule, message: String| out.push(DocumentMistake::error(rule, FILES, message));
         let bare = file.path.trim_end_matches('/');
         let there = tree.is_file(bare) || tree.is_dir(bare);
-        match path_rules::refused(&file.path) {
+        match path_rules::refusal_reason(&file.path) {
             Some(why) => say("files.path", format!("`{shown}` {why}")),
             None if file.new && there => {
                 say("files.new", format!("`{shown}` exists already; take ` (new)` away"))
             }
             None if !file.new && !there => {
                 let near = tree
-                    .nearest(&file.path)
+                    .nearest_paths(&file.path)
                     .first()
-                    .map_or(String::new(), |near| format!("; did you mean `{}`?", shown_path(near)));
+                    .map_or(String::new(), |near| format!("; did you mean `{}`?", quotable_path(near)));
                 say(
                     "files.missing",
                     format!("`{shown}` does not exist{near} Put ` (new)` behind a file that is to be made"),
@@ -168,14 +168,14 @@ fn files(text: &str, issue: &ParsedIssue, tree: &dyn FileTree, out: &mut Vec<Doc
 
 /// The text with its form repaired, so that what code can do is not sent back to a model.
 pub fn fix(text: &str, issue: IssueNo) -> String {
-    const OWN: &[RepairFunction] = &[headings, numbers];
-    repair(text, issue, FORM.iter().chain(OWN))
+    const OWN: &[RepairFunction] = &[fix_headings, number_criteria];
+    apply_repairs(text, issue, FORM.iter().chain(OWN))
 }
 
 /// Sections of ours at their level and as the format spells them.
-fn headings(text: &str, _: IssueNo) -> Option<String> {
+fn fix_headings(text: &str, _: IssueNo) -> Option<String> {
     let mut edits = Vec::new();
-    for heading in markdown::outline(text).headings {
+    for heading in markdown::parse_outline(text).headings {
         let bare = heading.text.trim().trim_end_matches(':');
         let wanted = [(3, IN_SCOPE), (3, OUT_OF_SCOPE)];
         let specs = SECTIONS.iter().map(|spec| (2, spec.title)).chain(wanted);
@@ -188,11 +188,11 @@ fn headings(text: &str, _: IssueNo) -> Option<String> {
             edits.push((heading.range, format!("{} {title}\n", "#".repeat(level))));
         }
     }
-    Some(edited(text, edits))
+    Some(replace_ranges(text, edits))
 }
 
 /// Criteria as a checklist, numbered in their order.
-fn numbers(text: &str, _: IssueNo) -> Option<String> {
+fn number_criteria(text: &str, _: IssueNo) -> Option<String> {
     let issue = parse(text);
     let mut edits = Vec::new();
     for (criterion, number) in issue.criteria.iter().zip(1..) {
@@ -216,7 +216,7 @@ fn numbers(text: &str, _: IssueNo) -> Option<String> {
         };
         edits.push((criterion.range.start..line_end, format!("- [ ] AC-{number} {words}")));
     }
-    Some(edited(text, edits))
+    Some(replace_ranges(text, edits))
 }
 
 #[cfg(test)]
@@ -224,21 +224,21 @@ mod tests {
     use super::{super::tests::SOUND, *};
     use crate::documents::lld::tests::DesignTestTree;
 
-    fn said(text: &str) -> String {
+    fn mistakes_of(text: &str) -> String {
         let found = check(text, &["bug".to_owned(), "none-such".to_owned()], &DesignTestTree);
         found.iter().map(|m| format!("{:?} {m}", m.severity)).collect::<Vec<_>>().join("\n")
     }
 
     #[test]
-    fn a_sound_issue_has_no_mistake() {
-        assert_eq!(said(SOUND), "");
+    fn sound_issue_has_no_mistakes() {
+        assert_eq!(mistakes_of(SOUND), "");
         assert_eq!(fix(SOUND, IssueNo(1)), SOUND);
         let other = check(SOUND, &[], &DesignTestTree);
         assert!(other.iter().all(|m| m.rule == "label" && !m.is_error()) && other.len() == 2, "{other:?}");
     }
 
     #[test]
-    fn all_mistakes_come_at_once() {
+    fn all_mistakes_are_returned_at_once() {
         let text = SOUND
             .replace("# Report time by week", "# The week is wrong")
             .replace("ends with status 0", "is fast")
@@ -249,7 +249,7 @@ mod tests {
             .replace("2027-01-01 is in week 53 of 2026.", "It always does the same.")
             .replace("`cargo test`", "We will know.")
             .replace("## Summary", "## Sumary");
-        insta::assert_snapshot!(said(&text), @r##"
+        insta::assert_snapshot!(mistakes_of(&text), @r##"
         Error title: it does not begin with a verb that says what is to be done, as `Add` or `Report` do [title.verb]
         Error Summary: the section is missing; add `## Summary` [section.missing]
         Error AC-1: `fast` cannot be answered yes or no; say what is seen or measured [criteria.vague]
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_code_can_mend_is_mended() {
+    fn form_mistakes_are_fixed_by_code() {
         let text = SOUND
             .replace("- [ ] AC-1 ", "1. ")
             .replace("- [ ] AC-2 ", "2. [x] AC-7: ")

@@ -1,5 +1,5 @@
 //! The issue that comes of a rough idea: one table of sections from which the prompt's rules, the parser and the checks
-//! are made. What a good issue needs is the rubric of [`gaps`], which is held against the idea as it was written and, as
+//! are made. What a good issue needs is the rubric of [`find_gaps`], which is held against the idea as it was written and, as
 //! checks, against each draft.
 
 mod check;
@@ -8,7 +8,7 @@ mod rubric;
 
 pub use check::{check, fix};
 pub use parse::{AcceptanceCriterion, ParsedIssue, parse};
-pub use rubric::{RubricGap, RubricPart, gaps};
+pub use rubric::{RubricGap, RubricPart, find_gaps};
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ struct IssueSection {
     sample: &'static str,
 }
 
-const fn section(title: &'static str, rule: &'static str, sample: &'static str) -> IssueSection {
+const fn issue_section(title: &'static str, rule: &'static str, sample: &'static str) -> IssueSection {
     IssueSection { title, rule, sample }
 }
 
@@ -40,40 +40,40 @@ const OUT_OF_SCOPE: &str = "Out of scope";
 
 /// The order in which they stand.
 const SECTIONS: &[IssueSection] = &[
-    section(
+    issue_section(
         SUMMARY,
         "what is wrong or missing today, for whom, and what will be different, in a few sentences",
         "{what will be different}",
     ),
-    section(
+    issue_section(
         CRITERIA,
         "a checklist of `- [ ] AC-1 …`, `- [ ] AC-2 …`. Each can be answered yes or no by who looks: it names a number, an \
          exact text, a status or a file. A word such as `fast`, `properly`, `works` or `etc.` says nothing by itself",
         "{one thing that can be seen}",
     ),
-    section(
+    issue_section(
         SCOPE,
         "the headings `### In scope` and `### Out of scope`, each with a list of at least one item",
         "{what stays as it is}",
     ),
-    section(
+    issue_section(
         FILES,
         "a list of the files it is about, each path from the root of the repository in backticks, with ` (new)` behind a \
          path that is not there yet; or the plain words `None known.`",
         "{path/from/the/root}",
     ),
-    section(
+    issue_section(
         DETERMINISM,
         "an example that is not the usual case, with its exact input and result; and what could make the result differ from \
          one time to the next (clock, order, network, chance), with what is done about it",
         "{input and result}",
     ),
-    section(
+    issue_section(
         SIGNAL,
         "what shows that it is done: a command in backticks, the name of a test, or an output to look at",
         "{command}",
     ),
-    section(
+    issue_section(
         LABELS,
         "one line: names from the list you are given, separated by commas, or the plain word `None.`",
         "",
@@ -117,24 +117,24 @@ pub fn summary(text: &str) -> String {
 
 /// Does the place a reviewer points to exist: the title, a section, a criterion, a file?
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
-    let place = bare(place);
+    let place = strip_marks(place);
     (1..=400).contains(&place.len())
-        && (stands_at(&parse(text), place).is_some()
-            || (path_rules::refused(place).is_none()
+        && (find_place(&parse(text), place).is_some()
+            || (path_rules::refusal_reason(place).is_none()
                 && (tree.is_file(place) || tree.is_dir(place.trim_end_matches('/')))))
 }
 
 /// Does the same stand at this place in both? Of a place that is not in both nothing is known.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
-    let at = |text| stands_at(&parse(text), bare(place));
+    let at = |text| find_place(&parse(text), strip_marks(place));
     at(before).zip(at(now)).is_some_and(|(then, there)| before[then].trim() == now[there].trim())
 }
 
-fn bare(place: &str) -> &str {
+fn strip_marks(place: &str) -> &str {
     place.trim().trim_start_matches(['§', '#', ' ']).trim_matches('`').trim()
 }
 
-fn stands_at(issue: &ParsedIssue, place: &str) -> Option<Range<usize>> {
+fn find_place(issue: &ParsedIssue, place: &str) -> Option<Range<usize>> {
     let is = |name: &str| place.eq_ignore_ascii_case(name);
     if is("title") || is("h1") || is(&issue.title) {
         return issue.heading.clone();
@@ -159,7 +159,7 @@ pub(crate) mod tests {
         test`\n\n## Labels\n\nbug, none-such\n";
 
     #[test]
-    fn a_place_is_the_title_a_section_a_criterion_or_a_file() {
+    fn place_can_be_the_title_a_section_criterion_or_file() {
         for real in [
             "title",
             "Report time by week",
@@ -180,7 +180,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_rules_name_every_section_and_the_labels_there_are() {
+    fn format_rules_name_every_section_and_label() {
         let rules = format_rules(&["bug".to_owned()]);
         assert!(SECTIONS.iter().all(|spec| rules.contains(spec.title)) && rules.contains("`bug`"), "{rules}");
     }

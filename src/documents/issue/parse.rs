@@ -45,7 +45,7 @@ impl ParsedIssue {
 
 /// Reads an issue. Total: any text gives a view.
 pub fn parse(text: &str) -> ParsedIssue {
-    let outline = markdown::outline(text);
+    let outline = markdown::parse_outline(text);
     let mut issue = ParsedIssue { body: 0..text.len(), ..ParsedIssue::default() };
     if let Some(first) = outline.headings.iter().find(|h| h.level == 1) {
         issue.title = first.text.clone();
@@ -71,13 +71,15 @@ pub fn parse(text: &str) -> ParsedIssue {
         }
     }
     if let Some(body) = issue.section(CRITERIA) {
-        issue.criteria =
-            items(&outline, &body).map(|item| criterion(&item.text, item.range.clone())).collect();
+        issue.criteria = items_in_section(&outline, &body)
+            .map(|item| parse_criterion(&item.text, item.range.clone()))
+            .collect();
     }
     if let Some(body) = issue.section(FILES) {
         let spans = outline.code_spans.iter().filter(|span| body.contains(&span.range.start));
-        let listed = |at: usize| items(&outline, &body).any(|item| item.range.contains(&at));
-        issue.files = spans.filter(|span| listed(span.range.start)).map(|span| file(text, span)).collect();
+        let listed = |at: usize| items_in_section(&outline, &body).any(|item| item.range.contains(&at));
+        issue.files =
+            spans.filter(|span| listed(span.range.start)).map(|span| parse_file(text, span)).collect();
     }
     if let Some(body) = issue.section(LABELS) {
         let line = text[body].trim().lines().next().unwrap_or_default();
@@ -88,7 +90,7 @@ pub fn parse(text: &str) -> ParsedIssue {
     issue
 }
 
-pub(super) fn items<'o>(
+pub(super) fn items_in_section<'o>(
     outline: &'o MarkdownOutline,
     body: &Range<usize>,
 ) -> impl Iterator<Item = &'o markdown::MarkdownListItem> {
@@ -96,7 +98,7 @@ pub(super) fn items<'o>(
     outline.items.iter().filter(move |item| body.contains(&item.range.start))
 }
 
-fn criterion(text: &str, range: Range<usize>) -> AcceptanceCriterion {
+fn parse_criterion(text: &str, range: Range<usize>) -> AcceptanceCriterion {
     let text = text.trim();
     let marked = text.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("AC-"));
     let digits = if marked { text[3..].bytes().take_while(u8::is_ascii_digit).count() } else { 0 };
@@ -105,7 +107,7 @@ fn criterion(text: &str, range: Range<usize>) -> AcceptanceCriterion {
     AcceptanceCriterion { id: id.to_uppercase(), text: rest.trim().to_owned(), range }
 }
 
-fn file(text: &str, span: &markdown::CodeSpan) -> IssueFile {
+fn parse_file(text: &str, span: &markdown::CodeSpan) -> IssueFile {
     let after = text[span.range.end..].lines().next().unwrap_or_default();
     let new = after.trim_start().to_ascii_lowercase().starts_with("(new)");
     IssueFile { path: span.text.trim().trim_start_matches("./").to_owned(), new, range: span.range.clone() }
@@ -116,7 +118,7 @@ mod tests {
     use super::{super::tests::SOUND, *};
 
     #[test]
-    fn an_issue_is_read() {
+    fn parses_an_issue() {
         let issue = parse(SOUND);
         assert_eq!(issue.title, "Report time by week");
         let criteria: Vec<_> = issue.criteria.iter().map(|c| (c.id.as_str(), c.text.as_str())).collect();

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::{AcceptanceCriterion, items};
-use crate::documents::{FileTree, head, lld::paths_named, markdown, shorten, shown_path};
+use super::parse::{AcceptanceCriterion, items_in_section};
+use crate::documents::{FileTree, lld::find_paths, markdown, quotable_path, shorten, truncate};
 
 /// The six parts, the most important first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub struct RubricGap {
 }
 
 /// What of the six parts the idea lacks, at most one gap a part.
-pub fn gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> {
+pub fn find_gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> {
     let mut gaps = Vec::new();
     let mut say = |part, said: String, question: Option<(String, &str)>| {
         gaps.push(RubricGap {
@@ -41,7 +41,7 @@ pub fn gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> {
             question: question.map(|(asked, default)| (asked, default.to_owned())),
         });
     };
-    let criteria = criteria(body);
+    let criteria = find_criteria(body);
     let by_drafter = "The drafter words a check, and whoever approves it judges it.";
     if criteria.is_empty() {
         let asked = "How would one see that it is done? Name what can be answered yes or no.";
@@ -50,8 +50,9 @@ pub fn gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> {
             "no acceptance criterion could be made out".into(),
             Some((asked.into(), by_drafter)),
         );
-    } else if let Some((criterion, word)) = criteria.iter().find_map(|c| Some((c, vague(&c.text)?))) {
-        let quoted = head(&criterion.text, 120);
+    } else if let Some((criterion, word)) = criteria.iter().find_map(|c| Some((c, find_vague_word(&c.text)?)))
+    {
+        let quoted = truncate(&criterion.text, 120);
         let asked = format!("“{quoted}”: what would one look at or measure to say yes or no to “{word}”?");
         say(
             RubricPart::Criteria,
@@ -59,12 +60,12 @@ pub fn gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> {
             Some((asked, by_drafter)),
         );
     }
-    if !has_any(body, LIMITS) {
+    if !has_any_word(body, LIMITS) {
         let asked = "What is not part of this?";
         let default = "Nothing but what the issue says; all that it does not mention stays as it is.";
         say(RubricPart::Scope, "nothing says what is out of scope".into(), Some((asked.into(), default)));
     }
-    if !example(body) {
+    if !has_example(body) {
         let asked = "Which example besides the usual case shows it, with its input and its result?";
         let default = "The drafter makes one up.";
         say(
@@ -73,7 +74,7 @@ pub fn gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> {
             Some((asked.into(), default)),
         );
     }
-    if !signal(body) {
+    if !has_test_signal(body) {
         let asked = "What shows that it works: a command, a test, an output?";
         say(
             RubricPart::Signal,
@@ -81,13 +82,13 @@ pub fn gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> {
             Some((asked.into(), "A new automated test.")),
         );
     }
-    let strays = paths_named(body, tree);
+    let strays = find_paths(body, tree);
     if let Some(path) =
         strays.iter().find(|path| !tree.is_file(path) && !tree.is_dir(path.trim_end_matches('/')))
     {
-        let shown = shown_path(path);
-        let question = tree.nearest(path).first().map(|near| {
-            let near = shown_path(near);
+        let shown = quotable_path(path);
+        let question = tree.nearest_paths(path).first().map(|near| {
+            let near = quotable_path(near);
             (
                 format!("`{shown}` does not exist. Which file is meant, or is it to be made?"),
                 format!("`{near}` is meant."),
@@ -96,7 +97,7 @@ pub fn gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> {
         let question = question.as_ref().map(|(asked, default)| (asked.clone(), default.as_str()));
         say(RubricPart::Paths, format!("`{shown}` does not exist"), question);
     }
-    if title(name) == TitleOpening::None {
+    if classify_title(name) == TitleOpening::None {
         // What the drafter can mend from the text is no question.
         say(RubricPart::Title, "the title does not say with a verb what is to be done".into(), None);
     }
@@ -105,15 +106,15 @@ pub fn gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> {
 
 /// What in an idea reads like a criterion: the items of lists under a heading for such, of all lists where there is none;
 /// sentences that demand where there is no list.
-fn criteria(body: &str) -> Vec<AcceptanceCriterion> {
+fn find_criteria(body: &str) -> Vec<AcceptanceCriterion> {
     const DEMANDS: &str = "must/should/shall/has to/have to/needs to/never/always";
     const WANTED: &[&str] =
         &["accept", "criteri", "expected", "require", "want", "would like", "must", "done"];
-    let outline = markdown::outline(body);
-    let wanted = |title: &str| shorten::has_word(title, WANTED);
+    let outline = markdown::parse_outline(body);
+    let wanted = |title: &str| shorten::has_word_beginning(title, WANTED);
     let under =
         |at: usize| outline.headings.iter().rfind(|h| h.range.start < at).is_some_and(|h| wanted(&h.text));
-    let all: Vec<_> = items(&outline, &(0..body.len())).collect();
+    let all: Vec<_> = items_in_section(&outline, &(0..body.len())).collect();
     let listed: Vec<_> = all.iter().filter(|item| under(item.range.start)).collect();
     let chosen = if listed.is_empty() { all.iter().collect() } else { listed };
     let item = |(item, number): (&&&markdown::MarkdownListItem, usize)| AcceptanceCriterion {
@@ -131,7 +132,8 @@ fn criteria(body: &str) -> Vec<AcceptanceCriterion> {
         let ends = c == '\n' || (matches!(c, '.' | '!' | '?') && body[at + 1..].starts_with([' ', '\n']));
         if ends {
             let sentence = &body[from..at];
-            if has_any(sentence, DEMANDS) && !outline.code_blocks.iter().any(|b| b.range.contains(&from)) {
+            if has_any_word(sentence, DEMANDS) && !outline.code_blocks.iter().any(|b| b.range.contains(&from))
+            {
                 let id = format!("AC-{}", sentences.len() + 1);
                 sentences.push(AcceptanceCriterion { id, text: sentence.trim().to_owned(), range: from..at });
             }
@@ -146,7 +148,7 @@ const LIMITS: &str = "out of scope/not/no/don't/doesn't/without/only/stays/stay/
     non-goal/non-goals/never/nothing/but";
 
 /// The first word that nobody can answer yes or no to, if nothing beside it says what is meant: a number, code, a quotation.
-pub(super) fn vague(text: &str) -> Option<&'static str> {
+pub(super) fn find_vague_word(text: &str) -> Option<&'static str> {
     const VAGUE: &str = "fast/faster/quick/quickly/slow/properly/appropriate/appropriately/reasonable/reasonably/\
         user-friendly/intuitive/intuitively/easy/easily/robust/robustly/efficient/efficiently/\
         better/nice/nicely/graceful/gracefully/sensible/sensibly/etc/and so on/as needed/\
@@ -156,16 +158,16 @@ pub(super) fn vague(text: &str) -> Option<&'static str> {
 }
 
 /// Is there an exact input or result?
-pub(super) fn example(text: &str) -> bool {
+pub(super) fn has_example(text: &str) -> bool {
     const FIXED: &str = "seed/sorted/no clock/no network/same order";
-    text.contains('`') || text.chars().any(|c| c.is_ascii_digit()) || has_any(text, FIXED)
+    text.contains('`') || text.chars().any(|c| c.is_ascii_digit()) || has_any_word(text, FIXED)
 }
 
 /// Is there something to run or look at?
-pub(super) fn signal(text: &str) -> bool {
+pub(super) fn has_test_signal(text: &str) -> bool {
     const SEEN: &str = "test/tests/tested/run/runs/print/prints/printed/output/outputs/show/shows/return/returns/\
         exit/exits/status/command/see/log/logs/error/message/benchmark";
-    text.contains('`') || has_any(text, SEEN)
+    text.contains('`') || has_any_word(text, SEEN)
 }
 
 /// Does a title begin with a verb?
@@ -177,7 +179,7 @@ pub(super) enum TitleOpening {
     None,
 }
 
-pub(super) fn title(title: &str) -> TitleOpening {
+pub(super) fn classify_title(title: &str) -> TitleOpening {
     const VERBS: &str = "accept add adopt allow announce apply archive attach audit avoid ban begin block build bump cache \
         cancel change check clarify clean close collect compare compress compute configure convert copy count create cut \
         debounce decode deduplicate define delay delete deny deprecate describe detect disable display do document download \
@@ -205,7 +207,7 @@ pub(super) fn title(title: &str) -> TitleOpening {
     }
 }
 
-fn has_any(text: &str, words: &'static str) -> bool {
+fn has_any_word(text: &str, words: &'static str) -> bool {
     words.split('/').any(|word| has_word(text, word))
 }
 
@@ -222,13 +224,13 @@ mod tests {
     use super::*;
     use crate::documents::lld::tests::DesignTestTree;
 
-    fn lacks(title: &str, body: &str) -> Vec<RubricPart> {
-        gaps(title, body, &DesignTestTree).into_iter().map(|gap| gap.part).collect()
+    fn missing_parts(title: &str, body: &str) -> Vec<RubricPart> {
+        find_gaps(title, body, &DesignTestTree).into_iter().map(|gap| gap.part).collect()
     }
 
     #[test]
-    fn a_rough_idea_lacks_nearly_all() {
-        let found = gaps("The weeks", "It would be cool to have weeks in the sums.", &DesignTestTree);
+    fn rough_idea_lacks_nearly_every_part() {
+        let found = find_gaps("The weeks", "It would be cool to have weeks in the sums.", &DesignTestTree);
         let parts: Vec<RubricPart> = found.iter().map(|gap| gap.part).collect();
         assert_eq!(
             parts,
@@ -244,47 +246,47 @@ mod tests {
     }
 
     #[test]
-    fn the_issues_of_the_sample_lack_nothing() {
+    fn sample_issues_have_no_gaps() {
         for text in [
             include_str!("../../../fixtures/sample/issues/1.md"),
             include_str!("../../../fixtures/sample/issues/2.md"),
             include_str!("../../../fixtures/sample/issues/3.md"),
         ] {
             let (title, body) = text.split_once('\n').unwrap();
-            assert_eq!(lacks(title.trim_start_matches("# "), body), [], "{title}");
+            assert_eq!(missing_parts(title.trim_start_matches("# "), body), [], "{title}");
         }
     }
 
     #[test]
-    fn a_word_is_vague_where_nothing_says_what_is_meant() {
-        assert_eq!(vague("It is fast"), Some("fast"));
-        assert_eq!(vague("It answers fast, in 200 ms"), None);
-        assert_eq!(vague("Errors are handled gracefully"), Some("gracefully"));
-        assert_eq!(vague("The breakfast is not served"), None);
-        let found = gaps("Add it", "- it works, etc.\n- `x` prints 1, not 2", &DesignTestTree);
+    fn word_is_vague_unless_something_makes_it_precise() {
+        assert_eq!(find_vague_word("It is fast"), Some("fast"));
+        assert_eq!(find_vague_word("It answers fast, in 200 ms"), None);
+        assert_eq!(find_vague_word("Errors are handled gracefully"), Some("gracefully"));
+        assert_eq!(find_vague_word("The breakfast is not served"), None);
+        let found = find_gaps("Add it", "- it works, etc.\n- `x` prints 1, not 2", &DesignTestTree);
         let asked = &found[0].question.as_ref().unwrap().0;
         assert!(found[0].part == RubricPart::Criteria && asked.contains("“it works, etc.”"), "{found:?}");
     }
 
     #[test]
-    fn a_path_that_does_not_exist_is_asked_about() {
-        let found = gaps("Add it", "- `src/lob.rs` must print 1, not 2", &DesignTestTree);
+    fn missing_path_is_asked_about() {
+        let found = find_gaps("Add it", "- `src/lob.rs` must print 1, not 2", &DesignTestTree);
         assert_eq!(found.len(), 1, "{found:?}");
         let question = found[0].question.as_ref().unwrap();
         assert_eq!(question.1, "`src/lib.rs` is meant.");
     }
 
     #[test]
-    fn a_title_is_only_doubted() {
-        assert_eq!(title("Report time by week"), TitleOpening::Verb);
-        assert_eq!(title("Bug: it crashes"), TitleOpening::None);
-        assert_eq!(title("Yodel at noon"), TitleOpening::Unknown);
-        assert_eq!(title("Durations wrap around"), TitleOpening::Unknown);
+    fn title_without_verb_is_only_a_gap() {
+        assert_eq!(classify_title("Report time by week"), TitleOpening::Verb);
+        assert_eq!(classify_title("Bug: it crashes"), TitleOpening::None);
+        assert_eq!(classify_title("Yodel at noon"), TitleOpening::Unknown);
+        assert_eq!(classify_title("Durations wrap around"), TitleOpening::Unknown);
     }
 
     #[test]
-    fn criteria_are_items_or_demands() {
-        let texts = |body| criteria(body).into_iter().map(|c| c.text).collect::<Vec<_>>();
+    fn criteria_are_list_items_or_demanding_sentences() {
+        let texts = |body| find_criteria(body).into_iter().map(|c| c.text).collect::<Vec<_>>();
         assert_eq!(texts("- seen\n\n## Expected\n\n- a\n- b"), ["a", "b"]);
         assert_eq!(texts("- one\n- two"), ["one", "two"]);
         assert_eq!(

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{ParsedDesign, TestScenario, parse};
-use crate::documents::{DocumentMistake, identifier, shown_path};
+use crate::documents::{DocumentMistake, as_identifier, quotable_path};
 
 /// Phrases that pass whatever happens. All words must occur in this order, close together.
-const VAGUE: &[&[&str]] = &[
+const VAGUE_PHRASES: &[&[&str]] = &[
     &["verify", "it", "works"],
     &["check", "everything"],
     &["ensure", "proper", "behavior"],
@@ -20,7 +20,7 @@ const VAGUE: &[&[&str]] = &[
 ];
 
 /// Phrases that leave the test to a person.
-const DELEGATED: &[&[&str]] = &[
+const MANUAL_PHRASES: &[&[&str]] = &[
     &["manual", "verification"],
     &["manual", "check"],
     &["manual", "inspection"],
@@ -32,10 +32,10 @@ const DELEGATED: &[&[&str]] = &[
 ];
 
 /// Words that hint at a live service in a test that says it is automatic.
-const LIVE: &[&str] = &["network", "database", "live", "external service", "api call"];
+const LIVE_SERVICE_WORDS: &[&str] = &["network", "database", "live", "external service", "api call"];
 
 /// All mistakes in the joining of requirements and scenarios, by exact id.
-pub fn coverage(text: &str) -> Vec<DocumentMistake> {
+pub fn check_coverage(text: &str) -> Vec<DocumentMistake> {
     let lld = parse(text);
     let mut out = Vec::new();
     if lld.requirements.is_empty() {
@@ -51,32 +51,33 @@ pub fn coverage(text: &str) -> Vec<DocumentMistake> {
         out.push(DocumentMistake::error("coverage.scenarios", "Test Scenarios", message));
         return out;
     }
-    uncovered(&lld, &mut out);
+    check_uncovered(&lld, &mut out);
     let mut ids = BTreeSet::new();
     for scenario in &lld.scenarios {
         let twice = !ids.insert(scenario.id.as_str());
-        one_scenario(&lld, scenario, twice, &mut out);
+        check_scenario(&lld, scenario, twice, &mut out);
     }
     out
 }
 
 /// A phrase in it that passes whatever happens.
-pub(in crate::documents) fn vague(lower: &str) -> Option<String> {
-    VAGUE.iter().find(|phrase| says(lower, phrase)).map(|phrase| phrase.join(" "))
+pub(in crate::documents) fn find_vague_phrase(lower: &str) -> Option<String> {
+    VAGUE_PHRASES.iter().find(|phrase| contains_phrase(lower, phrase)).map(|phrase| phrase.join(" "))
 }
 
-fn uncovered(lld: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
+fn check_uncovered(lld: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     let covered: BTreeSet<&str> =
         lld.scenarios.iter().flat_map(|s| &s.requirements).map(String::as_str).collect();
     for requirement in lld.requirements.iter().filter(|r| !covered.contains(r.id.as_str())) {
-        let id = shown_path(&requirement.id);
+        let id = quotable_path(&requirement.id);
         let message = format!("no scenario shows it; add one whose Scenario cell ends with `({id})`");
         out.push(DocumentMistake::error("coverage.uncovered", id, message));
     }
 }
 
-fn one_scenario(lld: &ParsedDesign, scenario: &TestScenario, twice: bool, out: &mut Vec<DocumentMistake>) {
-    let place = format!("Test Scenarios, scenario {}", identifier(&scenario.id).unwrap_or("without an ID"));
+fn check_scenario(lld: &ParsedDesign, scenario: &TestScenario, twice: bool, out: &mut Vec<DocumentMistake>) {
+    let place =
+        format!("Test Scenarios, scenario {}", as_identifier(&scenario.id).unwrap_or("without an ID"));
     let mut say = |rule, message: String| out.push(DocumentMistake::error(rule, place.as_str(), message));
     if scenario.id.is_empty()
         || scenario.id.len() > 8
@@ -93,7 +94,7 @@ fn one_scenario(lld: &ParsedDesign, scenario: &TestScenario, twice: bool, out: &
         );
     }
     for id in scenario.requirements.iter().filter(|id| !lld.requirements.iter().any(|r| r.id == **id)) {
-        say("coverage.unknown", format!("it names {}, which Requirements does not have", shown_path(id)));
+        say("coverage.unknown", format!("it names {}, which Requirements does not have", quotable_path(id)));
     }
     if scenario.pass.trim().is_empty() {
         say("coverage.criteria", "its Pass Criteria are empty; say the exact value that is observed".into());
@@ -101,21 +102,21 @@ fn one_scenario(lld: &ParsedDesign, scenario: &TestScenario, twice: bool, out: &
     let row = [&scenario.text, &scenario.input, &scenario.expected, &scenario.pass]
         .map(|c| c.to_lowercase())
         .join(" . ");
-    if let Some(phrase) = vague(&row) {
+    if let Some(phrase) = find_vague_phrase(&row) {
         say(
             "coverage.vague",
             format!("\"{phrase}\" passes whatever happens; say the exact value, status or text"),
         );
     }
     let manual = scenario.kind.trim().eq_ignore_ascii_case("manual");
-    if let Some(phrase) = DELEGATED.iter().find(|p| !manual && says(&row, p)) {
+    if let Some(phrase) = MANUAL_PHRASES.iter().find(|p| !manual && contains_phrase(&row, p)) {
         let phrase = phrase.join(" ");
         say(
             "coverage.human",
             format!("\"{phrase}\" leaves the test to a person; make it automatic or its Type `Manual`"),
         );
     }
-    let live = LIVE.iter().find(|word| row.contains(*word));
+    let live = LIVE_SERVICE_WORDS.iter().find(|word| row.contains(*word));
     if let Some(word) = live.filter(|_| scenario.kind.trim().eq_ignore_ascii_case("auto")) {
         let message = format!("its Type is `Auto` but it speaks of \"{word}\"; `Auto-Live` if it needs one");
         out.push(DocumentMistake::warning("coverage.type", place, message));
@@ -123,7 +124,7 @@ fn one_scenario(lld: &ParsedDesign, scenario: &TestScenario, twice: bool, out: &
 }
 
 /// Do these words occur in this order with at most two others between each pair?
-fn says(row: &str, phrase: &[&str]) -> bool {
+fn contains_phrase(row: &str, phrase: &[&str]) -> bool {
     let row = row.replace('.', " . ");
     let words: Vec<&str> =
         row.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|w| !w.is_empty()).collect();
@@ -147,20 +148,20 @@ fn says(row: &str, phrase: &[&str]) -> bool {
 mod tests {
     use super::*;
 
-    fn plan(requirements: &str, rows: &str) -> Vec<String> {
+    fn rules_for_plan(requirements: &str, rows: &str) -> Vec<String> {
         let text = format!(
             "# 1 - Feature: x\n\n## Requirements\n\n{requirements}\n\n### Test Scenarios\n\n\
              | ID | Scenario | Type | Input | Expected Output | Pass Criteria |\n|-|-|-|-|-|-|\n{rows}\n"
         );
-        coverage(&text).iter().map(|m| format!("{} {}", m.rule, m.place)).collect()
+        check_coverage(&text).iter().map(|m| format!("{} {}", m.rule, m.place)).collect()
     }
 
     #[test]
-    fn every_requirement_needs_a_scenario_by_its_exact_id() {
+    fn requirement_needs_a_scenario_with_its_exact_id() {
         let rows = "| 010 | a (REQ-1) | Auto | x | y | exit code 0 |\n| 020 | b REQ-2 | Auto | x | y | 1 |\n\
                     | 020 | c (REQ-12) | Auto | x | y | 2 |";
         assert_eq!(
-            plan("1. one\n2. two", rows),
+            rules_for_plan("1. one\n2. two", rows),
             [
                 "coverage.uncovered REQ-2",
                 "coverage.unmapped Test Scenarios, scenario 020",
@@ -177,7 +178,7 @@ mod tests {
                     | 030 | c (REQ-1) | Manual | x | y | manually verify the page shows `3` |\n\
                     | 040 | verify the parser (REQ-1) | Auto | x | works | 3 |\n| 050 | d (REQ-1) | Auto | live site | y | 4 |";
         assert_eq!(
-            plan("1. one", rows),
+            rules_for_plan("1. one", rows),
             [
                 "coverage.vague Test Scenarios, scenario 010",
                 "coverage.human Test Scenarios, scenario 020",
@@ -187,8 +188,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_join_is_not_full_coverage() {
-        assert_eq!(coverage("").len(), 2);
-        assert_eq!(plan("", "| 010 | a (REQ-1) | Auto | x | y | 1 |").len(), 2);
+    fn plan_without_scenarios_is_not_full_coverage() {
+        assert_eq!(check_coverage("").len(), 2);
+        assert_eq!(rules_for_plan("", "| 010 | a (REQ-1) | Auto | x | y | 1 |").len(), 2);
     }
 }

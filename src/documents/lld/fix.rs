@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use super::{
-    DocumentSchema, SCHEMA, SchemaSection, first_heading,
-    parse::{first_heading as parse_first_heading, items_in, numbered, open_questions_body},
+    DocumentSchema, SCHEMA, SchemaSection, format_first_heading,
+    parse::{items_in, open_questions_body, parse_first_heading, split_number},
 };
 use crate::{
     documents::{markdown, unix_lines},
@@ -15,17 +15,18 @@ use crate::{
 pub(in crate::documents) type RepairFunction = fn(&str, IssueNo) -> Option<String>;
 
 /// Those that fit any document of ours.
-pub(in crate::documents) const FORM: &[RepairFunction] = &[line_ends, outer_fence, preamble];
+pub(in crate::documents) const FORM: &[RepairFunction] =
+    &[normalize_line_ends, remove_outer_fence, remove_preamble];
 
 /// Repairs until nothing is left to repair, so that a second call changes nothing.
 pub fn fix(text: &str, issue: IssueNo) -> String {
     const OWN: &[RepairFunction] =
-        &[|text, _| headings(SCHEMA, text), number_in_first_heading, none_is_no_question];
-    repair(text, issue, FORM.iter().chain(OWN))
+        &[|text, _| fix_headings(SCHEMA, text), fix_first_heading, fix_empty_questions];
+    apply_repairs(text, issue, FORM.iter().chain(OWN))
 }
 
 /// The same with these repairs, in their order: each may rely on those before it.
-pub(in crate::documents) fn repair<'r>(
+pub(in crate::documents) fn apply_repairs<'r>(
     text: &str,
     issue: IssueNo,
     repairs: impl Iterator<Item = &'r RepairFunction> + Clone,
@@ -44,7 +45,7 @@ pub(in crate::documents) fn repair<'r>(
     text
 }
 
-fn line_ends(text: &str, _: IssueNo) -> Option<String> {
+fn normalize_line_ends(text: &str, _: IssueNo) -> Option<String> {
     let unix = unix_lines(text.trim_start_matches('\u{feff}').to_owned());
     let body = unix.trim_end_matches(['\n', ' ', '\t']);
     let out = if body.is_empty() { String::new() } else { format!("{body}\n") };
@@ -52,7 +53,7 @@ fn line_ends(text: &str, _: IssueNo) -> Option<String> {
 }
 
 /// A fence marker that opens or closes: its character, its length and what follows it.
-fn fence(line: &str) -> Option<(char, usize, &str)> {
+fn parse_fence(line: &str) -> Option<(char, usize, &str)> {
     let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
     let length = line.chars().take_while(|c| *c == mark).count();
     (length >= 3).then(|| (mark, length, line[length..].trim()))
@@ -60,17 +61,18 @@ fn fence(line: &str) -> Option<(char, usize, &str)> {
 
 /// The whole document inside one code fence. Inner fences end an outer one for a Markdown parser,
 /// so this goes by lines: an opening fence right before the first `# `, and an odd one at the end.
-fn outer_fence(text: &str, _: IssueNo) -> Option<String> {
+fn remove_outer_fence(text: &str, _: IssueNo) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let title = lines.iter().position(|l| l.starts_with("# "))?;
     let open = lines[..title].iter().rposition(|l| !l.trim().is_empty())?;
-    let (mark, _, info) = fence(lines[open])?;
+    let (mark, _, info) = parse_fence(lines[open])?;
     if !matches!(info.to_ascii_lowercase().as_str(), "" | "markdown" | "md") {
         return None;
     }
-    let same = |l: &&str| fence(l).is_some_and(|(m, ..)| m == mark);
+    let same = |l: &&str| parse_fence(l).is_some_and(|(m, ..)| m == mark);
     let closes = lines[open + 1..].iter().copied().filter(|l| same(l)).count() % 2 == 1;
-    let last = lines.iter().rposition(|l| fence(l).is_some_and(|(m, _, info)| m == mark && info.is_empty()));
+    let last =
+        lines.iter().rposition(|l| parse_fence(l).is_some_and(|(m, _, info)| m == mark && info.is_empty()));
     let mut kept: Vec<&str> = lines.clone();
     if let Some(last) = last.filter(|last| closes && *last > open) {
         // What follows the closing fence is a farewell, not the document.
@@ -81,49 +83,49 @@ fn outer_fence(text: &str, _: IssueNo) -> Option<String> {
 }
 
 /// Text before the first heading, when that is the document's title and no section precedes it.
-fn preamble(text: &str, _: IssueNo) -> Option<String> {
-    let outline = markdown::outline(text);
+fn remove_preamble(text: &str, _: IssueNo) -> Option<String> {
+    let outline = markdown::parse_outline(text);
     let first = outline.headings.first().filter(|h| h.level == 1)?;
     Some(text[first.range.start..].to_owned())
 }
 
-fn number_in_first_heading(text: &str, issue: IssueNo) -> Option<String> {
-    let outline = markdown::outline(text);
+fn fix_first_heading(text: &str, issue: IssueNo) -> Option<String> {
+    let outline = markdown::parse_outline(text);
     let heading = outline.headings.first().filter(|h| h.level == 1)?;
-    let (_, title) = parse_first_heading(source_of(text, &heading.range));
-    if title.is_empty() || SCHEMA.names_a_section(&heading.text) {
+    let (_, title) = parse_first_heading(heading_source(text, &heading.range));
+    if title.is_empty() || SCHEMA.is_section_title(&heading.text) {
         return None;
     }
     let mut out = text.to_owned();
-    out.replace_range(heading.range.clone(), &(first_heading(issue, title) + "\n"));
+    out.replace_range(heading.range.clone(), &(format_first_heading(issue, title) + "\n"));
     Some(out)
 }
 
 /// The text of a heading as written, its marks taken off.
-fn source_of<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
+fn heading_source<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
     let line = text[range.clone()].lines().next().unwrap_or("").trim();
     let bare = line.trim_start_matches('#');
     if bare.len() == line.len() { line } else { bare.trim().trim_end_matches('#').trim_end() }
 }
 
 /// Sections of ours at their level and with the schema's title, without a number.
-pub(in crate::documents) fn headings(schema: &DocumentSchema, text: &str) -> Option<String> {
-    let outline = markdown::outline(text);
-    let mut found = schema.sections_of(&outline);
+pub(in crate::documents) fn fix_headings(schema: &DocumentSchema, text: &str) -> Option<String> {
+    let outline = markdown::parse_outline(text);
+    let mut found = schema.match_headings(&outline);
     let mut there: BTreeSet<_> = found.iter().flatten().map(|spec| spec.number).collect();
     for (heading, found) in outline.headings.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
         // At another level only if the text must have the section and has it nowhere else.
-        let (_, title) = numbered(&heading.text);
-        let lacking = |s: &&SchemaSection| s.required && s.is_titled(title) && !there.contains(s.number);
+        let (_, title) = split_number(&heading.text);
+        let lacking = |s: &&SchemaSection| s.required && s.has_title(title) && !there.contains(s.number);
         *found = schema.sections.iter().find(lacking);
         there.extend(found.map(|spec| spec.number));
     }
     let mut edits = Vec::new();
     for (heading, spec) in outline.headings.iter().zip(found) {
         let Some(spec) = spec else { continue };
-        let (number, title) = numbered(&heading.text);
+        let (number, title) = split_number(&heading.text);
         // Words that are only near the title may mean something else.
-        if number.is_none() && !spec.is_titled(title) {
+        if number.is_none() && !spec.has_title(title) {
             continue;
         }
         let wanted = spec.heading() + "\n";
@@ -131,11 +133,11 @@ pub(in crate::documents) fn headings(schema: &DocumentSchema, text: &str) -> Opt
             edits.push((heading.range.clone(), wanted));
         }
     }
-    Some(edited(text, edits))
+    Some(replace_ranges(text, edits))
 }
 
 /// The text with each range replaced; ranges in order, none overlapping.
-pub(in crate::documents) fn edited(
+pub(in crate::documents) fn replace_ranges(
     text: &str,
     edits: impl IntoIterator<Item = (Range<usize>, String)>,
 ) -> String {
@@ -150,8 +152,8 @@ pub(in crate::documents) fn edited(
 }
 
 /// A lone checkbox that says there is no question would later count as an unanswered one.
-fn none_is_no_question(text: &str, _: IssueNo) -> Option<String> {
-    let outline = markdown::outline(text);
+fn fix_empty_questions(text: &str, _: IssueNo) -> Option<String> {
+    let outline = markdown::parse_outline(text);
     let body = open_questions_body(text, &outline)?;
     let mut items = items_in(&outline, &body);
     let (item, None) = (items.next()?, items.next()) else { return None };
@@ -173,7 +175,7 @@ mod tests {
     const ISSUE: IssueNo = IssueNo(42);
 
     #[test]
-    fn a_wrapped_and_worn_answer_comes_out_in_form() {
+    fn fix_brings_a_wrapped_answer_into_form() {
         let text = "Here is the design:\r\n```markdown\r\n# LLD-41: Read it  \r\n## 1 Context and goal\r\ntext\r\n\
             #### Open Questions\r\n- [ ] None\r\n# 2.1. Files Changed\r\n\r\n| File | Change Type | Description |\r\n|-|-|-|\r\n\
             | a/b/c.rs | Add | x |\r\n| a/b | Add (Directory) | x |\r\n| a | Add (Directory) | x |\r\n\r\n### 2.4 Function Signatures\r\n\
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_never_becomes_the_title_and_a_number_in_prose_stays() {
+    fn section_never_becomes_the_title_and_numbers_in_prose_stay() {
         let text = "intro\n\n## 1. Context & Goal\n\nx\n\n# 11. Risks & Mitigations\n\ny\n\n### 3 options were weighed\n";
         let fixed = fix(text, ISSUE);
         assert!(fixed.starts_with("intro\n"), "nothing above the first section is lost: {fixed}");
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_with_a_number_is_no_section_beside_the_one_with_the_title() {
+    fn numbered_step_is_not_a_section_if_another_has_the_title() {
         let text = "# 42 - Feature: x\n\n## Context & Goal\n\n#### 1. Parse the context\n\n## Non requirements\n\nx\n";
         let fixed = fix(text, ISSUE);
         assert!(fixed.contains("\n#### 1. Parse the context\n"), "{fixed}");
@@ -221,8 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn repairing_twice_is_repairing_once_on_any_text() {
-        for text in crate::documents::lld::check::tests::nasty() {
+    fn fix_is_idempotent_on_any_text() {
+        for text in crate::documents::lld::check::tests::hostile_texts() {
             let once = fix(&text, ISSUE);
             assert_eq!(fix(&once, ISSUE), once, "from {text:?}");
         }

@@ -10,21 +10,21 @@ mod place;
 mod summary;
 
 pub use check::check;
-pub(in crate::documents) use check::{form, paths_named, unreadable, unseen};
-pub use coverage::coverage;
-pub(in crate::documents) use coverage::vague;
+pub(in crate::documents) use check::{check_form, check_hidden_text, check_readable, find_paths};
+pub use coverage::check_coverage;
+pub(in crate::documents) use coverage::find_vague_phrase;
 pub use fix::fix;
-pub(in crate::documents) use fix::{FORM, RepairFunction, edited, headings, repair};
-pub use names::names;
-pub(in crate::documents) use names::names_of;
+pub(in crate::documents) use fix::{FORM, RepairFunction, apply_repairs, fix_headings, replace_ranges};
+pub use names::check_names;
+pub(in crate::documents) use names::check_names_in;
 #[cfg(test)]
 pub(in crate::documents) use names::tests::NamesTestRepository;
 pub use parse::{
     ChangeType, DesignQuestion, DesignSection, FileRow, ParsedDesign, Requirement, TestScenario, parse,
-    signatures,
+    signature_blocks,
 };
-pub(in crate::documents) use parse::{column, function_names, items_in, tables_in, view};
-pub(in crate::documents) use place::{file_of, first_line, is_title};
+pub(in crate::documents) use parse::{find_column, function_names, items_in, parse_with_schema, tables_in};
+pub(in crate::documents) use place::{first_line, names_section, path_of_place};
 pub use place::{line_of, place_exists, unchanged_at};
 pub use summary::summary;
 
@@ -57,7 +57,7 @@ pub(crate) struct SchemaSection {
     pub(crate) number: &'static str,
     pub(crate) title: &'static str,
     pub(crate) required: bool,
-    pub(crate) holds: SectionContent,
+    pub(crate) content: SectionContent,
     /// What a writer is told about it.
     pub(crate) rule: &'static str,
     /// The template's text; every `{…}` in it must be replaced.
@@ -76,23 +76,23 @@ impl SchemaSection {
         self.number.split('.').count() + 1
     }
 
-    pub(in crate::documents) fn is_titled(&self, title: &str) -> bool {
+    pub(in crate::documents) fn has_title(&self, title: &str) -> bool {
         self.title.eq_ignore_ascii_case(title.trim())
     }
 
     /// Whether a numbered heading means this section. Its title must share a word; a subsection is known by its number alone.
-    fn is_numbered(&self, number: &str, title: &str) -> bool {
-        self.number == number && (number.contains('.') || self.shared_words(title) > 0)
+    fn matches_number(&self, number: &str, title: &str) -> bool {
+        self.number == number && (number.contains('.') || self.shared_word_count(title) > 0)
     }
 
     /// Number of words of at least four letters that the title shares.
-    fn shared_words(&self, title: &str) -> usize {
+    fn shared_word_count(&self, title: &str) -> usize {
         let own = self.title.to_lowercase();
         title.split_whitespace().filter(|word| word.len() >= 4 && own.contains(&word.to_lowercase())).count()
     }
 }
 
-pub(in crate::documents) const fn section(
+pub(in crate::documents) const fn required_section(
     number: &'static str,
     title: &'static str,
     holds: SectionContent,
@@ -100,24 +100,32 @@ pub(in crate::documents) const fn section(
     rule: &'static str,
     sample: &'static str,
 ) -> SchemaSection {
-    SchemaSection { number, title, required: true, holds, rule, sample, priority }
+    SchemaSection { number, title, required: true, content: holds, rule, sample, priority }
 }
 
-pub(in crate::documents) const fn optional(
+pub(in crate::documents) const fn optional_section(
     number: &'static str,
     title: &'static str,
     priority: u8,
     rule: &'static str,
 ) -> SchemaSection {
-    SchemaSection { number, title, required: false, holds: SectionContent::Prose, rule, sample: "", priority }
-}
-
-const fn group(number: &'static str, title: &'static str) -> SchemaSection {
     SchemaSection {
         number,
         title,
         required: false,
-        holds: SectionContent::Group,
+        content: SectionContent::Prose,
+        rule,
+        sample: "",
+        priority,
+    }
+}
+
+const fn section_group(number: &'static str, title: &'static str) -> SchemaSection {
+    SchemaSection {
+        number,
+        title,
+        required: false,
+        content: SectionContent::Group,
         rule: "",
         sample: "",
         priority: 0,
@@ -130,37 +138,37 @@ pub(in crate::documents) struct DocumentSchema {
     pub(in crate::documents) kind: &'static str,
     pub(in crate::documents) sections: &'static [SchemaSection],
     /// The number of the section with the table of files, and of the one with the signatures.
-    pub(in crate::documents) files: &'static str,
-    pub(in crate::documents) signatures: &'static str,
+    pub(in crate::documents) files_section: &'static str,
+    pub(in crate::documents) signatures_section: &'static str,
     /// Sections that say what is new.
-    pub(in crate::documents) new: &'static [&'static str],
+    pub(in crate::documents) new_sections: &'static [&'static str],
     /// Chapters whose prose speaks of the code there is, and those whose names are made up for tests.
-    pub(in crate::documents) speaks: &'static [&'static str],
-    pub(in crate::documents) made_up: &'static [&'static str],
+    pub(in crate::documents) prose_chapters: &'static [&'static str],
+    pub(in crate::documents) fixture_chapters: &'static [&'static str],
 }
 
 impl DocumentSchema {
     /// The section that each heading of a text means, if any: the one of exactly its title, at its level; the one of its
     /// number, in a document from when headings had numbers; or the required one that no heading has and that shares most
     /// words with it, if there is only one.
-    pub(in crate::documents) fn sections_of(
+    pub(in crate::documents) fn match_headings(
         &self,
         outline: &MarkdownOutline,
     ) -> Vec<Option<&'static SchemaSection>> {
         let headings = &outline.headings;
-        let is_alone = |spec: &SchemaSection| !headings.iter().any(|heading| spec.is_titled(&heading.text));
+        let is_alone = |spec: &SchemaSection| !headings.iter().any(|heading| spec.has_title(&heading.text));
         // Where one heading has the title, a numbered step of the drafter is not that section.
         let alone: Vec<_> = self.sections.iter().filter(|spec| is_alone(spec)).collect();
         let mut numbers = BTreeSet::new();
         let of = |(at, heading): (usize, &MarkdownHeading)| {
-            let (number, title) = parse::numbered(&heading.text);
-            if at == 0 && heading.level == 1 && !self.names_a_section(&heading.text) {
+            let (number, title) = parse::split_number(&heading.text);
+            if at == 0 && heading.level == 1 && !self.is_section_title(&heading.text) {
                 return None;
             }
-            let titled = |spec: &&SchemaSection| spec.is_titled(title) && spec.level() == heading.level;
+            let titled = |spec: &&SchemaSection| spec.has_title(title) && spec.level() == heading.level;
             let first = number.filter(|number| numbers.insert((*number).to_owned()));
             let numbered =
-                |spec: &&&SchemaSection| first.is_some_and(|number| spec.is_numbered(number, title));
+                |spec: &&&SchemaSection| first.is_some_and(|number| spec.matches_number(number, title));
             self.sections.iter().find(titled).or_else(|| alone.iter().find(numbered).copied())
         };
         let mut found: Vec<_> = headings.iter().enumerate().map(of).collect();
@@ -168,10 +176,11 @@ impl DocumentSchema {
         for (heading, found) in headings.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
             let lacks = |spec: &&SchemaSection| spec.required && !there.contains(spec.number);
             let lacking = self.sections.iter().filter(|spec| spec.level() == heading.level).filter(lacks);
-            let mut near: Vec<_> = lacking.map(|spec| (spec.shared_words(&heading.text), spec)).collect();
+            let mut near: Vec<_> =
+                lacking.map(|spec| (spec.shared_word_count(&heading.text), spec)).collect();
             near.sort_by_key(|(shared, _)| Reverse(*shared));
             *found = match near.as_slice() {
-                _ if parse::numbered(&heading.text).0.is_some() => None,
+                _ if parse::split_number(&heading.text).0.is_some() => None,
                 [(shared, _), (second, _), ..] if shared == second => None,
                 [(1.., spec), ..] => Some(*spec),
                 _ => None,
@@ -182,18 +191,18 @@ impl DocumentSchema {
     }
 
     /// Whether a heading is a section's, word for word. The title of issue 1 may well speak of a context.
-    fn names_a_section(&self, heading: &str) -> bool {
-        let (_, title) = parse::numbered(heading);
-        self.sections.iter().any(|spec| spec.is_titled(title))
+    fn is_section_title(&self, heading: &str) -> bool {
+        let (_, title) = parse::split_number(heading);
+        self.sections.iter().any(|spec| spec.has_title(title))
     }
 
     /// The section's title.
-    pub(in crate::documents) fn title(&self, number: &str) -> &'static str {
+    pub(in crate::documents) fn section_title(&self, number: &str) -> &'static str {
         self.sections.iter().find(|spec| spec.number == number).map_or("document", |spec| spec.title)
     }
 
     /// The format in words, for a prompt.
-    pub(in crate::documents) fn rules(&self) -> String {
+    pub(in crate::documents) fn format_rules(&self) -> String {
         let mut out = format!(
             "Answer with one Markdown document and nothing around it: no preamble, no code fence around the whole, \
              no closing remark. Its first line is `# {{issue number}} - {}: {{title}}`. Its sections, in this order, with \
@@ -201,7 +210,7 @@ impl DocumentSchema {
             self.kind
         );
         for spec in self.sections {
-            let need = match spec.holds {
+            let need = match spec.content {
                 SectionContent::Group => {
                     out.push_str(&format!(
                         "- `{}` (required): stands above the sections that follow.\n",
@@ -222,12 +231,13 @@ impl DocumentSchema {
 
     /// What a section is worth when the document is shortened, by its heading. None that nobody knows is worth more than
     /// those that people sign for.
-    pub(in crate::documents) fn rank(&self, heading: &str) -> Option<SectionRank> {
-        let (number, title) = parse::numbered(heading);
+    pub(in crate::documents) fn section_rank(&self, heading: &str) -> Option<SectionRank> {
+        let (number, title) = parse::split_number(heading);
         let mut sections = self.sections.iter();
-        let numbered = |spec: &&SchemaSection| number.is_some_and(|number| spec.is_numbered(number, title));
-        let spec = sections.clone().find(|spec| spec.is_titled(title)).or_else(|| sections.find(numbered))?;
-        Some(if spec.holds == SectionContent::Group { shorten::MIDDLE } else { spec.priority })
+        let numbered =
+            |spec: &&SchemaSection| number.is_some_and(|number| spec.matches_number(number, title));
+        let spec = sections.clone().find(|spec| spec.has_title(title)).or_else(|| sections.find(numbered))?;
+        Some(if spec.content == SectionContent::Group { shorten::DEFAULT_RANK } else { spec.priority })
     }
 }
 
@@ -235,15 +245,15 @@ impl DocumentSchema {
 pub(in crate::documents) const SCHEMA: &DocumentSchema = &DocumentSchema {
     kind: "Feature",
     sections: SECTIONS,
-    files: "2.1",
-    signatures: "2.4",
-    new: &["2.1", "2.2", "2.3", "2.4"],
-    speaks: &["1", "2", "7", "8", "11"],
-    made_up: &["5", "10"],
+    files_section: "2.1",
+    signatures_section: "2.4",
+    new_sections: &["2.1", "2.2", "2.3", "2.4"],
+    prose_chapters: &["1", "2", "7", "8", "11"],
+    fixture_chapters: &["5", "10"],
 };
 
 pub(crate) const SECTIONS: &[SchemaSection] = &[
-    section(
+    required_section(
         "1",
         "Context & Goal",
         SectionContent::Prose,
@@ -252,8 +262,8 @@ pub(crate) const SECTIONS: &[SchemaSection] = &[
          checklist of what only a person can decide, or the plain word `None.`",
         "{The goal, and what is wrong today.}\n\n### Open Questions\n\nNone.",
     ),
-    group("2", "Proposed Changes"),
-    section(
+    section_group("2", "Proposed Changes"),
+    required_section(
         "2.1",
         "Files Changed",
         SectionContent::FilesTable,
@@ -263,9 +273,9 @@ pub(crate) const SECTIONS: &[SchemaSection] = &[
          what exists; `Add` names what does not, in a folder that exists or is itself added in an earlier row",
         "| File | Change Type | Description |\n|---|---|---|\n| `{path/from/the/root}` | Modify | {what changes there} |",
     ),
-    optional("2.2", "Dependencies", 6, "new or changed dependencies, each with its reason"),
-    optional("2.3", "Data Structures", 3, "types that are new or change shape, as code"),
-    section(
+    optional_section("2.2", "Dependencies", 6, "new or changed dependencies, each with its reason"),
+    optional_section("2.3", "Data Structures", 3, "types that are new or change shape, as code"),
+    required_section(
         "2.4",
         "Function Signatures",
         SectionContent::Prose,
@@ -274,9 +284,14 @@ pub(crate) const SECTIONS: &[SchemaSection] = &[
          one line each on what they do; or the plain word `None.`",
         "```text\n{signatures}\n```",
     ),
-    optional("2.5", "Logic Flow", 3, "the steps in order, with what happens when one fails"),
-    optional("2.6", "Architecture Decisions", 5, "choices that others must know, each with its reason"),
-    section(
+    optional_section("2.5", "Logic Flow", 3, "the steps in order, with what happens when one fails"),
+    optional_section(
+        "2.6",
+        "Architecture Decisions",
+        5,
+        "choices that others must know, each with its reason",
+    ),
+    required_section(
         "3",
         "Requirements",
         SectionContent::Requirements,
@@ -284,14 +299,14 @@ pub(crate) const SECTIONS: &[SchemaSection] = &[
         "a numbered list; item n is called REQ-n everywhere else. Each can be shown true or false by a test",
         "1. {One thing that can be tested.}",
     ),
-    optional("4", "Alternatives Considered", 8, "what else was weighed, and why not"),
-    optional("5", "Data & Fixtures", 7, "where test data comes from"),
-    optional("6", "Diagram", 9, "a mermaid diagram where words do not do"),
-    optional("7", "Security & Safety", 2, "what an attacker may try, and how it fails safely"),
-    optional("8", "Performance & Cost", 7, "what it costs in time, memory or money"),
-    optional("9", "Legal & Compliance", 9, "licences and personal data"),
-    group("10", "Verification & Testing"),
-    section(
+    optional_section("4", "Alternatives Considered", 8, "what else was weighed, and why not"),
+    optional_section("5", "Data & Fixtures", 7, "where test data comes from"),
+    optional_section("6", "Diagram", 9, "a mermaid diagram where words do not do"),
+    optional_section("7", "Security & Safety", 2, "what an attacker may try, and how it fails safely"),
+    optional_section("8", "Performance & Cost", 7, "what it costs in time, memory or money"),
+    optional_section("9", "Legal & Compliance", 9, "licences and personal data"),
+    section_group("10", "Verification & Testing"),
+    required_section(
         "10.1",
         "Test Scenarios",
         SectionContent::Scenarios,
@@ -303,8 +318,8 @@ pub(crate) const SECTIONS: &[SchemaSection] = &[
         "| ID | Scenario | Type | Input | Expected Output | Pass Criteria |\n|---|---|---|---|---|---|\n\
          | 010 | {what is tried} (REQ-1) | Auto | {input} | {output} | {exact observation} |",
     ),
-    optional("10.2", "Test Commands", 6, "the commands that run them"),
-    section(
+    optional_section("10.2", "Test Commands", 6, "the commands that run them"),
+    required_section(
         "11",
         "Risks & Mitigations",
         SectionContent::Prose,
@@ -312,7 +327,7 @@ pub(crate) const SECTIONS: &[SchemaSection] = &[
         "what may go wrong and what is done about it, as a table or list; functions named here stand in Function Signatures",
         "| Risk | Mitigation |\n|---|---|\n| {what may go wrong} | {what is done about it} |",
     ),
-    section(
+    required_section(
         "12",
         "Definition of Done",
         SectionContent::Prose,
@@ -334,8 +349,8 @@ pub fn section_title(number: &str) -> Option<&'static str> {
 
 /// The skeleton a drafter fills: the first heading, and every section that must be there.
 pub fn template(issue: IssueNo, title: &str) -> String {
-    let mut out = format!("{}\n", first_heading(issue, title));
-    for spec in SECTIONS.iter().filter(|s| s.required || s.holds == SectionContent::Group) {
+    let mut out = format!("{}\n", format_first_heading(issue, title));
+    for spec in SECTIONS.iter().filter(|s| s.required || s.content == SectionContent::Group) {
         out.push_str(&format!("\n{}\n", spec.heading()));
         if !spec.sample.is_empty() {
             out.push_str(&format!("\n{}\n", spec.sample));
@@ -346,18 +361,18 @@ pub fn template(issue: IssueNo, title: &str) -> String {
 
 /// The format in words, for a prompt.
 pub fn format_rules() -> String {
-    SCHEMA.rules()
+    SCHEMA.format_rules()
 }
 
 /// `# 42 - Feature: Read the config from a file`
-fn first_heading(issue: IssueNo, title: &str) -> String {
+fn format_first_heading(issue: IssueNo, title: &str) -> String {
     let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("# {issue} - Feature: {title}")
 }
 
 /// What a section of a design is worth when it is shortened.
-pub fn rank(heading: &str) -> Option<SectionRank> {
-    SCHEMA.rank(heading)
+pub fn section_rank(heading: &str) -> Option<SectionRank> {
+    SCHEMA.section_rank(heading)
 }
 
 #[cfg(test)]
@@ -374,13 +389,13 @@ pub(super) mod tests {
         fn is_dir(&self, path: &str) -> bool {
             matches!(path, "src" | "tests")
         }
-        fn nearest(&self, _: &str) -> Vec<String> {
+        fn nearest_paths(&self, _: &str) -> Vec<String> {
             vec!["src/lib.rs".into()]
         }
     }
 
     /// The template with every placeholder replaced, as a diligent drafter would.
-    pub(super) fn filled() -> String {
+    pub(super) fn filled_template() -> String {
         let text = template(IssueNo(42), "Read a file");
         let text =
             text.replace("{path/from/the/root}", "src/lib.rs").replace("{signatures}", "fn read() -> u8");
@@ -396,15 +411,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_filled_template_passes_every_check() {
-        let text = filled();
+    fn filled_template_passes_every_check() {
+        let text = filled_template();
         assert_eq!(check(&text, IssueNo(42), &DesignTestTree), vec![]);
-        assert_eq!(coverage(&text), vec![]);
+        assert_eq!(check_coverage(&text), vec![]);
         assert_eq!(fix(&text, IssueNo(42)), text);
     }
 
     #[test]
-    fn the_unfilled_template_does_not_pass() {
+    fn unfilled_template_fails() {
         let rules: Vec<_> = check(&template(IssueNo(42), "x"), IssueNo(42), &DesignTestTree)
             .into_iter()
             .map(|m| m.rule)
@@ -413,21 +428,21 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_rules_name_every_section_of_the_template() {
+    fn format_rules_name_every_section() {
         let rules = format_rules();
         for section in parse(&template(IssueNo(1), "x")).sections {
             let mut specs = SECTIONS.iter();
             let spec = specs
                 .find(|spec| spec.title == section.title)
                 .expect("the schema has the template's sections");
-            assert!(spec.holds == SectionContent::Group || rules.contains(&spec.heading()));
+            assert!(spec.content == SectionContent::Group || rules.contains(&spec.heading()));
         }
     }
 
     #[test]
     fn shortening_keeps_files_requirements_and_scenarios() {
-        let text = filled();
-        let short = shorten::shorten(&text, &rank, text.len() * 2 / 3);
+        let text = filled_template();
+        let short = shorten::shorten(&text, &section_rank, text.len() * 2 / 3);
         assert!(short.cuts.iter().any(|cut| cut.section == "Definition of Done"), "{:?}", short.cuts);
         let short = short.text;
         let (long, lean) = (parse(&text), parse(&short));

@@ -104,13 +104,13 @@ impl ParsedDesign {
 
 /// Reads a design. Total: any text gives a view.
 pub fn parse(text: &str) -> ParsedDesign {
-    let outline = markdown::outline(text);
-    let mut lld = view(SCHEMA, text, &outline);
+    let outline = markdown::parse_outline(text);
+    let mut lld = parse_with_schema(SCHEMA, text, &outline);
     if let Some(body) = lld.section("3").map(|s| s.body.clone()) {
-        lld.requirements = items_in(&outline, &body).filter_map(requirement).collect();
+        lld.requirements = items_in(&outline, &body).filter_map(parse_requirement).collect();
     }
     if let Some(body) = lld.section("10.1").map(|s| s.body.clone()) {
-        lld.scenarios = tables_in(&outline, &body).flat_map(scenario_rows).collect();
+        lld.scenarios = tables_in(&outline, &body).flat_map(parse_scenarios).collect();
     }
     if let Some(body) = lld.section("2.4").map(|s| s.body.clone()) {
         let blocks = outline.code_blocks.iter().filter(|b| body.contains(&b.range.start));
@@ -128,9 +128,9 @@ pub fn parse(text: &str) -> ParsedDesign {
 }
 
 /// The code of a design that says what there will be: types and signatures.
-pub fn signatures(text: &str) -> Vec<String> {
-    let outline = markdown::outline(text);
-    let lld = view(SCHEMA, text, &outline);
+pub fn signature_blocks(text: &str) -> Vec<String> {
+    let outline = markdown::parse_outline(text);
+    let lld = parse_with_schema(SCHEMA, text, &outline);
     let bodies: Vec<_> =
         ["2.3", "2.4"].into_iter().filter_map(|number| Some(lld.section(number)?.body.clone())).collect();
     let within = |at: usize| bodies.iter().any(|body| body.contains(&at));
@@ -143,28 +143,28 @@ pub fn signatures(text: &str) -> Vec<String> {
 }
 
 /// What every document of a schema has: a heading, the sections and a table of files.
-pub(in crate::documents) fn view(
+pub(in crate::documents) fn parse_with_schema(
     schema: &DocumentSchema,
     text: &str,
     outline: &MarkdownOutline,
 ) -> ParsedDesign {
     let mut lld = ParsedDesign::default();
     if let Some(first) = outline.headings.iter().find(|h| h.level == 1) {
-        let (number, title) = first_heading(&first.text);
+        let (number, title) = parse_first_heading(&first.text);
         lld.number = number;
         lld.title = title.to_owned();
         lld.heading = Some(first.range.clone());
     }
-    lld.sections = sections(schema, text, outline);
-    if let Some(body) = lld.section(schema.files).map(|s| s.body.clone()) {
-        lld.files = tables_in(outline, &body).flat_map(file_rows).collect();
+    lld.sections = parse_sections(schema, text, outline);
+    if let Some(body) = lld.section(schema.files_section).map(|s| s.body.clone()) {
+        lld.files = tables_in(outline, &body).flat_map(parse_file_rows).collect();
     }
     lld
 }
 
 /// The number and the title in the text of a first heading: `42 - Feature: X`, `Issue #42: X`,
 /// `LLD-042 – X`. A text with no such number is all title.
-pub(super) fn first_heading(text: &str) -> (Option<u64>, &str) {
+pub(super) fn parse_first_heading(text: &str) -> (Option<u64>, &str) {
     let title_only = |t: &'_ str| -> usize { t.len() - strip_feature(t).len() };
     let mut rest = text.trim();
     for word in ["Issue", "LLD"] {
@@ -196,7 +196,7 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
 }
 
 /// `2.1 Files Changed` and `3. Requirements` to number and title; a heading without a number is all title.
-pub(super) fn numbered(heading: &str) -> (Option<&str>, &str) {
+pub(super) fn split_number(heading: &str) -> (Option<&str>, &str) {
     let end = heading.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(heading.len());
     let number = heading[..end].trim_end_matches('.');
     let legal = !number.is_empty() && number.split('.').all(|p| (1..=2).contains(&p.len()));
@@ -208,11 +208,11 @@ pub(super) fn numbered(heading: &str) -> (Option<&str>, &str) {
     }
 }
 
-fn sections(schema: &DocumentSchema, text: &str, outline: &MarkdownOutline) -> Vec<DesignSection> {
+fn parse_sections(schema: &DocumentSchema, text: &str, outline: &MarkdownOutline) -> Vec<DesignSection> {
     let headings = &outline.headings;
     let mut out = Vec::new();
-    for (i, (heading, spec)) in headings.iter().zip(schema.sections_of(outline)).enumerate() {
-        let (number, title) = numbered(&heading.text);
+    for (i, (heading, spec)) in headings.iter().zip(schema.match_headings(outline)).enumerate() {
+        let (number, title) = split_number(&heading.text);
         let Some(number) = spec.map(|spec| spec.number).or(number) else { continue };
         if heading.level == 1 && i == 0 && spec.is_none() {
             continue;
@@ -253,22 +253,22 @@ pub(in crate::documents) fn tables_in<'a>(
 }
 
 /// The column whose header begins with this word.
-pub(in crate::documents) fn column(table: &MarkdownTable, word: &str) -> Option<usize> {
+pub(in crate::documents) fn find_column(table: &MarkdownTable, word: &str) -> Option<usize> {
     table.header.iter().position(|h| h.trim_matches(['*', '`']).to_lowercase().starts_with(word))
 }
 
-fn file_rows(table: &MarkdownTable) -> Vec<FileRow> {
-    let (Some(file), Some(change)) = (column(table, "file"), column(table, "change")) else {
+fn parse_file_rows(table: &MarkdownTable) -> Vec<FileRow> {
+    let (Some(file), Some(change)) = (find_column(table, "file"), find_column(table, "change")) else {
         return Vec::new();
     };
-    let description = column(table, "description");
+    let description = find_column(table, "description");
     let cell = |row: &markdown::MarkdownTableRow, at: usize| row.cells.get(at).cloned().unwrap_or_default();
     table
         .rows
         .iter()
         .map(|row| {
             let change_text = cell(row, change);
-            let (change, directory) = change_of(&change_text);
+            let (change, directory) = parse_change_type(&change_text);
             FileRow {
                 path: cell(row, file).trim_matches('`').trim().to_owned(),
                 change,
@@ -281,7 +281,7 @@ fn file_rows(table: &MarkdownTable) -> Vec<FileRow> {
         .collect()
 }
 
-fn change_of(cell: &str) -> (Option<ChangeType>, bool) {
+fn parse_change_type(cell: &str) -> (Option<ChangeType>, bool) {
     let cell = cell.trim().trim_matches(['`', '*']).trim().to_lowercase();
     let (word, directory) = match cell.strip_suffix("(directory)") {
         Some(word) => (word.trim_end(), true),
@@ -294,9 +294,9 @@ fn change_of(cell: &str) -> (Option<ChangeType>, bool) {
 }
 
 /// A numbered item, or one that begins with its own `REQ-n`.
-fn requirement(item: &MarkdownListItem) -> Option<Requirement> {
+fn parse_requirement(item: &MarkdownListItem) -> Option<Requirement> {
     let text = item.text.trim();
-    let own = text.strip_prefix("REQ-").map(|rest| &rest[..digits(rest)]).filter(|n| !n.is_empty());
+    let own = text.strip_prefix("REQ-").map(|rest| &rest[..count_digits(rest)]).filter(|n| !n.is_empty());
     let id = match own {
         Some(number) => format!("REQ-{}", number.trim_start_matches('0')),
         None => format!("REQ-{}", item.number?),
@@ -304,21 +304,21 @@ fn requirement(item: &MarkdownListItem) -> Option<Requirement> {
     Some(Requirement { id, text: text.to_owned(), range: item.range.clone() })
 }
 
-fn digits(text: &str) -> usize {
+fn count_digits(text: &str) -> usize {
     text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len()
 }
 
-fn scenario_rows(table: &MarkdownTable) -> Vec<TestScenario> {
-    let (Some(id), Some(scenario)) = (column(table, "id"), column(table, "scenario")) else {
+fn parse_scenarios(table: &MarkdownTable) -> Vec<TestScenario> {
+    let (Some(id), Some(scenario)) = (find_column(table, "id"), find_column(table, "scenario")) else {
         return Vec::new();
     };
-    let columns = ["type", "input", "expected", "pass"].map(|word| column(table, word));
+    let columns = ["type", "input", "expected", "pass"].map(|word| find_column(table, word));
     table
         .rows
         .iter()
         .map(|row| {
             let cell = |at: Option<usize>| at.and_then(|at| row.cells.get(at)).cloned().unwrap_or_default();
-            let (text, requirements) = requirements_at_end(&cell(Some(scenario)));
+            let (text, requirements) = split_requirements(&cell(Some(scenario)));
             let [kind, input, expected, pass] = columns.map(cell);
             let id = cell(Some(id)).trim_matches(['`', '*']).to_owned();
             TestScenario { id, text, kind, input, expected, pass, requirements, range: row.range.clone() }
@@ -327,7 +327,7 @@ fn scenario_rows(table: &MarkdownTable) -> Vec<TestScenario> {
 }
 
 /// `reads the file (REQ-1, REQ-2)` to the text and the ids.
-fn requirements_at_end(cell: &str) -> (String, Vec<String>) {
+fn split_requirements(cell: &str) -> (String, Vec<String>) {
     let cell = cell.trim();
     let none = || (cell.to_owned(), Vec::new());
     let Some(open) = cell.rfind('(') else { return none() };
@@ -338,7 +338,7 @@ fn requirements_at_end(cell: &str) -> (String, Vec<String>) {
         .filter(|part| !part.is_empty() && *part != "and")
         .map(|part| {
             let number = part.get(..4).filter(|p| p.eq_ignore_ascii_case("REQ-")).map(|_| &part[4..])?;
-            (!number.is_empty() && digits(number) == number.len())
+            (!number.is_empty() && count_digits(number) == number.len())
                 .then(|| format!("REQ-{}", number.trim_start_matches('0')))
         })
         .collect();
@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_headings_in_the_forms_models_write() {
+    fn parses_first_headings_as_models_write_them() {
         for (text, number, title) in [
             ("42 - Feature: Read a file", Some(42), "Read a file"),
             ("Issue #7: Title", Some(7), "Title"),
@@ -382,12 +382,12 @@ mod tests {
             ("", None, ""),
             ("é", None, "é"),
         ] {
-            assert_eq!(first_heading(text), (number, title), "{text}");
+            assert_eq!(parse_first_heading(text), (number, title), "{text}");
         }
     }
 
     #[test]
-    fn a_title_may_share_a_word_with_a_section() {
+    fn title_may_share_a_word_with_a_section() {
         let text = "# 1 - Feature: Tear down the request context\n\n## Context & Goal\n\nx\n";
         let lld = parse(text);
         assert_eq!(
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_is_known_by_its_title_or_by_its_old_number() {
+    fn section_is_matched_by_title_or_old_number() {
         let body = |text: &str, number: &str| {
             let text = format!("# 7 - Feature: T\n\n{text}\n\nbody\n");
             parse(&text).section(number).map(|section| text[section.body.clone()].trim().to_owned())
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_of_a_whole_design() {
+    fn parses_a_whole_design() {
         let text = "# 5 - Feature: T\n\n## 1. Context & Goal\nx\n\n### Open Questions\n- [x] done?\n- [ ] open?\n\n\
             ### 2.1 Files Changed\n\n| File | Change Type | Description |\n|--|--|--|\n| `src/__init__.py` | Add | a \\| b |\n\
             | src/d/ | add (Directory) | x |\n| y | Rename | z |\n\n\

@@ -12,16 +12,16 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     if place.is_empty() || place.len() > 400 {
         return false;
     }
-    let file = file_of(place);
-    stands_at(&parse(text), place).is_some()
-        || (path_rules::refused(file).is_none()
+    let file = path_of_place(place);
+    find_place(&parse(text), place).is_some()
+        || (path_rules::refusal_reason(file).is_none()
             && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/'))))
-        || markdown::outline(text).headings.iter().any(|h| h.text.eq_ignore_ascii_case(place))
+        || markdown::parse_outline(text).headings.iter().any(|h| h.text.eq_ignore_ascii_case(place))
 }
 
 /// The line, from 1, at which a place begins; none where it is not in the text itself.
 pub fn line_of(text: &str, place: &str) -> Option<usize> {
-    let range = stands_at(&parse(text), place.trim().trim_matches('`').trim())?;
+    let range = find_place(&parse(text), place.trim().trim_matches('`').trim())?;
     Some(first_line(text, range))
 }
 
@@ -34,33 +34,33 @@ pub(in crate::documents) fn first_line(text: &str, range: Range<usize>) -> usize
 /// Does the same stand at this place in both, word for word? Of a place that is not in both, nothing is known.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
     let place = place.trim().trim_matches('`').trim();
-    let (then, there) = (stands_at(&parse(before), place), stands_at(&parse(now), place));
+    let (then, there) = (find_place(&parse(before), place), find_place(&parse(now), place));
     then.zip(there).is_some_and(|(then, there)| before[then].trim() == now[there].trim())
 }
 
 /// Where in the text a section by number or title, a requirement, a scenario or a row of the files table is.
-fn stands_at(lld: &ParsedDesign, place: &str) -> Option<Range<usize>> {
+fn find_place(lld: &ParsedDesign, place: &str) -> Option<Range<usize>> {
     let bare = strip_section_word(place);
     let (word, _) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));
     let number = word.trim_end_matches('.');
     let upper = word.to_ascii_uppercase();
-    let section = lld.sections.iter().find(|s| s.number == number || is_title(&s.title, bare));
+    let section = lld.sections.iter().find(|s| s.number == number || names_section(&s.title, bare));
     let requirement = || lld.requirements.iter().find(|r| r.id == upper).map(|r| r.range.clone());
     let named = |id: &str| id == number || place.strip_prefix("scenario ") == Some(id);
     let scenario = || lld.scenarios.iter().find(|s| named(&s.id)).map(|s| s.range.clone());
-    let file = || lld.files.iter().find(|f| f.path == file_of(place)).map(|f| f.range.clone());
+    let file = || lld.files.iter().find(|f| f.path == path_of_place(place)).map(|f| f.range.clone());
     section.map(|s| s.body.clone()).or_else(requirement).or_else(scenario).or_else(file)
 }
 
 /// Whether a place is a section's title, alone or followed by more: `Files Changed: src/lib.rs`.
-pub(in crate::documents) fn is_title(title: &str, place: &str) -> bool {
+pub(in crate::documents) fn names_section(title: &str, place: &str) -> bool {
     let Some(begins) = place.get(..title.len()) else { return false };
     let rest = &place[title.len()..];
     begins.eq_ignore_ascii_case(title) && (rest.is_empty() || rest.trim_start().starts_with([',', '(', ':']))
 }
 
 /// The path in `path:line`.
-pub(in crate::documents) fn file_of(place: &str) -> &str {
+pub(in crate::documents) fn path_of_place(place: &str) -> &str {
     match place.rsplit_once(':') {
         Some((path, line)) if !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit() || b == b'-') => {
             path
@@ -82,8 +82,8 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn a_place_is_a_section_a_requirement_a_scenario_or_a_path() {
-        let text = filled();
+    fn place_can_be_a_section_requirement_scenario_or_path() {
+        let text = filled_template();
         for real in [
             "2.1",
             "§2.1",
@@ -124,8 +124,8 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_changed_where_its_own_text_has() {
-        let before = filled();
+    fn place_has_changed_only_if_its_own_text_has() {
+        let before = filled_template();
         let now = before.replacen("Modify | the exit code is 2", "Modify | the exit code is 3", 1);
         assert_ne!(before, now);
         for changed in ["2.1", "§2.1", "src/lib.rs", "`src/lib.rs:12`"] {

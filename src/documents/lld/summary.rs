@@ -37,11 +37,11 @@ pub fn summary(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::tests::filled, summary};
+    use super::{super::tests::filled_template, summary};
 
     #[test]
-    fn a_design_in_short() {
-        let text = filled()
+    fn summarizes_a_design() {
+        let text = filled_template()
             .replace("### Open Questions\n\nNone.", "### Open Questions\n\n- [ ] Which?\n- [x] Done.");
         insta::assert_snapshot!(summary(&text), @r#"
         the exit code is 2

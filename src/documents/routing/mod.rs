@@ -11,35 +11,35 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use question::{ANSWER_RULES, CodeAnswer, CodeLocation, answer_schema, explained};
-pub use skills::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, Skill, SkillFault, skills};
+pub use question::{ANSWER_RULES, CodeAnswer, CodeLocation, answer_schema, parse_code_answer};
+pub use skills::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, Skill, SkillFault, load_skills};
 
 use self::skills::one_line;
-use super::unfenced;
+use super::strip_fence;
 
 /// Grows with the prompt: a decision of before is not taken from the cache then.
 pub const PROMPT_VERSION: u32 = 3;
 
 /// In thousandths, as every confidence here.
-pub const CLEAR: u16 = 900;
-const PROBABLE: u16 = 700;
+pub const CLEAR_CONFIDENCE: u16 = 900;
+const PROBABLE_CONFIDENCE: u16 = 700;
 /// The best is that far ahead of the second, or people choose.
-const GAP: u16 = 100;
-/// What a word that fits is worth where no model was asked, and what no word is. Both are below [`PROBABLE`].
-const WORD: u16 = 600;
-const NO_WORD: u16 = 500;
+const CONFIDENCE_GAP: u16 = 100;
+/// What a word that fits is worth where no model was asked, and what no word is. Both are below [`PROBABLE_CONFIDENCE`].
+const KEYWORD_CONFIDENCE: u16 = 600;
+const NO_KEYWORD_CONFIDENCE: u16 = 500;
 
 /// Of a long request, so many bytes of its beginning and of its end are read: what is wanted stands there.
 const HEAD_BYTES: usize = 8 << 10;
 const TAIL_BYTES: usize = 2 << 10;
 
 /// So many skills are told of whole; of what more are for so much is told of all together, and of each at least.
-const FEW: usize = 4;
+const FEW_SKILLS: usize = 4;
 const DESCRIBED_CHARS: usize = 840;
 const LEAST_DESCRIBED: usize = 60;
 
 /// So many kinds are offered.
-const OFFERED: usize = 3;
+const MOST_OFFERED: usize = 3;
 
 /// What somebody wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,22 +97,24 @@ pub enum RoutingAction {
 
 impl RoutingDecision {
     /// `confirm`: nothing begins but what was named.
-    pub fn leads(&self, confirm: bool) -> RoutingAction {
+    pub fn routing_action(&self, confirm: bool) -> RoutingAction {
         let second = self.others.iter().map(|(_, confidence)| *confidence).max().unwrap_or(0);
         match (self.method, self.confidence) {
             (RoutingMethod::Named, _) => RoutingAction::Begin,
             (RoutingMethod::Keywords, _) => RoutingAction::Offer,
             _ if self.intent == RequestIntent::Question => RoutingAction::Answer,
             _ if self.intent == RequestIntent::Chatter => RoutingAction::Decline,
-            _ if confirm || self.skill.is_none() || self.confidence < second + GAP => RoutingAction::Offer,
-            (_, CLEAR..) => RoutingAction::Begin,
-            (_, PROBABLE..) => RoutingAction::Probably,
+            _ if confirm || self.skill.is_none() || self.confidence < second + CONFIDENCE_GAP => {
+                RoutingAction::Offer
+            }
+            (_, CLEAR_CONFIDENCE..) => RoutingAction::Begin,
+            (_, PROBABLE_CONFIDENCE..) => RoutingAction::Probably,
             _ => RoutingAction::Offer,
         }
     }
 
     /// What people may choose from, the likeliest first.
-    pub fn offers<'s>(&self, skills: &'s [Skill]) -> Vec<(&'s Skill, u16)> {
+    pub fn offered_skills<'s>(&self, skills: &'s [Skill]) -> Vec<(&'s Skill, u16)> {
         let first = self.skill.iter().map(|name| (name, self.confidence));
         let named = first.chain(self.others.iter().map(|(name, confidence)| (name, *confidence)));
         let mut all: Vec<(&Skill, u16)> = named
@@ -122,13 +124,13 @@ impl RoutingDecision {
         let rest: Vec<_> = rest.map(|skill| (skill, 0)).collect();
         all.extend(rest);
         all.sort_by_key(|(_, confidence)| std::cmp::Reverse(*confidence));
-        all.truncate(OFFERED);
+        all.truncate(MOST_OFFERED);
         all
     }
 }
 
 /// What of a request is read.
-pub fn shortened(text: &str) -> String {
+pub fn shorten_request(text: &str) -> String {
     let text = text.trim();
     if text.len() <= HEAD_BYTES + TAIL_BYTES {
         return text.to_owned();
@@ -139,7 +141,7 @@ pub fn shortened(text: &str) -> String {
 }
 
 /// The kind that the request begins with by its name, and what follows.
-pub fn named<'t, 's>(text: &'t str, skills: &'s [Skill]) -> Option<(&'s Skill, &'t str)> {
+pub fn find_named_skill<'t, 's>(text: &'t str, skills: &'s [Skill]) -> Option<(&'s Skill, &'t str)> {
     let (word, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
     let word = word.trim_matches(['`', ':', ',', '.']);
     let skill = skills.iter().find(|skill| skill.name.eq_ignore_ascii_case(word))?;
@@ -147,13 +149,13 @@ pub fn named<'t, 's>(text: &'t str, skills: &'s [Skill]) -> Option<(&'s Skill, &
 }
 
 /// What a request says that answers what an earlier one left open: it begins with `answer:`.
-pub fn as_answer(text: &str) -> Option<&str> {
+pub fn strip_answer_prefix(text: &str) -> Option<&str> {
     let (word, rest) = text.trim().split_once(':')?;
     word.trim_end().eq_ignore_ascii_case("answer").then_some(rest.trim())
 }
 
 /// What a person decided.
-pub fn by_name(skill: &Skill) -> RoutingDecision {
+pub fn decide_by_name(skill: &Skill) -> RoutingDecision {
     RoutingDecision {
         method: RoutingMethod::Named,
         intent: RequestIntent::Work,
@@ -166,7 +168,7 @@ pub fn by_name(skill: &Skill) -> RoutingDecision {
 }
 
 /// What the words alone say: never enough to begin anything.
-pub fn by_keywords(text: &str, labels: &[String], skills: &[Skill]) -> RoutingDecision {
+pub fn decide_by_keywords(text: &str, labels: &[String], skills: &[Skill]) -> RoutingDecision {
     let text = text.to_lowercase();
     let labels: HashSet<String> = labels.iter().map(|label| label.to_lowercase()).collect();
     let words: HashSet<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
@@ -175,12 +177,16 @@ pub fn by_keywords(text: &str, labels: &[String], skills: &[Skill]) -> RoutingDe
         let mut known = name.split('-').chain(skill.keywords.iter().map(String::as_str));
         known.any(|word| words.contains(word)) || skill.labels.iter().any(|label| labels.contains(label))
     };
-    let mut all: Vec<(String, u16)> =
-        skills.iter().map(|skill| (skill.name.clone(), if fits(skill) { WORD } else { NO_WORD })).collect();
+    let mut all: Vec<(String, u16)> = skills
+        .iter()
+        .map(|skill| {
+            (skill.name.clone(), if fits(skill) { KEYWORD_CONFIDENCE } else { NO_KEYWORD_CONFIDENCE })
+        })
+        .collect();
     // Those of one score stay in their order.
     all.sort_by_key(|(_, score)| std::cmp::Reverse(*score));
     let best = (!all.is_empty()).then(|| all.remove(0));
-    let (skill, confidence) = best.map_or((None, NO_WORD), |(name, score)| (Some(name), score));
+    let (skill, confidence) = best.map_or((None, NO_KEYWORD_CONFIDENCE), |(name, score)| (Some(name), score));
     RoutingDecision {
         method: RoutingMethod::Keywords,
         intent: RequestIntent::Work,
@@ -200,7 +206,7 @@ kinds are asked for. `intent` is \"work\" to do or find out something here, \"qu
 otherwise. `others` are up to three more kinds, `missing` up to three questions that are left open.";
 
 /// The same for services that hold a model to a form.
-pub fn schema(skills: &[Skill]) -> Value {
+pub fn decision_schema(skills: &[Skill]) -> Value {
     let names: Vec<Value> = skills.iter().map(|skill| json!(skill.name)).collect();
     let name = json!({ "type": "string", "enum": names });
     let or_none: Vec<Value> = names.into_iter().chain([Value::Null]).collect();
@@ -228,14 +234,17 @@ pub fn schema(skills: &[Skill]) -> Value {
 
 /// The skills and what they are for: whoever may push here wrote the words. The more there are, the less is told of each, since
 /// all of it is paid for with each request.
-pub fn described(skills: &[Skill]) -> String {
-    let most =
-        if skills.len() <= FEW { usize::MAX } else { (DESCRIBED_CHARS / skills.len()).max(LEAST_DESCRIBED) };
+pub fn describe_skills(skills: &[Skill]) -> String {
+    let most = if skills.len() <= FEW_SKILLS {
+        usize::MAX
+    } else {
+        (DESCRIBED_CHARS / skills.len()).max(LEAST_DESCRIBED)
+    };
     let row = |skill: &Skill| format!("- `{}`: {}", skill.name, one_line(&skill.description, most));
     skills.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-fn names(skills: &[Skill]) -> String {
+fn skill_names(skills: &[Skill]) -> String {
     skills.iter().map(|skill| format!("`{}`", skill.name)).collect::<Vec<_>>().join(", ")
 }
 
@@ -243,16 +252,16 @@ fn names(skills: &[Skill]) -> String {
 ///
 /// # Errors
 /// What is wrong with it, for the model.
-pub fn parse(answer: &str, skills: &[Skill]) -> Result<RoutingDecision, String> {
-    let text = unfenced(answer);
+pub fn parse_decision(answer: &str, skills: &[Skill]) -> Result<RoutingDecision, String> {
+    let text = strip_fence(answer);
     let value: Value = serde_json::from_str(text).map_err(|_| "the answer is not one JSON object")?;
     let Value::Object(said) = value else { return Err("the answer is not one JSON object".to_owned()) };
     let skill = match said.get("skill") {
         Some(Value::Null) => None,
-        Some(Value::String(name)) => Some(known(name, skills)?),
+        Some(Value::String(name)) => Some(known_skill_name(name, skills)?),
         _ => return Err("`skill` is missing, or neither a name nor null".to_owned()),
     };
-    let confidence = confidence(said.get("confidence"))?;
+    let confidence = parse_confidence(said.get("confidence"))?;
     let intent = match said.get("intent").and_then(Value::as_str) {
         Some("work") => RequestIntent::Work,
         Some("question") => RequestIntent::Question,
@@ -267,15 +276,15 @@ pub fn parse(answer: &str, skills: &[Skill]) -> Result<RoutingDecision, String> 
     let mut others: Vec<(String, u16)> = Vec::new();
     for row in list("others")? {
         let name = row.get("skill").and_then(Value::as_str).ok_or("a row of `others` names no skill")?;
-        let other = (known(name, skills)?, self::confidence(row.get("confidence"))?);
+        let other = (known_skill_name(name, skills)?, parse_confidence(row.get("confidence"))?);
         if Some(&other.0) != skill.as_ref() && !others.iter().any(|(known, _)| *known == other.0) {
             others.push(other);
         }
     }
     others.sort_by_key(|(_, confidence)| std::cmp::Reverse(*confidence));
-    others.truncate(OFFERED);
+    others.truncate(MOST_OFFERED);
     let missing = list("missing")?.iter().filter_map(Value::as_str).map(|text| one_line(text, 200));
-    let missing = missing.filter(|text| !text.is_empty()).take(OFFERED).collect();
+    let missing = missing.filter(|text| !text.is_empty()).take(MOST_OFFERED).collect();
     let reasoning = one_line(said.get("reasoning").and_then(Value::as_str).unwrap_or_default(), 500);
     Ok(RoutingDecision {
         method: RoutingMethod::Model,
@@ -288,15 +297,15 @@ pub fn parse(answer: &str, skills: &[Skill]) -> Result<RoutingDecision, String> 
     })
 }
 
-fn known(name: &str, skills: &[Skill]) -> Result<String, String> {
+fn known_skill_name(name: &str, skills: &[Skill]) -> Result<String, String> {
     let known = skills.iter().find(|skill| skill.name == name);
     // Never the invented name: the model is told this in our words, and somebody may have talked it into that.
     known.map(|skill| skill.name.clone()).ok_or_else(|| {
-        format!("it names a kind that is not there; the kinds are {}, or null for none", names(skills))
+        format!("it names a kind that is not there; the kinds are {}, or null for none", skill_names(skills))
     })
 }
 
-fn confidence(value: Option<&Value>) -> Result<u16, String> {
+fn parse_confidence(value: Option<&Value>) -> Result<u16, String> {
     let number = value.and_then(Value::as_f64).filter(|number| (0.0..=1.0).contains(number));
     let number = number.ok_or("`confidence` is not a number from 0 to 1")?;
     // Down, so that nothing reaches a band that it is below; and what is written as 0.9 is 900.
@@ -309,21 +318,21 @@ mod tests {
 
     use super::*;
 
-    fn all() -> Vec<Skill> {
-        skills(&[], &["issue", "lld"]).0
+    fn built_in_skills() -> Vec<Skill> {
+        load_skills(&[], &["issue", "lld"]).0
     }
 
-    fn read(value: &Value) -> Result<RoutingDecision, String> {
-        parse(&value.to_string(), &all())
+    fn parse_value(value: &Value) -> Result<RoutingDecision, String> {
+        parse_decision(&value.to_string(), &built_in_skills())
     }
 
-    fn said(skill: &str, confidence: f64, others: &[(&str, f64)]) -> Value {
+    fn model_answer(skill: &str, confidence: f64, others: &[(&str, f64)]) -> Value {
         let others: Vec<_> = others.iter().map(|(s, c)| json!({ "skill": s, "confidence": c })).collect();
         json!({ "skill": skill, "confidence": confidence, "intent": "work", "reasoning": "r", "others": others })
     }
 
     #[test]
-    fn bands_and_the_gap_decide_what_begins() {
+    fn confidence_and_gap_decide_the_action() {
         for (confidence, others, lead) in [
             (0.90, vec![], RoutingAction::Begin),
             (1.0, vec![("bug-brief", 0.90)], RoutingAction::Begin),
@@ -335,33 +344,37 @@ mod tests {
             (0.6999, vec![], RoutingAction::Offer),
             (0.0, vec![], RoutingAction::Offer),
         ] {
-            let decision = read(&said("feature-brief", confidence, &others)).unwrap();
-            assert_eq!(decision.leads(false), lead, "{confidence} {others:?}");
-            assert_eq!(decision.leads(true), RoutingAction::Offer, "nothing begins unasked in that mode");
+            let decision = parse_value(&model_answer("feature-brief", confidence, &others)).unwrap();
+            assert_eq!(decision.routing_action(false), lead, "{confidence} {others:?}");
+            assert_eq!(
+                decision.routing_action(true),
+                RoutingAction::Offer,
+                "nothing begins unasked in that mode"
+            );
         }
         let none = json!({ "skill": null, "confidence": 0.99, "intent": "work" });
-        assert_eq!(read(&none).unwrap().leads(false), RoutingAction::Offer);
+        assert_eq!(parse_value(&none).unwrap().routing_action(false), RoutingAction::Offer);
         for (intent, lead) in [("question", RoutingAction::Answer), ("chatter", RoutingAction::Decline)] {
-            let mut asked = said("bug-brief", 0.99, &[]);
+            let mut asked = model_answer("bug-brief", 0.99, &[]);
             asked["intent"] = json!(intent);
-            assert_eq!(read(&asked).unwrap().leads(false), lead);
+            assert_eq!(parse_value(&asked).unwrap().routing_action(false), lead);
         }
-        assert_eq!(by_name(&all()[0]).leads(true), RoutingAction::Begin);
+        assert_eq!(decide_by_name(&built_in_skills()[0]).routing_action(true), RoutingAction::Begin);
     }
 
     #[test]
-    fn an_answer_is_read_or_refused_with_the_reason() {
-        let good = said("bug-brief", 0.92, &[("bug-brief", 0.9), ("lint-brief", 0.1)]);
+    fn answer_is_parsed_or_refused_with_a_reason() {
+        let good = model_answer("bug-brief", 0.92, &[("bug-brief", 0.9), ("lint-brief", 0.1)]);
         assert_eq!(
-            read(&good).unwrap_err(),
+            parse_value(&good).unwrap_err(),
             "it names a kind that is not there; the kinds are `bug-brief`, `feature-brief`, `refactor-brief`, or null for none"
         );
-        let good = said("bug-brief", 0.92, &[("bug-brief", 0.9), ("feature-brief", 0.1)]);
-        let decision = read(&good).unwrap();
+        let good = model_answer("bug-brief", 0.92, &[("bug-brief", 0.9), ("feature-brief", 0.1)]);
+        let decision = parse_value(&good).unwrap();
         assert_eq!((decision.confidence, decision.others.len()), (920, 1), "it is not its own rival");
         for fence in ["```json\n{}\n```", "```\n{}\n```", "  {}\n"] {
             assert_eq!(
-                parse(&fence.replace("{}", &good.to_string()), &all()).as_ref(),
+                parse_decision(&fence.replace("{}", &good.to_string()), &built_in_skills()).as_ref(),
                 Ok(&decision),
                 "{fence}"
             );
@@ -380,43 +393,48 @@ mod tests {
         ] {
             let mut bad = good.clone();
             bad[key] = value;
-            assert!(read(&bad).unwrap_err().contains(why), "{bad}");
+            assert!(parse_value(&bad).unwrap_err().contains(why), "{bad}");
         }
         for bad in
             ["", "null", "[]", "Sure! {\"skill\": null}", "{}", "```json", "``````", "{\"skill\": NaN}"]
         {
-            assert!(parse(bad, &all()).is_err(), "{bad:?}");
+            assert!(parse_decision(bad, &built_in_skills()).is_err(), "{bad:?}");
         }
     }
 
     #[test]
-    fn words_alone_begin_nothing() {
+    fn keywords_alone_begin_nothing() {
         for (text, best, score) in [
-            ("There is a BUG in it", "bug-brief", WORD),
-            ("refactor the parser", "refactor-brief", WORD),
-            ("debug output, please", "bug-brief", NO_WORD),
-            ("añade un modo oscuro 🌙", "bug-brief", NO_WORD),
-            ("", "bug-brief", NO_WORD),
+            ("There is a BUG in it", "bug-brief", KEYWORD_CONFIDENCE),
+            ("refactor the parser", "refactor-brief", KEYWORD_CONFIDENCE),
+            ("debug output, please", "bug-brief", NO_KEYWORD_CONFIDENCE),
+            ("añade un modo oscuro 🌙", "bug-brief", NO_KEYWORD_CONFIDENCE),
+            ("", "bug-brief", NO_KEYWORD_CONFIDENCE),
         ] {
-            let decision = by_keywords(text, &[], &all());
+            let decision = decide_by_keywords(text, &[], &built_in_skills());
             assert_eq!((decision.skill.as_deref(), decision.confidence), (Some(best), score), "{text}");
-            assert_eq!(decision.leads(false), RoutingAction::Offer);
-            assert_eq!(decision.offers(&all()).len(), 3);
+            assert_eq!(decision.routing_action(false), RoutingAction::Offer);
+            assert_eq!(decision.offered_skills(&built_in_skills()).len(), 3);
         }
-        let labelled: Vec<_> =
-            all().into_iter().map(|skill| Skill { labels: vec![skill.name.clone()], ..skill }).collect();
-        let decision = by_keywords("", &["Feature-Brief".to_owned()], &labelled);
-        assert_eq!((decision.skill.as_deref(), decision.confidence), (Some("feature-brief"), WORD));
-        let nothing = by_keywords("a bug", &[], &[]);
-        assert_eq!((nothing.skill.clone(), nothing.offers(&[]).len()), (None, 0));
-        assert_eq!(nothing.leads(false), RoutingAction::Offer);
+        let labelled: Vec<_> = built_in_skills()
+            .into_iter()
+            .map(|skill| Skill { labels: vec![skill.name.clone()], ..skill })
+            .collect();
+        let decision = decide_by_keywords("", &["Feature-Brief".to_owned()], &labelled);
+        assert_eq!(
+            (decision.skill.as_deref(), decision.confidence),
+            (Some("feature-brief"), KEYWORD_CONFIDENCE)
+        );
+        let nothing = decide_by_keywords("a bug", &[], &[]);
+        assert_eq!((nothing.skill.clone(), nothing.offered_skills(&[]).len()), (None, 0));
+        assert_eq!(nothing.routing_action(false), RoutingAction::Offer);
     }
 
     #[test]
-    fn of_a_long_request_beginning_and_end_are_read() {
-        assert_eq!(shortened("  short 🎉 "), "short 🎉");
+    fn long_request_keeps_its_beginning_and_end() {
+        assert_eq!(shorten_request("  short 🎉 "), "short 🎉");
         let long = format!("begin{}end", "🎉".repeat(50_000));
-        let short = shortened(&long);
+        let short = shorten_request(&long);
         assert!(short.len() < HEAD_BYTES + TAIL_BYTES + 100, "{}", short.len());
         assert!(
             short.starts_with("begin🎉") && short.ends_with("🎉end") && short.contains("bytes are left out")
@@ -424,16 +442,22 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_that_it_is_one() {
-        assert_eq!(as_answer(" Answer: On Linux.\n2: no"), Some("On Linux.\n2: no"));
-        assert_eq!((as_answer("answer :"), as_answer("the answer: 42")), (Some(""), None));
-        assert_eq!((as_answer("answer it"), as_answer("bug-brief: answer: x")), (None, None));
+    fn answer_begins_with_its_prefix() {
+        assert_eq!(strip_answer_prefix(" Answer: On Linux.\n2: no"), Some("On Linux.\n2: no"));
+        assert_eq!(
+            (strip_answer_prefix("answer :"), strip_answer_prefix("the answer: 42")),
+            (Some(""), None)
+        );
+        assert_eq!(
+            (strip_answer_prefix("answer it"), strip_answer_prefix("bug-brief: answer: x")),
+            (None, None)
+        );
     }
 
     #[test]
-    fn a_kind_that_is_named_needs_no_model() {
-        let skills = all();
-        let read = |text| named(text, &skills).map(|(skill, rest)| (skill.name.as_str(), rest));
+    fn named_kind_needs_no_model() {
+        let skills = built_in_skills();
+        let read = |text| find_named_skill(text, &skills).map(|(skill, rest)| (skill.name.as_str(), rest));
         assert_eq!(read("`Bug-Brief`: it\nbroke"), Some(("bug-brief", "it\nbroke")));
         assert_eq!(read("bug-brief"), Some(("bug-brief", "")));
         assert_eq!(read("the bug-brief please"), None);

@@ -5,7 +5,7 @@ use pulldown_cmark::{Event, Parser, Tag};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::documents::{markdown, unfenced};
+use crate::documents::{markdown, strip_fence};
 
 /// The form, in words.
 pub const ANSWER_RULES: &str = "One JSON object: {\"answer\": \"Markdown\", \"places\": [{\"path\": \"src/a.rs\", \"from\": 1, \"to\": 9, \"what\": \
@@ -13,7 +13,7 @@ pub const ANSWER_RULES: &str = "One JSON object: {\"answer\": \"Markdown\", \"pl
 guessing. `places` are the at most eight files, with lines, that show it; of a file whose lines you do not know, `from` and `to` are 0.";
 
 /// More say nothing.
-const PLACES: usize = 8;
+const MOST_PLACES: usize = 8;
 
 /// The same for services that hold a model to a form.
 pub fn answer_schema() -> Value {
@@ -54,7 +54,7 @@ pub struct CodeLocation {
 
 impl CodeLocation {
     /// Is it in a file of so many lines?
-    pub fn is_in(&self, lines: u64) -> bool {
+    pub fn is_within(&self, lines: u64) -> bool {
         (self.from, self.to) == (0, 0) || (1 <= self.from && self.from <= self.to && self.to <= lines)
     }
 }
@@ -63,14 +63,16 @@ impl CodeLocation {
 ///
 /// # Errors
 /// What is wrong with it, for the model.
-pub fn explained(answer: &str, code: &[String]) -> Result<CodeAnswer, String> {
-    let mut said: CodeAnswer = serde_json::from_str(unfenced(answer))
+pub fn parse_code_answer(answer: &str, code: &[String]) -> Result<CodeAnswer, String> {
+    let mut said: CodeAnswer = serde_json::from_str(strip_fence(answer))
         .map_err(|_| "it is not one JSON object with a text `answer` and a list `places`".to_owned())?;
     if said.answer.trim().is_empty() {
         return Err("`answer` is empty".to_owned());
     }
-    said.places.truncate(PLACES);
-    if leads_away(&said.answer, code) || said.places.iter().any(|place| leads_away(&place.what, code)) {
+    said.places.truncate(MOST_PLACES);
+    if has_foreign_address(&said.answer, code)
+        || said.places.iter().any(|place| has_foreign_address(&place.what, code))
+    {
         return Err(
             "it holds an address that is not in the code; files are named under `places` alone".to_owned()
         );
@@ -79,9 +81,9 @@ pub fn explained(answer: &str, code: &[String]) -> Result<CodeAnswer, String> {
 }
 
 /// By what a reader makes of it: whatever is written as an entity is a sign, also in code, from where somebody may take it.
-fn leads_away(text: &str, code: &[String]) -> bool {
+fn has_foreign_address(text: &str, code: &[String]) -> bool {
     let mut read = String::new();
-    for event in Parser::new_ext(text, markdown::options()) {
+    for event in Parser::new_ext(text, markdown::parser_options()) {
         match event {
             Event::Start(Tag::Link { .. } | Tag::Image { .. }) => return true,
             Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => {
@@ -100,11 +102,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_names_places_and_leads_nowhere_else() {
+    fn code_answer_names_places_and_no_foreign_address() {
         let code = ["let base = \"https://a.b/c?d=1&e=2\";".to_owned()];
         let about = |answer: &str, what: &str| {
             let place = json!({ "path": "a", "what": what });
-            explained(&json!({ "answer": answer, "places": [place] }).to_string(), &code)
+            parse_code_answer(&json!({ "answer": answer, "places": [place] }).to_string(), &code)
         };
         let said = |answer: &str| about(answer, "");
         for fine in
@@ -129,12 +131,12 @@ mod tests {
             assert!(said(wrong).is_err(), "{wrong}");
             assert!(wrong.trim().is_empty() || about("It adds up.", wrong).is_err(), "{wrong}");
         }
-        assert!(explained("It adds up.", &code).is_err());
+        assert!(parse_code_answer("It adds up.", &code).is_err());
         let many = vec![json!({ "path": "a" }); 20];
-        let many = explained(&json!({ "answer": "x", "places": many }).to_string(), &[]).unwrap();
-        assert_eq!(many.places.len(), PLACES);
+        let many = parse_code_answer(&json!({ "answer": "x", "places": many }).to_string(), &[]).unwrap();
+        assert_eq!(many.places.len(), MOST_PLACES);
         let place = |from, to| CodeLocation { from, to, ..many.places[0].clone() };
-        assert!(place(0, 0).is_in(0) && place(1, 3).is_in(3));
-        assert!(!place(1, 4).is_in(3) && !place(0, 2).is_in(3) && !place(3, 2).is_in(3));
+        assert!(place(0, 0).is_within(0) && place(1, 3).is_within(3));
+        assert!(!place(1, 4).is_within(3) && !place(0, 2).is_within(3) && !place(3, 2).is_within(3));
     }
 }

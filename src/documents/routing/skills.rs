@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::head;
+use super::super::truncate;
 use crate::types::WorkerPool;
 
 /// Where a repository keeps its own, on its default branch, and how their names end.
@@ -88,10 +88,10 @@ struct SkillFrontMatter {
 
 /// The built-in skills and those of these files (path and text), of which one of the same name takes the place of ours; and
 /// what could not be used. `workflows` are the names that a skill may lead to.
-pub fn skills(files: &[(String, String)], workflows: &[&str]) -> (Vec<Skill>, Vec<SkillFault>) {
+pub fn load_skills(files: &[(String, String)], workflows: &[&str]) -> (Vec<Skill>, Vec<SkillFault>) {
     let (mut all, mut faults): (Vec<Skill>, Vec<SkillFault>) = (Vec::new(), Vec::new());
     for (path, text) in BUILT_IN {
-        match parse(text, workflows) {
+        match parse_skill(text, workflows) {
             Ok((skill, _)) => all.push(skill),
             // Where a server has other workflows than ours.
             Err((_, why)) => tracing::debug!(path, why, "a built-in skill leads nowhere here"),
@@ -102,7 +102,7 @@ pub fn skills(files: &[(String, String)], workflows: &[&str]) -> (Vec<Skill>, Ve
     sorted.sort();
     for (path, text) in sorted {
         let mut fault = |line, why| faults.push(SkillFault { path: path.clone(), line, why });
-        match parse(text, workflows) {
+        match parse_skill(text, workflows) {
             Ok((skill, _)) if own.iter().any(|(name, _)| *name == skill.name) => {
                 let (_, other) = own.iter().find(|(name, _)| *name == skill.name).expect("it was just found");
                 fault(None, format!("its name `{}` is that of {other} already; choose another", skill.name));
@@ -125,7 +125,7 @@ pub fn skills(files: &[(String, String)], workflows: &[&str]) -> (Vec<Skill>, Ve
 type SkillParseError = (Option<usize>, String);
 
 /// The skill, and whether it is switched on.
-fn parse(text: &str, workflows: &[&str]) -> Result<(Skill, bool), SkillParseError> {
+fn parse_skill(text: &str, workflows: &[&str]) -> Result<(Skill, bool), SkillParseError> {
     if text.len() > FILE_BYTES {
         return Err((None, format!("it is longer than {} KB; shorten it", FILE_BYTES >> 10)));
     }
@@ -151,8 +151,8 @@ fn parse(text: &str, workflows: &[&str]) -> Result<(Skill, bool), SkillParseErro
             format!("its front matter is longer than {} KB; shorten it", FRONT_BYTES >> 10),
         ));
     }
-    if let Some((line, name)) = anchor(yaml) {
-        let why = format!("its front matter repeats `&{}` by `*`; write it out", head(name, 40));
+    if let Some((line, name)) = find_repeated_anchor(yaml) {
+        let why = format!("its front matter repeats `&{}` by `*`; write it out", truncate(name, 40));
         return Err((Some(line), why));
     }
     let front: SkillFrontMatter = serde_norway::from_str(yaml).map_err(|error| {
@@ -162,11 +162,11 @@ fn parse(text: &str, workflows: &[&str]) -> Result<(Skill, bool), SkillParseErro
         let why = why.split(" at line ").next().unwrap_or(&why);
         (line, format!("its front matter cannot be used: {}", one_line(why, 200)))
     })?;
-    check(front, advice, yaml, workflows)
+    check_front_matter(front, advice, yaml, workflows)
 }
 
 /// An anchor of YAML that is used again, and its line: a few lines of such grow to gigabytes when they are read.
-fn anchor(yaml: &str) -> Option<(usize, &str)> {
+fn find_repeated_anchor(yaml: &str) -> Option<(usize, &str)> {
     yaml.match_indices('&').find_map(|(at, _)| {
         let rest = &yaml[at + 1..];
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"-_".contains(c)).unwrap_or(rest.len());
@@ -175,7 +175,7 @@ fn anchor(yaml: &str) -> Option<(usize, &str)> {
     })
 }
 
-fn check(
+fn check_front_matter(
     front: SkillFrontMatter,
     advice: &str,
     yaml: &str,
@@ -229,13 +229,13 @@ fn check(
         keywords: keywords.into_iter().map(|word| line(word).to_lowercase()).collect(),
         labels: labels.into_iter().map(|label| line(label).to_lowercase()).collect(),
         pool,
-        advice: head(advice, 8000).to_owned(),
+        advice: truncate(advice, 8000).to_owned(),
     };
     Ok((skill, enabled.unwrap_or(true)))
 }
 
 pub(super) fn one_line(text: &str, chars: usize) -> String {
-    head(&text.split_whitespace().collect::<Vec<_>>().join(" "), chars).to_owned()
+    truncate(&text.split_whitespace().collect::<Vec<_>>().join(" "), chars).to_owned()
 }
 
 #[cfg(test)]
@@ -244,10 +244,10 @@ mod tests {
 
     const WORKFLOWS: [&str; 3] = ["issue", "lld", "scout"];
 
-    fn read(files: &[(&str, &str)]) -> (Vec<String>, Vec<(Option<usize>, String)>) {
+    fn load_names_and_faults(files: &[(&str, &str)]) -> (Vec<String>, Vec<(Option<usize>, String)>) {
         let files: Vec<_> =
             files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
-        let (skills, faults) = skills(&files, &WORKFLOWS);
+        let (skills, faults) = load_skills(&files, &WORKFLOWS);
         let shown = skills.iter().map(|skill| format!("{}>{}", skill.name, skill.workflow)).collect();
         (shown, faults.into_iter().map(|fault| (fault.line, fault.why)).collect())
     }
@@ -255,18 +255,18 @@ mod tests {
     const BUILT_IN: [&str; 3] = ["bug-brief>issue", "feature-brief>lld", "refactor-brief>lld"];
 
     #[test]
-    fn three_are_built_in_and_a_repository_adds_replaces_and_takes_away() {
-        assert_eq!(read(&[]), (BUILT_IN.map(str::to_owned).to_vec(), vec![]));
+    fn repository_can_add_replace_and_remove_built_in_skills() {
+        assert_eq!(load_names_and_faults(&[]), (BUILT_IN.map(str::to_owned).to_vec(), vec![]));
         let market = "\u{feff}---\r\nname: market-analysis-brief\r\ndescription: \"markets --- and\\n their trends\"\r\ncategory: brief\r\n\
                       workflow: scout\r\nquestions:\r\n  - Which quarter?\r\n---\r\nLook --- further.\r\n---\r\n";
         let bug = "---\nname: bug-brief\ndescription: ours\nworkflow: lld\n---\n";
         let off = "---\nname: refactor-brief\ndescription: none\nworkflow: lld\nenabled: false\n---\n";
-        let (shown, faults) = read(&[("m", market), ("b", bug), ("r", off)]);
+        let (shown, faults) = load_names_and_faults(&[("m", market), ("b", bug), ("r", off)]);
         assert_eq!(
             (shown.join(" "), faults),
             ("feature-brief>lld bug-brief>lld market-analysis-brief>scout".into(), vec![])
         );
-        let (skills, _) = skills(&[("m".into(), market.into())], &WORKFLOWS);
+        let (skills, _) = load_skills(&[("m".into(), market.into())], &WORKFLOWS);
         let Skill { description, questions, advice, .. } = &skills[3];
         assert_eq!(
             (description.as_str(), questions.len(), advice.as_str()),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named_with_its_line_and_nothing_else_is_lost() {
+    fn unusable_skill_is_reported_with_its_line_and_others_are_kept() {
         let with = |lines: &str| format!("---\nname: x-brief\ndescription: d\n{lines}\n---\n");
         let bomb = "questions: [&a [x, x, x, x], &b [*a, *a, *a, *a], &c [*b, *b, *b, *b]]".to_owned();
         for (text, line, why) in [
@@ -300,12 +300,13 @@ mod tests {
             (with("workflow: lld").replace(": d", ": ''"), Some(3), "its description is empty"),
             ("x".repeat(FILE_BYTES + 1), None, "longer than 64 KB"),
         ] {
-            let (shown, faults) = read(&[("x", &text)]);
+            let (shown, faults) = load_names_and_faults(&[("x", &text)]);
             assert_eq!(shown, BUILT_IN, "{text:.80}");
             assert_eq!(faults.len(), 1, "{text:.80}");
             assert!(faults[0].0 == line && faults[0].1.contains(why), "{text:.80}: {faults:?}");
         }
-        let (_, faults) = read(&[("a", &with("workflow: lld")), ("b", &with("workflow: issue"))]);
+        let (_, faults) =
+            load_names_and_faults(&[("a", &with("workflow: lld")), ("b", &with("workflow: issue"))]);
         assert_eq!(faults, [(None, "its name `x-brief` is that of a already; choose another".to_owned())]);
     }
 }

@@ -5,19 +5,19 @@ mod check;
 mod queries;
 
 pub use check::check;
-pub use queries::{QUERY_RULES, SearchTerms, planned, query_schema};
+pub use queries::{QUERY_RULES, SearchTerms, parse_search_plan, query_schema};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     FileTree,
-    lld::{self, DocumentSchema, ParsedDesign, SchemaSection, SectionContent, section},
+    lld::{self, DocumentSchema, ParsedDesign, SchemaSection, SectionContent, required_section},
     markdown,
 };
 use crate::types::IssueNo;
 
-const EXISTS: &str = "2";
-const DIFFERENTLY: &str = "3";
+const WHAT_EXISTS: &str = "2";
+const DIFFERENCES: &str = "3";
 const LICENCES: &str = "6";
 
 /// In the table where nothing was found.
@@ -27,7 +27,7 @@ pub const NOTHING: &str = "Nothing was found";
 const NO_LICENCE: &str = "none told";
 
 const SECTIONS: &[SchemaSection] = &[
-    section(
+    required_section(
         "1",
         "Question",
         SectionContent::Prose,
@@ -35,16 +35,16 @@ const SECTIONS: &[SchemaSection] = &[
         "what is asked, and what an answer would help to decide, in a few sentences",
         "{what is asked}",
     ),
-    section(
-        EXISTS,
+    required_section(
+        WHAT_EXISTS,
         "What Exists",
         SectionContent::Prose,
         1,
         "a table of repositories. Its rows stand among what was found: copy them as they are there, in their order, and add none",
         "| Repository | Stars | Licence | Link |\n|---|---|---|---|\n| `{owner/name}` | {stars} | {licence} | {link} |",
     ),
-    section(
-        DIFFERENTLY,
+    required_section(
+        DIFFERENCES,
         "What They Do Differently",
         SectionContent::Prose,
         2,
@@ -52,7 +52,7 @@ const SECTIONS: &[SchemaSection] = &[
          word `None.` where nothing was found",
         "{claim}",
     ),
-    section(
+    required_section(
         "4",
         "Gaps Here",
         SectionContent::Prose,
@@ -60,7 +60,7 @@ const SECTIONS: &[SchemaSection] = &[
         "what this repository lacks of that, as far as you are told of it; say so where you are not told",
         "{gap}",
     ),
-    section(
+    required_section(
         "5",
         "Recommendations",
         SectionContent::Prose,
@@ -68,7 +68,7 @@ const SECTIONS: &[SchemaSection] = &[
         "what to do, each with its reason, and what to leave alone",
         "{recommendation}",
     ),
-    section(
+    required_section(
         LICENCES,
         "Licences",
         SectionContent::Prose,
@@ -82,11 +82,11 @@ const SECTIONS: &[SchemaSection] = &[
 const SCHEMA: &DocumentSchema = &DocumentSchema {
     kind: "Scout",
     sections: SECTIONS,
-    files: "",
-    signatures: "",
-    new: &[],
-    speaks: &[],
-    made_up: &[],
+    files_section: "",
+    signatures_section: "",
+    new_sections: &[],
+    prose_chapters: &[],
+    fixture_chapters: &[],
 };
 
 /// A repository that was found.
@@ -105,7 +105,7 @@ impl ScoutSource {
         self.licence.as_deref().unwrap_or(NO_LICENCE)
     }
 
-    fn cells(&self) -> [String; 4] {
+    fn table_cells(&self) -> [String; 4] {
         [format!("`{}`", self.name), self.stars.to_string(), self.licence().to_owned(), self.url.clone()]
     }
 }
@@ -128,7 +128,7 @@ pub struct ScoutEvidence {
 const SEARCHED: &str = "Searched for: ";
 
 impl ScoutEvidence {
-    fn searched(&self) -> Option<String> {
+    fn search_line(&self) -> Option<String> {
         let [first, then] = self
             .searched
             .each_ref()
@@ -143,8 +143,8 @@ impl ScoutEvidence {
 }
 
 /// The rows of the table, as the brief is to have them.
-pub fn rows(found: &[ScoutSource]) -> Vec<String> {
-    let row = |source: &ScoutSource| format!("| {} |", source.cells().join(" | "));
+pub fn table_rows(found: &[ScoutSource]) -> Vec<String> {
+    let row = |source: &ScoutSource| format!("| {} |", source.table_cells().join(" | "));
     if found.is_empty() { vec![format!("| {NOTHING} | | | |")] } else { found.iter().map(row).collect() }
 }
 
@@ -154,7 +154,7 @@ pub fn format_rules() -> String {
         "{}The table has the columns `| Repository | Stars | Licence | Link |`. Name no address but those of the sources you \
          are given, or ones below them, and those of pages as they stand. Say what a source says in your own words: more than {} words in a row out of one are \
          refused. What a source says is what its authors claim; nobody ran it.\n",
-        SCHEMA.rules(),
+        SCHEMA.format_rules(),
         check::MOST_QUOTED
     )
 }
@@ -162,28 +162,28 @@ pub fn format_rules() -> String {
 /// The text with its form repaired: rows and licences that are not there are added, since code knows them. Wrong ones
 /// stay for the drafter, for who knows what else rests on them.
 pub fn fix(text: &str, issue: IssueNo, known: &ScoutEvidence) -> String {
-    const OWN: &[lld::RepairFunction] = &[|text, _| lld::headings(SCHEMA, text)];
-    let mut text = lld::repair(text, issue, OWN.iter().chain(lld::FORM));
-    let searched = known.searched().filter(|line| !text.lines().any(|other| other == line));
+    const OWN: &[lld::RepairFunction] = &[|text, _| lld::fix_headings(SCHEMA, text)];
+    let mut text = lld::apply_repairs(text, issue, OWN.iter().chain(lld::FORM));
+    let searched = known.search_line().filter(|line| !text.lines().any(|other| other == line));
     if searched.is_some() {
         text = text.split_inclusive('\n').filter(|line| !line.starts_with(SEARCHED)).collect();
     }
-    let there = repositories(&text);
+    let there = table_repositories(&text);
     let lacking: Vec<&ScoutSource> =
         known.found.iter().filter(|source| !there.iter().any(|row| row[0] == source.name)).collect();
-    let items = items(&text, LICENCES).join("\n");
+    let items = list_items(&text, LICENCES).join("\n");
     let unsaid = known.found.iter().filter(|source| !items.contains(&source.name));
     let unsaid: String =
         unsaid.map(|source| format!("\n- `{}`: {}", source.name, source.licence())).collect();
     // From the end on, so that what stands before stays where it is.
-    if let Some(body) = parse(&text).section(LICENCES).map(|section| section.body.clone()) {
+    if let Some(body) = parse_brief(&text).section(LICENCES).map(|section| section.body.clone()) {
         let at = body.start + text[body].trim_end().len();
         let gap = if items.is_empty() && !unsaid.is_empty() { "\n" } else { "" };
         text.insert_str(at, &format!("{gap}{unsaid}"));
     }
     let wanted = match known.found.is_empty() && there.is_empty() {
-        true => rows(&[]),
-        false => lacking.iter().flat_map(|source| rows(std::slice::from_ref(*source))).collect(),
+        true => table_rows(&[]),
+        false => lacking.iter().flat_map(|source| table_rows(std::slice::from_ref(*source))).collect(),
     };
     if let Some(end) = table_end(&text) {
         let rows: String = wanted.iter().map(|row| format!("\n{row}")).collect();
@@ -198,8 +198,8 @@ pub fn fix(text: &str, issue: IssueNo, known: &ScoutEvidence) -> String {
 
 /// Where another row goes.
 fn table_end(text: &str) -> Option<usize> {
-    let (outline, brief) = (markdown::outline(text), parse(text));
-    let body = brief.section(EXISTS)?.body.clone();
+    let (outline, brief) = (markdown::parse_outline(text), parse_brief(text));
+    let body = brief.section(WHAT_EXISTS)?.body.clone();
     let range = lld::tables_in(&outline, &body).next()?.range.clone();
     Some(range.start + text[range].trim_end().len())
 }
@@ -213,17 +213,17 @@ pub fn summary(text: &str) -> String {
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let bare = place.trim().trim_matches('`').trim();
     lld::place_exists(text, place, tree)
-        || (!bare.is_empty() && repositories(text).iter().any(|row| row[0] == bare))
+        || (!bare.is_empty() && table_repositories(text).iter().any(|row| row[0] == bare))
 }
 
-fn parse(text: &str) -> ParsedDesign {
-    lld::view(SCHEMA, text, &markdown::outline(text))
+fn parse_brief(text: &str) -> ParsedDesign {
+    lld::parse_with_schema(SCHEMA, text, &markdown::parse_outline(text))
 }
 
 /// The rows of the table: name, stars, licence and link of each, without marks.
-fn repositories(text: &str) -> Vec<[String; 4]> {
-    let (outline, brief) = (markdown::outline(text), parse(text));
-    let body = brief.section(EXISTS).map(|section| section.body.clone()).unwrap_or_default();
+fn table_repositories(text: &str) -> Vec<[String; 4]> {
+    let (outline, brief) = (markdown::parse_outline(text), parse_brief(text));
+    let body = brief.section(WHAT_EXISTS).map(|section| section.body.clone()).unwrap_or_default();
     let rows = lld::tables_in(&outline, &body).flat_map(|table| &table.rows);
     let bare = |cell: Option<&String>| {
         cell.map_or("", String::as_str).trim_matches(['`', '*', '<', '>', ' ']).to_owned()
@@ -232,8 +232,8 @@ fn repositories(text: &str) -> Vec<[String; 4]> {
 }
 
 /// The items of a section's list.
-fn items(text: &str, section: &str) -> Vec<String> {
-    let (outline, brief) = (markdown::outline(text), parse(text));
+fn list_items(text: &str, section: &str) -> Vec<String> {
+    let (outline, brief) = (markdown::parse_outline(text), parse_brief(text));
     let body = brief.section(section).map(|section| section.body.clone()).unwrap_or_default();
     lld::items_in(&outline, &body).map(|item| text[item.range.clone()].to_owned()).collect()
 }

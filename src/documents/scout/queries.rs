@@ -3,15 +3,15 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::documents::unfenced;
+use crate::documents::strip_fence;
 
 /// What one search has all of.
 pub type SearchTerms = Vec<String>;
 
 /// Words of one search: GitHub finds what has all of them.
-const WORDS: usize = 5;
+const MOST_TERMS: usize = 5;
 
-const SEARCHES: usize = 3;
+const MOST_SEARCHES: usize = 3;
 
 const WORD_CHARS: usize = 40;
 
@@ -34,17 +34,17 @@ pub fn query_schema() -> Value {
 ///
 /// # Errors
 /// Why it is none, for the model.
-pub fn planned(answer: &str, may_be_empty: bool) -> Result<Vec<SearchTerms>, String> {
+pub fn parse_search_plan(answer: &str, may_be_empty: bool) -> Result<Vec<SearchTerms>, String> {
     #[derive(Deserialize)]
     struct SearchPlan {
         queries: Vec<String>,
     }
-    let plan: SearchPlan = serde_json::from_str(unfenced(answer))
+    let plan: SearchPlan = serde_json::from_str(strip_fence(answer))
         .map_err(|_| "it is not one JSON object with a list of texts called `queries`".to_owned())?;
     let words = |query: &String| -> SearchTerms {
         let words = query.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
         let short = words.filter(|word| word.chars().count() <= WORD_CHARS);
-        short.take(WORDS).map(str::to_lowercase).collect()
+        short.take(MOST_TERMS).map(str::to_lowercase).collect()
     };
     let mut planned: Vec<SearchTerms> = Vec::new();
     for words in plan.queries.iter().map(words).filter(|words| !words.is_empty()) {
@@ -52,7 +52,7 @@ pub fn planned(answer: &str, may_be_empty: bool) -> Result<Vec<SearchTerms>, Str
             planned.push(words);
         }
     }
-    planned.truncate(SEARCHES);
+    planned.truncate(MOST_SEARCHES);
     if planned.is_empty() && !(may_be_empty && plan.queries.is_empty()) {
         Err("there is no word in any of its `queries`".to_owned())
     } else {
@@ -65,16 +65,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_of_plain_words_and_few() {
+    fn search_plan_has_few_plain_words() {
         let plan = r#"{"queries": ["repo:evil/x \"week report\"", "", "time  sheet", "time sheet", "a b c d e f g", "z"], "more": 1}"#;
-        let joined: Vec<_> = planned(plan, false).unwrap().iter().map(|words| words.join(" ")).collect();
+        let joined: Vec<_> =
+            parse_search_plan(plan, false).unwrap().iter().map(|words| words.join(" ")).collect();
         assert_eq!(joined, ["repo evil x week report", "time sheet", "a b c d e"]);
-        assert_eq!(planned("```json\n{\"queries\": [\"weeks\"]}\n```", false).unwrap(), [["weeks"]]);
+        assert_eq!(
+            parse_search_plan("```json\n{\"queries\": [\"weeks\"]}\n```", false).unwrap(),
+            [["weeks"]]
+        );
         for wrong in ["weeks", "[\"weeks\"]", r#"{"queries": "weeks"}"#, r#"{"queries": ["🦀", "::"]}"#, ""]
         {
-            assert!(planned(wrong, true).is_err(), "{wrong}");
+            assert!(parse_search_plan(wrong, true).is_err(), "{wrong}");
         }
         let none = r#"{"queries": []}"#;
-        assert!(planned(none, true).unwrap().is_empty() && planned(none, false).is_err());
+        assert!(parse_search_plan(none, true).unwrap().is_empty() && parse_search_plan(none, false).is_err());
     }
 }

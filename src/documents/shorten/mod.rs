@@ -15,7 +15,7 @@ use super::markdown;
 pub type SectionRank = u8;
 
 /// Of a section that nobody knows.
-pub const MIDDLE: SectionRank = 5;
+pub const DEFAULT_RANK: SectionRank = 5;
 
 /// What was left out of one section.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,15 +41,15 @@ const LINE_BYTES: usize = 1000;
 const TAIL_BYTES: usize = 4_000;
 
 /// Characters of a heading that a note quotes.
-const QUOTED: usize = 40;
+const QUOTED_HEADING_CHARS: usize = 40;
 
 /// The text in at most `room` bytes. `rank` says what a heading's section is worth; one that it does not know has its
-/// parent's rank, or [`MIDDLE`]. What stands above the first heading is asked for with an empty one.
+/// parent's rank, or [`DEFAULT_RANK`]. What stands above the first heading is asked for with an empty one.
 pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>, room: usize) -> ShortenedText {
     if text.len() <= room {
         return ShortenedText { text: text.to_owned(), cuts: Vec::new() };
     }
-    let sections = sections(text, rank);
+    let sections = split_sections(text, rank);
     let mut ranks: Vec<SectionRank> = sections.iter().map(|section| section.rank).collect();
     ranks.sort_unstable();
     ranks.dedup();
@@ -57,22 +57,22 @@ pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>, room: usi
         // Of what is needed less there is the heading and a note; failing that, nothing.
         for less_needed in [Some(0), None] {
             let at_level = |level: usize| {
-                written(text, &sections, |section| match section.rank.cmp(&cut_first) {
+                render_sections(text, &sections, |section| match section.rank.cmp(&cut_first) {
                     Ordering::Greater => less_needed,
                     Ordering::Equal => Some(level),
                     Ordering::Less => Some(usize::MAX),
                 })
             };
             if at_level(0).text.len() <= room {
-                return highest(room, at_level);
+                return fullest_fit(room, at_level);
             }
         }
     }
-    headings_alone(text, &sections, room)
+    keep_headings_only(text, &sections, room)
 }
 
 /// The fullest that fits; at level 0 it does.
-fn highest(room: usize, at_level: impl Fn(usize) -> ShortenedText) -> ShortenedText {
+fn fullest_fit(room: usize, at_level: impl Fn(usize) -> ShortenedText) -> ShortenedText {
     let (mut fits, mut beyond) = (0, room + 1);
     while beyond - fits > 1 {
         let middle = fits.midpoint(beyond);
@@ -83,7 +83,7 @@ fn highest(room: usize, at_level: impl Fn(usize) -> ShortenedText) -> ShortenedT
 
 /// What a section of an issue is worth, by what people call it. Above the first heading most write what they want, and
 /// some paste a log: of that as of the rest the longest blocks give way.
-pub fn of_an_issue(title: &str) -> Option<SectionRank> {
+pub fn issue_section_rank(title: &str) -> Option<SectionRank> {
     const WANTED: &[&str] = &[
         "accept", "criteri", "expected", "require", "goal", "want", "behavio", "propos", "problem", "must",
         "done", "solution", "summary", "describ", "descript", "feature", "task",
@@ -106,14 +106,14 @@ pub fn of_an_issue(title: &str) -> Option<SectionRank> {
         "appendix",
     ];
     match () {
-        () if title.is_empty() || has_word(title, WANTED) => Some(1),
-        () if has_word(title, BESIDE) => Some(8),
+        () if title.is_empty() || has_word_beginning(title, WANTED) => Some(1),
+        () if has_word_beginning(title, BESIDE) => Some(8),
         () => None,
     }
 }
 
 /// Does a title have a word that begins so? One with a blank behind it is the whole word, or several.
-pub fn has_word(title: &str, beginnings: &[&str]) -> bool {
+pub fn has_word_beginning(title: &str, beginnings: &[&str]) -> bool {
     let lower = title.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     let plain: String = words.flat_map(|word| [" ", word]).chain([" "]).collect();
@@ -138,7 +138,7 @@ impl RankedSection {
     }
 
     /// Of nothing of it being shown from a place on.
-    fn cut_whole(&self, text: &str, from: usize) -> Option<SectionCut> {
+    fn cut_from(&self, text: &str, from: usize) -> Option<SectionCut> {
         let missing = &text[from..self.end()];
         let lines = missing.trim().lines().count();
         (lines > 0).then(|| SectionCut { section: self.title.clone(), lines, bytes: missing.len() })
@@ -155,19 +155,19 @@ struct SectionBlock {
     close: String,
 }
 
-fn sections(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>) -> Vec<RankedSection> {
-    let above = rank("").unwrap_or(MIDDLE);
+fn split_sections(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>) -> Vec<RankedSection> {
+    let above = rank("").unwrap_or(DEFAULT_RANK);
     let mut sections =
         vec![RankedSection { title: String::new(), rank: above, heading: 0..0, blocks: Vec::new() }];
     // The headings above this place, each with its level and rank.
     let mut parents: Vec<(usize, SectionRank)> = Vec::new();
-    let mut outline = markdown::outline(text).headings.into_iter();
-    for (part, range) in parts(text) {
+    let mut outline = markdown::parse_outline(text).headings.into_iter();
+    for (part, range) in split_parts(text) {
         match part {
             MarkdownPart::Heading => {
                 let Some(heading) = outline.next() else { continue };
                 parents.retain(|(level, _)| *level < heading.level);
-                let inherited = parents.last().map_or(MIDDLE, |(_, rank)| *rank);
+                let inherited = parents.last().map_or(DEFAULT_RANK, |(_, rank)| *rank);
                 let rank = rank(&heading.text).unwrap_or(inherited);
                 parents.push((heading.level, rank));
                 sections.push(RankedSection {
@@ -201,21 +201,24 @@ enum BlockKind {
 }
 
 impl MarkdownPart {
-    fn whole(kind: BlockKind) -> Self {
+    fn uncuttable(kind: BlockKind) -> Self {
         Self::Block { kind, ends: Vec::new(), close: String::new() }
     }
 }
 
 /// The outermost parts of a text. Each goes on to where the next begins, so that together they are the whole text.
-fn parts(text: &str) -> Vec<(MarkdownPart, Range<usize>)> {
+fn split_parts(text: &str) -> Vec<(MarkdownPart, Range<usize>)> {
     let mut parts: Vec<(MarkdownPart, Range<usize>)> = Vec::new();
     let mut depth = 0_usize;
-    for (event, range) in Parser::new_ext(text, markdown::options()).into_offset_iter() {
+    for (event, range) in Parser::new_ext(text, markdown::parser_options()).into_offset_iter() {
         match event {
             Event::Start(tag) => {
                 if depth == 0 {
                     let tail = unclosed_tail(&tag, text, &range);
-                    parts.push((part(&tag, text, &(range.start..tail.unwrap_or(range.end))), range.clone()));
+                    parts.push((
+                        classify_part(&tag, text, &(range.start..tail.unwrap_or(range.end))),
+                        range.clone(),
+                    ));
                     if let Some(tail) = tail {
                         let ends = prose_ends(&text[tail..range.end], tail);
                         let block =
@@ -233,7 +236,7 @@ fn parts(text: &str) -> Vec<(MarkdownPart, Range<usize>)> {
             }
             Event::End(_) => depth = depth.saturating_sub(1),
             Event::Rule | Event::Html(_) if depth == 0 => {
-                parts.push((MarkdownPart::whole(BlockKind::Other), range));
+                parts.push((MarkdownPart::uncuttable(BlockKind::Other), range));
             }
             _ => {}
         }
@@ -252,7 +255,7 @@ fn parts(text: &str) -> Vec<(MarkdownPart, Range<usize>)> {
     parts
 }
 
-fn part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> MarkdownPart {
+fn classify_part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> MarkdownPart {
     let own = &text[range.clone()];
     let lines = || line_ends(own).map(|end| range.start + end);
     match tag {
@@ -262,7 +265,7 @@ fn part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> MarkdownPart {
             ends: prose_ends(own, range.start),
             close: String::new(),
         },
-        Tag::CodeBlock(_) => match fence(own) {
+        Tag::CodeBlock(_) => match opening_fence(own) {
             // The opening line alone says nothing, and the closing line is written anew.
             Some(fence) => {
                 let last = own.trim_end().rfind('\n').map_or(0, |at| range.start + at + 1);
@@ -274,9 +277,9 @@ fn part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> MarkdownPart {
             }
         },
         // Items and rows follow.
-        Tag::List(_) => MarkdownPart::whole(BlockKind::List),
-        Tag::Table(_) => MarkdownPart::whole(BlockKind::Table),
-        _ => MarkdownPart::whole(BlockKind::Other),
+        Tag::List(_) => MarkdownPart::uncuttable(BlockKind::List),
+        Tag::Table(_) => MarkdownPart::uncuttable(BlockKind::Table),
+        _ => MarkdownPart::uncuttable(BlockKind::Other),
     }
 }
 
@@ -284,7 +287,7 @@ fn part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> MarkdownPart {
 /// the log is parsed as code too. It may hold the request itself, so it is not cut first.
 fn unclosed_tail(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> Option<usize> {
     let own = text[range.clone()].trim_end();
-    let fence = fence(own).filter(|_| matches!(tag, Tag::CodeBlock(_)))?;
+    let fence = opening_fence(own).filter(|_| matches!(tag, Tag::CodeBlock(_)))?;
     let last = own.rsplit('\n').next().unwrap_or_default().trim();
     let closed = last.starts_with(fence) && last.bytes().all(|b| fence.as_bytes()[0] == b);
     let most = (own.len() > 2 * TAIL_BYTES && !closed).then(|| range.start + own.len() - TAIL_BYTES)?;
@@ -292,7 +295,7 @@ fn unclosed_tail(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> Option<usiz
 }
 
 /// What opens a fenced block and closes it.
-fn fence(block: &str) -> Option<&str> {
+fn opening_fence(block: &str) -> Option<&str> {
     let mark = block.bytes().next().filter(|mark| matches!(mark, b'`' | b'~'))?;
     let length = block.bytes().take_while(|b| *b == mark).count();
     (length >= 3).then(|| &block[..length])
@@ -329,7 +332,7 @@ fn line_start(text: &str, at: usize) -> usize {
 }
 
 /// The text with no block longer than the level of its section, and without those that have none.
-fn written(
+fn render_sections(
     text: &str,
     sections: &[RankedSection],
     level: impl Fn(&RankedSection) -> Option<usize>,
@@ -341,22 +344,22 @@ fn written(
         let Some(level) = level(section) else {
             gone += usize::from(!section.is_empty());
             after_gone = true;
-            out.cuts.extend(section.cut_whole(text, section.heading.start));
+            out.cuts.extend(section.cut_from(text, section.heading.start));
             continue;
         };
         if std::mem::take(&mut after_gone) {
-            blank_line(&mut out.text);
+            ensure_blank_line(&mut out.text);
         }
         out.text.push_str(&text[section.heading.clone()]);
         let mut gap = OmittedLines::default();
         let mut cut = SectionCut { section: section.title.clone(), lines: 0, bytes: 0 };
         for block in &section.blocks {
-            let (shown, end) = block.within(text, level);
+            let (shown, end) = block.truncate_to(text, level);
             if !shown.is_empty() {
-                gap.close(&mut out.text, &section.title);
+                gap.write_note(&mut out.text, &section.title);
                 out.text.push_str(&shown);
                 if end < block.range.end {
-                    blank_line(&mut out.text);
+                    ensure_blank_line(&mut out.text);
                 }
             }
             let missing = &text[end..block.range.end];
@@ -367,13 +370,13 @@ fn written(
                 cut.bytes += missing.len();
             }
         }
-        gap.close(&mut out.text, &section.title);
+        gap.write_note(&mut out.text, &section.title);
         if cut.lines > 0 {
             out.cuts.push(cut);
         }
     }
     if gone > 0 {
-        blank_line(&mut out.text);
+        ensure_blank_line(&mut out.text);
         out.text
             .push_str(&format!("[… {gone} {} left out …]\n", if gone == 1 { "section" } else { "sections" }));
     }
@@ -381,7 +384,7 @@ fn written(
 }
 
 /// Or what follows would become part of a table, a list or a heading.
-fn blank_line(out: &mut String) {
+fn ensure_blank_line(out: &mut String) {
     if !out.is_empty() && !out.ends_with("\n\n") {
         out.push_str(if out.ends_with('\n') { "\n" } else { "\n\n" });
     }
@@ -394,19 +397,19 @@ struct OmittedLines {
 }
 
 impl OmittedLines {
-    fn close(&mut self, out: &mut String, title: &str) {
+    fn write_note(&mut self, out: &mut String, title: &str) {
         if self.lines == 0 {
             return;
         }
-        blank_line(out);
+        ensure_blank_line(out);
         let lines = if self.lines == 1 { "line" } else { "lines" };
-        out.push_str(&format!("[… {} {lines}{} left out …]\n\n", self.lines, of(title)));
+        out.push_str(&format!("[… {} {lines}{} left out …]\n\n", self.lines, section_reference(title)));
         self.lines = 0;
     }
 }
 
 /// ` of §5` for a numbered heading, ` of “Its words”` for others.
-fn of(title: &str) -> String {
+fn section_reference(title: &str) -> String {
     let number = title.split_whitespace().next().unwrap_or("").trim_end_matches('.');
     if number.is_empty() {
         return String::new();
@@ -417,12 +420,12 @@ fn of(title: &str) -> String {
     // Nothing in it may be more than words in a note of ours.
     let plain: String = title.chars().map(|c| if c.is_alphanumeric() { c } else { ' ' }).collect();
     let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
-    format!(" of “{}”", super::head(&plain, QUOTED))
+    format!(" of “{}”", super::truncate(&plain, QUOTED_HEADING_CHARS))
 }
 
 impl SectionBlock {
     /// What of it fits into so many bytes, and where that ends.
-    fn within(&self, text: &str, level: usize) -> (String, usize) {
+    fn truncate_to(&self, text: &str, level: usize) -> (String, usize) {
         let Range { start, end } = self.range;
         if end - start <= level {
             return (text[start..end].to_owned(), end);
@@ -433,7 +436,7 @@ impl SectionBlock {
         let mut shown = format!("{}{}", text[start..cut].trim_end(), "\n");
         shown.push_str(&self.close);
         // Half a line may read as something else than the whole did.
-        match parts(&shown).as_slice() {
+        match split_parts(&shown).as_slice() {
             [(MarkdownPart::Block { kind, .. }, _)] if *kind == self.kind => (shown, cut),
             _ => nothing,
         }
@@ -441,7 +444,7 @@ impl SectionBlock {
 }
 
 /// There is no room even for saying what is missing everywhere: the headings that fit, the most needed first.
-fn headings_alone(text: &str, sections: &[RankedSection], room: usize) -> ShortenedText {
+fn keep_headings_only(text: &str, sections: &[RankedSection], room: usize) -> ShortenedText {
     let note = "[… the rest is left out …]\n";
     let mut left = room.saturating_sub(note.len());
     let mut order: Vec<usize> = (0..sections.len()).collect();
@@ -465,7 +468,7 @@ fn headings_alone(text: &str, sections: &[RankedSection], room: usize) -> Shorte
         out.push_str(note);
     }
     let cuts = sections.iter().zip(shown).filter_map(|(section, shown)| {
-        section.cut_whole(text, if shown { section.heading.end } else { section.heading.start })
+        section.cut_from(text, if shown { section.heading.end } else { section.heading.start })
     });
     ShortenedText { text: out, cuts: cuts.collect() }
 }

@@ -1,12 +1,12 @@
 use super::*;
-use crate::documents::{lld, markdown::outline};
+use crate::documents::{lld, markdown::parse_outline};
 
 const ISSUE: &str = "Exit with 2 on an empty file.\n\n## Logs\n\n```text\nline 1 of the log\nline 2 of the log\nline 3 of the log\nline 4 of the log\nline 5 of the log\nline 6 of the log\nline 7 of the log\nline 8 of the log\n```\n\n\
     ## Acceptance criteria\n\n- exit status 2\n- a sentence on standard error\n";
 
 #[test]
-fn what_is_wanted_stays_wherever_it_stands() {
-    let cut = shorten(ISSUE, &of_an_issue, 160);
+fn important_sections_are_kept_wherever_they_are() {
+    let cut = shorten(ISSUE, &issue_section_rank, 160);
     insta::assert_snapshot!(cut.text, @r"
     Exit with 2 on an empty file.
 
@@ -20,41 +20,41 @@ fn what_is_wanted_stays_wherever_it_stands() {
     - a sentence on standard error
     ");
     assert_eq!(cut.cuts, [SectionCut { section: "Logs".to_owned(), lines: 10, bytes: 157 }]);
-    let less = shorten(ISSUE, &of_an_issue, 230);
+    let less = shorten(ISSUE, &issue_section_rank, 230);
     assert!(
         less.text
             .contains("```text\nline 1 of the log\nline 2 of the log\nline 3 of the log\n```\n\n[… 6 lines of “Logs” left out …]\n\n## Acc"),
         "{}",
         less.text
     );
-    assert_eq!(shorten(ISSUE, &of_an_issue, ISSUE.len()).text, ISSUE);
+    assert_eq!(shorten(ISSUE, &issue_section_rank, ISSUE.len()).text, ISSUE);
 }
 
 #[test]
-fn a_long_block_does_not_push_out_the_short_ones_beside_it() {
+fn long_block_is_cut_before_short_ones_of_its_rank() {
     let log = "A line of a long log.\n".repeat(4000);
     let text = format!("Wanted: exit status 2.\n\n{log}\nIt must be said on standard error.\n");
-    let cut = shorten(&text, &of_an_issue, 1000);
+    let cut = shorten(&text, &issue_section_rank, 1000);
     assert!(cut.text.starts_with("Wanted: exit status 2.\n\nA line of a long log.\n"), "{}", cut.text);
     assert!(cut.text.ends_with("lines left out …]\n\nIt must be said on standard error.\n"), "{}", cut.text);
     assert!((900..=1000).contains(&cut.text.len()), "{}", cut.text.len());
     for endless in ["word ".repeat(50_000), "語".repeat(50_000), "x".repeat(200_000)] {
-        let cut = shorten(&endless, &of_an_issue, 10_000);
+        let cut = shorten(&endless, &issue_section_rank, 10_000);
         assert!((8500..=10_000).contains(&cut.text.len()), "{}", cut.text.len());
     }
 }
 
 #[test]
-fn a_log_above_the_first_heading_does_not_push_out_what_is_below_it() {
+fn log_above_the_first_heading_is_cut_before_sections_below() {
     let log = "A line of a log.\n".repeat(4000);
     let text = format!("{log}\n## Acceptance criteria\n\n- exit status 2\n- a sentence on standard error\n");
-    let cut = shorten(&text, &of_an_issue, 60_000);
+    let cut = shorten(&text, &issue_section_rank, 60_000);
     assert!(cut.text.ends_with("- exit status 2\n- a sentence on standard error\n"), "{}", cut.cuts.len());
     assert_eq!(cut.cuts.len(), 1);
 }
 
 #[test]
-fn titles_are_read_by_whole_words() {
+fn titles_are_matched_by_whole_words() {
     for (title, rank) in [
         ("Login dialog", None),
         ("Server logs", Some(8)),
@@ -63,10 +63,11 @@ fn titles_are_read_by_whole_words() {
         ("Expected behaviour", Some(1)),
         ("Steps", None),
     ] {
-        assert_eq!(of_an_issue(title), rank, "{title}");
+        assert_eq!(issue_section_rank(title), rank, "{title}");
     }
     assert!(
-        has_word("The Code of Conduct!", &["code of conduct "]) && !has_word("Authorization", &["author "])
+        has_word_beginning("The Code of Conduct!", &["code of conduct "])
+            && !has_word_beginning("Authorization", &["author "])
     );
 }
 
@@ -76,7 +77,7 @@ fn tables_keep_their_head_and_lists_their_numbers() {
     let items: String = (1..40).map(|n| format!("{n}. an item of words\n   and more\n")).collect();
     let text = format!("# T\n\n| N | W |\n|---|---|\n{rows}\n## List\n\n{items}");
     let cut = shorten(&text, &|_| None, 700);
-    let seen = outline(&cut.text);
+    let seen = parse_outline(&cut.text);
     assert_eq!(seen.tables[0].header, ["N", "W"]);
     assert!((3..20).contains(&seen.tables[0].rows.len()), "{}", cut.text);
     assert!(seen.items.iter().zip(1..).all(|(item, n)| item.number == Some(n)), "{}", cut.text);
@@ -84,14 +85,14 @@ fn tables_keep_their_head_and_lists_their_numbers() {
 }
 
 #[test]
-fn a_design_gives_way_by_its_schema() {
+fn design_is_cut_by_its_schema() {
     let text = "# 5 - Feature: T\n\n## 1. Context & Goal\n\nThe goal, in a few sentences that say what is wanted.\n\n\
         ### 2.1 Files Changed\n\n| File | Change Type | Description |\n|---|---|---|\n| `src/lib.rs` | Modify | more words |\n\n\
         ## 6. Diagram\n\n```mermaid\n# not a heading\ngraph LR\n  a --> b\n  b --> c\n```\n\n## 20. Musings\n\nSome words that nobody asked for, at \
         some length.\n\n## 3. Requirements\n\n1. One thing that is wanted.\n2. Another thing that is wanted.\n";
     let mut order: Vec<String> = Vec::new();
     for room in (270..text.len()).rev() {
-        let cut = shorten(text, &lld::rank, room);
+        let cut = shorten(text, &lld::section_rank, room);
         assert!(
             cut.text.contains("| `src/lib.rs` | Modify |") && cut.text.contains("2. Another thing"),
             "{}",
@@ -105,13 +106,13 @@ fn a_design_gives_way_by_its_schema() {
     }
     order.retain(|section| section != "5 - Feature: T");
     assert_eq!(order, ["6. Diagram", "20. Musings", "1. Context & Goal"]);
-    let tiny = shorten(text, &lld::rank, 60);
+    let tiny = shorten(text, &lld::section_rank, 60);
     assert!(tiny.text.len() <= 60 && tiny.text.contains("2.1 Files Changed"), "{}", tiny.text);
-    assert_eq!(shorten(text, &lld::rank, 0).text, "");
+    assert_eq!(shorten(text, &lld::section_rank, 0).text, "");
 }
 
 /// Markdown of all kinds, the same for the same seed.
-fn random(seed: u64) -> String {
+fn random_markdown(seed: u64) -> String {
     const BLOCKS: &[&str] = &[
         "## 3. Requirements\n\n",
         "# Embedded\n\n",
@@ -149,14 +150,14 @@ fn random(seed: u64) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn whatever_is_cut_the_rest_reads_as_it_did() {
+fn rest_is_parsed_as_before_whatever_is_cut() {
     for seed in 0..600 {
-        let text = random(seed);
-        let before = outline(&text);
+        let text = random_markdown(seed);
+        let before = parse_outline(&text);
         for room in [text.len() * 9 / 10, text.len() * 2 / 3, text.len() / 2, text.len() / 4, 20] {
-            let cut = shorten(&text, &lld::rank, room);
+            let cut = shorten(&text, &lld::section_rank, room);
             assert!(cut.text.len() <= room, "{seed} {room}");
-            let after = outline(&cut.text);
+            let after = parse_outline(&cut.text);
             let titles = |o: &markdown::MarkdownOutline| {
                 o.headings.iter().map(|h| (h.level, h.text.clone())).collect::<Vec<_>>()
             };
@@ -196,12 +197,12 @@ fn whatever_is_cut_the_rest_reads_as_it_did() {
 
 #[test]
 #[ignore = "takes long"]
-fn no_section_is_cut_while_one_that_matters_less_is_whole() {
+fn less_important_sections_are_cut_first() {
     for seed in 0..1000 {
-        let text = random(seed);
-        let whole = sections(&text, &lld::rank);
+        let text = random_markdown(seed);
+        let whole = split_sections(&text, &lld::section_rank);
         for room in [text.len() * 9 / 10, text.len() * 2 / 3, text.len() / 2] {
-            let cut = shorten(&text, &lld::rank, room);
+            let cut = shorten(&text, &lld::section_rank, room);
             if cut.text.contains("the rest is left out") || cut.text.is_empty() {
                 continue;
             }
@@ -219,10 +220,10 @@ fn no_section_is_cut_while_one_that_matters_less_is_whole() {
 }
 
 #[test]
-fn the_end_of_an_issue_is_kept_below_a_fence_that_nothing_closes() {
+fn end_of_an_issue_is_kept_below_an_unclosed_fence() {
     let log = "2026-03-02 09:00:00 INFO tally: read a line\n".repeat(1_500);
     let text = format!("It is slow.\n\n```\n{log}\n### What I want\n\nWANTED: weeks start on Monday.\n");
-    let short = shorten(&text, &of_an_issue, 60_000).text;
+    let short = shorten(&text, &issue_section_rank, 60_000).text;
     assert!(short.len() <= 60_000 && short.contains("lines left out"), "{}", short.len());
     assert!(short.contains("### What I want\n\nWANTED: weeks start on Monday.\n"), "{}", &short[59_000..]);
     assert_eq!(short.matches("```").count(), 2);

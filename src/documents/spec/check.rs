@@ -7,7 +7,7 @@ use crate::{
     documents::{
         DocumentMistake, FileTree,
         lld::{self, ChangeType, ParsedDesign},
-        path_rules, shown_path,
+        path_rules, quotable_path,
     },
     types::IssueNo,
 };
@@ -20,50 +20,52 @@ const MOST_MISTAKES: usize = 200;
 
 /// What is wrong with form, files and paths.
 pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree) -> Vec<DocumentMistake> {
-    if let Some(mistake) = lld::unreadable(text) {
+    if let Some(mistake) = lld::check_readable(text) {
         return vec![mistake];
     }
     let mut out = Vec::new();
-    lld::form(SCHEMA, text, &parse(text).view, issue, tree, &mut out);
+    lld::check_form(SCHEMA, text, &parse(text).view, issue, tree, &mut out);
     out
 }
 
 /// What is missing before somebody can build it: held against the design, and against the texts of files as they are at the
 /// commit. A file without a text here is none that a model may read: nothing of it can be held against anything.
-pub fn complete(
+pub fn check_completeness(
     text: &str,
     design: &str,
     tree: &dyn FileTree,
     texts: &BTreeMap<String, String>,
 ) -> Vec<DocumentMistake> {
-    if lld::unreadable(text).is_some() {
+    if lld::check_readable(text).is_some() {
         return Vec::new();
     }
     let (spec, design) = (parse(text), lld::parse(design));
     let mut out = Vec::new();
-    same_files(&spec, &design, &mut out);
-    state(text, &spec, texts, &mut out);
-    types(text, &spec, &mut out);
-    functions(text, &spec, &design, &mut out);
-    changes(text, &spec, &mut out);
-    references(&spec, tree, texts, &mut out);
-    tests(&spec, &design, &mut out);
-    untested(text, &spec, &mut out);
+    check_same_files(&spec, &design, &mut out);
+    check_current_state(text, &spec, texts, &mut out);
+    check_types(text, &spec, &mut out);
+    check_functions(text, &spec, &design, &mut out);
+    check_changes(text, &spec, &mut out);
+    check_references(&spec, tree, texts, &mut out);
+    check_tests(&spec, &design, &mut out);
+    check_untested_promises(text, &spec, &mut out);
     out.truncate(MOST_MISTAKES);
     out
 }
 
-fn at(section: &str) -> String {
-    SCHEMA.title(section).to_owned()
+fn section_title(section: &str) -> String {
+    SCHEMA.section_title(section).to_owned()
 }
 
 /// People approved the design's files; nobody approved another.
-fn same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
-    let mut say = |message| out.push(DocumentMistake::error("files.design", at(SCHEMA.files), message));
+fn check_same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
+    let mut say = |message| {
+        out.push(DocumentMistake::error("files.design", section_title(SCHEMA.files_section), message))
+    };
     let find =
         |lld: &ParsedDesign, path: &str| lld.files.iter().find(|row| row.path == path).map(|row| row.change);
     for row in design.files.iter().filter(|row| !row.directory) {
-        let (path, wanted) = (shown_path(&row.path), row.change.map_or("?", ChangeType::as_str));
+        let (path, wanted) = (quotable_path(&row.path), row.change.map_or("?", ChangeType::as_str));
         match find(&spec.view, &row.path) {
             None => say(format!("`{path}` is missing, which the design has as {wanted}; add its row")),
             Some(change) if change != row.change => {
@@ -73,7 +75,7 @@ fn same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMi
         }
     }
     for row in spec.view.files.iter().filter(|row| !row.directory && find(design, &row.path).is_none()) {
-        let path = shown_path(&row.path);
+        let path = quotable_path(&row.path);
         say(format!(
             "`{path}` is not in the approved design; leave it out, or have the design revised first"
         ));
@@ -81,7 +83,7 @@ fn same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMi
 }
 
 /// The part about each file of the table with such a change, if there is one that says anything.
-fn parts_of<'s>(
+fn parts_by_file<'s>(
     text: &'s str,
     spec: &'s ParsedSpec,
     parts: &'s [SpecPart],
@@ -95,22 +97,27 @@ fn parts_of<'s>(
     rows.map(move |row| (row.path.as_str(), parts.iter().filter(|part| part.name == row.path).find(says)))
 }
 
-fn state(text: &str, spec: &ParsedSpec, texts: &BTreeMap<String, String>, out: &mut Vec<DocumentMistake>) {
+fn check_current_state(
+    text: &str,
+    spec: &ParsedSpec,
+    texts: &BTreeMap<String, String>,
+    out: &mut Vec<DocumentMistake>,
+) {
     // Whoever reads the spec takes all that stands here for the code as it is.
     let modified = spec.view.files.iter().filter(|row| row.change == Some(ChangeType::Modify));
     let (modified, mut seen) =
         (modified.map(|row| row.path.as_str()).collect::<BTreeSet<_>>(), BTreeSet::new());
     for part in &spec.state {
         if !modified.contains(part.name.as_str()) || !seen.insert(part.name.as_str()) {
-            let name = shown_path(&part.name);
+            let name = quotable_path(&part.name);
             let message =
                 format!("`{name}` is no file to modify, or stands here twice; keep one part for each");
-            out.push(DocumentMistake::error("state.stray", at(STATE), message));
+            out.push(DocumentMistake::error("state.stray", section_title(STATE), message));
         }
     }
-    for (path, part) in parts_of(text, spec, &spec.state, &[ChangeType::Modify]) {
-        let shown = shown_path(path);
-        let mut say = |rule, message| out.push(DocumentMistake::error(rule, at(STATE), message));
+    for (path, part) in parts_by_file(text, spec, &spec.state, &[ChangeType::Modify]) {
+        let shown = quotable_path(path);
+        let mut say = |rule, message| out.push(DocumentMistake::error(rule, section_title(STATE), message));
         let Some(part) = part else {
             say(
                 "state.missing",
@@ -121,19 +128,21 @@ fn state(text: &str, spec: &ParsedSpec, texts: &BTreeMap<String, String>, out: &
         let Some(there) = texts.get(path) else {
             let message =
                 format!("`{shown}` is no text that models read, so what is said of it was not checked");
-            out.push(DocumentMistake::warning("state.unread", at(STATE), message));
+            out.push(DocumentMistake::warning("state.unread", section_title(STATE), message));
             continue;
         };
         let lines: Vec<&str> = there.lines().map(str::trim_end).collect();
         let whole = format!("\n{}\n", lines.join("\n"));
-        if !there.trim().is_empty() && !part.code.iter().any(|code| pieces(code).next().is_some()) {
+        if !there.trim().is_empty() && !part.code.iter().any(|code| excerpt_pieces(code).next().is_some()) {
             say("state.missing", format!("`{shown}` has no code block with the lines that change"));
         }
-        if let Some(strange) = part.code.iter().find(|code| !stands_in(code, &whole)) {
+        if let Some(strange) = part.code.iter().find(|code| !is_excerpt_of(code, &whole)) {
             let known: BTreeSet<&str> = lines.iter().copied().collect();
-            let first = pieces(strange).flatten().find(|line| !known.contains(line));
+            let first = excerpt_pieces(strange).flatten().find(|line| !known.contains(line));
             let what = match first {
-                Some(line) => format!("has the line `{}`, which that file has not", shown_path(line.trim())),
+                Some(line) => {
+                    format!("has the line `{}`, which that file has not", quotable_path(line.trim()))
+                }
                 None => "is not in one piece there; write `…` on a line of its own where lines are left out"
                     .into(),
             };
@@ -143,7 +152,7 @@ fn state(text: &str, spec: &ParsedSpec, texts: &BTreeMap<String, String>, out: &
 }
 
 /// The lines of an excerpt; one of `…` or `...` alone leaves some out.
-fn pieces(excerpt: &str) -> impl Iterator<Item = Vec<&str>> {
+fn excerpt_pieces(excerpt: &str) -> impl Iterator<Item = Vec<&str>> {
     let gap = |line: &&str| matches!(line.trim_matches(['/', '#', '-', '*', ' ']), "…" | "...");
     let lines: Vec<&str> = excerpt.lines().map(str::trim_end).collect();
     let pieces = lines.split(gap).map(|piece| {
@@ -156,9 +165,9 @@ fn pieces(excerpt: &str) -> impl Iterator<Item = Vec<&str>> {
 }
 
 /// Does it stand there word for word? `there` has a line end before each line and after the last.
-fn stands_in(excerpt: &str, there: &str) -> bool {
+fn is_excerpt_of(excerpt: &str, there: &str) -> bool {
     let mut rest = there;
-    pieces(excerpt).all(|piece| {
+    excerpt_pieces(excerpt).all(|piece| {
         let piece = format!("\n{}\n", piece.join("\n"));
         let found = rest.find(&piece);
         rest = found.map_or("", |at| &rest[at + piece.len() - 1..]);
@@ -166,31 +175,31 @@ fn stands_in(excerpt: &str, there: &str) -> bool {
     })
 }
 
-fn types(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
+fn check_types(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
     for part in &spec.types {
-        let sample = said(&text[part.body.clone()], "Sample").is_some_and(|line| line.contains('`'));
+        let sample = labelled_line(&text[part.body.clone()], "Sample").is_some_and(|line| line.contains('`'));
         if part.code.is_empty() || part.code.len() < 2 && !sample {
             let message = format!(
                 "`{}` takes its definition and then a sample value, each in a code block",
-                shown_path(&part.name)
+                quotable_path(&part.name)
             );
-            out.push(DocumentMistake::error("types.sample", at(TYPES), message));
+            out.push(DocumentMistake::error("types.sample", section_title(TYPES), message));
         }
     }
 }
 
-fn functions(text: &str, spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
-    let mut say = |rule, message| out.push(DocumentMistake::error(rule, at(FUNCTIONS), message));
+fn check_functions(text: &str, spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
+    let mut say = |rule, message| out.push(DocumentMistake::error(rule, section_title(FUNCTIONS), message));
     let exact = |line: String| {
         line.contains(['`', '"']) || line.bytes().any(|b| b.is_ascii_digit()) || line.contains("nothing")
     };
     for part in &spec.functions {
-        let (body, name) = (&text[part.body.clone()], shown_path(&part.name));
+        let (body, name) = (&text[part.body.clone()], quotable_path(&part.name));
         if part.code.is_empty() {
             say("functions.signature", format!("`{name}` has no signature in a code block"));
         }
         for word in ["Input", "Output"] {
-            if !said(body, word).is_some_and(exact) {
+            if !labelled_line(body, word).is_some_and(exact) {
                 let message = format!("`{name}` has no line `{word}:` with an exact value in backticks");
                 say("functions.values", message);
             }
@@ -199,15 +208,18 @@ fn functions(text: &str, spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec
     let known: BTreeSet<&str> = spec
         .functions
         .iter()
-        .flat_map(|part| words(&part.name).chain(part.code.iter().flat_map(|code| words(code))))
+        .flat_map(|part| split_words(&part.name).chain(part.code.iter().flat_map(|code| split_words(code))))
         .collect();
     for name in design.functions.iter().filter(|name| !known.contains(name.as_str())) {
-        say("functions.design", format!("`{}` of the design has no part of its own here", shown_path(name)));
+        say(
+            "functions.design",
+            format!("`{}` of the design has no part of its own here", quotable_path(name)),
+        );
     }
 }
 
 /// The line that begins with this word, however it is marked, and the one below where it ends with the colon.
-fn said(body: &str, word: &str) -> Option<String> {
+fn labelled_line(body: &str, word: &str) -> Option<String> {
     let mut lines = body.lines().map(|line| line.trim_start_matches(['-', '*', ' ', '_']));
     let line = lines.find(|line| {
         let rest = line.strip_prefix(word);
@@ -217,12 +229,12 @@ fn said(body: &str, word: &str) -> Option<String> {
     Some(if line.trim_end().ends_with([':', '*']) { format!("{line} {below}") } else { line.to_owned() })
 }
 
-fn changes(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
+fn check_changes(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
     const ALL: &[ChangeType] = &[ChangeType::Add, ChangeType::Modify, ChangeType::Delete];
-    for (path, part) in parts_of(text, spec, &spec.changes, ALL) {
-        let path = shown_path(path);
+    for (path, part) in parts_by_file(text, spec, &spec.changes, ALL) {
+        let path = quotable_path(path);
         let said = part.map(|part| text[part.body.clone()].to_lowercase());
-        let wrong = match said.as_deref().map(lld::vague) {
+        let wrong = match said.as_deref().map(lld::find_vague_phrase) {
             None => {
                 ("changes.missing", format!("nothing says what is to be done in `{path}`; add `### {path}`"))
             }
@@ -232,17 +244,17 @@ fn changes(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
             ),
             Some(None) => continue,
         };
-        out.push(DocumentMistake::error(wrong.0, at(CHANGES), wrong.1));
+        out.push(DocumentMistake::error(wrong.0, section_title(CHANGES), wrong.1));
     }
 }
 
-fn references(
+fn check_references(
     spec: &ParsedSpec,
     tree: &dyn FileTree,
     texts: &BTreeMap<String, String>,
     out: &mut Vec<DocumentMistake>,
 ) {
-    let mut say = |rule, message| out.push(DocumentMistake::error(rule, at(PATTERNS), message));
+    let mut say = |rule, message| out.push(DocumentMistake::error(rule, section_title(PATTERNS), message));
     if spec.references.len() > MOST_REFERENCES {
         say(
             "references.many",
@@ -250,8 +262,8 @@ fn references(
         );
     }
     for reference in spec.references.iter().take(MOST_REFERENCES) {
-        let path = shown_path(&reference.path);
-        if path_rules::refused(&reference.path).is_some() || !tree.is_file(&reference.path) {
+        let path = quotable_path(&reference.path);
+        if path_rules::refusal_reason(&reference.path).is_some() || !tree.is_file(&reference.path) {
             say("references.path", format!("there is no file `{path}`; name a place that exists"));
             continue;
         }
@@ -266,20 +278,21 @@ fn references(
     }
 }
 
-fn tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
-    let mut say = |rule, message| out.push(DocumentMistake::error(rule, at(TESTS), message));
+fn check_tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
+    let mut say = |rule, message| out.push(DocumentMistake::error(rule, section_title(TESTS), message));
     if spec.tests.is_empty() {
         let message = "no row of a table `| Requirement | Test | File | Input | Expected |` could be read";
         return say("tests.none", message.to_owned());
     }
     let shown: BTreeSet<&str> = spec.tests.iter().flat_map(|t| &t.requirements).map(String::as_str).collect();
     for requirement in design.requirements.iter().filter(|r| !shown.contains(r.id.as_str())) {
-        say("tests.uncovered", format!("no test shows {}; add a row", shown_path(&requirement.id)));
+        say("tests.uncovered", format!("no test shows {}; add a row", quotable_path(&requirement.id)));
     }
-    let own: BTreeSet<&str> = spec.functions.iter().filter_map(|part| words(&part.name).last()).collect();
+    let own: BTreeSet<&str> =
+        spec.functions.iter().filter_map(|part| split_words(&part.name).last()).collect();
     let mut names = BTreeSet::new();
     for test in &spec.tests {
-        let name = shown_path(&test.name);
+        let name = quotable_path(&test.name);
         if test.name.is_empty() {
             say("tests.name", "a row names no test".to_owned());
         } else if !names.insert((&test.file, &test.name)) {
@@ -287,7 +300,7 @@ fn tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake
         }
         if !spec.view.files.iter().any(|row| row.path == test.file && row.change != Some(ChangeType::Delete))
         {
-            let file = shown_path(&test.file);
+            let file = quotable_path(&test.file);
             say(
                 "tests.file",
                 format!("`{name}` stands in `{file}`, which Files to Implement neither adds nor modifies"),
@@ -296,7 +309,7 @@ fn tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake
         for id in test.requirements.iter().filter(|id| !design.requirements.iter().any(|r| r.id == **id)) {
             say(
                 "tests.unknown",
-                format!("`{name}` names {}, which the design does not have", shown_path(id)),
+                format!("`{name}` names {}, which the design does not have", quotable_path(id)),
             );
         }
         if test.requirements.is_empty() {
@@ -305,14 +318,14 @@ fn tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake
         let (input, expected) = (test.input.to_lowercase(), test.expected.to_lowercase());
         if expected.trim().is_empty() {
             say("tests.expected", format!("`{name}` has nothing in Expected; say the exact value"));
-        } else if let Some(phrase) = lld::vague(&format!("{input} . {expected}")) {
+        } else if let Some(phrase) = lld::find_vague_phrase(&format!("{input} . {expected}")) {
             let message = format!("\"{phrase}\" passes whatever happens; say the exact value of `{name}`");
             say("tests.expected", message);
         }
         let before = test.expected.rmatch_indices('(').map(|(at, _)| &test.expected[..at]);
-        let made = before.filter_map(|call| word_at_end(call)).any(|name| own.contains(name));
+        let made = before.filter_map(|call| last_word(call)).any(|name| own.contains(name));
         let vague = !expected.contains(|c: char| c == '"' || c.is_ascii_digit());
-        let recorded = vague && words(&expected).any(|word| RECORDED.contains(&word));
+        let recorded = vague && split_words(&expected).any(|word| RECORDED_WORDS.contains(&word));
         if made || recorded && !spec.view.files.iter().any(|row| test.expected.contains(&row.path)) {
             let message =
                 format!("what `{name}` expects is made by the code it tests; write the value itself");
@@ -322,10 +335,10 @@ fn tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake
 }
 
 /// Words of what a first run of a test writes down, and every other passes by.
-const RECORDED: [&str; 3] = ["baseline", "golden", "snapshot"];
+const RECORDED_WORDS: [&str; 3] = ["baseline", "golden", "snapshot"];
 
 /// How code asks which system it runs on, and a word of the tests that vary it.
-const PLATFORM: [&str; 8] = [
+const PLATFORM_CHECKS: [&str; 8] = [
     "cfg(windows)",
     "cfg(unix)",
     "cfg(target_os",
@@ -335,44 +348,46 @@ const PLATFORM: [&str; 8] = [
     "runtime.GOOS",
     "os.platform()",
 ];
-const PLATFORMS: [&str; 8] = ["platform", "windows", "win32", "linux", "unix", "macos", "darwin", "posix"];
+const PLATFORM_WORDS: [&str; 8] =
+    ["platform", "windows", "win32", "linux", "unix", "macos", "darwin", "posix"];
 
 /// What a function is said to fail with, and what it makes of the system it runs on, are promises that some test shows.
-fn untested(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
+fn check_untested_promises(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
     let cells = spec.tests.iter().flat_map(|test| [&test.name, &test.input, &test.expected]);
-    let shown: BTreeSet<&str> = cells.flat_map(|cell| words(cell)).collect();
+    let shown: BTreeSet<&str> = cells.flat_map(|cell| split_words(cell)).collect();
     let mut told = BTreeSet::new();
     for part in &spec.functions {
-        for error in words(&part.prose).filter(|word| is_error(word) && !shown.contains(word)) {
+        for error in split_words(&part.prose).filter(|word| is_error_name(word) && !shown.contains(word)) {
             if told.insert(error.to_owned()) {
-                let (name, error) = (shown_path(&part.name), shown_path(error));
+                let (name, error) = (quotable_path(&part.name), quotable_path(error));
                 let message = format!("`{name}` ends in `{error}`, and no test expects that; add a row");
-                out.push(DocumentMistake::error("tests.error", at(TESTS), message));
+                out.push(DocumentMistake::error("tests.error", section_title(TESTS), message));
             }
         }
     }
     let varied =
-        shown.iter().any(|word| word.to_lowercase().split('_').any(|word| PLATFORMS.contains(&word)));
+        shown.iter().any(|word| word.to_lowercase().split('_').any(|word| PLATFORM_WORDS.contains(&word)));
     let mut parts = spec.functions.iter().chain(&spec.changes);
-    let asks = |part: &SpecPart| PLATFORM.into_iter().find(|asks| text[part.body.clone()].contains(asks));
+    let asks =
+        |part: &SpecPart| PLATFORM_CHECKS.into_iter().find(|asks| text[part.body.clone()].contains(asks));
     if let Some(asks) = parts.find_map(asks).filter(|_| !varied) {
         let message = format!("the code asks `{asks}`, and no test names a platform; add a row for each");
-        out.push(DocumentMistake::error("tests.platform", at(TESTS), message));
+        out.push(DocumentMistake::error("tests.platform", section_title(TESTS), message));
     }
 }
 
 /// `ParseError`, `IndexOutOfBoundsException`, `ErrNotFound`: as languages call what is raised.
-fn is_error(word: &str) -> bool {
+fn is_error_name(word: &str) -> bool {
     let ends = ["Error", "Exception"].iter().any(|end| word.len() > end.len() && word.ends_with(end));
     let go = word.strip_prefix("Err").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
     ends && word.starts_with(|c: char| c.is_ascii_uppercase()) || go
 }
 
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-fn word_at_end(text: &str) -> Option<&str> {
+fn last_word(text: &str) -> Option<&str> {
     let start = text
         .rfind(|c: char| !c.is_alphanumeric() && c != '_')
         .map_or(0, |at| at + text[at..].chars().next().map_or(0, char::len_utf8));
@@ -387,21 +402,21 @@ mod tests {
     const DESIGN: &str = "# 42 - Feature: x\n\n### Files Changed\n\n| File | Change Type | Description |\n|---|---|---|\n| \
         `src/lib.rs` | Modify | x |\n\n### Function Signatures\n\n```rust\nfn read() -> u8;\n```\n\n## Requirements\n\n1. It reads.\n";
 
-    fn said_of(text: &str) -> Vec<String> {
+    fn mistakes_of(text: &str) -> Vec<String> {
         let texts = BTreeMap::from([("src/lib.rs".to_owned(), "//! A.\n\npub fn read() {}\n".to_owned())]);
         let mut all = check(text, IssueNo(42), &DesignTestTree);
-        all.extend(complete(text, DESIGN, &DesignTestTree, &texts));
-        all.extend(super::super::names(text, &NamesTestRepository));
+        all.extend(check_completeness(text, DESIGN, &DesignTestTree, &texts));
+        all.extend(super::super::check_names(text, &NamesTestRepository));
         all.iter().filter(|mistake| mistake.is_error()).map(ToString::to_string).collect()
     }
 
     #[test]
-    fn a_sound_spec_has_no_mistake() {
-        assert_eq!(said_of(SOUND), [""; 0]);
+    fn sound_spec_has_no_mistakes() {
+        assert_eq!(mistakes_of(SOUND), [""; 0]);
     }
 
     #[test]
-    fn what_somebody_would_have_to_ask_is_refused() {
+    fn incomplete_spec_is_refused() {
         let row = "| REQ-1 | reads_three | `src/lib.rs` | `3` | `3` |";
         let done = "Return the count.";
         for (what, right, wrong, rule) in [
@@ -470,7 +485,7 @@ mod tests {
         ] {
             let text = SOUND.replacen(right, wrong, 1);
             assert_ne!(text, SOUND, "{what}: {right}");
-            let said = said_of(&text);
+            let said = mistakes_of(&text);
             assert!(
                 said.iter().any(|said| said.ends_with(&format!("[{rule}]"))),
                 "{what}, {rule}: {said:#?}"
@@ -479,20 +494,20 @@ mod tests {
         let tested = SOUND.replacen("Output: `3`", "Output: `3`, or `CountError`", 1);
         let row = format!("{row}\n| REQ-1 | an_empty_file | `src/lib.rs` | nothing | `CountError` |");
         assert_eq!(
-            said_of(&tested.replacen("| REQ-1 | reads_three | `src/lib.rs` | `3` | `3` |", &row, 1)),
+            mistakes_of(&tested.replacen("| REQ-1 | reads_three | `src/lib.rs` | `3` | `3` |", &row, 1)),
             [""; 0]
         );
     }
 
     #[test]
-    fn of_a_file_that_no_model_reads_nothing_is_held_against_the_spec_and_people_are_told() {
-        let said = complete(SOUND, DESIGN, &DesignTestTree, &BTreeMap::new());
+    fn file_that_models_cannot_read_is_only_a_warning() {
+        let said = check_completeness(SOUND, DESIGN, &DesignTestTree, &BTreeMap::new());
         let said: Vec<_> = said.iter().map(|mistake| (mistake.is_error(), mistake.rule.as_ref())).collect();
         assert_eq!(said, [(false, "state.unread")]);
     }
 
     #[test]
-    fn an_excerpt_may_leave_lines_out_and_never_change_any() {
+    fn excerpt_may_omit_lines_but_not_change_them() {
         for (excerpt, is) in [
             ("b\nc", true),
             ("\na\n…\n\nd\n", true),
@@ -503,19 +518,19 @@ mod tests {
             ("a\nc", false),
             ("", true),
         ] {
-            assert_eq!(stands_in(excerpt, "\na\nb\nc\n  b\nd\n"), is, "{excerpt:?}");
+            assert_eq!(is_excerpt_of(excerpt, "\na\nb\nc\n  b\nd\n"), is, "{excerpt:?}");
         }
     }
 
     #[test]
-    fn what_is_hostile_takes_no_longer_than_it_is_long() {
+    fn hostile_spec_is_checked_in_linear_time() {
         let lines = "a\n".repeat(500_000);
-        assert!(!stands_in(&format!("{}b", "a\n".repeat(100_000)), &format!("\n{lines}")));
+        assert!(!is_excerpt_of(&format!("{}b", "a\n".repeat(100_000)), &format!("\n{lines}")));
         let rows: String = (0..500).map(|n| format!("| `src/{n}\u{202e}.rs` | Modify | `x\n|\n")).collect();
         let text = SOUND.replacen("| `src/lib.rs` | Modify | the reader |\n", &rows, 1);
         let names = SOUND.replacen("### read\n", &"### f\n~~~\n~~~\n".repeat(15_000), 1);
         for text in [text, names, "### ".repeat(60_000), "```\n".repeat(60_000), "| REQ-1 ".repeat(30_000)] {
-            assert!(!said_of(&text).is_empty());
+            assert!(!mistakes_of(&text).is_empty());
         }
     }
 }

@@ -4,12 +4,12 @@
 mod check;
 mod parse;
 
-pub use check::{MOST_REFERENCES, check, complete};
+pub use check::{MOST_REFERENCES, check, check_completeness};
 pub use parse::{ParsedSpec, PatternReference, SpecPart, TestMappingRow, parse};
 
 use super::{
     CodebaseLookup, DocumentMistake, FileTree,
-    lld::{self, DocumentSchema, SchemaSection, SectionContent, optional, section},
+    lld::{self, DocumentSchema, SchemaSection, SectionContent, optional_section, required_section},
     path_rules,
     shorten::SectionRank,
 };
@@ -25,7 +25,7 @@ const PATTERNS: &str = "7";
 const TESTS: &str = "9";
 
 const SECTIONS: &[SchemaSection] = &[
-    section(
+    required_section(
         OVERVIEW,
         "Overview",
         SectionContent::Prose,
@@ -33,7 +33,7 @@ const SECTIONS: &[SchemaSection] = &[
         "what is built and in which order, in a few sentences",
         "{what is built}",
     ),
-    section(
+    required_section(
         FILES,
         "Files to Implement",
         SectionContent::FilesTable,
@@ -42,7 +42,7 @@ const SECTIONS: &[SchemaSection] = &[
          `Modify` or `Delete`. It has each file of the design, with the same Change Type, and no other",
         "| File | Change Type | Description |\n|---|---|---|\n| `{path/from/the/root}` | Modify | {what changes there} |",
     ),
-    section(
+    required_section(
         STATE,
         "Current State",
         SectionContent::Prose,
@@ -51,7 +51,7 @@ const SECTIONS: &[SchemaSection] = &[
          file word for word; or the plain word `None.` where no file is modified",
         "### {path/from/the/root}",
     ),
-    section(
+    required_section(
         TYPES,
         "Data Structures",
         SectionContent::Prose,
@@ -60,7 +60,7 @@ const SECTIONS: &[SchemaSection] = &[
          in a code block of its own; or the plain word `None.`",
         "### {name of a type}",
     ),
-    section(
+    required_section(
         FUNCTIONS,
         "Function Specifications",
         SectionContent::Prose,
@@ -70,7 +70,7 @@ const SECTIONS: &[SchemaSection] = &[
          edges; or the plain word `None.`",
         "### {name of a function}",
     ),
-    section(
+    required_section(
         CHANGES,
         "Change Instructions",
         SectionContent::Prose,
@@ -78,7 +78,7 @@ const SECTIONS: &[SchemaSection] = &[
         "for each file of the table a heading `### path` and below it what is to be done there, step by step",
         "### {path/from/the/root}",
     ),
-    section(
+    required_section(
         PATTERNS,
         "Pattern References",
         SectionContent::Prose,
@@ -87,8 +87,8 @@ const SECTIONS: &[SchemaSection] = &[
          `path/from/the/root:12-30`; or the plain word `None.`",
         "",
     ),
-    optional("8", "Dependencies", 6, "new or changed dependencies and imports"),
-    section(
+    optional_section("8", "Dependencies", 6, "new or changed dependencies and imports"),
+    required_section(
         TESTS,
         "Test Mapping",
         SectionContent::Prose,
@@ -98,38 +98,38 @@ const SECTIONS: &[SchemaSection] = &[
         "| Requirement | Test | File | Input | Expected |\n|---|---|---|---|---|\n\
          | REQ-1 | {test_name} | {path/from/the/root} | {input} | {expected} |",
     ),
-    optional("10", "Implementation Notes", 8, "what else whoever builds it has to know"),
+    optional_section("10", "Implementation Notes", 8, "what else whoever builds it has to know"),
 ];
 
 const SCHEMA: &DocumentSchema = &DocumentSchema {
     kind: "Implementation",
     sections: SECTIONS,
-    files: FILES,
-    signatures: FUNCTIONS,
-    new: &[FILES, TYPES, FUNCTIONS, "8"],
-    speaks: &[OVERVIEW, CHANGES],
-    made_up: &[STATE, TESTS],
+    files_section: FILES,
+    signatures_section: FUNCTIONS,
+    new_sections: &[FILES, TYPES, FUNCTIONS, "8"],
+    prose_chapters: &[OVERVIEW, CHANGES],
+    fixture_chapters: &[STATE, TESTS],
 };
 
 /// The format in words, for a prompt.
 pub fn format_rules() -> String {
-    SCHEMA.rules()
+    SCHEMA.format_rules()
 }
 
 /// What a section is worth when a spec is shortened: files, tests and functions go last.
-pub fn rank(heading: &str) -> Option<SectionRank> {
-    SCHEMA.rank(heading)
+pub fn section_rank(heading: &str) -> Option<SectionRank> {
+    SCHEMA.section_rank(heading)
 }
 
 /// The text with its form repaired.
 pub fn fix(text: &str, issue: IssueNo) -> String {
-    const OWN: &[lld::RepairFunction] = &[|text, _| lld::headings(SCHEMA, text)];
-    lld::repair(text, issue, OWN.iter().chain(lld::FORM))
+    const OWN: &[lld::RepairFunction] = &[|text, _| lld::fix_headings(SCHEMA, text)];
+    lld::apply_repairs(text, issue, OWN.iter().chain(lld::FORM))
 }
 
 /// Paths, words and imports of this repository that are named and do not exist.
-pub fn names(text: &str, repository: &dyn CodebaseLookup) -> Vec<DocumentMistake> {
-    lld::names_of(SCHEMA, text, &parse(text).view, repository)
+pub fn check_names(text: &str, repository: &dyn CodebaseLookup) -> Vec<DocumentMistake> {
+    lld::check_names_in(SCHEMA, text, &parse(text).view, repository)
 }
 
 /// The overview, the files and the number of tests, in at most forty lines.
@@ -153,23 +153,23 @@ pub fn summary(text: &str) -> String {
 /// Does the place a reviewer points to exist: a section, one of its parts, a test, a requirement with a test, a file?
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = place.trim().trim_matches('`').trim();
-    let file = lld::file_of(place);
+    let file = lld::path_of_place(place);
     (1..=400).contains(&place.len())
-        && (parse(text).stands_at(place).is_some()
-            || (path_rules::refused(file).is_none()
+        && (parse(text).find_place(place).is_some()
+            || (path_rules::refusal_reason(file).is_none()
                 && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/')))))
 }
 
 /// The line, from 1, at which a place begins; none where it is not in the text itself.
 pub fn line_of(text: &str, place: &str) -> Option<usize> {
-    let range = parse(text).stands_at(place.trim().trim_matches('`').trim())?;
+    let range = parse(text).find_place(place.trim().trim_matches('`').trim())?;
     Some(lld::first_line(text, range))
 }
 
 /// Does the same stand at this place in both? Of a place that is not in both nothing is known.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
     let place = place.trim().trim_matches('`').trim();
-    let at = |text| parse(text).stands_at(place);
+    let at = |text| parse(text).find_place(place);
     at(before).zip(at(now)).is_some_and(|(then, there)| before[then].trim() == now[there].trim())
 }
 
@@ -187,7 +187,7 @@ mod tests {
         Expected |\n|---|---|---|---|---|\n| REQ-1 | reads_three | `src/lib.rs` | `3` | `3` |\n";
 
     #[test]
-    fn a_place_is_a_section_a_part_a_test_or_a_file() {
+    fn place_can_be_a_section_part_test_or_file() {
         for real in [
             "2",
             "§5",
@@ -215,18 +215,18 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_name_every_section_and_shortening_keeps_files_and_tests() {
+    fn format_rules_name_every_section_and_shortening_keeps_files_and_tests() {
         let rules = format_rules();
         assert!(SECTIONS.iter().all(|spec| rules.contains(&spec.heading())), "{rules}");
         let text = SOUND.replace("the style", &"the style ".repeat(200));
-        let short = super::super::shorten::shorten(&text, &rank, 1_000).text;
+        let short = super::super::shorten::shorten(&text, &section_rank, 1_000).text;
         let spec = parse(&short);
         assert_eq!((spec.view.files.len(), spec.tests.len()), (1, 1), "{short}");
         assert!(summary(SOUND).contains("- Modify `src/lib.rs`: the reader"));
     }
 
     #[test]
-    fn numbers_are_taken_off_headings_and_read_where_they_stayed() {
+    fn numbers_are_removed_from_headings_and_parsed_if_kept() {
         let mut numbered = SOUND.to_owned();
         for spec in SECTIONS {
             let with_number = format!("## {}. {}", spec.number, spec.title);

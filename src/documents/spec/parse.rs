@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{CHANGES, FUNCTIONS, PATTERNS, SCHEMA, STATE, TESTS, TYPES};
 use crate::documents::{
-    lld::{self, ParsedDesign, column, items_in, tables_in},
+    lld::{self, ParsedDesign, find_column, items_in, tables_in},
     markdown::{self, MarkdownOutline},
 };
 
@@ -55,25 +55,26 @@ pub struct TestMappingRow {
 
 /// Reads a spec. Total: any text gives a view.
 pub fn parse(text: &str) -> ParsedSpec {
-    let outline = markdown::outline(text);
-    let view = lld::view(SCHEMA, text, &outline);
+    let outline = markdown::parse_outline(text);
+    let view = lld::parse_with_schema(SCHEMA, text, &outline);
     let body = |number| view.section(number).map(|section| section.body.clone()).unwrap_or_default();
-    let parts = |number| parts(text, &outline, body(number));
+    let parts = |number| parse_parts(text, &outline, body(number));
     let (state, types, functions, changes) = (parts(STATE), parts(TYPES), parts(FUNCTIONS), parts(CHANGES));
     let patterns = body(PATTERNS);
-    let references = items_in(&outline, &patterns).map(|item| reference(&text[item.range.clone()])).collect();
-    let tests = tables_in(&outline, &body(TESTS)).flat_map(test_rows).collect();
+    let references =
+        items_in(&outline, &patterns).map(|item| parse_reference(&text[item.range.clone()])).collect();
+    let tests = tables_in(&outline, &body(TESTS)).flat_map(parse_test_rows).collect();
     ParsedSpec { state, types, functions, changes, references, tests, view }
 }
 
 impl ParsedSpec {
     /// Where in the text a section by number or title, a part of one, a requirement's test, a test or a row of the files
     /// table is.
-    pub(super) fn stands_at(&self, place: &str) -> Option<Range<usize>> {
+    pub(super) fn find_place(&self, place: &str) -> Option<Range<usize>> {
         let bare = place.trim_start_matches(['§', '#', ' ']);
         let (word, rest) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));
         let number = word.trim_end_matches('.');
-        let is = |name: &str| [bare, rest.trim(), lld::file_of(bare)].contains(&name);
+        let is = |name: &str| [bare, rest.trim(), lld::path_of_place(bare)].contains(&name);
         let parts = [&self.types, &self.functions, &self.changes, &self.state];
         let part = parts.into_iter().flatten().find(|part| is(&part.name)).map(|part| part.body.clone());
         let upper = word.to_ascii_uppercase();
@@ -81,13 +82,15 @@ impl ParsedSpec {
         let file = || self.view.files.iter().find(|row| is(&row.path)).map(|row| row.range.clone());
         let section = || {
             let mut sections = self.view.sections.iter();
-            sections.find(|s| s.number == number || lld::is_title(&s.title, bare)).map(|s| s.body.clone())
+            sections
+                .find(|s| s.number == number || lld::names_section(&s.title, bare))
+                .map(|s| s.body.clone())
         };
         part.or_else(|| test().map(|test| test.range.clone())).or_else(section).or_else(file)
     }
 }
 
-fn parts(text: &str, outline: &MarkdownOutline, body: Range<usize>) -> Vec<SpecPart> {
+fn parse_parts(text: &str, outline: &MarkdownOutline, body: Range<usize>) -> Vec<SpecPart> {
     let all = &outline.headings;
     let below = all.iter().enumerate().filter(|(_, h)| h.level == 3 && body.contains(&h.range.start));
     below
@@ -104,24 +107,24 @@ fn parts(text: &str, outline: &MarkdownOutline, body: Range<usize>) -> Vec<SpecP
                 code.push(block.text.clone());
             }
             prose.push_str(text.get(end..body.end).unwrap_or_default());
-            SpecPart { name: bare(&heading.text).trim_end_matches("()").to_owned(), body, code, prose }
+            SpecPart { name: strip_marks(&heading.text).trim_end_matches("()").to_owned(), body, code, prose }
         })
         .collect()
 }
 
-fn bare(text: &str) -> &str {
+fn strip_marks(text: &str) -> &str {
     text.trim().trim_matches(['`', '*']).trim()
 }
 
 /// `path:12-30`, `path:12` or `path` at the beginning of an item; whatever else stands there is taken for a path.
-fn reference(item: &str) -> PatternReference {
+fn parse_reference(item: &str) -> PatternReference {
     let mark = |c: char| c.is_ascii_digit() || c.is_whitespace() || "-*+.)".contains(c);
     let text = item.trim_start_matches(mark);
     let place = match text.strip_prefix('`') {
         Some(code) => code.split('`').next().unwrap_or_default().trim(),
         None => text.split_whitespace().next().unwrap_or_default(),
     };
-    let path = lld::file_of(place).to_owned();
+    let path = lld::path_of_place(place).to_owned();
     let lines = place.get(path.len() + 1..).and_then(|lines| {
         let (first, last) = lines.split_once('-').unwrap_or((lines, lines));
         Some((first.parse().ok()?, last.parse().ok()?))
@@ -129,8 +132,8 @@ fn reference(item: &str) -> PatternReference {
     PatternReference { path, lines }
 }
 
-fn test_rows(table: &markdown::MarkdownTable) -> Vec<TestMappingRow> {
-    let columns = ["requirement", "test", "file", "input", "expected"].map(|word| column(table, word));
+fn parse_test_rows(table: &markdown::MarkdownTable) -> Vec<TestMappingRow> {
+    let columns = ["requirement", "test", "file", "input", "expected"].map(|word| find_column(table, word));
     if columns[..3].iter().any(Option::is_none) {
         return Vec::new();
     }
@@ -141,8 +144,8 @@ fn test_rows(table: &markdown::MarkdownTable) -> Vec<TestMappingRow> {
         let requirements = words.filter(|word| word.get(..4).is_some_and(|w| w.eq_ignore_ascii_case("REQ-")));
         TestMappingRow {
             requirements: requirements.map(str::to_ascii_uppercase).collect(),
-            name: bare(&name).trim_end_matches("()").to_owned(),
-            file: bare(&file).to_owned(),
+            name: strip_marks(&name).trim_end_matches("()").to_owned(),
+            file: strip_marks(&file).to_owned(),
             input,
             expected,
             range: row.range.clone(),

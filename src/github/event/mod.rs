@@ -58,14 +58,14 @@ pub struct RepoRef {
 pub enum WebhookEvent {
     Issue(IssueEvent),
     Comment(CommentEvent),
-    Touched(CommentEditedEvent),
+    CommentEdited(CommentEditedEvent),
     PullRequest(PullRequestEvent),
     Review(ReviewEvent),
     ReviewComment(ReviewCommentEvent),
     /// CI has something to say of a commit.
     Ci(CiEvent),
     /// Somebody wants a check, or all of a suite, run again.
-    Rerequested(CheckRerequestEvent),
+    CheckRerequested(CheckRerequestEvent),
     Repository(RepositoryEvent),
     Installation(InstallationEvent),
     InstallationRepositories {
@@ -312,12 +312,12 @@ impl WebhookEvent {
         match self {
             Self::Issue(e) => Some(e.installation),
             Self::Comment(e) => Some(e.installation),
-            Self::Touched(e) => Some(e.installation),
+            Self::CommentEdited(e) => Some(e.installation),
             Self::PullRequest(e) => Some(e.installation),
             Self::Review(e) => Some(e.installation),
             Self::ReviewComment(e) => Some(e.installation),
             Self::Ci(e) => Some(e.installation),
-            Self::Rerequested(e) => Some(e.installation),
+            Self::CheckRerequested(e) => Some(e.installation),
             Self::Repository(e) => Some(e.installation),
             Self::Installation(e) => Some(e.installation),
             Self::InstallationRepositories { installation, .. } => Some(*installation),
@@ -330,12 +330,12 @@ impl WebhookEvent {
         match self {
             Self::Issue(e) => Some(&e.repo),
             Self::Comment(e) => Some(&e.repo),
-            Self::Touched(e) => Some(&e.repo),
+            Self::CommentEdited(e) => Some(&e.repo),
             Self::PullRequest(e) => Some(&e.repo),
             Self::Review(e) => Some(&e.repo),
             Self::ReviewComment(e) => Some(&e.repo),
             Self::Ci(e) => Some(&e.repo),
-            Self::Rerequested(e) => Some(&e.repo),
+            Self::CheckRerequested(e) => Some(&e.repo),
             Self::Repository(e) => Some(&e.repo),
             Self::Installation(_) | Self::InstallationRepositories { .. } => None,
             Self::Ping | Self::Ignored { .. } => None,

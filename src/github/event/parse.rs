@@ -16,20 +16,20 @@ type WebhookEventResult = Result<WebhookEvent, PayloadError>;
 
 pub(super) fn parse(event: &str, body: &[u8]) -> WebhookEventResult {
     let reader: fn(WebhookPayload<'_>) -> WebhookEventResult = match event {
-        "issues" => issue,
-        "issue_comment" => comment,
-        "pull_request" => pull_request,
-        "pull_request_review" => review,
-        "pull_request_review_comment" => review_comment,
-        "check_run" => |p| check(p, "check_run"),
-        "check_suite" => |p| check(p, "check_suite"),
-        "workflow_run" => |p| check(p, "workflow_run"),
-        "status" => status,
-        "repository" => repository,
-        "installation" => installation,
-        "installation_repositories" => installation_repositories,
+        "issues" => parse_issue,
+        "issue_comment" => parse_comment,
+        "pull_request" => parse_pull_request,
+        "pull_request_review" => parse_review,
+        "pull_request_review_comment" => parse_review_comment,
+        "check_run" => |p| parse_check(p, "check_run"),
+        "check_suite" => |p| parse_check(p, "check_suite"),
+        "workflow_run" => |p| parse_check(p, "workflow_run"),
+        "status" => parse_status,
+        "repository" => parse_repository,
+        "installation" => parse_installation,
+        "installation_repositories" => parse_installation_repositories,
         "ping" => |_| Ok(WebhookEvent::Ping),
-        _ => |p| Ok(ignored(format!("nothing acts on `{}` events", shown(p.event)))),
+        _ => |p| Ok(ignored_event(format!("nothing acts on `{}` events", shorten_name(p.event)))),
     };
     let value: Value =
         serde_json::from_slice(body).map_err(|e| PayloadError::NotJson { why: e.to_string() })?;
@@ -37,27 +37,27 @@ pub(super) fn parse(event: &str, body: &[u8]) -> WebhookEventResult {
     let payload = WebhookPayload { event, value: &value };
     // A hook that someone set up in a repository or organization may share our address. It speaks
     // for no installation, and without one nothing can be done.
-    if WebhookEvent::SUBSCRIBED.contains(&event) && payload.at("installation").is_none() {
-        return Ok(ignored("it came through no installation of this App"));
+    if WebhookEvent::SUBSCRIBED.contains(&event) && payload.value_at("installation").is_none() {
+        return Ok(ignored_event("it came through no installation of this App"));
     }
     reader(payload)
 }
 
-fn ignored(why: impl Into<String>) -> WebhookEvent {
+fn ignored_event(why: impl Into<String>) -> WebhookEvent {
     WebhookEvent::Ignored { why: why.into() }
 }
 
 fn unknown_action(payload: WebhookPayload<'_>) -> WebhookEvent {
-    let action = shown(payload.text_or_empty("action"));
-    ignored(format!("nothing acts on `{}` `{action}`", payload.event))
+    let action = shorten_name(payload.text_or_empty("action"));
+    ignored_event(format!("nothing acts on `{}` `{action}`", payload.event))
 }
 
 /// A name from outside, short enough for a log line.
-fn shown(name: &str) -> String {
+fn shorten_name(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(60).collect()
 }
 
-fn issue(p: WebhookPayload<'_>) -> WebhookEventResult {
+fn parse_issue(p: WebhookPayload<'_>) -> WebhookEventResult {
     let label = || p.text("label.name").map(str::to_owned);
     let action = match p.text_or_empty("action") {
         "opened" => IssueAction::Opened,
@@ -68,8 +68,8 @@ fn issue(p: WebhookPayload<'_>) -> WebhookEventResult {
         "transferred" => IssueAction::Transferred,
         "labeled" => IssueAction::Labeled { label: label()? },
         // The label itself may be gone, and its name with it.
-        "unlabeled" if p.at("label.name").is_none() => {
-            return Ok(ignored("a label without a name was removed"));
+        "unlabeled" if p.value_at("label.name").is_none() => {
+            return Ok(ignored_event("a label without a name was removed"));
         }
         "unlabeled" => IssueAction::Unlabeled { label: label()? },
         _ => return Ok(unknown_action(p)),
@@ -85,18 +85,20 @@ fn issue(p: WebhookPayload<'_>) -> WebhookEventResult {
     }))
 }
 
-fn comment(p: WebhookPayload<'_>) -> WebhookEventResult {
+fn parse_comment(p: WebhookPayload<'_>) -> WebhookEventResult {
     match p.text_or_empty("action") {
         "created" => {}
-        "edited" | "deleted" if p.sender()?.id != p.author("comment.user")?.id => return touched(p),
-        "edited" => return Ok(ignored("an edited comment never acts")),
+        "edited" | "deleted" if p.sender()?.id != p.author("comment.user")?.id => {
+            return parse_comment_edited(p);
+        }
+        "edited" => return Ok(ignored_event("an edited comment never acts")),
         _ => return Ok(unknown_action(p)),
     }
     Ok(WebhookEvent::Comment(CommentEvent {
         repo: p.repo()?,
         installation: p.installation()?,
         issue: p.issue_no("issue.number")?,
-        is_pull: p.at("issue.pull_request").is_some(),
+        is_pull: p.value_at("issue.pull_request").is_some(),
         comment: CommentId(p.number("comment.id")?),
         node: Some(p.text_or_empty("comment.node_id").to_owned()),
         body: p.text_or_empty("comment.body").to_owned(),
@@ -105,18 +107,18 @@ fn comment(p: WebhookPayload<'_>) -> WebhookEventResult {
         issue_author: p.author("issue.user")?,
         created_at: p.time("comment.created_at")?,
         url: p.text_or_empty("comment.html_url").to_owned(),
-        via_app: p.at("comment.performed_via_github_app").is_some(),
+        via_app: p.value_at("comment.performed_via_github_app").is_some(),
     }))
 }
 
-fn touched(p: WebhookPayload<'_>) -> WebhookEventResult {
+fn parse_comment_edited(p: WebhookPayload<'_>) -> WebhookEventResult {
     // What an edited one says now is anybody's.
     let said = if p.text_or_empty("action") == "edited" { "changes.body.from" } else { "comment.body" };
-    Ok(WebhookEvent::Touched(CommentEditedEvent {
+    Ok(WebhookEvent::CommentEdited(CommentEditedEvent {
         repo: p.repo()?,
         installation: p.installation()?,
         issue: p.issue_no("issue.number")?,
-        is_pull: p.at("issue.pull_request").is_some(),
+        is_pull: p.value_at("issue.pull_request").is_some(),
         comment: CommentId(p.number("comment.id")?),
         text: p.text_or_empty(said).to_owned(),
         sender: p.sender()?,
@@ -125,7 +127,7 @@ fn touched(p: WebhookPayload<'_>) -> WebhookEventResult {
     }))
 }
 
-fn pull_request(p: WebhookPayload<'_>) -> WebhookEventResult {
+fn parse_pull_request(p: WebhookPayload<'_>) -> WebhookEventResult {
     let action = match p.text_or_empty("action") {
         "opened" => PullRequestAction::Opened,
         "closed" => PullRequestAction::Closed { merged: p.flag("pull_request.merged") },
@@ -152,17 +154,19 @@ fn pull_request(p: WebhookPayload<'_>) -> WebhookEventResult {
     }))
 }
 
-fn review(p: WebhookPayload<'_>) -> WebhookEventResult {
+fn parse_review(p: WebhookPayload<'_>) -> WebhookEventResult {
     match p.text_or_empty("action") {
         "submitted" => {}
-        "edited" => return Ok(ignored("an edited review never acts")),
+        "edited" => return Ok(ignored_event("an edited review never acts")),
         _ => return Ok(unknown_action(p)),
     }
     let state = match p.text_or_empty("review.state").to_ascii_lowercase().as_str() {
         "approved" => ReviewState::Approved,
         "changes_requested" => ReviewState::ChangesRequested,
         "commented" => ReviewState::Commented,
-        other => return Ok(ignored(format!("nothing acts on a review that is `{}`", shown(other)))),
+        other => {
+            return Ok(ignored_event(format!("nothing acts on a review that is `{}`", shorten_name(other))));
+        }
     };
     Ok(WebhookEvent::Review(ReviewEvent {
         state,
@@ -179,10 +183,10 @@ fn review(p: WebhookPayload<'_>) -> WebhookEventResult {
     }))
 }
 
-fn review_comment(p: WebhookPayload<'_>) -> WebhookEventResult {
+fn parse_review_comment(p: WebhookPayload<'_>) -> WebhookEventResult {
     match p.text_or_empty("action") {
         "created" => {}
-        "edited" => return Ok(ignored("an edited comment never acts")),
+        "edited" => return Ok(ignored_event("an edited comment never acts")),
         _ => return Ok(unknown_action(p)),
     }
     Ok(WebhookEvent::ReviewComment(ReviewCommentEvent {
@@ -196,12 +200,12 @@ fn review_comment(p: WebhookPayload<'_>) -> WebhookEventResult {
         author: p.author("comment.user")?,
         created_at: p.time("comment.created_at")?,
         url: p.text_or_empty("comment.html_url").to_owned(),
-        via_app: p.at("comment.performed_via_github_app").is_some(),
+        via_app: p.value_at("comment.performed_via_github_app").is_some(),
     }))
 }
 
 /// Check runs, suites and workflow runs differ in little but the key they are under.
-fn check(p: WebhookPayload<'_>, key: &str) -> WebhookEventResult {
+fn parse_check(p: WebhookPayload<'_>, key: &str) -> WebhookEventResult {
     let branch = if key == "check_run" {
         "check_run.check_suite.head_branch".into()
     } else {
@@ -211,34 +215,34 @@ fn check(p: WebhookPayload<'_>, key: &str) -> WebhookEventResult {
     match p.text_or_empty("action") {
         // Each job of a workflow is a check, and the workflow tells of all of them.
         "completed" if key == "check_run" && p.text_or_empty("check_run.app.slug") == "github-actions" => {
-            Ok(ignored("a job, of which its workflow tells"))
+            Ok(ignored_event("a job, of which its workflow tells"))
         }
         "completed" => Ok(WebhookEvent::Ci(CiEvent {
             repo: p.repo()?,
             installation: p.installation()?,
             app: p.number(&at("app.id")).ok(),
             commit: p.oid(&at("head_sha"))?,
-            branches: p.owned(&branch).into_iter().collect(),
+            branches: p.optional_text(&branch).into_iter().collect(),
             head_repo: p.number(&at("head_repository.id")).ok().map(RepoId),
         })),
-        "rerequested" if key != "workflow_run" => Ok(WebhookEvent::Rerequested(CheckRerequestEvent {
+        "rerequested" if key != "workflow_run" => Ok(WebhookEvent::CheckRerequested(CheckRerequestEvent {
             repo: p.repo()?,
             installation: p.installation()?,
             app: p.number(&at("app.id"))?,
             name: p.text_or_empty(&at("name")).to_owned(),
             head_oid: p.oid(&at("head_sha"))?,
-            head_branch: p.owned(&branch),
+            head_branch: p.optional_text(&branch),
             sender: p.sender()?,
         })),
-        _ => Ok(ignored("only one that is completed, or asked for again, acts")),
+        _ => Ok(ignored_event("only one that is completed, or asked for again, acts")),
     }
 }
 
-fn status(p: WebhookPayload<'_>) -> WebhookEventResult {
+fn parse_status(p: WebhookPayload<'_>) -> WebhookEventResult {
     if p.text("state")? == "pending" {
-        return Ok(ignored("a status that is pending says nothing yet"));
+        return Ok(ignored_event("a status that is pending says nothing yet"));
     }
-    let listed = p.at("branches").and_then(Value::as_array).into_iter().flatten();
+    let listed = p.value_at("branches").and_then(Value::as_array).into_iter().flatten();
     Ok(WebhookEvent::Ci(CiEvent {
         repo: p.repo()?,
         installation: p.installation()?,
@@ -249,7 +253,7 @@ fn status(p: WebhookPayload<'_>) -> WebhookEventResult {
     }))
 }
 
-fn repository(p: WebhookPayload<'_>) -> WebhookEventResult {
+fn parse_repository(p: WebhookPayload<'_>) -> WebhookEventResult {
     let action = match p.text_or_empty("action") {
         "renamed" => RepositoryAction::Renamed,
         "transferred" => RepositoryAction::Transferred,
@@ -265,7 +269,7 @@ fn repository(p: WebhookPayload<'_>) -> WebhookEventResult {
     Ok(WebhookEvent::Repository(RepositoryEvent { action, repo, installation, sender }))
 }
 
-fn installation(p: WebhookPayload<'_>) -> WebhookEventResult {
+fn parse_installation(p: WebhookPayload<'_>) -> WebhookEventResult {
     let action = match p.text_or_empty("action") {
         "created" => InstallationAction::Created,
         "deleted" => InstallationAction::Deleted,
@@ -287,7 +291,7 @@ fn installation(p: WebhookPayload<'_>) -> WebhookEventResult {
     }))
 }
 
-fn installation_repositories(p: WebhookPayload<'_>) -> WebhookEventResult {
+fn parse_installation_repositories(p: WebhookPayload<'_>) -> WebhookEventResult {
     if !matches!(p.text_or_empty("action"), "added" | "removed") {
         return Ok(unknown_action(p));
     }

@@ -20,33 +20,33 @@ type PayloadResult<T> = Result<T, PayloadError>;
 
 impl<'a> WebhookPayload<'a> {
     /// The value at `issue.user.id`; `None` also for `null`.
-    pub(super) fn at(self, path: &str) -> Option<&'a Value> {
+    pub(super) fn value_at(self, path: &str) -> Option<&'a Value> {
         path.split('.').try_fold(self.value, |value, key| value.get(key)).filter(|value| !value.is_null())
     }
 
-    fn missing(self, path: &str, expected: &'static str) -> PayloadError {
+    fn missing_field(self, path: &str, expected: &'static str) -> PayloadError {
         PayloadError::Field { event: self.event.to_owned(), path: path.to_owned(), expected }
     }
 
     pub(super) fn text(self, path: &str) -> PayloadResult<&'a str> {
-        self.at(path).and_then(Value::as_str).ok_or_else(|| self.missing(path, "a text"))
+        self.value_at(path).and_then(Value::as_str).ok_or_else(|| self.missing_field(path, "a text"))
     }
 
     /// A text that GitHub leaves out or sends as `null` when there is none.
     pub(super) fn text_or_empty(self, path: &str) -> &'a str {
-        self.at(path).and_then(Value::as_str).unwrap_or_default()
+        self.value_at(path).and_then(Value::as_str).unwrap_or_default()
     }
 
-    pub(super) fn owned(self, path: &str) -> Option<String> {
-        self.at(path).and_then(Value::as_str).map(str::to_owned)
+    pub(super) fn optional_text(self, path: &str) -> Option<String> {
+        self.value_at(path).and_then(Value::as_str).map(str::to_owned)
     }
 
     pub(super) fn flag(self, path: &str) -> bool {
-        self.at(path).and_then(Value::as_bool).unwrap_or(false)
+        self.value_at(path).and_then(Value::as_bool).unwrap_or(false)
     }
 
     pub(super) fn number(self, path: &str) -> PayloadResult<u64> {
-        self.at(path).and_then(Value::as_u64).ok_or_else(|| self.missing(path, "a number"))
+        self.value_at(path).and_then(Value::as_u64).ok_or_else(|| self.missing_field(path, "a number"))
     }
 
     pub(super) fn issue_no(self, path: &str) -> PayloadResult<IssueNo> {
@@ -54,11 +54,11 @@ impl<'a> WebhookPayload<'a> {
     }
 
     pub(super) fn oid(self, path: &str) -> PayloadResult<Oid> {
-        self.text(path)?.parse().map_err(|_| self.missing(path, "a commit id"))
+        self.text(path)?.parse().map_err(|_| self.missing_field(path, "a commit id"))
     }
 
     pub(super) fn time(self, path: &str) -> PayloadResult<Timestamp> {
-        Timestamp::parse(self.text(path)?).map_err(|_| self.missing(path, "a time"))
+        Timestamp::parse(self.text(path)?).map_err(|_| self.missing_field(path, "a time"))
     }
 
     /// Who did it, by the `sender` that GitHub puts into every payload.
@@ -76,16 +76,16 @@ impl<'a> WebhookPayload<'a> {
 
     /// Who wrote it; `null` once the account is gone.
     pub(super) fn author(self, path: &str) -> PayloadResult<Actor> {
-        if self.at(path).is_some() { self.actor(path) } else { Ok(ghost()) }
+        if self.value_at(path).is_some() { self.actor(path) } else { Ok(ghost()) }
     }
 
     pub(super) fn repo(self) -> PayloadResult<RepoRef> {
         let name = self.text("repository.full_name")?;
         Ok(RepoRef {
             id: RepoId(self.number("repository.id")?),
-            name: name.parse().map_err(|_| self.missing("repository.full_name", "OWNER/NAME"))?,
+            name: name.parse().map_err(|_| self.missing_field("repository.full_name", "OWNER/NAME"))?,
             private: self.flag("repository.private"),
-            default_branch: self.owned("repository.default_branch"),
+            default_branch: self.optional_text("repository.default_branch"),
             user_owned: self.text_or_empty("repository.owner.type") == "User",
         })
     }
@@ -97,7 +97,7 @@ impl<'a> WebhookPayload<'a> {
     /// The repositories listed in an installation's payload. One that is malformed is left out: it
     /// is not one that can be worked in.
     pub(super) fn repositories(self, path: &str) -> Vec<(RepoId, RepoName)> {
-        let listed = self.at(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let listed = self.value_at(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let known = |repo: &Value| {
             Some((RepoId(repo.get("id")?.as_u64()?), repo.get("full_name")?.as_str()?.parse().ok()?))
         };

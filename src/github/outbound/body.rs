@@ -3,9 +3,8 @@
 use comrak::{Arena, Node, Options, nodes::NodeValue, parse_document};
 
 use super::{
-    PASSES, SEAM, acts, cut_at_line, fence,
-    rewrite::{language, options, written},
-    within,
+    MAX_PASSES, SEAM, cut_at_line, fence, fits, is_active_sign,
+    rewrite::{fence_language, parser_options, write_blocks},
 };
 use crate::{documents::unix_lines, limits};
 
@@ -15,14 +14,14 @@ pub struct OutboundBody(pub(super) String);
 
 impl OutboundBody {
     /// Text that is ours, with nothing of anybody else's in it that did not pass [`clean`](super::clean),
-    /// [`plain`](super::plain) or [`code`](super::code). Only `messages` calls this.
+    /// [`plain`](super::inline_text) or [`code`](super::inline_code). Only `messages` calls this.
     ///
     /// What passed [`clean`](super::clean) stands between seams. Read with all that is around it, it must be what it
     /// was alone; if it is not, it becomes one block of code.
     pub fn frame(text: String) -> Self {
         let mut parts: Vec<String> = unix_lines(text).split(SEAM).map(str::to_owned).collect();
         for _ in 0..parts.len() {
-            match first_that_changed(&parts) {
+            match first_changed_part(&parts) {
                 Some(part) => parts[part] = fence("", &parts[part]),
                 None => break,
             }
@@ -32,13 +31,13 @@ impl OutboundBody {
 
     /// Text that was posted, with something of ours in it put in another way: no seam tells any more whose is what, and
     /// people may have edited it. Read as it will stand, a block in which anything acts becomes one of code.
-    pub fn again(text: String) -> Self {
+    pub fn from_posted(text: String) -> Self {
         let mut text = unix_lines(text);
-        for _ in 0..PASSES {
+        for _ in 0..MAX_PASSES {
             let (mut out, mut inert) = (String::new(), true);
-            each_block(&text, |block, node| {
+            for_each_block(&text, |block, node| {
                 let words = block.trim_end();
-                if node.descendants().any(is_alive) {
+                if node.descendants().any(is_active) {
                     inert = false;
                     out.extend([&fence("", words), &block[words.len()..]]);
                 } else {
@@ -62,11 +61,11 @@ impl OutboundBody {
     pub fn pieces(&self) -> Vec<String> {
         const ROOM: usize = 200;
         let limit = limits::BODY_CHARS - ROOM;
-        if within(&self.0, limit) {
+        if fits(&self.0, limit) {
             return vec![self.0.clone()];
         }
         let (mut parts, mut part, mut length, mut open) = (Vec::new(), String::new(), 0, 0_usize);
-        for block in blocks(&self.0, limit - 2 * ROOM) {
+        for block in split_blocks(&self.0, limit - 2 * ROOM) {
             let mut block = block;
             if open.checked_add_signed(block.folds).is_none() {
                 // Where the fold was opened, it had become code.
@@ -91,15 +90,15 @@ impl OutboundBody {
 
 /// The first of the parts between seams, every second one, that would not be written as it is where it stands. Whatever
 /// acts, is hidden, or runs over its end, is written in another way or not at all.
-fn first_that_changed(parts: &[String]) -> Option<usize> {
+fn first_changed_part(parts: &[String]) -> Option<usize> {
     let arena = Arena::new();
-    let root = parse_document(&arena, &parts.concat(), &everything());
+    let root = parse_document(&arena, &parts.concat(), &all_extensions());
     let mut line = 1;
     for (index, part) in parts.iter().enumerate() {
         let lines = line..=line + part.matches('\n').count();
         line = *lines.end();
         let here = root.children().filter(|block| lines.contains(&line_of(block)));
-        if index % 2 == 1 && !part.is_empty() && written(here).as_ref() != Some(part) {
+        if index % 2 == 1 && !part.is_empty() && write_blocks(here).as_ref() != Some(part) {
             return Some(index);
         }
     }
@@ -107,8 +106,8 @@ fn first_that_changed(parts: &[String]) -> Option<usize> {
 }
 
 /// All that GitHub reads in a comment; a footnote that nothing refers to stays where it is.
-fn everything() -> Options<'static> {
-    let mut options = options();
+fn all_extensions() -> Options<'static> {
+    let mut options = parser_options();
     options.extension.footnotes = true;
     options.extension.tasklist = true;
     options.parse.leave_footnote_definitions = true;
@@ -120,10 +119,10 @@ fn line_of(node: Node<'_>) -> usize {
 }
 
 /// A text's blocks that stand in no other, in order, each with the blank lines below it.
-fn each_block(text: &str, mut see: impl FnMut(&str, Node<'_>)) {
+fn for_each_block(text: &str, mut see: impl FnMut(&str, Node<'_>)) {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let arena = Arena::new();
-    let nodes: Vec<_> = parse_document(&arena, text, &everything()).children().collect();
+    let nodes: Vec<_> = parse_document(&arena, text, &all_extensions()).children().collect();
     let mut begin = 0;
     for (n, node) in nodes.iter().enumerate() {
         let end = nodes.get(n + 1).map_or(lines.len(), |next| line_of(next) - 1);
@@ -133,15 +132,15 @@ fn each_block(text: &str, mut see: impl FnMut(&str, Node<'_>)) {
 }
 
 /// Does it do anything, or hide? A link of ours is the one thing that may lead to a thread.
-fn is_alive(node: Node<'_>) -> bool {
+fn is_active(node: Node<'_>) -> bool {
     match &node.data().value {
-        NodeValue::HtmlBlock(html) => !is_ours(&html.literal),
-        NodeValue::HtmlInline(html) => !is_ours(html),
+        NodeValue::HtmlBlock(html) => !is_frame_tag(&html.literal),
+        NodeValue::HtmlInline(html) => !is_frame_tag(html),
         NodeValue::Text(text) => {
             let linked = node.ancestors().any(|above| matches!(above.data().value, NodeValue::Link(_)));
-            !linked && does(text)
+            !linked && has_active_content(text)
         }
-        NodeValue::CodeBlock(code) => !code.closed || language(&code.info) != code.info,
+        NodeValue::CodeBlock(code) => !code.closed || fence_language(&code.info) != code.info,
         NodeValue::Link(link) => !link.url.starts_with("https://") && !link.url.starts_with("http://"),
         NodeValue::Image(_)
         | NodeValue::TaskItem(_)
@@ -151,12 +150,12 @@ fn is_alive(node: Node<'_>) -> bool {
     }
 }
 
-fn does(text: &str) -> bool {
-    text.char_indices().any(|(at, c)| acts(c, &text[..at], &text[at + c.len_utf8()..]))
+fn has_active_content(text: &str) -> bool {
+    text.char_indices().any(|(at, c)| is_active_sign(c, &text[..at], &text[at + c.len_utf8()..]))
 }
 
 /// Only tags that a frame has.
-fn is_ours(html: &str) -> bool {
+fn is_frame_tag(html: &str) -> bool {
     const TAGS: [&str; 9] = [
         "<details>",
         "<details open>",
@@ -169,7 +168,7 @@ fn is_ours(html: &str) -> bool {
         "</sub>",
     ];
     let words = TAGS.iter().fold(html.to_owned(), |words, tag| words.replace(tag, " "));
-    !words.contains('<') && !does(&words)
+    !words.contains('<') && !has_active_content(&words)
 }
 
 /// A block of a body as it is written, with the blank lines below it, and how many more folds it opens than closes.
@@ -181,13 +180,13 @@ struct OutboundBlock {
 
 /// A body's blocks in order. What stands above something stays with it, and what is longer than `limit` becomes
 /// blocks of code.
-fn blocks(text: &str, limit: usize) -> Vec<OutboundBlock> {
+fn split_blocks(text: &str, limit: usize) -> Vec<OutboundBlock> {
     let (mut out, mut block) = (Vec::new(), OutboundBlock::default());
-    each_block(text, |text, node| {
+    for_each_block(text, |text, node| {
         if block.text.len() + text.chars().count() > limit {
             out.push(std::mem::take(&mut block));
         }
-        if !within(text, limit) {
+        if !fits(text, limit) {
             let mut rest = text;
             while !rest.is_empty() {
                 // In the worst case each of its two fences is as long.
@@ -312,13 +311,13 @@ mod tests {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 text.push_str(parts[(seed >> 33) as usize % parts.len()]);
             }
-            let again = OutboundBody::again(text.clone());
+            let again = OutboundBody::from_posted(text.clone());
             assert!(!again.as_str().contains('\r'), "{text:?}");
-            assert_eq!(OutboundBody::again(again.as_str().to_owned()), again, "{text:?}");
+            assert_eq!(OutboundBody::from_posted(again.as_str().to_owned()), again, "{text:?}");
             let framed = OutboundBody::frame(format!("ours {text}\n\n{}", super::super::clean(&text, 1_000)));
             assert!(!framed.pieces().is_empty());
         }
-        assert_eq!(OutboundBody::again("b\r\rr".to_owned()).as_str(), "b\n\nr");
+        assert_eq!(OutboundBody::from_posted("b\r\rr".to_owned()).as_str(), "b\n\nr");
     }
 
     #[test]
@@ -326,7 +325,7 @@ mod tests {
         let ours = "### ✋ A\n\n[the pull request, #3](https://github.com/o/r/pull/3)\n\n```\n/approve lld 3f9c\n```\n\n\
                     | F1 |\n|--:|\n| `@mona` |\n\n<details><summary>D <code>3f</code></summary>\n\n@\u{200b}mona\n\n\
                     </details>\n\n<sub>`/stop` · 1</sub>";
-        assert_eq!(OutboundBody::again(ours.to_owned()).as_str(), ours);
+        assert_eq!(OutboundBody::from_posted(ours.to_owned()).as_str(), ours);
         for text in [
             "@mona",
             "Fixes #1",
@@ -340,11 +339,11 @@ mod tests {
             "- [ ] a box",
             "```mermaid\na\n```",
         ] {
-            let again = OutboundBody::again(format!("{text}\n\n{ours}"));
+            let again = OutboundBody::from_posted(format!("{text}\n\n{ours}"));
             let fenced = again.as_str().trim_start_matches('`').strip_prefix('\n');
             assert!(fenced.is_some_and(|code| code.starts_with(&text[..5])), "{again:?}");
-            assert_eq!(OutboundBody::again(again.as_str().to_owned()), again);
+            assert_eq!(OutboundBody::from_posted(again.as_str().to_owned()), again);
         }
-        assert_eq!(OutboundBody::again("```\nopen".to_owned()).as_str(), fence("", "```\nopen"));
+        assert_eq!(OutboundBody::from_posted("```\nopen".to_owned()).as_str(), fence("", "```\nopen"));
     }
 }

@@ -1,42 +1,43 @@
 //! Titles, commit messages and pull requests' texts end up on the default branch, where CI, GitHub, git and release tools read
 //! marks in them. Nothing that others wrote may be such a mark.
 
-use super::{GUARD, OutboundBody, cut_at_line, guarded, line, scrub};
+use super::{GUARD, OutboundBody, cut_at_line, insert_guards, plain_line, scrub};
 use crate::documents::secrets;
 
 /// Longer parts in brackets are prose.
 const MARK_CHARS: usize = 40;
 
 /// Words that act wherever they stand, and after how many of their letters they are parted.
-const WORDS: [(&str, usize); 5] =
+const MARK_WORDS: [(&str, usize); 5] =
     [("skip-checks", 4), ("no_ci", 2), ("breaking change", 8), ("breaking-change", 8), ("release-as", 7)];
 
-const CLOSING: [&str; 9] =
+const CLOSING_VERBS: [&str; 9] =
     ["close", "closes", "closed", "fix", "fixes", "fixed", "resolve", "resolves", "resolved"];
 
 /// One line of untrusted text as a title or a commit's subject.
-pub fn subject(text: &str, cap_chars: usize) -> String {
-    disarm(&line(text, cap_chars))
+pub fn inert_subject(text: &str, cap_chars: usize) -> String {
+    disarm(&plain_line(text, cap_chars))
 }
 
 /// Untrusted text as the body of a commit's message, in lines of at most `columns` where it has blanks to break at.
-pub fn message(text: &str, cap_chars: usize, columns: usize) -> String {
+pub fn inert_message(text: &str, cap_chars: usize, columns: usize) -> String {
     let text = secrets::redact(&scrub(text));
     let lines = cut_at_line(&text, cap_chars).trim().lines();
-    let wrapped: Vec<String> = lines.map(|line| wrap(&disarm(&guarded(line.trim_end())), columns)).collect();
+    let wrapped: Vec<String> =
+        lines.map(|line| wrap(&disarm(&insert_guards(line.trim_end())), columns)).collect();
     // A line may begin elsewhere now.
     disarm(&wrapped.join("\n"))
 }
 
 /// Has the text marks that act on the default branch?
 pub fn has_marks(text: &str) -> bool {
-    text.lines().any(|line| !cuts(line).is_empty())
+    text.lines().any(|line| !guard_positions(line).is_empty())
 }
 
 impl OutboundBody {
     /// A pull request's text, in which only lines that are `own` may close an issue.
     #[must_use]
-    pub fn for_history(self, own: impl Fn(&str) -> bool) -> Self {
+    pub fn without_marks(self, own: impl Fn(&str) -> bool) -> Self {
         let line = |line: &str| if own(line) { line.to_owned() } else { disarm(line) };
         Self(self.0.split('\n').map(line).collect::<Vec<_>>().join("\n"))
     }
@@ -49,7 +50,7 @@ fn disarm(text: &str) -> String {
         if at > 0 {
             out.push('\n');
         }
-        let mut cuts = cuts(line);
+        let mut cuts = guard_positions(line);
         cuts.sort_unstable();
         cuts.dedup();
         let mut from = 0;
@@ -65,16 +66,16 @@ fn disarm(text: &str) -> String {
 }
 
 /// Where in a line a guard has to stand.
-fn cuts(line: &str) -> Vec<usize> {
+fn guard_positions(line: &str) -> Vec<usize> {
     // As long as the line, and its characters begin where those of the line do.
     let lower = line.to_ascii_lowercase();
-    let mut cuts: Vec<usize> = footer(&lower).into_iter().collect();
+    let mut cuts: Vec<usize> = trailer_colon(&lower).into_iter().collect();
     cuts.extend(lower.match_indices('[').filter(|(at, _)| skips_ci(&lower[at + 1..])).map(|(at, _)| at + 1));
-    for (word, letters) in WORDS {
+    for (word, letters) in MARK_WORDS {
         cuts.extend(lower.match_indices(word).map(|(at, _)| at + letters));
     }
     let begins = |at: usize| !lower[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
-    for verb in CLOSING {
+    for verb in CLOSING_VERBS {
         let ends = lower.match_indices(verb).filter(|(at, _)| begins(*at)).map(|(at, _)| at + verb.len());
         cuts.extend(ends.filter(|end| points_to_issue(&lower[*end..])));
     }
@@ -82,7 +83,7 @@ fn cuts(line: &str) -> Vec<usize> {
 }
 
 /// Where the line has its colon, if git reads it as a trailer (`Signed-off-by: …`) or a release tool as a commit (`feat!: …`).
-fn footer(line: &str) -> Option<usize> {
+fn trailer_colon(line: &str) -> Option<usize> {
     let token = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).filter(|end| *end > 0)?;
     let scope = match line[token..].strip_prefix('(') {
         Some(scope) => 1 + scope.find(')')? + 1,
@@ -167,15 +168,18 @@ mod tests {
     #[test]
     fn only_our_own_line_closes() {
         let body = OutboundBody("Closes #1\n`Closes #2`\n\n```\nCloses #1\nCloses #3\n```".to_owned());
-        let body = body.for_history(|line| line == "Closes #1").as_str().replace(GUARD, "·");
+        let body = body.without_marks(|line| line == "Closes #1").as_str().replace(GUARD, "·");
         assert_eq!(body, "Closes #1\n`Closes· #2`\n\n```\nCloses #1\nCloses· #3\n```");
     }
 
     #[test]
     fn a_message_is_wrapped_before_its_marks_are_parted() {
         let text = "One two three Signed-off-by: a\n\n- `[skip ci]` and @mona";
-        let said = message(text, 1_000, 14).replace(GUARD, "·");
+        let said = inert_message(text, 1_000, 14).replace(GUARD, "·");
         assert_eq!(said, "One two three\nSigned-off-by·:\na\n\n- `[·skip ci]`\n  and @·mona");
-        assert_eq!(subject("Fixes #1: [skip ci]\nx", 72).replace(GUARD, "·"), "Fixes #·1: [·skip ci] x");
+        assert_eq!(
+            inert_subject("Fixes #1: [skip ci]\nx", 72).replace(GUARD, "·"),
+            "Fixes #·1: [·skip ci] x"
+        );
     }
 }

@@ -13,7 +13,7 @@ mod body;
 mod commit_marks;
 mod rewrite;
 pub use body::OutboundBody;
-pub use commit_marks::{has_marks, message, subject};
+pub use commit_marks::{has_marks, inert_message, inert_subject};
 use rewrite::{CheckboxMode, InlineContainer, InlineWriter, rewrite};
 
 /// Stands between a sign that acts and what it would act on. Invisible, and no white space to
@@ -23,10 +23,10 @@ const GUARD: char = '\u{200B}';
 /// Stands in a frame on both sides of what is not ours. A control character, so it is in no text that came in.
 const SEAM: char = '\u{1F}';
 
-const CUT: &str = "\n\n*… cut here for length.*";
+const CUT_NOTICE: &str = "\n\n*… cut here for length.*";
 
 /// Times a text is written anew before one that will not settle is put into a code block as it is.
-const PASSES: usize = 6;
+const MAX_PASSES: usize = 6;
 
 /// Markdown of a model's or a stranger's that was made inert. It can be read; a frame takes it by `{}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,21 +52,21 @@ impl fmt::Display for InertMarkdown {
 /// Makes Markdown inert and at most `cap_chars` long. Text in code stays as written, except for
 /// secrets and control characters. Cleaning what is clean changes nothing.
 pub fn clean(text: &str, cap_chars: usize) -> InertMarkdown {
-    cleaned(text, cap_chars, CheckboxMode::Words)
+    clean_with(text, cap_chars, CheckboxMode::Text)
 }
 
 /// As [`clean`], and the boxes of lists stay boxes that people can tick: for the text of an issue.
-pub fn clean_with_boxes(text: &str, cap_chars: usize) -> InertMarkdown {
-    cleaned(text, cap_chars, CheckboxMode::Kept)
+pub fn clean_with_checkboxes(text: &str, cap_chars: usize) -> InertMarkdown {
+    clean_with(text, cap_chars, CheckboxMode::Keep)
 }
 
-fn cleaned(text: &str, cap_chars: usize, boxes: CheckboxMode) -> InertMarkdown {
+fn clean_with(text: &str, cap_chars: usize, boxes: CheckboxMode) -> InertMarkdown {
     let text = secrets::redact(&scrub(text));
     let mut keep = cap_chars;
     loop {
         let head = cut_at_line(&text, keep);
-        let note = if head.len() < text.len() { CUT } else { "" };
-        let out = (settle(head, boxes) + note).trim_start().to_owned();
+        let note = if head.len() < text.len() { CUT_NOTICE } else { "" };
+        let out = (rewrite_until_stable(head, boxes) + note).trim_start().to_owned();
         let length = out.chars().count();
         if length <= cap_chars {
             return InertMarkdown(out);
@@ -81,7 +81,7 @@ fn cleaned(text: &str, cap_chars: usize, boxes: CheckboxMode) -> InertMarkdown {
 
 /// One line of untrusted text inside a sentence of ours: a title, a reason, a login. Of Markdown only inline code
 /// keeps its meaning, of HTML nothing.
-pub fn plain(text: &str, cap_chars: usize) -> String {
+pub fn inline_text(text: &str, cap_chars: usize) -> String {
     let text = one_line(text, cap_chars);
     let parts: Vec<&str> = text.split('`').collect();
     let last = parts.len() - 1;
@@ -94,36 +94,36 @@ pub fn plain(text: &str, cap_chars: usize) -> String {
         });
     let mut words = InlineWriter::new(InlineContainer::Line);
     if !pairs {
-        words.text(&text);
+        words.write_text(&text);
         return words.finish();
     }
     for (n, part) in parts.iter().enumerate() {
         match n % 2 {
-            0 => words.text(part),
-            _ => words.inline(&code(part, cap_chars)),
+            0 => words.write_text(part),
+            _ => words.write_inline(&inline_code(part, cap_chars)),
         }
     }
     words.finish()
 }
 
 /// One line of untrusted text as inline code: a path, a place, a model's id.
-pub fn code(text: &str, cap_chars: usize) -> String {
+pub fn inline_code(text: &str, cap_chars: usize) -> String {
     let text = one_line(text, cap_chars).replace('`', "'").replace('|', "¦");
     if text.is_empty() { "–".to_owned() } else { format!("`{text}`") }
 }
 
 /// One line of untrusted text where there is no Markdown: a title, a commit's subject. It neither
 /// closes nor mentions anything.
-pub fn line(text: &str, cap_chars: usize) -> String {
-    guarded(&one_line(text, cap_chars))
+pub fn plain_line(text: &str, cap_chars: usize) -> String {
+    insert_guards(&one_line(text, cap_chars))
 }
 
 /// A guard behind each sign that acts.
-fn guarded(text: &str) -> String {
+fn insert_guards(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for (at, c) in text.char_indices() {
         out.push(c);
-        if acts(c, &text[..at], &text[at + c.len_utf8()..]) {
+        if is_active_sign(c, &text[..at], &text[at + c.len_utf8()..]) {
             out.push(GUARD);
         }
     }
@@ -131,22 +131,22 @@ fn guarded(text: &str) -> String {
 }
 
 /// Untrusted text as a code block, whatever fences it holds itself: a diff, a log.
-pub fn fenced(info: &'static str, text: &str, cap_chars: usize) -> String {
+pub fn code_block(info: &'static str, text: &str, cap_chars: usize) -> String {
     let text = secrets::redact(&scrub(text));
     let shown = cut_at_line(&text, cap_chars);
-    let note = if shown.len() < text.len() { CUT } else { "" };
+    let note = if shown.len() < text.len() { CUT_NOTICE } else { "" };
     fence(info, shown.trim_end()) + note
 }
 
 /// A code block that nothing in it can close.
 fn fence(info: &str, text: &str) -> String {
-    let fence = longer_than(text, 2);
+    let fence = longer_fence(text, 2);
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     format!("{fence}{info}\n{text}{end}{fence}")
 }
 
 /// More backticks than stand anywhere in the text side by side, and more than `least`.
-fn longer_than(text: &str, least: usize) -> String {
+fn longer_fence(text: &str, least: usize) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(longest.max(least) + 1)
 }
@@ -154,13 +154,13 @@ fn longer_than(text: &str, least: usize) -> String {
 fn one_line(text: &str, cap_chars: usize) -> String {
     let text = secrets::redact(&scrub(text));
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if within(&line, cap_chars) {
+    if fits(&line, cap_chars) {
         return line;
     }
     line.chars().take(cap_chars.saturating_sub(1)).chain(['…']).collect()
 }
 
-fn within(text: &str, cap_chars: usize) -> bool {
+fn fits(text: &str, cap_chars: usize) -> bool {
     text.len() <= cap_chars || text.chars().nth(cap_chars).is_none()
 }
 
@@ -184,9 +184,9 @@ fn cut_at_line(text: &str, keep: usize) -> &str {
 }
 
 /// Written anew until nothing changes: what gave way to words can change what the words beside it mean.
-fn settle(source: &str, boxes: CheckboxMode) -> String {
+fn rewrite_until_stable(source: &str, boxes: CheckboxMode) -> String {
     let mut text = source.to_owned();
-    for _ in 0..PASSES {
+    for _ in 0..MAX_PASSES {
         match rewrite(&scrub(&text), boxes) {
             Some(next) if next == text => return text,
             Some(next) => text = next,
@@ -197,7 +197,7 @@ fn settle(source: &str, boxes: CheckboxMode) -> String {
 }
 
 /// Does this sign page people, point to a thread, begin an address or a command, whatever Markdown is around it?
-fn acts(c: char, before: &str, rest: &str) -> bool {
+fn is_active_sign(c: char, before: &str, rest: &str) -> bool {
     let next = rest.as_bytes().first().copied().unwrap_or(b' ');
     let follows = |word: &str| {
         before
@@ -258,9 +258,9 @@ mod tests {
     #[test]
     fn boxes_stay_where_they_are_wanted() {
         for same in ["- [ ] **a** `b_c`\n  d\n- [x] e\n  - [ ] f", "1. [ ] a", "- [ ] /\u{200B}stop"] {
-            assert_eq!(clean_with_boxes(same, 99).as_str(), same);
+            assert_eq!(clean_with_checkboxes(same, 99).as_str(), same);
         }
-        let body = OutboundBody::frame(format!("ours\n\n{}", clean_with_boxes("* [ ] @mona", 99)));
+        let body = OutboundBody::frame(format!("ours\n\n{}", clean_with_checkboxes("* [ ] @mona", 99)));
         assert_eq!(body.as_str().replace(GUARD, "·"), "ours\n\n- [ ] @·mona");
     }
 
@@ -287,7 +287,7 @@ mod tests {
             shown(&format!("`{token}` {split} {escaped}")),
             "`[redacted]` \\[redacted\\] \\[redacted\\]"
         );
-        assert_eq!(plain(&token, 100), "\\[redacted\\]");
+        assert_eq!(inline_text(&token, 100), "\\[redacted\\]");
     }
 
     #[test]
@@ -320,7 +320,7 @@ mod tests {
                 assert!(once.as_str().chars().count() <= cap, "{:?} at {cap}", &text[..9]);
                 assert_eq!(clean(once.as_str(), cap), once, "{:?} at {cap}", &text[..9]);
             }
-            let _ = (plain(text, 200), line(text, 200), code(text, 200));
+            let _ = (inline_text(text, 200), plain_line(text, 200), inline_code(text, 200));
         }
         let out = shown(&("```\n".to_owned() + &"line\n".repeat(20_000)));
         assert!(out.ends_with("line\n```\n\n*… cut here for length.*"), "{}", &out[out.len() - 80..]);
@@ -332,13 +332,13 @@ mod tests {
     fn a_line_of_anyones_is_just_words() {
         let text = "# *a* [b](http://c) <d> `e`\n| f @g #1 www.h.i _j_ !";
         assert_eq!(
-            plain(text, 200).replace(GUARD, "·"),
+            inline_text(text, 200).replace(GUARD, "·"),
             "\\# \\*a\\* \\[b\\](http:·//c) &lt;d> `e` \\| f @·g #·1 www·.h.i \\_j\\_ \\!"
         );
         for (text, inert) in
             [("1. x", "1\\. x"), ("/approve", "/·approve"), ("#1", "\\#·1"), ("> a", "\\> a")]
         {
-            assert_eq!(plain(text, 9).replace(GUARD, "·"), inert);
+            assert_eq!(inline_text(text, 9).replace(GUARD, "·"), inert);
         }
         for (text, inert) in [
             ("Mend `a|@b` in `c_d` or e_f", "Mend `a¦@b` in `c_d` or e_f"),
@@ -347,11 +347,14 @@ mod tests {
             ("` a`", "\\` a\\`"),
             ("x_ _y a__b", "x\\_ \\_y a\\_\\_b"),
         ] {
-            assert_eq!(plain(text, 99), inert);
+            assert_eq!(inline_text(text, 99), inert);
         }
-        assert_eq!(plain("abcdef", 4), "abc…");
-        assert_eq!(fenced("diff", "+ ```\n- @a", 99), "````diff\n+ ```\n- @a\n````");
-        assert_eq!(code("a`b|c\nd", 20), "`a'b¦c d`");
-        assert_eq!(line("Fixes #1 @x https://a\nb", 40).replace(GUARD, "·"), "Fixes #·1 @·x https:·//a b");
+        assert_eq!(inline_text("abcdef", 4), "abc…");
+        assert_eq!(code_block("diff", "+ ```\n- @a", 99), "````diff\n+ ```\n- @a\n````");
+        assert_eq!(inline_code("a`b|c\nd", 20), "`a'b¦c d`");
+        assert_eq!(
+            plain_line("Fixes #1 @x https://a\nb", 40).replace(GUARD, "·"),
+            "Fixes #·1 @·x https:·//a b"
+        );
     }
 }

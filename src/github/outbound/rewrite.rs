@@ -10,25 +10,25 @@ use comrak::{
     parse_document,
 };
 
-use super::{GUARD, acts, fence, longer_than, scrub};
+use super::{GUARD, fence, is_active_sign, longer_fence, scrub};
 use crate::documents::secrets;
 
 /// Quotes, lists and emphasis in one another. Nobody reads on at such a depth, and the stack has an end.
-const DEPTH: usize = 24;
+const MAX_DEPTH: usize = 24;
 
 /// Fences that GitHub shows as something else than code.
-const DRAWN: [&str; 6] = ["mermaid", "geojson", "topojson", "stl", "math", "suggestion"];
+const RENDERED_FENCES: [&str; 6] = ["mermaid", "geojson", "topojson", "stl", "math", "suggestion"];
 
 /// What becomes of boxes to tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckboxMode {
     /// Words that nobody can tick.
-    Words,
-    Kept,
+    Text,
+    Keep,
 }
 
 /// Of what GitHub reads, what is written here again. Footnotes are words.
-pub(super) fn options() -> Options<'static> {
+pub(super) fn parser_options() -> Options<'static> {
     let mut options = Options::default();
     options.extension.table = true;
     options.extension.strikethrough = true;
@@ -38,29 +38,29 @@ pub(super) fn options() -> Options<'static> {
 
 /// The text with nothing in it that acts, or `None` where it is nested too deep.
 pub(super) fn rewrite(text: &str, boxes: CheckboxMode) -> Option<String> {
-    let (arena, mut options) = (Arena::new(), options());
-    options.extension.tasklist = boxes == CheckboxMode::Kept;
-    written(parse_document(&arena, text, &options).children())
+    let (arena, mut options) = (Arena::new(), parser_options());
+    options.extension.tasklist = boxes == CheckboxMode::Keep;
+    write_blocks(parse_document(&arena, text, &options).children())
 }
 
 /// Blocks that stand in no other, as they are written.
-pub(super) fn written<'a>(nodes: impl Iterator<Item = Node<'a>>) -> Option<String> {
+pub(super) fn write_blocks<'a>(nodes: impl Iterator<Item = Node<'a>>) -> Option<String> {
     let nodes: Vec<_> = nodes.collect();
     let mut inside = nodes.iter().flat_map(|block| block.descendants());
-    let deep = inside.any(|node| node.ancestors().count() > DEPTH);
-    (!deep).then(|| blocks(nodes.into_iter(), false))
+    let deep = inside.any(|node| node.ancestors().count() > MAX_DEPTH);
+    (!deep).then(|| render_blocks(nodes.into_iter(), false))
 }
 
 /// The word behind a fence that stays there: a language, for its colours.
-pub(super) fn language(info: &str) -> &str {
+pub(super) fn fence_language(info: &str) -> &str {
     let word = info.split(char::is_whitespace).next().unwrap_or_default();
     let named = word.len() <= 20 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"+#-_.".contains(&b));
-    if named && !DRAWN.iter().any(|drawn| word.eq_ignore_ascii_case(drawn)) { word } else { "" }
+    if named && !RENDERED_FENCES.iter().any(|drawn| word.eq_ignore_ascii_case(drawn)) { word } else { "" }
 }
 
 /// May a link lead there? A whole address, of signs that mean nothing in Markdown, and not one of an issue, a pull
 /// request, a discussion or a commit: GitHub writes "mentioned this" there, whoever's repository it is.
-pub(super) fn may_lead(url: &str) -> bool {
+pub(super) fn is_allowed_link(url: &str) -> bool {
     const THREADS: [&str; 5] = ["/issues/", "/pull/", "/pulls/", "/discussions/", "/commit/"];
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/:?#=&+,".contains(&b);
     let small = url.to_ascii_lowercase();
@@ -70,10 +70,10 @@ pub(super) fn may_lead(url: &str) -> bool {
 }
 
 /// Blocks below one another; in a `tight` list, as close as they may be.
-fn blocks<'a>(nodes: impl Iterator<Item = Node<'a>>, tight: bool) -> String {
+fn render_blocks<'a>(nodes: impl Iterator<Item = Node<'a>>, tight: bool) -> String {
     let mut out = String::new();
     for node in nodes {
-        let block = block(node, tight);
+        let block = render_block(node, tight);
         if !out.is_empty() && !block.is_empty() {
             let close = tight && !matches!(node.data().value, NodeValue::Paragraph | NodeValue::Table(_));
             out.push_str(if close { "\n" } else { "\n\n" });
@@ -83,17 +83,19 @@ fn blocks<'a>(nodes: impl Iterator<Item = Node<'a>>, tight: bool) -> String {
     out
 }
 
-fn block(node: Node<'_>, tight: bool) -> String {
+fn render_block(node: Node<'_>, tight: bool) -> String {
     match &node.data().value {
-        NodeValue::Paragraph => InlineWriter::of(node, InlineContainer::Paragraph),
-        NodeValue::Heading(heading) => {
-            format!("{} {}", "#".repeat(heading.level.into()), InlineWriter::of(node, InlineContainer::Line))
-                .trim_end()
-                .to_owned()
-        }
-        NodeValue::CodeBlock(code) => fence(language(&code.info), &code.literal),
+        NodeValue::Paragraph => InlineWriter::render(node, InlineContainer::Paragraph),
+        NodeValue::Heading(heading) => format!(
+            "{} {}",
+            "#".repeat(heading.level.into()),
+            InlineWriter::render(node, InlineContainer::Line)
+        )
+        .trim_end()
+        .to_owned(),
+        NodeValue::CodeBlock(code) => fence(fence_language(&code.info), &code.literal),
         NodeValue::HtmlBlock(html) => fence("", &html.literal),
-        NodeValue::BlockQuote => behind("> ", "> ", &blocks(node.children(), false)),
+        NodeValue::BlockQuote => prefix_lines("> ", "> ", &render_blocks(node.children(), false)),
         NodeValue::List(list) => {
             let item = |(item, number): (Node<'_>, usize)| {
                 let mark = match list.list_type {
@@ -106,7 +108,7 @@ fn block(node: Node<'_>, tight: bool) -> String {
                     _ => "",
                 };
                 let below = " ".repeat(mark.len());
-                behind(&(mark + tick), &below, &blocks(item.children(), list.tight))
+                prefix_lines(&(mark + tick), &below, &render_blocks(item.children(), list.tight))
             };
             let items: Vec<_> = node.children().zip(list.start..).map(item).collect();
             items.join(if list.tight { "\n" } else { "\n\n" })
@@ -114,7 +116,7 @@ fn block(node: Node<'_>, tight: bool) -> String {
         NodeValue::Table(table) => {
             let row = |row: Node<'_>| {
                 row.children()
-                    .map(|cell| format!("| {} ", InlineWriter::of(cell, InlineContainer::Cell)))
+                    .map(|cell| format!("| {} ", InlineWriter::render(cell, InlineContainer::Cell)))
                     .collect::<String>()
                     + "|"
             };
@@ -123,12 +125,12 @@ fn block(node: Node<'_>, tight: bool) -> String {
             rows.join("\n")
         }
         NodeValue::ThematicBreak => "***".to_owned(),
-        _ => blocks(node.children(), tight),
+        _ => render_blocks(node.children(), tight),
     }
 }
 
 /// The lines behind a mark, or below it.
-fn behind(mark: &str, below: &str, inside: &str) -> String {
+fn prefix_lines(mark: &str, below: &str, inside: &str) -> String {
     let leads = std::iter::once(mark).chain(std::iter::repeat(below));
     let lines = inside.split('\n').zip(leads);
     let lines = lines.map(
@@ -163,32 +165,32 @@ impl InlineWriter {
         self.out.trim_end().to_owned()
     }
 
-    fn of(node: Node<'_>, container: InlineContainer) -> String {
+    fn render(node: Node<'_>, container: InlineContainer) -> String {
         let mut words = Self::new(container);
-        words.inside(node);
+        words.write_children(node);
         words.finish()
     }
 
-    fn inside(&mut self, parent: Node<'_>) {
+    fn write_children(&mut self, parent: Node<'_>) {
         for node in parent.children() {
             match &node.data().value {
-                NodeValue::Text(text) => self.text(text),
-                NodeValue::HtmlInline(html) => self.text(html),
-                NodeValue::Code(code) => self.code(&code.literal),
-                NodeValue::SoftBreak => self.line_break(""),
-                NodeValue::LineBreak => self.line_break("\\"),
-                NodeValue::Emph => self.between("*", node, "*"),
-                NodeValue::Strong => self.between("**", node, "**"),
-                NodeValue::Strikethrough => self.between("~~", node, "~~"),
-                NodeValue::Link(link) => self.link(&link.url, node),
+                NodeValue::Text(text) => self.write_text(text),
+                NodeValue::HtmlInline(html) => self.write_text(html),
+                NodeValue::Code(code) => self.write_code(&code.literal),
+                NodeValue::SoftBreak => self.write_line_break(""),
+                NodeValue::LineBreak => self.write_line_break("\\"),
+                NodeValue::Emph => self.write_wrapped("*", node, "*"),
+                NodeValue::Strong => self.write_wrapped("**", node, "**"),
+                NodeValue::Strikethrough => self.write_wrapped("~~", node, "~~"),
+                NodeValue::Link(link) => self.write_link(&link.url, node),
                 // Of a picture, the words that describe it.
-                _ => self.inside(node),
+                _ => self.write_children(node),
             }
         }
     }
 
     /// Text in which no Markdown and no HTML means anything.
-    pub(super) fn text(&mut self, text: &str) {
+    pub(super) fn write_text(&mut self, text: &str) {
         let text = secrets::redact(&scrub(text));
         for (at, c) in text.char_indices() {
             let (before, rest) = (&text[..at], &text[at + c.len_utf8()..]);
@@ -210,30 +212,30 @@ impl InlineWriter {
                 '#' | '>' | '-' | '+' | '=' | ':' if line.is_empty() => self.out.extend(['\\', c]),
                 // A heading's end, a picture's beginning.
                 '#' | '!' if rest.is_empty() => self.out.extend(['\\', c]),
-                '.' | ')' if numbers_an_item(line) => self.out.extend(['\\', c]),
+                '.' | ')' if looks_like_list_number(line) => self.out.extend(['\\', c]),
                 c => self.out.push(c),
             }
-            if acts(c, before, rest) {
+            if is_active_sign(c, before, rest) {
                 self.out.push(GUARD);
             }
         }
     }
 
     /// What is written as it is to stand there.
-    pub(super) fn inline(&mut self, written: &str) {
+    pub(super) fn write_inline(&mut self, written: &str) {
         self.out.push_str(written);
     }
 
-    fn code(&mut self, code: &str) {
+    fn write_code(&mut self, code: &str) {
         let code = scrub(code).replace('\n', " ");
         let code = if self.container == InlineContainer::Cell { code.replace('|', "\\|") } else { code };
-        let fence = longer_than(&code, 0);
+        let fence = longer_fence(&code, 0);
         let spaced = code.starts_with(' ') && code.ends_with(' ') && !code.trim().is_empty();
         let pad = if spaced || code.starts_with('`') || code.ends_with('`') { " " } else { "" };
         self.out.push_str(&format!("{fence}{pad}{code}{pad}{fence}"));
     }
 
-    fn line_break(&mut self, mark: &str) {
+    fn write_line_break(&mut self, mark: &str) {
         self.out.truncate(self.out.trim_end().len());
         if self.container == InlineContainer::Paragraph {
             self.out.push_str(mark);
@@ -244,28 +246,28 @@ impl InlineWriter {
         }
     }
 
-    fn between(&mut self, before: &str, node: Node<'_>, behind: &str) {
+    fn write_wrapped(&mut self, before: &str, node: Node<'_>, behind: &str) {
         self.out.push_str(before);
-        self.inside(node);
+        self.write_children(node);
         self.out.push_str(behind);
     }
 
     /// A link, or its words and its address as code.
-    fn link(&mut self, url: &str, node: Node<'_>) {
+    fn write_link(&mut self, url: &str, node: Node<'_>) {
         let words = node.collect_text();
-        match may_lead(url) {
+        match is_allowed_link(url) {
             true if url == words => self.out.push_str(&format!("<{url}>")),
-            true => self.between("[", node, &format!("]({url})")),
-            false if url.ends_with(&words) => self.inside(node),
+            true => self.write_wrapped("[", node, &format!("]({url})")),
+            false if url.ends_with(&words) => self.write_children(node),
             false => {
-                self.between("", node, " (");
-                self.code(url);
+                self.write_wrapped("", node, " (");
+                self.write_code(url);
                 self.out.push(')');
             }
         }
     }
 }
 
-fn numbers_an_item(line: &str) -> bool {
+fn looks_like_list_number(line: &str) -> bool {
     (1..10).contains(&line.len()) && line.bytes().all(|b| b.is_ascii_digit())
 }

@@ -38,7 +38,7 @@ struct SteppedClock {
 }
 
 impl SteppedClock {
-    fn pass(&self, duration: Duration) {
+    fn advance(&self, duration: Duration) {
         self.passed.fetch_add(i64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
         self.moved.notify_waiters();
     }
@@ -83,7 +83,7 @@ struct CannedApiResponse {
     body: Value,
 }
 
-fn answer(status: u16, body: Value) -> Option<CannedApiResponse> {
+fn canned(status: u16, body: Value) -> Option<CannedApiResponse> {
     Some(CannedApiResponse { status, headers: Vec::new(), body })
 }
 
@@ -119,10 +119,10 @@ impl FakeGitHub {
     }
 
     fn github_at(&self, path: &str) -> GitHub {
-        self.paced_at(path, Pacing::Off)
+        self.github_with_pacing(path, Pacing::Off)
     }
 
-    fn paced_at(&self, path: &str, pacing: Pacing) -> GitHub {
+    fn github_with_pacing(&self, path: &str, pacing: Pacing) -> GitHub {
         let url = |path: &str| format!("{}{path}", self.origin).parse().unwrap();
         GitHub::new(GitHubOptions {
             api_url: url(path),
@@ -143,12 +143,12 @@ impl FakeGitHub {
         self.github().repo(InstallationId(3), OURS, "o/r".parse().unwrap())
     }
 
-    fn seen(&self) -> Vec<ReceivedApiRequest> {
+    fn requests(&self) -> Vec<ReceivedApiRequest> {
         self.seen.lock().unwrap().clone()
     }
 
     fn count(&self, start: &str) -> usize {
-        self.seen().iter().filter(|seen| seen.line.starts_with(start)).count()
+        self.requests().iter().filter(|seen| seen.line.starts_with(start)).count()
     }
 
     /// The writes that arrived, in order; token requests are none.
@@ -156,7 +156,7 @@ impl FakeGitHub {
         let write = |seen: &ReceivedApiRequest| {
             !seen.line.starts_with("GET ") && !seen.line.contains("access_tokens")
         };
-        self.seen().into_iter().filter(write).collect()
+        self.requests().into_iter().filter(write).collect()
     }
 }
 
@@ -185,7 +185,7 @@ async fn respond(
         // Long enough for calls that start together to meet.
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
-    let given = script(&seen, before).or_else(|| known(&seen, before));
+    let given = script(&seen, before).or_else(|| default_response(&seen, before));
     let CannedApiResponse { status, headers, body } = given.unwrap_or_else(|| CannedApiResponse {
         status: 404,
         headers: Vec::new(),
@@ -198,20 +198,20 @@ async fn respond(
     response.body(body.to_string().into()).unwrap()
 }
 
-fn known(seen: &ReceivedApiRequest, before: usize) -> Option<CannedApiResponse> {
+fn default_response(seen: &ReceivedApiRequest, before: usize) -> Option<CannedApiResponse> {
     match seen.line.as_str() {
         "POST /app/installations/3/access_tokens" | "POST /api/v3/app/installations/3/access_tokens" => {
-            answer(
+            canned(
                 201,
                 json!({ "token": format!("ghs_{}", before + 1), "expires_at": "2099-01-01T00:00:00Z", "permissions": {} }),
             )
         }
-        "GET /app" => answer(200, json!({ "id": 1, "slug": "countersign", "name": "Countersign" })),
+        "GET /app" => canned(200, json!({ "id": 1, "slug": "countersign", "name": "Countersign" })),
         "GET /users/countersign%5Bbot%5D" => {
-            answer(200, json!({ "id": BOT, "login": "countersign[bot]", "type": "Bot" }))
+            canned(200, json!({ "id": BOT, "login": "countersign[bot]", "type": "Bot" }))
         }
         "GET /repos/o/r" => {
-            answer(200, json!({ "id": 9, "node_id": "R_9", "full_name": "o/r", "default_branch": "main" }))
+            canned(200, json!({ "id": 9, "node_id": "R_9", "full_name": "o/r", "default_branch": "main" }))
         }
         _ => None,
     }

@@ -4,20 +4,20 @@ use super::*;
 use crate::types::{CommentId, IssueNo};
 
 /// A server that takes every write there is here.
-async fn willing() -> FakeGitHub {
+async fn accepting_server() -> FakeGitHub {
     let comment = json!({
         "id": 5, "user": null, "html_url": "https://x/c",
         "created_at": "2026-02-19T10:00:00Z", "updated_at": "2026-02-19T10:00:05Z",
     });
     FakeGitHub::start(move |seen, _| match seen.line.as_str() {
-        line if line.starts_with("POST /repos") || line.starts_with("PATCH ") => answer(200, comment.clone()),
+        line if line.starts_with("POST /repos") || line.starts_with("PATCH ") => canned(200, comment.clone()),
         _ => None,
     })
     .await
 }
 
 /// Until that many writes have arrived. The clock stands; only the loopback connection takes time.
-async fn arrived(fake: &FakeGitHub, writes: usize) -> Vec<String> {
+async fn wait_for_writes(fake: &FakeGitHub, writes: usize) -> Vec<String> {
     while fake.writes().len() < writes {
         tokio::task::yield_now().await;
     }
@@ -26,8 +26,9 @@ async fn arrived(fake: &FakeGitHub, writes: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn eyes_are_seen_while_everything_else_waits() {
-    let fake = willing().await;
-    let repo = fake.paced_at("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());
+    let fake = accepting_server().await;
+    let repo =
+        fake.github_with_pacing("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());
     // The name is known and the token there, so that what follows is the pace alone.
     for _ in 0..3 {
         repo.edit_comment(CommentId(1), "m", &OutboundBody::frame("text".to_owned())).await.unwrap();
@@ -47,17 +48,17 @@ async fn eyes_are_seen_while_everything_else_waits() {
     repo.react(ReactionTarget::Comment(CommentId(7)), Reaction::Eyes).await.unwrap();
     repo.remove_label(IssueNo(1), "countersign:lld").await.unwrap();
     assert_eq!(
-        arrived(&fake, 5).await[3..],
+        wait_for_writes(&fake, 5).await[3..],
         ["POST/comments/7/reactions", "DELETE/1/labels/countersign%3Alld"]
     );
     assert!(waiting.iter().all(|task| !task.is_finished()), "what is kept for the eyes is kept");
 
     // What they took comes back first; then the comment goes before the edits, and these in their order.
-    fake.clock.pass(Duration::from_secs(3));
-    assert_eq!(arrived(&fake, 6).await[5], "POST/1/comments");
+    fake.clock.advance(Duration::from_secs(3));
+    assert_eq!(wait_for_writes(&fake, 6).await[5], "POST/1/comments");
     for (count, edit) in [(7, "PATCH/comments/11"), (8, "PATCH/comments/12")] {
-        fake.clock.pass(Duration::from_secs(1));
-        assert_eq!(arrived(&fake, count).await[count - 1], edit);
+        fake.clock.advance(Duration::from_secs(1));
+        assert_eq!(wait_for_writes(&fake, count).await[count - 1], edit);
     }
     for task in waiting {
         task.await.unwrap();
@@ -66,12 +67,13 @@ async fn eyes_are_seen_while_everything_else_waits() {
 
 #[tokio::test]
 async fn a_refusal_without_room_is_not_for_now() {
-    let fake = willing().await;
-    let repo = fake.paced_at("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());
+    let fake = accepting_server().await;
+    let repo =
+        fake.github_with_pacing("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());
     for _ in 0..3 {
         repo.react(ReactionTarget::Comment(CommentId(7)), Reaction::ThumbsDown).await.unwrap();
     }
     let left_out = repo.react(ReactionTarget::Comment(CommentId(7)), Reaction::ThumbsDown).await.unwrap_err();
-    assert!(matches!(left_out, GitHubApiError::NotNow { .. }), "{left_out}");
+    assert!(matches!(left_out, GitHubApiError::TemporarilyRefused { .. }), "{left_out}");
     assert_eq!(fake.writes().len(), 3);
 }

@@ -17,19 +17,19 @@ const POST: &str = "POST /repos/o/r/issues/1/comments";
 const LOOK: &str = "GET /repos/o/r/issues/1/comments";
 
 /// What a label swap comes to whose GraphQL answer has this error, and the repository.
-async fn swap_with(error: Value) -> (GitHubApiError, GitHubRepo) {
+async fn label_swap_error(error: Value) -> (GitHubApiError, GitHubRepo) {
     let fake = FakeGitHub::start(move |seen, _| match seen.line.as_str() {
-        line if line.starts_with("GET /repos/o/r/labels/") => answer(200, json!({ "node_id": "LA_1" })),
-        "GET /repos/o/r/issues/1" => answer(
+        line if line.starts_with("GET /repos/o/r/labels/") => canned(200, json!({ "node_id": "LA_1" })),
+        "GET /repos/o/r/issues/1" => canned(
             200,
             json!({ "number": 1, "node_id": "I_1", "title": "t", "state": "open", "updated_at": "2026-02-19T10:00:00Z" }),
         ),
-        "POST /graphql" => answer(200, json!({ "data": null, "errors": [error] })),
+        "POST /graphql" => canned(200, json!({ "data": null, "errors": [error] })),
         _ => None,
     })
     .await;
     let new = LabelSpec { name: "done", color: "0e8a16", description: "why" };
-    let change = LabelChange { issue: IssueNo(1), off: Some("working"), on: Some(new) };
+    let change = LabelChange { issue: IssueNo(1), remove: Some("working"), add: Some(new) };
     let repo = fake.repo();
     (repo.change_label(&change).await.unwrap_err(), repo)
 }
@@ -42,21 +42,21 @@ async fn graphql_is_final_only_where_it_is_known_to_be() {
         if let Some(kind) = kind {
             error["type"] = json!(kind);
         }
-        let (fault, _) = swap_with(error).await;
+        let (fault, _) = label_swap_error(error).await;
         assert!(matches!(fault, GitHubApiError::Transient { .. }), "{kind:?}: {fault}");
     }
-    let (fault, _) = swap_with(json!({ "type": "FORBIDDEN", "message": "no" })).await;
+    let (fault, _) = label_swap_error(json!({ "type": "FORBIDDEN", "message": "no" })).await;
     assert!(matches!(fault, GitHubApiError::Forbidden { .. }), "{fault}");
     for error in [
         json!({ "type": "UNPROCESSABLE", "message": "no" }),
         json!({ "extensions": { "code": "undefinedField" }, "message": "no such field" }),
     ] {
-        let (fault, _) = swap_with(error).await;
+        let (fault, _) = label_swap_error(error).await;
         assert!(matches!(fault, GitHubApiError::Rejected { .. }), "{fault}");
     }
     let listed = "the `acme` organization has an IP allow list enabled, and 192.0.2.1 is not permitted";
-    let (fault, _) = swap_with(json!({ "type": "FORBIDDEN", "message": listed })).await;
-    assert!(matches!(fault, GitHubApiError::NotNow { .. }), "{fault}");
+    let (fault, _) = label_swap_error(json!({ "type": "FORBIDDEN", "message": listed })).await;
+    assert!(matches!(fault, GitHubApiError::TemporarilyRefused { .. }), "{fault}");
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn graphqls_rate_limit_is_the_installations_by_either_name() {
     for kind in ["RATE_LIMIT", "RATE_LIMITED"] {
         let message = "API rate limit already exceeded for installation ID 3.";
         let (fault, repo) =
-            swap_with(json!({ "type": kind, "code": "graphql_rate_limit", "message": message })).await;
+            label_swap_error(json!({ "type": kind, "code": "graphql_rate_limit", "message": message })).await;
         let until = NOW.plus(limits::RATE_PAUSE);
         assert_eq!(fault, GitHubApiError::RateLimited { until });
         assert_eq!(repo.info().await.unwrap_err(), fault, "{kind}: nothing is sent before it ends");
@@ -74,11 +74,11 @@ async fn graphqls_rate_limit_is_the_installations_by_either_name() {
 #[tokio::test]
 async fn what_was_refused_was_not_written_and_is_not_looked_for() {
     let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
-        (POST, 0..4) => answer(403, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
+        (POST, 0..4) => canned(403, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
         (POST, 4) => {
-            answer(422, json!({ "message": "Validation Failed", "errors": ["was submitted too quickly"] }))
+            canned(422, json!({ "message": "Validation Failed", "errors": ["was submitted too quickly"] }))
         }
-        (POST, _) => answer(201, comment(5)),
+        (POST, _) => canned(201, comment(5)),
         _ => None,
     })
     .await;
@@ -86,8 +86,8 @@ async fn what_was_refused_was_not_written_and_is_not_looked_for() {
     for attempt in 0..5 {
         let body = OutboundBody::frame("hello".to_owned());
         let refused = repo.ensure_comment(IssueNo(1), "m", &body, attempt > 0).await.unwrap_err();
-        assert!(refused.passes(), "{refused}");
-        fake.clock.pass(Duration::from_secs(1));
+        assert!(refused.is_temporary(), "{refused}");
+        fake.clock.advance(Duration::from_secs(1));
     }
     let body = OutboundBody::frame("hello".to_owned());
     assert_eq!(repo.ensure_comment(IssueNo(1), "m", &body, true).await.unwrap().id, CommentId(5));
@@ -97,12 +97,12 @@ async fn what_was_refused_was_not_written_and_is_not_looked_for() {
 #[tokio::test]
 async fn a_refusal_ends_no_doubt_that_was_there_before_it_and_adds_none() {
     let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
-        (POST, 0) => answer(502, json!({})),
-        (POST, 1) => answer(429, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
-        (POST, _) => answer(201, comment(5)),
+        (POST, 0) => canned(502, json!({})),
+        (POST, 1) => canned(429, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
+        (POST, _) => canned(201, comment(5)),
         // The first is not there, and the third shows at once.
-        (line, before) if line.starts_with(LOOK) && before < 3 => answer(200, json!([])),
-        (line, _) if line.starts_with(LOOK) => answer(200, json!([comment(5)])),
+        (line, before) if line.starts_with(LOOK) && before < 3 => canned(200, json!([])),
+        (line, _) if line.starts_with(LOOK) => canned(200, json!([comment(5)])),
         _ => None,
     })
     .await;
@@ -110,7 +110,7 @@ async fn a_refusal_ends_no_doubt_that_was_there_before_it_and_adds_none() {
     let body = OutboundBody::frame("hello".to_owned());
     for attempt in 0..3 {
         repo.ensure_comment(IssueNo(1), "m", &body, attempt > 0).await.unwrap_err();
-        fake.clock.pass(limits::LOOK_GAP);
+        fake.clock.advance(limits::LOOKUP_INTERVAL);
     }
     assert_eq!(fake.count(POST), 2, "after the lost one it is looked twice before it is written again");
     assert_eq!(repo.ensure_comment(IssueNo(1), "m", &body, true).await.unwrap().id, CommentId(5));
@@ -120,21 +120,21 @@ async fn a_refusal_ends_no_doubt_that_was_there_before_it_and_adds_none() {
 async fn a_suspension_is_waited_for_and_no_other_refusal_is() {
     let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
         ("POST /app/installations/3/access_tokens", 0) => {
-            answer(403, json!({ "message": "Diese Installation ruht." }))
+            canned(403, json!({ "message": "Diese Installation ruht." }))
         }
-        ("GET /repos/o/r", 0) => answer(
+        ("GET /repos/o/r", 0) => canned(
             403,
             json!({ "message": "Sorry. This installation owned by o suspended your access at 2026-01-01T00:00:00Z." }),
         ),
-        ("GET /app/installations/3", _) => answer(502, json!({})),
-        ("POST /repos/o/r/issues/1/reactions", _) => answer(403, json!({ "message": "No." })),
+        ("GET /app/installations/3", _) => canned(502, json!({})),
+        ("POST /repos/o/r/issues/1/reactions", _) => canned(403, json!({ "message": "No." })),
         _ => None,
     })
     .await;
     let repo = fake.repo();
     for refused in ["a token", "a call"] {
         let fault = repo.info().await.unwrap_err();
-        assert!(matches!(fault, GitHubApiError::NotNow { .. }), "{refused}: {fault}");
+        assert!(matches!(fault, GitHubApiError::TemporarilyRefused { .. }), "{refused}: {fault}");
     }
     let fault = repo.react(ReactionTarget::Issue(IssueNo(1)), Reaction::Eyes).await.unwrap_err();
     assert!(matches!(fault, GitHubApiError::Forbidden { .. }), "{fault}");
@@ -144,7 +144,7 @@ async fn a_suspension_is_waited_for_and_no_other_refusal_is() {
 async fn the_newest_comment_is_found_though_nobody_says_which_page_is_the_last() {
     let fake = FakeGitHub::start(|seen, _| {
         let page: u64 = seen.line.strip_prefix(&format!("{LOOK}?per_page=100&page="))?.parse().unwrap();
-        let listed = answer(200, if page == 3 { json!([comment(5)]) } else { json!([]) });
+        let listed = canned(200, if page == 3 { json!([comment(5)]) } else { json!([]) });
         let next = format!("<https://x/y?page={}>; rel=\"next\"", page + 1);
         listed.map(|a| if page < 3 { a.header("link", next) } else { a })
     })
@@ -157,21 +157,21 @@ async fn the_newest_comment_is_found_though_nobody_says_which_page_is_the_last()
 #[tokio::test]
 async fn a_team_is_known_where_github_tells_of_it() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
-        "GET /orgs/octo/teams/core/members?per_page=100" => answer(200, json!([{ "id": 7 }, { "id": 8 }])),
+        "GET /orgs/octo/teams/core/members?per_page=100" => canned(200, json!([{ "id": 7 }, { "id": 8 }])),
         "GET /orgs/octo/teams/dark/members?per_page=100" => {
-            answer(403, json!({ "message": "Resource not accessible by integration" }))
+            canned(403, json!({ "message": "Resource not accessible by integration" }))
         }
-        "GET /orgs/octo/teams/down/members?per_page=100" => answer(502, json!({})),
+        "GET /orgs/octo/teams/down/members?per_page=100" => canned(502, json!({})),
         _ => None,
     })
     .await;
     let repo = fake.repo();
-    assert_eq!(repo.team("octo", "core").await, Ok(Some(vec![UserId(7), UserId(8)])));
+    assert_eq!(repo.team_members("octo", "core").await, Ok(Some(vec![UserId(7), UserId(8)])));
     for unknown in ["dark", "none"] {
-        assert_eq!(repo.team("octo", unknown).await, Ok(None));
+        assert_eq!(repo.team_members("octo", unknown).await, Ok(None));
     }
     assert!(
-        repo.team("octo", "down").await.is_err_and(|fault| fault.passes()),
+        repo.team_members("octo", "down").await.is_err_and(|fault| fault.is_temporary()),
         "that nobody could say is no answer"
     );
 }

@@ -30,10 +30,10 @@ async fn ten_first_calls_share_one_token() {
 async fn a_refused_token_is_replaced_once() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1" if seen.authorization == "Bearer ghs_1" => {
-            answer(401, json!({ "message": "Bad credentials" }))
+            canned(401, json!({ "message": "Bad credentials" }))
         }
-        "GET /repos/o/r/issues/1" => answer(200, issue(1)),
-        "GET /repos/o/r/issues/2" => answer(401, json!({ "message": "Bad credentials" })),
+        "GET /repos/o/r/issues/1" => canned(200, issue(1)),
+        "GET /repos/o/r/issues/2" => canned(401, json!({ "message": "Bad credentials" })),
         _ => None,
     })
     .await;
@@ -49,9 +49,9 @@ async fn a_refused_token_is_replaced_once() {
 #[tokio::test]
 async fn a_read_is_tried_again_and_a_write_is_not() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
-        "GET /repos/o/r/issues/1" if before == 0 => answer(502, json!({})),
-        "GET /repos/o/r/issues/1" => answer(200, issue(1)),
-        "POST /repos/o/r/issues/1/reactions" => answer(502, json!({})),
+        "GET /repos/o/r/issues/1" if before == 0 => canned(502, json!({})),
+        "GET /repos/o/r/issues/1" => canned(200, issue(1)),
+        "POST /repos/o/r/issues/1/reactions" => canned(502, json!({})),
         _ => None,
     })
     .await;
@@ -66,7 +66,7 @@ async fn a_read_is_tried_again_and_a_write_is_not() {
 async fn nothing_is_sent_before_a_rate_limit_ends() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1" => {
-            answer(403, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "120"))
+            canned(403, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "120"))
         }
         _ => None,
     })
@@ -76,7 +76,7 @@ async fn nothing_is_sent_before_a_rate_limit_ends() {
     assert_eq!(repo.issue(IssueNo(1)).await, Err(GitHubApiError::RateLimited { until }));
     assert_eq!(repo.info().await, Err(GitHubApiError::RateLimited { until }), "the whole installation waits");
     assert_eq!(fake.count("GET "), 1);
-    fake.clock.pass(Duration::from_secs(120));
+    fake.clock.advance(Duration::from_secs(120));
     repo.info().await.unwrap();
 }
 
@@ -84,7 +84,7 @@ async fn nothing_is_sent_before_a_rate_limit_ends() {
 async fn the_last_call_of_an_hour_is_known_to_be_the_last() {
     let reset = NOW.0 / 1000 + 600;
     let fake = FakeGitHub::start(move |seen, _| match seen.line.as_str() {
-        "GET /repos/o/r/issues/1" => answer(200, issue(1))
+        "GET /repos/o/r/issues/1" => canned(200, issue(1))
             .map(|a| a.header("x-ratelimit-remaining", "0").header("x-ratelimit-reset", reset.to_string())),
         _ => None,
     })
@@ -99,51 +99,53 @@ async fn the_last_call_of_an_hour_is_known_to_be_the_last() {
 #[tokio::test]
 async fn what_has_not_changed_is_not_read_again_and_not_believed_to_be_another_installations() {
     let fake = FakeGitHub::start(|seen, _| match (seen.line.as_str(), seen.known.as_deref()) {
-        ("GET /repos/o/r/issues/1", None) => answer(200, issue(1)).map(|a| a.header("etag", "W/\"one\"")),
-        ("GET /repos/o/r/issues/1", Some("W/\"one\"")) => answer(304, Value::Null),
+        ("GET /repos/o/r/issues/1", None) => canned(200, issue(1)).map(|a| a.header("etag", "W/\"one\"")),
+        ("GET /repos/o/r/issues/1", Some("W/\"one\"")) => canned(304, Value::Null),
         ("POST /app/installations/4/access_tokens", _) => {
-            answer(201, json!({ "token": "ghs_4", "expires_at": "2099-01-01T00:00:00Z" }))
+            canned(201, json!({ "token": "ghs_4", "expires_at": "2099-01-01T00:00:00Z" }))
         }
         _ => None,
     })
     .await;
     let counted = Arc::new(Mutex::new((0, 0)));
     let counter = Arc::clone(&counted);
-    let repo = fake.repo().counted(ApiCallCounter::new(move |write| {
+    let repo = fake.repo().with_counter(ApiCallCounter::new(move |write| {
         let mut counted = counter.lock().unwrap();
         if write { counted.1 += 1 } else { counted.0 += 1 }
     }));
     let first = repo.issue(IssueNo(1)).await.unwrap();
     assert_eq!(repo.issue(IssueNo(1)).await.unwrap(), first);
-    let asked: Vec<_> = fake.seen().into_iter().filter(|s| s.line.contains("/issues/1")).collect();
+    let asked: Vec<_> = fake.requests().into_iter().filter(|s| s.line.contains("/issues/1")).collect();
     assert_eq!([asked[0].known.as_deref(), asked[1].known.as_deref()], [None, Some("W/\"one\"")]);
     assert_eq!(*counted.lock().unwrap(), (2, 0), "both were waited for; the token is everybody's");
     let theirs = repo.github().repo(InstallationId(4), OURS, "o/r".parse().unwrap());
     theirs.issue(IssueNo(1)).await.unwrap();
-    assert_eq!(fake.seen().pop().unwrap().known, None);
+    assert_eq!(fake.requests().pop().unwrap().known, None);
 }
 
 #[tokio::test]
 async fn a_repository_that_does_not_show_is_asked_for_by_its_number() {
     let installed = json!({ "id": 3, "account": { "login": "o" }, "suspended_at": null });
     let fake = FakeGitHub::start(move |seen, before| match (seen.line.as_str(), before) {
-        ("GET /app/installations/3", 0) => answer(404, json!({})),
+        ("GET /app/installations/3", 0) => canned(404, json!({})),
         ("GET /app/installations/3", 1) => {
-            answer(200, json!({ "id": 3, "account": null, "suspended_at": "2026-01-01T00:00:00Z" }))
+            canned(200, json!({ "id": 3, "account": null, "suspended_at": "2026-01-01T00:00:00Z" }))
         }
-        ("GET /app/installations/3", _) => answer(200, installed.clone()),
-        ("GET /repositories/9", 0) => answer(404, json!({})),
+        ("GET /app/installations/3", _) => canned(200, installed.clone()),
+        ("GET /repositories/9", 0) => canned(404, json!({})),
         ("GET /repositories/9", _) => {
-            answer(200, json!({ "id": 9, "full_name": "p/moved", "default_branch": "main" }))
+            canned(200, json!({ "id": 9, "full_name": "p/moved", "default_branch": "main" }))
         }
         _ => None,
     })
     .await;
     let repo = fake.repo();
-    assert_eq!(repo.whereabouts().await, Ok(RepositoryAvailability::Uninstalled));
-    assert_eq!(repo.whereabouts().await, Ok(RepositoryAvailability::Suspended));
-    assert_eq!(repo.whereabouts().await, Ok(RepositoryAvailability::OutOfReach));
-    let Ok(RepositoryAvailability::Here(info)) = repo.whereabouts().await else { panic!("it is there") };
+    assert_eq!(repo.availability().await, Ok(RepositoryAvailability::Uninstalled));
+    assert_eq!(repo.availability().await, Ok(RepositoryAvailability::Suspended));
+    assert_eq!(repo.availability().await, Ok(RepositoryAvailability::Unreachable));
+    let Ok(RepositoryAvailability::Available(info)) = repo.availability().await else {
+        panic!("it is there")
+    };
     assert_eq!(info.name.to_string(), "p/moved");
 }
 
@@ -154,10 +156,10 @@ async fn every_page_is_asked_for_with_credentials_and_under_the_same_path() {
             let more = json!({ "repositories": [{ "id": 1, "full_name": "o/a" }] });
             // Another host: the credentials must not follow it.
             let next = "<https://elsewhere.example/api/v3/installation/repositories?per_page=100&page=2>; rel=\"next\", <https://x/y>; rel=\"last\"";
-            answer(200, more).map(|a| a.header("link", next))
+            canned(200, more).map(|a| a.header("link", next))
         }
         "GET /api/v3/installation/repositories?per_page=100&page=2" => {
-            answer(200, json!({ "repositories": [{ "id": 2, "full_name": "o/b", "private": true }] }))
+            canned(200, json!({ "repositories": [{ "id": 2, "full_name": "o/b", "private": true }] }))
         }
         _ => None,
     })
@@ -166,7 +168,7 @@ async fn every_page_is_asked_for_with_credentials_and_under_the_same_path() {
         let found = fake.github_at(base).repositories(InstallationId(3)).await.unwrap();
         assert_eq!(found.iter().map(|repo| repo.id.0).collect::<Vec<_>>(), [1, 2]);
     }
-    let pages = fake.seen().into_iter().filter(|seen| seen.line.contains("/installation/repositories"));
+    let pages = fake.requests().into_iter().filter(|seen| seen.line.contains("/installation/repositories"));
     assert!(pages.clone().count() == 4);
     for page in pages {
         assert!(page.authorization.starts_with("Bearer ghs_"), "{page:?}");
@@ -177,7 +179,7 @@ async fn every_page_is_asked_for_with_credentials_and_under_the_same_path() {
 async fn a_refusal_says_what_to_give_the_app() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/issues/1/reactions" => {
-            answer(403, json!({ "message": "Resource not accessible by integration" }))
+            canned(403, json!({ "message": "Resource not accessible by integration" }))
                 .map(|a| a.header("x-accepted-github-permissions", "issues=write"))
         }
         _ => None,
@@ -194,11 +196,11 @@ async fn a_refusal_says_what_to_give_the_app() {
 #[tokio::test]
 async fn not_allowed_and_could_not_ask_are_different() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
-        "GET /repos/o/r/collaborators/ann/permission" => answer(
+        "GET /repos/o/r/collaborators/ann/permission" => canned(
             200,
             json!({ "permission": "write", "user": { "id": 7, "permissions": { "push": true, "pull": true } } }),
         ),
-        "GET /repos/o/r/collaborators/down/permission" => answer(503, json!({})),
+        "GET /repos/o/r/collaborators/down/permission" => canned(503, json!({})),
         _ => None,
     })
     .await;
@@ -215,18 +217,18 @@ async fn not_allowed_and_could_not_ask_are_different() {
 #[tokio::test]
 async fn a_rename_is_followed_and_a_transfer_is_not() {
     let fake = FakeGitHub::start(|seen, _| {
-        let moved = |to: String| answer(301, json!({})).map(|a| a.header("location", to));
+        let moved = |to: String| canned(301, json!({})).map(|a| a.header("location", to));
         match seen.line.as_str() {
             "GET /repos/o/r" => moved("https://elsewhere.example/repositories/9".into()),
             "GET /repositories/9" => {
-                answer(200, json!({ "id": 9, "full_name": "o/renamed", "default_branch": "main" }))
+                canned(200, json!({ "id": 9, "full_name": "o/renamed", "default_branch": "main" }))
             }
             "GET /repos/o/r/issues/1" => moved("/repositories/9/issues/1".into()),
-            "GET /repositories/9/issues/1" => answer(200, issue(1)),
+            "GET /repositories/9/issues/1" => canned(200, issue(1)),
             "GET /repos/o/r/pulls?head=o%3Ab&state=all&per_page=100" => {
                 moved("/repositories/9/pulls?head=o%3Ab&state=all&per_page=100".into())
             }
-            "GET /repositories/9/pulls?head=o%3Ab&state=all&per_page=100" => answer(200, json!([])),
+            "GET /repositories/9/pulls?head=o%3Ab&state=all&per_page=100" => canned(200, json!([])),
             "GET /repos/o/r/issues/2" => moved("/repositories/10/issues/5".into()),
             "GET /repos/o/r/issues/3" => moved("/repositories/9/issues/4".into()),
             _ => None,
@@ -246,7 +248,7 @@ async fn a_rename_is_followed_and_a_transfer_is_not() {
 #[tokio::test]
 async fn nothing_is_written_to_a_repository_that_took_the_name() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
-        "GET /repos/o/r" => answer(200, json!({ "id": 10, "full_name": "o/r", "default_branch": "main" })),
+        "GET /repos/o/r" => canned(200, json!({ "id": 10, "full_name": "o/r", "default_branch": "main" })),
         _ => None,
     })
     .await;
@@ -262,7 +264,7 @@ async fn a_token_for_git_reads_one_repository() {
     let fake = FakeGitHub::start(|_, _| None).await;
     let (token, _) = fake.github().git_token(InstallationId(3), OURS).await.unwrap();
     assert_eq!(secrecy::ExposeSecret::expose_secret(&token), "ghs_1");
-    let asked = fake.seen().pop().unwrap();
+    let asked = fake.requests().pop().unwrap();
     assert_eq!(asked.body, json!({ "repository_ids": [9], "permissions": { "contents": "read" } }));
     assert!(asked.authorization.starts_with("Bearer ey"), "signed by the App's key");
 }
@@ -270,7 +272,7 @@ async fn a_token_for_git_reads_one_repository() {
 #[tokio::test]
 async fn a_new_app_comes_out_of_its_code_and_its_code_stays_out_of_errors() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
-        "POST /app-manifests/good/conversions" => answer(
+        "POST /app-manifests/good/conversions" => canned(
             201,
             json!({ "id": 5, "slug": "s", "name": "n", "html_url": "https://x/apps/s", "pem": "PEM",
                     "webhook_secret": "w", "client_id": "c" }),
@@ -282,7 +284,7 @@ async fn a_new_app_comes_out_of_its_code_and_its_code_stays_out_of_errors() {
     let app = convert_manifest(&url, "good", Arc::<SteppedClock>::default()).await.unwrap();
     assert_eq!(app.id, 5);
     assert!(!format!("{app:?}").contains("PEM"));
-    assert_eq!(fake.seen()[0].authorization, "");
+    assert_eq!(fake.requests()[0].authorization, "");
     let fault = convert_manifest(&url, "badcode", Arc::<SteppedClock>::default()).await.unwrap_err();
     assert!(!format!("{fault} {fault:?}").contains("badcode"), "{fault}");
     let nowhere = "http://127.0.0.1:9/".parse().unwrap();
@@ -310,20 +312,20 @@ async fn keys_and_addresses_that_cannot_work_are_named() {
     let bad_url = GitHub::new(options("ftp://x/", key())).unwrap_err();
     assert!(matches!(bad_url, GitHubClientError::Address { .. }), "{bad_url}");
     let nowhere = GitHub::new(options("http://127.0.0.1:9/", key())).unwrap().app().await.unwrap_err();
-    assert!(matches!(nowhere, GitHubApiError::Transient { .. }) && nowhere.passes(), "{nowhere}");
+    assert!(matches!(nowhere, GitHubApiError::Transient { .. }) && nowhere.is_temporary(), "{nowhere}");
 }
 
 #[tokio::test]
 async fn our_own_account_is_asked_for_until_it_is_known() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
-        "GET /app/installations?per_page=100" => answer(200, json!([])),
-        "GET /users/countersign%5Bbot%5D" if before == 0 => answer(404, json!({})),
+        "GET /app/installations?per_page=100" => canned(200, json!([])),
+        "GET /users/countersign%5Bbot%5D" if before == 0 => canned(404, json!({})),
         _ => None,
     })
     .await;
     let github = fake.github();
     assert_eq!(github.bot().await.unwrap().id, UserId(0), "not shown yet");
-    assert_eq!(github.bot_seen_by(InstallationId(3)).await.unwrap().id, UserId(BOT));
+    assert_eq!(github.bot_for_installation(InstallationId(3)).await.unwrap().id, UserId(BOT));
     assert_eq!(github.bot().await.unwrap().id, UserId(BOT));
     assert_eq!(fake.count("GET /users/"), 2, "what is known is not asked for again");
 }

@@ -24,7 +24,7 @@ const MARKED: &str = "hello\n\n<!-- countersign:m -->";
 async fn a_comment_is_written_with_its_marker_last() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/issues/1/comments" => {
-            answer(201, comment(5, BOT, seen.body["body"].as_str().unwrap()))
+            canned(201, comment(5, BOT, seen.body["body"].as_str().unwrap()))
         }
         _ => None,
     })
@@ -40,15 +40,15 @@ async fn a_comment_is_written_with_its_marker_last() {
 async fn after_an_interruption_our_comment_is_found_on_a_late_page_and_its_double_removed() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1/comments?per_page=100&page=1" => {
-            answer(200, json!([comment(1, 8, "/lld")])).map(|a| {
+            canned(200, json!([comment(1, 8, "/lld")])).map(|a| {
                 a.header("link", "<https://x/repos/o/r/issues/1/comments?per_page=100&page=2>; rel=\"next\", <https://x/repos/o/r/issues/1/comments?per_page=100&page=2>; rel=\"last\"")
             })
         }
-        "GET /repos/o/r/issues/1/comments?per_page=100&page=2" => answer(
+        "GET /repos/o/r/issues/1/comments?per_page=100&page=2" => canned(
             200,
             json!([comment(4, 8, MARKED), comment(5, BOT, MARKED), comment(6, BOT, "other"), comment(7, BOT, MARKED)]),
         ),
-        "DELETE /repos/o/r/issues/comments/7" => answer(204, Value::Null),
+        "DELETE /repos/o/r/issues/comments/7" => canned(204, Value::Null),
         _ => None,
     })
     .await;
@@ -61,8 +61,8 @@ async fn after_an_interruption_our_comment_is_found_on_a_late_page_and_its_doubl
 #[tokio::test]
 async fn what_fits_no_comment_becomes_several() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
-        "POST /repos/o/r/issues/1/comments" => answer(201, comment(5 + before as u64, BOT, "")),
-        "PATCH /repos/o/r/issues/comments/5" => answer(200, comment(5, BOT, "")),
+        "POST /repos/o/r/issues/1/comments" => canned(201, comment(5 + before as u64, BOT, "")),
+        "PATCH /repos/o/r/issues/comments/5" => canned(200, comment(5, BOT, "")),
         _ => None,
     })
     .await;
@@ -82,8 +82,8 @@ async fn what_fits_no_comment_becomes_several() {
 #[tokio::test]
 async fn a_label_is_made_at_its_first_use() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
-        "POST /repos/o/r/labels" => answer(201, json!({})),
-        "POST /repos/o/r/issues/1/labels" => answer(200, json!([])),
+        "POST /repos/o/r/labels" => canned(201, json!({})),
+        "POST /repos/o/r/issues/1/labels" => canned(200, json!([])),
         _ => None,
     })
     .await;
@@ -104,7 +104,7 @@ async fn a_label_is_made_at_its_first_use() {
 fn spec(path: &str) -> CommitSpec {
     CommitSpec {
         branch: "countersign/issue-1".into(),
-        begins: false,
+        creates_branch: false,
         parent: oid('a'),
         files: vec![(path.into(), Some(vec![0xff, b'\n']))],
         message: "Design\n\nCountersign-Run: 9-1\n".into(),
@@ -112,34 +112,34 @@ fn spec(path: &str) -> CommitSpec {
 }
 
 /// A repository whose branch is at `head` and takes our commit only when that is where we think it is.
-fn tree(head: char) -> impl Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> {
+fn branch_script(head: char) -> impl Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> {
     move |seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/countersign/issue-1" => {
-            answer(200, json!({ "ref": "refs/heads/countersign/issue-1", "object": { "sha": oid(head) } }))
+            canned(200, json!({ "ref": "refs/heads/countersign/issue-1", "object": { "sha": oid(head) } }))
         }
         // Ours, as GitHub keeps it: without the last line's end.
-        "GET /repos/o/r/git/commits/cccccccccccccccccccccccccccccccccccccccc" => answer(
+        "GET /repos/o/r/git/commits/cccccccccccccccccccccccccccccccccccccccc" => canned(
             200,
             json!({ "sha": oid('c'), "tree": { "sha": oid('2') }, "parents": [{ "sha": oid('a') }],
                     "message": "Design\n\nCountersign-Run: 9-1" }),
         ),
-        "GET /repos/o/r/git/commits/dddddddddddddddddddddddddddddddddddddddd" => answer(
+        "GET /repos/o/r/git/commits/dddddddddddddddddddddddddddddddddddddddd" => canned(
             200,
             json!({ "sha": oid('d'), "tree": { "sha": oid('2') }, "parents": [{ "sha": oid('a') }],
                     "message": "Someone else's" }),
         ),
         "GET /repos/o/r/contents/docs/a.md?ref=cccccccccccccccccccccccccccccccccccccccc" => {
-            answer(200, json!({ "type": "file", "sha": oid('b'), "content": "/wo=\n", "encoding": "base64" }))
+            canned(200, json!({ "type": "file", "sha": oid('b'), "content": "/wo=\n", "encoding": "base64" }))
         }
         "POST /graphql" if head == 'a' => {
-            answer(200, json!({ "data": { "begin": {}, "commit": { "commit": { "oid": oid('c') } } } }))
+            canned(200, json!({ "data": { "begin": {}, "commit": { "commit": { "oid": oid('c') } } } }))
         }
-        "POST /graphql" => answer(200, stale()),
+        "POST /graphql" => canned(200, stale_head_error()),
         _ => None,
     }
 }
 
-fn stale() -> Value {
+fn stale_head_error() -> Value {
     json!({ "data": { "commit": null }, "errors": [{
         "type": "STALE_DATA", "path": ["commit"], "message": "Expected branch to point to something else.",
     }] })
@@ -147,7 +147,7 @@ fn stale() -> Value {
 
 #[tokio::test]
 async fn a_commit_is_bytes_on_top_of_where_the_branch_was_seen() {
-    let fake = FakeGitHub::start(tree('a')).await;
+    let fake = FakeGitHub::start(branch_script('a')).await;
     let commit = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap();
     assert_eq!(commit.oid, oid('c'));
     assert_eq!(commit.url, format!("{}/o/r/commit/{}", fake.origin, oid('c')));
@@ -170,8 +170,8 @@ async fn a_commit_is_bytes_on_top_of_where_the_branch_was_seen() {
 
 #[tokio::test]
 async fn a_branch_begins_with_its_first_commit() {
-    let fake = FakeGitHub::start(tree('a')).await;
-    let spec = CommitSpec { begins: true, ..spec("docs/a.md") };
+    let fake = FakeGitHub::start(branch_script('a')).await;
+    let spec = CommitSpec { creates_branch: true, ..spec("docs/a.md") };
     fake.repo().ensure_commit(&spec, false).await.unwrap();
     assert_eq!(fake.writes().len(), 1);
     let sent = fake.writes().pop().unwrap().body;
@@ -184,10 +184,10 @@ async fn a_branch_begins_with_its_first_commit() {
 async fn graphql_is_beside_the_third_version_of_rest() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /api/v3/repos/o/r" => {
-            answer(200, json!({ "id": 9, "full_name": "o/r", "default_branch": "main" }))
+            canned(200, json!({ "id": 9, "full_name": "o/r", "default_branch": "main" }))
         }
         "POST /api/graphql" => {
-            answer(200, json!({ "data": { "commit": { "commit": { "oid": oid('c') } } } }))
+            canned(200, json!({ "data": { "commit": { "commit": { "oid": oid('c') } } } }))
         }
         _ => None,
     })
@@ -199,12 +199,12 @@ async fn graphql_is_beside_the_third_version_of_rest() {
 
 #[tokio::test]
 async fn an_interrupted_commit_is_recognised_and_another_is_not() {
-    let fake = FakeGitHub::start(tree('c')).await;
+    let fake = FakeGitHub::start(branch_script('c')).await;
     assert_eq!(fake.repo().ensure_commit(&spec("docs/a.md"), true).await.unwrap().oid, oid('c'));
     assert_eq!(fake.count("POST /graphql"), 0);
     // The look before it may have been behind.
     assert_eq!(fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap().oid, oid('c'));
-    let fake = FakeGitHub::start(tree('d')).await;
+    let fake = FakeGitHub::start(branch_script('d')).await;
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), true).await.unwrap_err();
     assert!(matches!(fault, GitHubApiError::Conflict { .. }), "{fault}");
 }
@@ -212,11 +212,11 @@ async fn an_interrupted_commit_is_recognised_and_another_is_not() {
 #[tokio::test]
 async fn a_copied_message_around_other_bytes_is_not_ours() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
-        "GET /repos/o/r/contents/docs/a.md?ref=cccccccccccccccccccccccccccccccccccccccc" => answer(
+        "GET /repos/o/r/contents/docs/a.md?ref=cccccccccccccccccccccccccccccccccccccccc" => canned(
             200,
             json!({ "type": "file", "sha": oid('b'), "content": "aGVsbG8=\n", "encoding": "base64" }),
         ),
-        _ => tree('c')(seen, before),
+        _ => branch_script('c')(seen, before),
     })
     .await;
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), true).await.unwrap_err();
@@ -225,7 +225,7 @@ async fn a_copied_message_around_other_bytes_is_not_ours() {
 
 #[tokio::test]
 async fn a_refused_commit_is_a_conflict_only_if_the_branch_moved() {
-    let fake = FakeGitHub::start(tree('d')).await;
+    let fake = FakeGitHub::start(branch_script('d')).await;
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
     assert_eq!(
         fault.to_string(),
@@ -234,14 +234,14 @@ async fn a_refused_commit_is_a_conflict_only_if_the_branch_moved() {
     );
     // Refused, though the branch shows where it should be: reads that are behind, or a rule of the branch.
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
-        "POST /graphql" => answer(200, stale()),
-        _ => tree('a')(seen, before),
+        "POST /graphql" => canned(200, stale_head_error()),
+        _ => branch_script('a')(seen, before),
     })
     .await;
     let repo = fake.repo();
     let fault = repo.ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
-    assert!(fault.passes(), "{fault}");
-    fake.clock.pass(crate::limits::LAG);
+    assert!(fault.is_temporary(), "{fault}");
+    fake.clock.advance(crate::limits::GITHUB_LAG);
     let fault = repo.ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
     assert!(matches!(fault, GitHubApiError::Rejected { status: 422, .. }), "a rule of the branch: {fault}");
 }
@@ -249,13 +249,13 @@ async fn a_refused_commit_is_a_conflict_only_if_the_branch_moved() {
 #[tokio::test]
 async fn a_label_takes_anothers_place_in_one_write() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
-        "GET /repos/o/r/labels/working" => answer(200, json!({ "node_id": "LA_1" })),
-        "POST /repos/o/r/labels" => answer(201, json!({ "node_id": "LA_2" })),
-        "GET /repos/o/r/issues/1" => answer(
+        "GET /repos/o/r/labels/working" => canned(200, json!({ "node_id": "LA_1" })),
+        "POST /repos/o/r/labels" => canned(201, json!({ "node_id": "LA_2" })),
+        "GET /repos/o/r/issues/1" => canned(
             200,
             json!({ "number": 1, "node_id": "I_1", "title": "t", "state": "open", "updated_at": "2026-02-19T10:00:00Z" }),
         ),
-        "POST /graphql" => answer(
+        "POST /graphql" => canned(
             200,
             json!({ "data": { "add": {}, "remove": null },
                     "errors": [{ "type": "NOT_FOUND", "path": ["remove"], "message": "it is not on it" }] }),
@@ -264,7 +264,7 @@ async fn a_label_takes_anothers_place_in_one_write() {
     })
     .await;
     let label = LabelSpec { name: "done", color: "0e8a16", description: "why" };
-    let change = LabelChange { issue: IssueNo(1), off: Some("working"), on: Some(label) };
+    let change = LabelChange { issue: IssueNo(1), remove: Some("working"), add: Some(label) };
     fake.repo().change_label(&change).await.unwrap();
     let mut writes = fake.writes();
     // Its id did not lead to it: a label of this name may be another one by now.
@@ -281,7 +281,10 @@ async fn a_label_takes_anothers_place_in_one_write() {
 }
 
 /// Comments as a server shows them that is behind: those written by `Said` show only from the `from`th look.
-fn behind(from: usize, lost: usize) -> impl Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> {
+fn lagging_comments(
+    from: usize,
+    lost: usize,
+) -> impl Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> {
     let looks = Mutex::new(0);
     let written = Mutex::new(Vec::<(u64, usize)>::new());
     move |seen, before| match seen.line.as_str() {
@@ -289,32 +292,32 @@ fn behind(from: usize, lost: usize) -> impl Fn(&ReceivedApiRequest, usize) -> Op
             let (mut written, looks) = (written.lock().unwrap(), looks.lock().unwrap());
             let id = 5 + before as u64;
             written.push((id, *looks));
-            if before < lost { answer(502, json!({})) } else { answer(201, comment(id, BOT, MARKED)) }
+            if before < lost { canned(502, json!({})) } else { canned(201, comment(id, BOT, MARKED)) }
         }
         "GET /repos/o/r/issues/1/comments?per_page=100&page=1" => {
             let mut looks = looks.lock().unwrap();
             *looks += 1;
             let shows = |(id, at): &(u64, usize)| (*looks > at + from).then(|| comment(*id, BOT, MARKED));
-            answer(200, Value::Array(written.lock().unwrap().iter().filter_map(shows).collect()))
+            canned(200, Value::Array(written.lock().unwrap().iter().filter_map(shows).collect()))
         }
         line if line.starts_with("DELETE ") => {
             let id: u64 = line.rsplit('/').next().unwrap().parse().unwrap();
             written.lock().unwrap().retain(|(there, _)| *there != id);
-            answer(204, Value::Null)
+            canned(204, Value::Null)
         }
         _ => None,
     }
 }
 
 /// Writes the comment as a step does: again after a while, as long as it is told that this may help.
-async fn persistent(fake: &FakeGitHub) -> Comment {
+async fn ensure_comment_until_done(fake: &FakeGitHub) -> Comment {
     let repo = fake.repo();
     for attempt in 0..60 {
         match repo.ensure_comment(IssueNo(1), "m", &body("hello"), attempt > 0).await {
             Ok(comment) => return comment,
-            Err(fault) => assert!(fault.passes(), "{fault}"),
+            Err(fault) => assert!(fault.is_temporary(), "{fault}"),
         }
-        fake.clock.pass(Duration::from_secs(5));
+        fake.clock.advance(Duration::from_secs(5));
     }
     panic!("it never ends");
 }
@@ -323,8 +326,8 @@ async fn persistent(fake: &FakeGitHub) -> Comment {
 async fn a_lost_answer_leaves_one_comment_however_far_github_is_behind() {
     for looks in 0..6 {
         for lost in 1..3 {
-            let fake = FakeGitHub::start(behind(looks, lost)).await;
-            assert_eq!(persistent(&fake).await.id, CommentId(5), "the first stays");
+            let fake = FakeGitHub::start(lagging_comments(looks, lost)).await;
+            assert_eq!(ensure_comment_until_done(&fake).await.id, CommentId(5), "the first stays");
             let (made, removed) = (fake.count("POST /repos/o/r/issues/1/comments"), fake.count("DELETE "));
             assert_eq!(made - removed, 1, "{looks} looks behind, {lost} answers lost");
             assert!(looks > 1 || made == 1, "two looks find what is {looks} looks behind");
@@ -334,28 +337,28 @@ async fn a_lost_answer_leaves_one_comment_however_far_github_is_behind() {
 
 #[tokio::test]
 async fn a_path_out_of_the_tree_is_never_sent() {
-    let fake = FakeGitHub::start(tree('a')).await;
+    let fake = FakeGitHub::start(branch_script('a')).await;
     for path in ["../x", ".git/config", "/x"] {
         let fault = fake.repo().ensure_commit(&spec(path), false).await.unwrap_err();
         assert!(matches!(fault, GitHubApiError::Invalid(_)), "{fault}");
     }
-    assert!(fake.seen().is_empty());
+    assert!(fake.requests().is_empty());
 }
 
 #[tokio::test]
 async fn a_file_is_read_also_when_github_keeps_its_content_apart() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
-        "GET /repos/o/r/contents/a%20b/small?ref=main" => answer(
+        "GET /repos/o/r/contents/a%20b/small?ref=main" => canned(
             200,
             json!({ "type": "file", "sha": oid('b'), "content": "aGVs\nbG8=\n", "encoding": "base64" }),
         ),
         "GET /repos/o/r/contents/large?ref=main" => {
-            answer(200, json!({ "type": "file", "sha": oid('b'), "content": "", "encoding": "none" }))
+            canned(200, json!({ "type": "file", "sha": oid('b'), "content": "", "encoding": "none" }))
         }
         "GET /repos/o/r/git/blobs/bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb" => {
-            answer(200, json!({ "content": "bGFyZ2U=\n", "encoding": "base64" }))
+            canned(200, json!({ "content": "bGFyZ2U=\n", "encoding": "base64" }))
         }
-        "GET /repos/o/r/contents/src?ref=main" => answer(200, json!([{ "type": "file" }])),
+        "GET /repos/o/r/contents/src?ref=main" => canned(200, json!([{ "type": "file" }])),
         _ => None,
     })
     .await;
@@ -391,7 +394,7 @@ const PULLS: &str = "GET /repos/o/r/pulls?head=o%3Acountersign%2Fissue-1&state=o
 #[tokio::test]
 async fn the_pull_request_that_is_open_is_ours_only_from_our_repository() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
-        PULLS => answer(200, json!([pull(1, 10, false), pull(2, 9, true)])),
+        PULLS => canned(200, json!([pull(1, 10, false), pull(2, 9, true)])),
         _ => None,
     })
     .await;
@@ -402,11 +405,11 @@ async fn the_pull_request_that_is_open_is_ours_only_from_our_repository() {
 #[tokio::test]
 async fn where_drafts_are_unknown_a_normal_one_says_so() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
-        PULLS => answer(200, json!([])),
+        PULLS => canned(200, json!([])),
         "POST /repos/o/r/pulls" if seen.body["draft"] == true => {
-            answer(422, json!({ "message": "Draft pull requests are not supported in this repository." }))
+            canned(422, json!({ "message": "Draft pull requests are not supported in this repository." }))
         }
-        "POST /repos/o/r/pulls" => answer(201, pull(3, 9, false)),
+        "POST /repos/o/r/pulls" => canned(201, pull(3, 9, false)),
         _ => None,
     })
     .await;
@@ -421,10 +424,10 @@ async fn a_check_is_made_on_a_commit_of_ours_alone_and_looked_for_twice_before_i
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/main" => {
             let object = json!({ "sha": oid('a'), "type": "commit" });
-            answer(200, json!({ "ref": "refs/heads/main", "object": object }))
+            canned(200, json!({ "ref": "refs/heads/main", "object": object }))
         }
-        line if line.contains("/check-runs?") => answer(200, json!({ "total_count": 0, "check_runs": [] })),
-        "POST /repos/o/r/check-runs" => answer(
+        line if line.contains("/check-runs?") => canned(200, json!({ "total_count": 0, "check_runs": [] })),
+        "POST /repos/o/r/check-runs" => canned(
             201,
             json!({ "id": 7, "status": "completed", "conclusion": seen.body["conclusion"], "external_id": "9-4/lld/12-status" }),
         ),
@@ -463,17 +466,18 @@ async fn a_check_is_made_on_a_commit_of_ours_alone_and_looked_for_twice_before_i
 #[tokio::test]
 async fn a_trial_takes_away_what_it_made_and_says_what_it_could_not() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
-        "POST /repos/o/r/labels" => answer(201, json!({"node_id": "L", "name": seen.body["name"]})),
-        "POST /repos/o/r/issues" => answer(201, json!({"number": 4, "html_url": "h", "labels": []})),
-        "PATCH /repos/o/r/issues/4" => answer(200, json!({"state": "closed"})),
-        line if line.starts_with("DELETE ") => answer(403, json!({"message": "no"})),
+        "POST /repos/o/r/labels" => canned(201, json!({"node_id": "L", "name": seen.body["name"]})),
+        "POST /repos/o/r/issues" => canned(201, json!({"number": 4, "html_url": "h", "labels": []})),
+        "PATCH /repos/o/r/issues/4" => canned(200, json!({"state": "closed"})),
+        line if line.starts_with("DELETE ") => canned(403, json!({"message": "no"})),
         _ => None,
     })
     .await;
     let name = "o/r".parse().unwrap();
     let repo = RepoRef { id: OURS, name, private: false, default_branch: None, user_owned: false };
-    let (made, taken_away) = write(&fake.github(), InstallationId(3), &repo, "scratch-1").await;
-    let good = |looked: &&AssumptionCheck| matches!(looked.seen, AssumptionOutcome::AsAssumed(_));
+    let (made, taken_away) =
+        check_write_assumptions(&fake.github(), InstallationId(3), &repo, "scratch-1").await;
+    let good = |looked: &&AssumptionCheck| matches!(looked.seen, AssumptionOutcome::Confirmed(_));
     let calls = |some: &[&AssumptionCheck]| some.iter().map(|looked| looked.call.clone()).collect::<Vec<_>>();
     assert_eq!(
         calls(&made.iter().filter(good).collect::<Vec<_>>()),

@@ -45,7 +45,7 @@ impl SubmittedManifest {
                 )));
             }
         }
-        if manifest.name.len() > 34 || slug(&manifest.name).is_empty() {
+        if manifest.name.len() > 34 || app_slug(&manifest.name).is_empty() {
             return Err(HubError::Refused(
                 "An App's name has 1 to 34 characters, with letters among them.".into(),
             ));
@@ -55,7 +55,7 @@ impl SubmittedManifest {
 }
 
 /// How GitHub makes an App's slug of its name.
-fn slug(name: &str) -> String {
+fn app_slug(name: &str) -> String {
     let dashed: String =
         name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     dashed.split('-').filter(|p| !p.is_empty()).collect::<Vec<_>>().join("-")
@@ -77,7 +77,7 @@ impl Hub {
         }
         self.change(|c| {
             let spec = AppSpec {
-                slug: slug(&manifest.name),
+                slug: app_slug(&manifest.name),
                 name: manifest.name,
                 permissions: manifest.default_permissions,
                 events: manifest.default_events,
@@ -129,7 +129,7 @@ impl HubPageRequest<'_> {
             EscapedHtml(&manifest.name),
             manifest.default_events.len(),
             EscapedHtml(&hook),
-            self.csrf(),
+            self.csrf_field(),
             EscapedHtml(text),
             EscapedHtml(state)
         );
@@ -165,7 +165,7 @@ impl HubPageRequest<'_> {
                  <button class=\"go wide\">Install</button></form></div>",
                 EscapedHtml(&app.name),
                 app.slug,
-                self.csrf()
+                self.csrf_field()
             ))
         });
         self.plain_page("Install", &body.ok_or_else(HubPageError::not_found)?)
@@ -200,11 +200,11 @@ impl HubPageRequest<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::slug;
+    use super::app_slug;
 
     #[test]
     fn a_slug_is_made_of_the_name() {
-        assert_eq!(slug("Countersign (Ada's)"), "countersign-ada-s");
-        assert_eq!(slug("…"), "");
+        assert_eq!(app_slug("Countersign (Ada's)"), "countersign-ada-s");
+        assert_eq!(app_slug("…"), "");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     HubPageError, HubPageRequest, HubPageResult,
-    layout::{EscapedHtml, RepositoryTab, ago, counted},
+    layout::{EscapedHtml, RepositoryTab, count_label, relative_time},
     markdown::render,
 };
 use crate::{
@@ -28,7 +28,7 @@ impl HubPageRequest<'_> {
             let name = self.with_repo(repo, |s, r| s.name_of(r))?;
             format!("<div class=\"markdown\">{}</div>", render(&text, &format!("/{name}")))
         } else {
-            numbered(&text)
+            number_lines(&text)
         };
         let body = format!(
             "<div class=card><div class=cardhead><b>{}</b></div>{content}</div>",
@@ -70,7 +70,7 @@ impl HubPageRequest<'_> {
             EscapedHtml(&commit.author.name),
             EscapedHtml(commit.message.lines().next().unwrap_or_default()),
             commit.oid.short(),
-            ago(self.now(), commit.committer.at)
+            relative_time(self.now(), commit.committer.at)
         )
     }
 
@@ -86,7 +86,7 @@ impl HubPageRequest<'_> {
     }
 }
 
-fn numbered(text: &str) -> String {
+fn number_lines(text: &str) -> String {
     let row = |(index, line): (usize, &str)| {
         format!("<tr><td class=no>{}</td><td><pre>{}</pre></td></tr>", index + 1, EscapedHtml(line))
     };
@@ -99,7 +99,7 @@ fn diff_html(files: &[FileDiff]) -> String {
     let minus: usize = files.iter().map(|f| f.deletions).sum();
     let mut out = format!(
         "<p class=muted>{} changed, <span class=plus>+{plus}</span> <span class=minus>−{minus}</span></p>",
-        counted(files.len(), "file")
+        count_label(files.len(), "file")
     );
     for file in files {
         out.push_str(&format!(
@@ -109,13 +109,13 @@ fn diff_html(files: &[FileDiff]) -> String {
             file.status,
             file.additions,
             file.deletions,
-            file.patch.as_deref().map(hunks).unwrap_or_else(|| "<tr><td>No text to show.</td></tr>".into())
+            file.patch.as_deref().map(hunk_rows).unwrap_or_else(|| "<tr><td>No text to show.</td></tr>".into())
         ));
     }
     out
 }
 
-fn hunks(patch: &str) -> String {
+fn hunk_rows(patch: &str) -> String {
     let (mut old, mut new) = (0_u64, 0_u64);
     let mut rows = String::new();
     for line in patch.lines() {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_hunk_counts_lines_on_both_sides() {
         assert_eq!(hunk_start("@@ -10,7 +12,8 @@ fn x"), Some((10, 12)));
-        let html = hunks("@@ -1 +1,2 @@\n-<a>\n+b\n+c");
+        let html = hunk_rows("@@ -1 +1,2 @@\n-<a>\n+b\n+c");
         assert!(html.contains("<td class=no>1</td><td class=no></td><td><pre>-&lt;a&gt;</pre>"), "{html}");
         assert!(html.contains("<td class=no></td><td class=no>2</td><td><pre>+c</pre>"), "{html}");
     }

@@ -6,14 +6,14 @@ use http::StatusCode;
 
 use super::{
     HubPageError, HubPageRequest, HubPageResult,
-    layout::{EscapedHtml, RepositoryTab, ago, pill},
+    layout::{EscapedHtml, RepositoryTab, label_pill, relative_time},
     redirect,
 };
 use crate::{
     localhub::{
         HubError,
         model::{HubIssue, HubRepository, HubState},
-        views::labels_of,
+        views::issue_labels,
     },
     types::{IssueNo, RepoId, Role, UserId},
 };
@@ -40,7 +40,7 @@ impl HubPageRequest<'_> {
             let path = if pulls { "pulls" } else { "issues" };
             let mut rows = String::new();
             for issue in r.issues.values().rev().filter(|i| i.pull.is_some() == pulls && i.open != closed) {
-                rows.push_str(&self.row(s, r, issue));
+                rows.push_str(&self.issue_row(s, r, issue));
             }
             if rows.is_empty() {
                 rows.push_str("<li class=muted>Nothing here.</li>");
@@ -66,10 +66,10 @@ impl HubPageRequest<'_> {
         self.repo_page(repo, tab, title, &body)
     }
 
-    fn row(&self, state: &HubState, repo: &HubRepository, issue: &HubIssue) -> String {
+    fn issue_row(&self, state: &HubState, repo: &HubRepository, issue: &HubIssue) -> String {
         let (mark, word) = state_mark(issue);
         let kind = if issue.pull.is_some() { "pull" } else { "issues" };
-        let labels: String = labels_of(repo, issue).into_iter().map(pill).collect();
+        let labels: String = issue_labels(repo, issue).into_iter().map(label_pill).collect();
         let comments = match issue.comments.len() {
             0 => String::new(),
             n => format!("<span class=muted title=\"comments\">💬 {n}</span>"),
@@ -81,7 +81,7 @@ impl HubPageRequest<'_> {
             issue.number,
             EscapedHtml(&issue.title),
             issue.number,
-            ago(self.now(), issue.created_at),
+            relative_time(self.now(), issue.created_at),
             EscapedHtml(&state.login(issue.author)),
         )
     }
@@ -93,13 +93,13 @@ impl HubPageRequest<'_> {
              <input name=title placeholder=\"Title\" required autofocus>\
              <textarea name=body rows=14 placeholder=\"What should be different? Markdown works.\"></textarea>\
              <div class=bar><span class=grow></span><button class=go>Create</button></div></form>",
-            self.csrf()
+            self.csrf_field()
         );
         self.repo_page(repo, RepositoryTab::Issues, "New issue", &body)
     }
 
     pub(super) fn open_issue(&self, repo: RepoId, form: &BTreeMap<String, String>) -> HubPageResult {
-        let title = field(form, "title")?;
+        let title = form_field(form, "title")?;
         let body = form.get("body").cloned().unwrap_or_default();
         let number = self.hub.open_issue(repo, self.user()?, title, &body)?;
         let name = self.with_repo(repo, |s, r| s.name_of(r))?;
@@ -127,39 +127,39 @@ impl HubPageRequest<'_> {
                     self.hub.comment(repo, number, by, body)?;
                 }
                 if form.contains_key("close") || reopen {
-                    self.needs(repo, by, Role::Triage, Some(author))?;
+                    self.require_role(repo, by, Role::Triage, Some(author))?;
                     self.hub.change(|c| c.set_open(repo, number, by, reopen, Some("completed")))?;
                 }
             }
             "label" => {
-                self.needs(repo, by, Role::Triage, None)?;
-                self.hub.label(repo, number, by, field(form, "name")?)?;
+                self.require_role(repo, by, Role::Triage, None)?;
+                self.hub.label(repo, number, by, form_field(form, "name")?)?;
             }
             "unlabel" => {
-                self.needs(repo, by, Role::Triage, None)?;
-                self.hub.unlabel(repo, number, by, field(form, "name")?)?;
+                self.require_role(repo, by, Role::Triage, None)?;
+                self.hub.unlabel(repo, number, by, form_field(form, "name")?)?;
             }
             "react" => {
                 let comment = form.get("comment").and_then(|c| c.parse().ok());
-                let content = field(form, "content")?;
+                let content = form_field(form, "content")?;
                 if !crate::localhub::json::REACTIONS.contains(&content) {
                     return Err(HubPageError::not_found());
                 }
                 self.hub.change(|c| c.react(repo, number, comment, by, content).map(drop))?;
             }
             "review" => {
-                let state = field(form, "state")?;
+                let state = form_field(form, "state")?;
                 if !["APPROVED", "CHANGES_REQUESTED", "COMMENTED"].contains(&state) {
                     return Err(HubPageError::not_found());
                 }
                 self.hub.review(repo, number, by, state, body)?;
             }
             "ready" => {
-                self.needs(repo, by, Role::Write, None)?;
-                self.hub.change(|c| c.ready(repo, number, by))?;
+                self.require_role(repo, by, Role::Write, None)?;
+                self.hub.change(|c| c.mark_ready(repo, number, by))?;
             }
             "merge" => {
-                self.needs(repo, by, Role::Write, None)?;
+                self.require_role(repo, by, Role::Write, None)?;
                 self.hub.merge(repo, number, by)?;
             }
             _ => return Err(HubPageError::not_found()),
@@ -168,7 +168,7 @@ impl HubPageRequest<'_> {
     }
 
     /// The author may always; others need the role.
-    fn needs(
+    fn require_role(
         &self,
         repo: RepoId,
         by: UserId,
@@ -183,7 +183,7 @@ impl HubPageRequest<'_> {
     }
 }
 
-fn field<'f>(form: &'f BTreeMap<String, String>, name: &str) -> Result<&'f str, HubPageError> {
+fn form_field<'f>(form: &'f BTreeMap<String, String>, name: &str) -> Result<&'f str, HubPageError> {
     let value = form.get(name).map(|v| v.trim()).filter(|v| !v.is_empty());
     value.ok_or_else(|| HubError::Refused(format!("Fill in the field `{name}`.")).into())
 }

@@ -36,7 +36,7 @@ impl fmt::Display for EscapedHtml<'_> {
 }
 
 /// `3 minutes ago`, with the time itself on hover.
-pub(super) fn ago(now: Timestamp, at: Timestamp) -> String {
+pub(super) fn relative_time(now: Timestamp, at: Timestamp) -> String {
     let seconds = now.since(at).as_secs();
     let (count, unit) = match seconds {
         0..=44 => return format!("<time datetime=\"{at}\" title=\"{at}\">just now</time>"),
@@ -44,11 +44,11 @@ pub(super) fn ago(now: Timestamp, at: Timestamp) -> String {
         3600..=86_399 => (seconds / 3600, "hour"),
         _ => (seconds / 86_400, "day"),
     };
-    format!("<time datetime=\"{at}\" title=\"{at}\">{} ago</time>", counted(count as usize, unit))
+    format!("<time datetime=\"{at}\" title=\"{at}\">{} ago</time>", count_label(count as usize, unit))
 }
 
 /// `1 comment`, `3 comments`.
-pub(super) fn counted(count: usize, what: &str) -> String {
+pub(super) fn count_label(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -64,7 +64,7 @@ pub(super) fn avatar(state: &HubState, user: UserId, size: u32) -> String {
 }
 
 /// A login in bold, marked when it is a bot's.
-pub(super) fn person(state: &HubState, user: UserId) -> String {
+pub(super) fn login_html(state: &HubState, user: UserId) -> String {
     let login = state.login(user);
     match login.strip_suffix("[bot]") {
         Some(name) => format!("<b>{}</b> <span class=\"tag\">bot</span>", EscapedHtml(name)),
@@ -74,7 +74,7 @@ pub(super) fn person(state: &HubState, user: UserId) -> String {
 
 /// A label as a coloured pill. Colours are classes made by [`label_styles`]: the content policy
 /// allows no style attributes.
-pub(super) fn pill(label: &HubLabel) -> String {
+pub(super) fn label_pill(label: &HubLabel) -> String {
     let title = label.description.as_deref().unwrap_or_default();
     format!(
         "<span class=\"label l{}\" title=\"{}\">{}</span>",
@@ -110,7 +110,7 @@ impl HubPageRequest<'_> {
     }
 
     /// The hidden field each form carries.
-    pub(super) fn csrf(&self) -> String {
+    pub(super) fn csrf_field(&self) -> String {
         format!("<input type=hidden name=csrf value=\"{}\">", self.csrf)
     }
 
@@ -131,7 +131,7 @@ impl HubPageRequest<'_> {
         Ok(self.html(StatusCode::OK, title, &format!("<main id=page>{body}</main>"), ""))
     }
 
-    pub(super) fn apologise(&self, oops: &HubPageError) -> HubReply {
+    pub(super) fn error_page(&self, oops: &HubPageError) -> HubReply {
         let body = format!(
             "<main id=page><div class=blank><h1>{}</h1><p>{}</p><p><a href=\"/\">All repositories</a></p></div></main>",
             oops.status.as_u16(),
@@ -168,7 +168,7 @@ impl HubPageRequest<'_> {
                  <span class=note>a GitHub on this machine</span>\
                  <form class=who method=post action=\"/act-as\">{}<input type=hidden name=back value=\"{}\">{face}\
                  <label><span>act as </span><select name=login>{options}</select></label><button>Switch</button></form></header>",
-                self.csrf(),
+                self.csrf_field(),
                 EscapedHtml(&self.request.path),
             )
         })
@@ -189,9 +189,9 @@ impl HubPageRequest<'_> {
                 rows.push_str(&format!(
                     "<li><div><a class=big href=\"/{name}\">{name}</a> <span class=tag>{sight}</span>\
                      <p class=muted>{} · {} · updated {}</p></div></li>",
-                    counted(open(false), "open issue"),
-                    counted(open(true), "open pull request"),
-                    ago(self.now(), repo.updated_at)
+                    count_label(open(false), "open issue"),
+                    count_label(open(true), "open pull request"),
+                    relative_time(self.now(), repo.updated_at)
                 ));
             }
             if rows.is_empty() {

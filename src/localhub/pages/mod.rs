@@ -77,9 +77,9 @@ struct HubPageRequest<'a> {
 
 pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
     if let Some(token) = request.query("token") {
-        return enter(hub, request, token);
+        return exchange_page_token(hub, request, token);
     }
-    if cookie(request, COOKIE).is_none_or(|c| !same(&c, &hub.0.page_token)) {
+    if cookie(request, COOKIE).is_none_or(|c| !is_same_secret(&c, &hub.0.page_token)) {
         let text = "Open localhub by the address it printed: it ends in ?token=….\n";
         return HubReply::text(StatusCode::FORBIDDEN, text);
     }
@@ -90,15 +90,15 @@ pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
     let Ok(nonce) = super::random_hex(16) else {
         return HubReply::text(StatusCode::INTERNAL_SERVER_ERROR, "No random numbers.\n");
     };
-    let csrf = Hash::of_parts([b"form".as_slice(), hub.0.page_token.as_bytes()]).to_string();
+    let csrf = Hash::digest_parts([b"form".as_slice(), hub.0.page_token.as_bytes()]).to_string();
     let visit = HubPageRequest { hub, request, acting, nonce, csrf };
-    let reply = visit.dispatch().unwrap_or_else(|oops| visit.apologise(&oops));
-    secure(reply, &visit.nonce)
+    let reply = visit.dispatch().unwrap_or_else(|oops| visit.error_page(&oops));
+    add_security_headers(reply, &visit.nonce)
 }
 
 /// Exchanges the token of the printed address for a cookie, and takes it out of the address bar.
-fn enter(hub: &Hub, request: &HubRequest, token: &str) -> HubReply {
-    if !same(token, &hub.0.page_token) {
+fn exchange_page_token(hub: &Hub, request: &HubRequest, token: &str) -> HubReply {
+    if !is_same_secret(token, &hub.0.page_token) {
         return HubReply::text(
             StatusCode::FORBIDDEN,
             "This address is of an earlier start; use the one printed last.\n",
@@ -107,12 +107,12 @@ fn enter(hub: &Hub, request: &HubRequest, token: &str) -> HubReply {
     // Only a path of ours: `//elsewhere` would leave.
     let path = format!("/{}", request.path.trim_start_matches('/'));
     let cookie = format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict");
-    HubReply::empty(StatusCode::SEE_OTHER).with("location", &path).with("set-cookie", &cookie)
+    HubReply::empty(StatusCode::SEE_OTHER).with_header("location", &path).with_header("set-cookie", &cookie)
 }
 
 /// Compared by hash, so that time tells nothing of where two texts part.
-fn same(a: &str, b: &str) -> bool {
-    Hash::of(a.as_bytes()) == Hash::of(b.as_bytes())
+fn is_same_secret(a: &str, b: &str) -> bool {
+    Hash::digest(a.as_bytes()) == Hash::digest(b.as_bytes())
 }
 
 fn cookie(request: &HubRequest, name: &str) -> Option<String> {
@@ -121,7 +121,7 @@ fn cookie(request: &HubRequest, name: &str) -> Option<String> {
     pairs.find(|(n, _)| *n == name).map(|(_, value)| value.to_owned())
 }
 
-fn secure(reply: HubReply, nonce: &str) -> HubReply {
+fn add_security_headers(reply: HubReply, nonce: &str) -> HubReply {
     // A form may end in a redirect to the program that asked for an App, on this machine.
     let policy = format!(
         "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; img-src 'self' data:; \
@@ -129,15 +129,15 @@ fn secure(reply: HubReply, nonce: &str) -> HubReply {
          base-uri 'none'; frame-ancestors 'none'"
     );
     reply
-        .with("content-security-policy", &policy)
-        .with("x-content-type-options", "nosniff")
-        .with("x-frame-options", "DENY")
-        .with("referrer-policy", "same-origin")
-        .with("cache-control", "no-store")
+        .with_header("content-security-policy", &policy)
+        .with_header("x-content-type-options", "nosniff")
+        .with_header("x-frame-options", "DENY")
+        .with_header("referrer-policy", "same-origin")
+        .with_header("cache-control", "no-store")
 }
 
 fn redirect(to: &str) -> HubReply {
-    HubReply::empty(StatusCode::SEE_OTHER).with("location", to)
+    HubReply::empty(StatusCode::SEE_OTHER).with_header("location", to)
 }
 
 impl HubPageRequest<'_> {
@@ -150,19 +150,19 @@ impl HubPageRequest<'_> {
         match segments.as_slice() {
             // A manifest comes from another page by design; it only shows what would be made.
             ["settings", "apps", "new"] => self.new_app(),
-            _ if posting => self.act(&segments),
+            _ if posting => self.handle_form(&segments),
             [] => self.home(),
             ["avatars", id] => self.avatar(id),
             ["apps", slug] | ["apps", slug, "installations", "new"] => self.choose_repositories(slug),
             [_] | ["settings", "installations", _] => self.home(),
             [owner, name, rest @ ..] => {
-                let repo = self.find(owner, name)?;
-                self.show(repo, rest)
+                let repo = self.find_repo(owner, name)?;
+                self.show_page(repo, rest)
             }
         }
     }
 
-    fn show(&self, repo: RepoId, rest: &[&str]) -> HubPageResult {
+    fn show_page(&self, repo: RepoId, rest: &[&str]) -> HubPageResult {
         match rest {
             // The bot links to a branch, whose files are in its pull request.
             [] | ["issues"] | ["tree", ..] => self.issue_list(repo, false),
@@ -178,15 +178,15 @@ impl HubPageRequest<'_> {
     }
 
     /// A form was sent.
-    fn act(&self, segments: &[&str]) -> HubPageResult {
+    fn handle_form(&self, segments: &[&str]) -> HubPageResult {
         let form = self.form()?;
         match segments {
-            ["act-as"] => self.act_as(&form),
+            ["act-as"] => self.switch_user(&form),
             ["settings", "apps", "create"] => self.create_app(&form),
             ["apps", slug, "installations", "new"] => self.install(slug),
-            [owner, name, "issues"] => self.open_issue(self.find(owner, name)?, &form),
+            [owner, name, "issues"] => self.open_issue(self.find_repo(owner, name)?, &form),
             [owner, name, kind @ ("issues" | "pull"), number, action] => {
-                let repo = self.find(owner, name)?;
+                let repo = self.find_repo(owner, name)?;
                 let back = format!("/{owner}/{name}/{kind}/{number}");
                 self.act_on_issue(repo, number, action, &form, &back)
             }
@@ -207,7 +207,7 @@ impl HubPageRequest<'_> {
             ));
         }
         let form = self.fields();
-        if !form.get("csrf").is_some_and(|sent| same(sent, &self.csrf)) {
+        if !form.get("csrf").is_some_and(|sent| is_same_secret(sent, &self.csrf)) {
             return Err(HubPageError::new(
                 StatusCode::FORBIDDEN,
                 "That form is of an earlier start; go back, reload, try again.",
@@ -220,17 +220,17 @@ impl HubPageRequest<'_> {
         url::form_urlencoded::parse(&self.request.body).into_owned().collect()
     }
 
-    fn act_as(&self, form: &BTreeMap<String, String>) -> HubPageResult {
+    fn switch_user(&self, form: &BTreeMap<String, String>) -> HubPageResult {
         let login = form.get("login").map(String::as_str).unwrap_or_default();
         let known =
             self.hub.read(|s| s.account_named(login).filter(|a| a.app.is_none()).map(|a| a.login.clone()));
         let login = known.ok_or_else(HubPageError::not_found)?;
         let back = form.get("back").map(|b| format!("/{}", b.trim_start_matches('/')));
         let cookie = format!("{ACTING_COOKIE}={login}; Path=/; HttpOnly; SameSite=Strict");
-        Ok(redirect(&back.unwrap_or_else(|| "/".into())).with("set-cookie", &cookie))
+        Ok(redirect(&back.unwrap_or_else(|| "/".into())).with_header("set-cookie", &cookie))
     }
 
-    fn find(&self, owner: &str, name: &str) -> Result<RepoId, HubPageError> {
+    fn find_repo(&self, owner: &str, name: &str) -> Result<RepoId, HubPageError> {
         let id = self.hub.read(|s| {
             let moved = || s.renamed.get(&format!("{owner}/{name}").to_ascii_lowercase()).copied();
             s.repository_named(owner, name).map(|r| r.id).or_else(moved)
@@ -260,13 +260,13 @@ impl HubPageRequest<'_> {
 }
 
 /// Asks to be told of what happens in a repository.
-pub(super) fn wants_events(request: &HubRequest) -> bool {
+pub(super) fn is_event_stream_request(request: &HubRequest) -> bool {
     request.path == "/_events"
 }
 
 /// A stream that says when a page is out of date; the page then fetches itself.
-pub(super) fn events(hub: &Hub, request: &HubRequest) -> Response {
-    if cookie(request, COOKIE).is_none_or(|c| !same(&c, &hub.0.page_token)) {
+pub(super) fn event_stream(hub: &Hub, request: &HubRequest) -> Response {
+    if cookie(request, COOKIE).is_none_or(|c| !is_same_secret(&c, &hub.0.page_token)) {
         return StatusCode::FORBIDDEN.into_response();
     }
     let repo = request.query("repo").and_then(|r| r.parse().ok()).map(RepoId);
@@ -274,7 +274,7 @@ pub(super) fn events(hub: &Hub, request: &HubRequest) -> Response {
     let stream = stream::unfold(state, |(mut events, stop, repo)| async move {
         tokio::select! {
             () = stop.cancelled() => None,
-            () = next_in(&mut events, repo) => {
+            () = wait_for_repo_event(&mut events, repo) => {
                 Some((Ok::<_, Infallible>(Event::default().data("changed")), (events, stop, repo)))
             }
         }
@@ -283,7 +283,7 @@ pub(super) fn events(hub: &Hub, request: &HubRequest) -> Response {
 }
 
 /// Resolves at the next event in the repository, or when some were missed.
-async fn next_in(events: &mut Receiver<super::HubEvent>, repo: Option<RepoId>) {
+async fn wait_for_repo_event(events: &mut Receiver<super::HubEvent>, repo: Option<RepoId>) {
     loop {
         match events.recv().await {
             Ok(event) if repo.is_none_or(|r| r == event.repo) => return,

@@ -4,7 +4,7 @@
 use super::{
     HubPageError, HubPageRequest, HubPageResult,
     issues::state_mark,
-    layout::{EscapedHtml, RepositoryTab, ago, avatar, counted, person, pill},
+    layout::{EscapedHtml, RepositoryTab, avatar, count_label, label_pill, login_html, relative_time},
     markdown::render,
     redirect,
 };
@@ -15,12 +15,12 @@ use crate::{
             HubCheckRun, HubComment, HubIssue, HubReaction, HubRepository, HubReview, HubState,
             HubTimelineEvent,
         },
-        views::labels_of,
+        views::issue_labels,
     },
     types::{CommentId, RepoId, Role, Timestamp, UserId},
 };
 
-const FACES: [&str; 8] = ["👍", "👎", "😄", "😕", "❤️", "🎉", "👀", "🚀"];
+const REACTION_EMOJI: [&str; 8] = ["👍", "👎", "😄", "😕", "❤️", "🎉", "👀", "🚀"];
 
 /// A text in the thread with its author.
 struct ThreadEntry<'a> {
@@ -80,16 +80,16 @@ impl HubPageRequest<'_> {
         let (mark, word) = state_mark(issue);
         let mut line = format!(
             "<span class=\"state {mark}\">{word}</span> <span class=muted>{} opened this {} · {}</span>",
-            person(s, issue.author),
-            ago(self.now(), issue.created_at),
-            counted(issue.comments.len(), "comment")
+            login_html(s, issue.author),
+            relative_time(self.now(), issue.created_at),
+            count_label(issue.comments.len(), "comment")
         );
         let mut tabs = String::new();
         if let Some(pull) = &issue.pull {
             let branch = |b: &str| format!("<span class=branch>{}</span>", EscapedHtml(b));
             line = format!(
                 "<span class=\"state {mark}\">{word}</span> <span class=muted>{} wants to merge {} into {}</span>",
-                person(s, issue.author),
+                login_html(s, issue.author),
                 branch(&pull.head),
                 branch(&pull.base)
             );
@@ -125,20 +125,24 @@ impl HubPageRequest<'_> {
         };
         let mut rows = vec![];
         for comment in &issue.comments {
-            rows.push((comment.created_at, comment.id.0, self.said(s, r, &said(comment), base)));
+            rows.push((
+                comment.created_at,
+                comment.id.0,
+                self.entry_html(s, r, &comment_entry(comment), base),
+            ));
         }
         for event in &issue.events {
-            rows.push((event.at, event.id, self.event(s, r, event)));
+            rows.push((event.at, event.id, self.event_line(s, r, event)));
         }
         for review in issue.pull.iter().flat_map(|p| &p.reviews) {
             rows.push((review.at, review.id, self.review_line(s, r, review)));
         }
         rows.sort_by_key(|(at, id, _)| (*at, *id));
         let rows: String = rows.into_iter().map(|(_, _, html)| html).collect();
-        format!("{}{rows}", self.said(s, r, &first, base))
+        format!("{}{rows}", self.entry_html(s, r, &first, base))
     }
 
-    fn said(&self, s: &HubState, r: &HubRepository, said: &ThreadEntry<'_>, base: &str) -> String {
+    fn entry_html(&self, s: &HubState, r: &HubRepository, said: &ThreadEntry<'_>, base: &str) -> String {
         let body = if said.body.trim().is_empty() {
             "<p class=muted><em>No description provided.</em></p>".to_owned()
         } else {
@@ -155,8 +159,8 @@ impl HubPageRequest<'_> {
              <span class=grow></span>{role}</div><div class=markdown>{body}</div>{}</div></div>",
             said.anchor,
             avatar(s, said.author, 40),
-            person(s, said.author),
-            ago(self.now(), said.at),
+            login_html(s, said.author),
+            relative_time(self.now(), said.at),
             self.reactions(s, said, base),
         )
     }
@@ -166,7 +170,7 @@ impl HubPageRequest<'_> {
             said.comment.map(|c| format!("<input type=hidden name=comment value={c}>")).unwrap_or_default();
         let mut counted = String::new();
         let mut offered = String::new();
-        for (content, face) in REACTIONS.iter().zip(FACES) {
+        for (content, face) in REACTIONS.iter().zip(REACTION_EMOJI) {
             let who: Vec<String> =
                 said.reactions.iter().filter(|r| r.content == *content).map(|r| s.login(r.user)).collect();
             if who.is_empty() {
@@ -183,12 +187,13 @@ impl HubPageRequest<'_> {
         format!(
             "<form class=faces method=post action=\"{base}/react\">{}{comment}{counted}\
              <details><summary title=\"Add a reaction\">☺</summary>{offered}</details></form>",
-            self.csrf()
+            self.csrf_field()
         )
     }
 
-    fn event(&self, s: &HubState, r: &HubRepository, event: &HubTimelineEvent) -> String {
-        let label = event.label.as_ref().map(|l| pill(r.label(&l.name).unwrap_or(l))).unwrap_or_default();
+    fn event_line(&self, s: &HubState, r: &HubRepository, event: &HubTimelineEvent) -> String {
+        let label =
+            event.label.as_ref().map(|l| label_pill(r.label(&l.name).unwrap_or(l))).unwrap_or_default();
         let what = match (event.event.as_str(), &event.rename) {
             ("labeled", _) => format!("added the label {label}"),
             ("unlabeled", _) => format!("removed the label {label}"),
@@ -208,8 +213,8 @@ impl HubPageRequest<'_> {
         format!(
             "<div class=event>{}<span>{} {what} <span class=muted>{}</span></span></div>",
             avatar(s, event.actor, 20),
-            person(s, event.actor),
-            ago(self.now(), event.at)
+            login_html(s, event.actor),
+            relative_time(self.now(), event.at)
         )
     }
 
@@ -229,8 +234,8 @@ impl HubPageRequest<'_> {
         };
         format!(
             "<div class=event><span class=\"dot {class}\"></span><span>{} {what} <span class=muted>{} at {}</span></span></div>{body}",
-            person(s, review.user),
-            ago(self.now(), review.at),
+            login_html(s, review.user),
+            relative_time(self.now(), review.at),
             review.commit.short()
         )
     }
@@ -250,7 +255,7 @@ impl HubPageRequest<'_> {
              <textarea name=body rows=5 placeholder=\"Leave a comment as {}. /help shows what the bot understands.\"></textarea>\
              <div class=bar><span class=grow></span>{switch}<button class=go>Comment</button></div></form></div>{review}",
             avatar(s, user, 40),
-            self.csrf(),
+            self.csrf_field(),
             EscapedHtml(&s.login(user)),
         )
     }
@@ -261,7 +266,7 @@ impl HubPageRequest<'_> {
              <textarea name=body rows=3 placeholder=\"What you think of the changes\"></textarea><div class=bar><span class=grow></span>\
              <button name=state value=COMMENTED>Comment</button><button name=state value=CHANGES_REQUESTED>Request changes</button>\
              <button class=go name=state value=APPROVED>Approve</button></div></form></details>",
-            self.csrf()
+            self.csrf_field()
         )
     }
 
@@ -279,7 +284,7 @@ impl HubPageRequest<'_> {
         format!(
             "<form class=\"card mergebox\" method=post action=\"{base}/{action}\">{}<span class=grow>{text}</span>\
              <button class=go>{button}</button></form>",
-            self.csrf()
+            self.csrf_field()
         )
     }
 
@@ -292,7 +297,7 @@ impl HubPageRequest<'_> {
         format!(
             "<form class=labelbox method=post action=\"{base}/label\">{}<input name=name list=known placeholder=\"countersign:lld\" required>\
              <datalist id=known>{known}<option value=\"countersign:lld\"></datalist><button>Add label</button></form>",
-            self.csrf()
+            self.csrf_field()
         )
     }
 }
@@ -321,7 +326,7 @@ fn checks_line(r: &HubRepository, issue: &HubIssue) -> String {
     }
 }
 
-fn said(comment: &HubComment) -> ThreadEntry<'_> {
+fn comment_entry(comment: &HubComment) -> ThreadEntry<'_> {
     ThreadEntry {
         anchor: format!("issuecomment-{}", comment.id),
         author: comment.author,
@@ -342,18 +347,18 @@ fn labels_and_people(
 ) -> String {
     let may = visit.acting.is_some_and(|u| r.role_of(u) >= Role::Triage);
     let mut labels = String::new();
-    for label in labels_of(r, issue) {
+    for label in issue_labels(r, issue) {
         let off = if may {
             format!(
                 "<form method=post action=\"{base}/unlabel\">{}<input type=hidden name=name value=\"{}\">\
                  <button class=off title=\"Remove this label\">×</button></form>",
-                visit.csrf(),
+                visit.csrf_field(),
                 EscapedHtml(&label.name)
             )
         } else {
             String::new()
         };
-        labels.push_str(&format!("<div class=labelrow>{}{off}</div>", pill(label)));
+        labels.push_str(&format!("<div class=labelrow>{}{off}</div>", label_pill(label)));
     }
     if labels.is_empty() {
         labels.push_str("<p class=muted>None yet</p>");

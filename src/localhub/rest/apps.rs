@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{HubPermissionLevel, RestCall, RestCaller, RestError, RestResult};
 use crate::{
     localhub::{
-        json::merge,
+        json::merge_json,
         model::{HubApp, HubDelivery, HubInstallation, HubToken},
         random_hex,
         server::HubReply,
@@ -30,23 +30,23 @@ struct AccessTokenRequest {
 impl RestCall<'_> {
     pub(super) fn app_route(&self, method: &str, segments: &[&str]) -> RestResult {
         match (method, segments) {
-            ("GET", ["app"]) => self.own_app(|call, app| call.state(|s| call.json(s).own_app(app))),
+            ("GET", ["app"]) => self.with_own_app(|call, app| call.state(|s| call.json(s).own_app(app))),
             ("GET", ["app", "installations"]) => self.installations(),
             ("GET", ["app", "installations", id]) => {
                 let row = self.own_installation(id)?;
                 Ok(self.ok(&self.state(|s| self.json(s).installation(&row))))
             }
             ("POST", ["app", "installations", id, "access_tokens"]) => self.access_token(id),
-            ("GET", ["app", "hook", "config"]) => self.own_app(|_, app| hook_config(app)),
+            ("GET", ["app", "hook", "config"]) => self.with_own_app(|_, app| hook_config(app)),
             ("GET", ["app", "hook", "deliveries"]) => self.deliveries(),
             ("GET", ["app", "hook", "deliveries", id]) => self.delivery(id),
             ("GET", ["installation", "repositories"]) => self.installation_repositories(),
-            ("POST", ["app-manifests", code, "conversions"]) => self.convert(code),
+            ("POST", ["app-manifests", code, "conversions"]) => self.convert_manifest(code),
             _ => self.unknown_route(),
         }
     }
 
-    fn own_app(&self, show: impl FnOnce(&Self, &HubApp) -> Value) -> RestResult {
+    fn with_own_app(&self, show: impl FnOnce(&Self, &HubApp) -> Value) -> RestResult {
         let id = self.app()?;
         let app = self.state(|s| s.apps.get(&id).cloned()).ok_or_else(RestError::not_found)?;
         Ok(self.ok(&show(self, &app)))
@@ -85,7 +85,7 @@ impl RestCall<'_> {
             permissions: permissions.clone(),
             repositories: repositories.clone(),
         };
-        let key = Hash::of(token.as_bytes()).to_string();
+        let key = Hash::digest(token.as_bytes()).to_string();
         self.hub.change(|c| {
             let now = c.at;
             c.state.tokens.retain(|_, t| t.expires_at > now);
@@ -167,7 +167,8 @@ impl RestCall<'_> {
         let reply = self.ok(&rows.iter().map(delivery_item).collect());
         let Some(oldest) = rows.last().filter(|_| more) else { return Ok(reply) };
         let url = format!("{}/api/v3/app/hook/deliveries", self.hub.0.base);
-        Ok(reply.with("link", &format!("<{url}?per_page={size}&cursor=v1_{}>; rel=\"next\"", oldest.id)))
+        Ok(reply
+            .with_header("link", &format!("<{url}?per_page={size}&cursor=v1_{}>; rel=\"next\"", oldest.id)))
     }
 
     fn own_delivery(&self, id: &str) -> Result<HubDelivery, RestError> {
@@ -186,7 +187,7 @@ impl RestCall<'_> {
             .unwrap_or_default();
         let mut body = delivery_item(&row);
         let headers = json!({ "X-GitHub-Delivery": row.guid, "X-GitHub-Event": row.event });
-        merge(
+        merge_json(
             &mut body,
             json!({
                 "url": url, "request": { "headers": headers, "payload": payload },
@@ -205,11 +206,11 @@ impl RestCall<'_> {
             let seen = all.iter().filter(|r| token.repositories.as_ref().is_none_or(|only| only.contains(r)));
             seen.filter_map(|r| s.repositories.get(r)).map(|r| self.json(s).repository(r)).collect()
         });
-        Ok(self.list_in("repositories", json!({ "repository_selection": "selected" }), rows))
+        Ok(self.list_in_object("repositories", json!({ "repository_selection": "selected" }), rows))
     }
 
     /// Hands the credentials of an App made from a manifest to whoever holds the code, once.
-    fn convert(&self, code: &str) -> RestResult {
+    fn convert_manifest(&self, code: &str) -> RestResult {
         let hour_ago = (self.hub.0.now)().0 - TOKEN_MILLISECONDS;
         let (app, secret) = self.hub.change(|c| {
             let conversion = c.state.conversions.remove(code).filter(|x| x.at.0 > hour_ago);
@@ -218,7 +219,7 @@ impl RestCall<'_> {
             Ok::<_, RestError>((app, conversion.client_secret))
         })?;
         let mut body = self.state(|s| self.json(s).app(&app));
-        merge(
+        merge_json(
             &mut body,
             json!({ "client_secret": secret, "webhook_secret": app.webhook_secret, "pem": app.pem }),
         );

@@ -86,24 +86,27 @@ pub(super) fn authenticate(hub: &Hub, request: &HubRequest) -> Result<RestCaller
     let value = value.trim();
     match scheme.to_ascii_lowercase().as_str() {
         "bearer" | "token" if value.split('.').count() == 3 && value.starts_with("ey") => {
-            app_of_jwt(hub, value).map(RestCaller::App)
+            authenticate_jwt(hub, value).map(RestCaller::App)
         }
-        "bearer" | "token" => installation_of(hub, value),
-        "basic" => installation_of(hub, &password(value).unwrap_or_default()),
+        "bearer" | "token" => authenticate_installation(hub, value),
+        "basic" => authenticate_installation(hub, &basic_password(value).unwrap_or_default()),
         _ => Err(RestError::new(401, "Bad credentials")),
     }
 }
 
 /// The password of `Basic` credentials; git sends the token as one.
-fn password(encoded: &str) -> Option<String> {
+fn basic_password(encoded: &str) -> Option<String> {
     let plain = String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?;
     plain.split_once(':').map(|(_, password)| password.to_owned())
 }
 
 /// Recognises an installation's token, for git as for REST.
-pub(in crate::localhub) fn installation_of(hub: &Hub, token: &str) -> Result<RestCaller, RestError> {
+pub(in crate::localhub) fn authenticate_installation(
+    hub: &Hub,
+    token: &str,
+) -> Result<RestCaller, RestError> {
     let bad = || RestError::new(401, "Bad credentials");
-    let key = Hash::of(token.as_bytes()).to_string();
+    let key = Hash::digest(token.as_bytes()).to_string();
     let now = (hub.0.now)();
     hub.read(|s| {
         let row = s.tokens.get(&key).filter(|t| t.expires_at > now).ok_or_else(bad)?;
@@ -117,14 +120,14 @@ pub(in crate::localhub) fn installation_of(hub: &Hub, token: &str) -> Result<Res
 }
 
 /// As [`authenticate`], for git: only an installation's token counts.
-pub(in crate::localhub) fn for_git(hub: &Hub, request: &HubRequest) -> Option<RestCaller> {
+pub(in crate::localhub) fn authenticate_git(hub: &Hub, request: &HubRequest) -> Option<RestCaller> {
     match request.header("authorization") {
         None => Some(RestCaller::Anonymous),
         Some(header) => {
             let (scheme, value) = header.split_once(' ')?;
             let basic = scheme.eq_ignore_ascii_case("basic");
-            let token = if basic { password(value.trim())? } else { value.trim().to_owned() };
-            installation_of(hub, &token).ok()
+            let token = if basic { basic_password(value.trim())? } else { value.trim().to_owned() };
+            authenticate_installation(hub, &token).ok()
         }
     }
 }
@@ -139,7 +142,7 @@ struct JwtParts<'a> {
 
 impl<'a> JwtParts<'a> {
     /// `None` if it is not one that is signed with RS256.
-    fn of(jwt: &'a str) -> Option<Self> {
+    fn parse(jwt: &'a str) -> Option<Self> {
         let (message, signature) = jwt.rsplit_once('.')?;
         let (header, claims) = message.split_once('.')?;
         let header: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
@@ -150,9 +153,9 @@ impl<'a> JwtParts<'a> {
 }
 
 /// Checks an App's token as GitHub does: signed by its key, not too old, not for too long.
-fn app_of_jwt(hub: &Hub, jwt: &str) -> Result<u64, RestError> {
+fn authenticate_jwt(hub: &Hub, jwt: &str) -> Result<u64, RestError> {
     let undecodable = || RestError::new(401, "A JSON web token could not be decoded");
-    let JwtParts { message, claims, signature } = JwtParts::of(jwt).ok_or_else(undecodable)?;
+    let JwtParts { message, claims, signature } = JwtParts::parse(jwt).ok_or_else(undecodable)?;
     let issuer = match claims.get("iss") {
         Some(Value::Number(n)) => n.to_string(),
         Some(Value::String(s)) => s.clone(),
@@ -191,8 +194,12 @@ fn check_times(claims: &BTreeMap<String, Value>, now: i64) -> Result<(), RestErr
 
 impl RestCall<'_> {
     /// Any one of the permissions in `need` is enough.
-    pub(super) fn allowed(&self, repo: RepoId, need: &[(&str, HubPermissionLevel)]) -> Result<(), RestError> {
-        allowed(self.hub, &self.caller, repo, need)
+    pub(super) fn require_permission(
+        &self,
+        repo: RepoId,
+        need: &[(&str, HubPermissionLevel)],
+    ) -> Result<(), RestError> {
+        require_permission(self.hub, &self.caller, repo, need)
     }
 
     /// The App calling by its own token.
@@ -204,7 +211,7 @@ impl RestCall<'_> {
     }
 }
 
-pub(in crate::localhub) fn allowed(
+pub(in crate::localhub) fn require_permission(
     hub: &Hub,
     caller: &RestCaller,
     repo: RepoId,

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// GitHub takes so many annotations at once.
-const ANNOTATIONS: usize = 50;
+const MAX_ANNOTATIONS: usize = 50;
 
 const CONCLUSIONS: [&str; 7] =
     ["success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required"];
@@ -57,7 +57,7 @@ impl RestCall<'_> {
         if asked.conclusion.as_ref().is_some_and(|word| !CONCLUSIONS.contains(&word.as_str())) {
             return invalid("conclusion", "invalid");
         }
-        if asked.output.as_ref().is_some_and(|output| output.annotations.len() > ANNOTATIONS) {
+        if asked.output.as_ref().is_some_and(|output| output.annotations.len() > MAX_ANNOTATIONS) {
             return invalid("annotations", "too_many");
         }
         // So say those who tried; the documentation does not.
@@ -103,7 +103,7 @@ impl RestCall<'_> {
             });
             found.into_iter().map(|c| self.json(s).check_run(row, c)).collect()
         });
-        Ok(self.list_in("check_runs", json!({}), rows))
+        Ok(self.list_in_object("check_runs", json!({}), rows))
     }
 
     fn annotations(&self, repo: RepoId, id: &str) -> RestResult {
@@ -141,7 +141,7 @@ impl RestCall<'_> {
             () if rows.is_empty() || any("pending") => "pending",
             () => "success",
         };
-        Ok(self.list_in("statuses", json!({ "state": state, "sha": head }), rows))
+        Ok(self.list_in_object("statuses", json!({ "state": state, "sha": head }), rows))
     }
 
     /// The runs of workflows on a commit, each with its suite.
@@ -156,7 +156,7 @@ impl RestCall<'_> {
             found.dedup_by_key(|c| c.suite);
             found.into_iter().map(|c| self.json(s).workflow_run(repo, c)).collect()
         });
-        Ok(self.list_in("workflow_runs", json!({}), rows))
+        Ok(self.list_in_object("workflow_runs", json!({}), rows))
     }
 
     /// The jobs of a run, by the numbers of their checks.
@@ -168,7 +168,7 @@ impl RestCall<'_> {
             let of_run = |c: &&HubCheckRun| Some(c.app) == jobs && c.suite.to_string() == run && !c.reported;
             row.checks.iter().filter(of_run).map(|c| json!({ "id": c.id, "name": c.name })).collect()
         });
-        Ok(self.list_in("jobs", json!({}), rows))
+        Ok(self.list_in_object("jobs", json!({}), rows))
     }
 
     /// Leads to where the log lies, which takes no token.
@@ -182,6 +182,6 @@ impl RestCall<'_> {
             return Err(RestError::not_found());
         }
         Ok(HubReply::empty(StatusCode::FOUND)
-            .with("location", &format!("{}/_logs/{job}?sig=short", self.hub.0.base)))
+            .with_header("location", &format!("{}/_logs/{job}?sig=short", self.hub.0.base)))
     }
 }

@@ -3,9 +3,9 @@
 use http::StatusCode;
 use serde_json::json;
 
-use super::{HubPermissionLevel, RestCall, RestError, RestResult, repos::wrapped};
+use super::{HubPermissionLevel, RestCall, RestError, RestResult, repos::wrap_base64};
 use crate::{
-    localhub::{json::node, server::HubReply},
+    localhub::{json::node_id, server::HubReply},
     types::{Oid, RepoId},
 };
 
@@ -15,7 +15,7 @@ impl RestCall<'_> {
         match (method, rest) {
             ("GET", ["blobs", oid]) => self.blob(repo()?, oid),
             ("GET", ["commits", oid]) => self.git_commit(repo()?, oid),
-            ("GET", ["ref", name @ ..]) => self.one_ref(repo()?, &name.join("/")),
+            ("GET", ["ref", name @ ..]) => self.get_ref(repo()?, &name.join("/")),
             ("DELETE", ["refs", "heads", branch @ ..]) => {
                 let write = self.repo(owner, name, &[("contents", HubPermissionLevel::Write)])?;
                 self.delete_branch(write, &branch.join("/"))
@@ -33,8 +33,8 @@ impl RestCall<'_> {
         let api = self.state(|s| s.repositories.get(&repo).map(|r| self.json(s).repo_api(r)));
         let url = format!("{}/git/blobs/{oid}", api.unwrap_or_default());
         Ok(self.ok(&json!({
-            "sha": oid, "node_id": node("B", repo.0), "size": bytes.len(), "encoding": "base64",
-            "url": url, "content": wrapped(&bytes),
+            "sha": oid, "node_id": node_id("B", repo.0), "size": bytes.len(), "encoding": "base64",
+            "url": url, "content": wrap_base64(&bytes),
         })))
     }
 
@@ -43,7 +43,7 @@ impl RestCall<'_> {
         let from = git.branch(branch).ok_or_else(|| RestError::new(422, "Reference does not exist"))?;
         self.hub.change(|c| {
             git.delete_branch(branch)?;
-            c.branch_moved(repo, branch, Some(from), None, by).map_err(RestError::from)
+            c.follow_branch_move(repo, branch, Some(from), None, by).map_err(RestError::from)
         })?;
         Ok(HubReply::empty(StatusCode::NO_CONTENT))
     }
@@ -56,15 +56,16 @@ impl RestCall<'_> {
         body.map(|b| self.ok(&b)).ok_or_else(RestError::not_found)
     }
 
-    fn one_ref(&self, repo: RepoId, name: &str) -> RestResult {
+    fn get_ref(&self, repo: RepoId, name: &str) -> RestResult {
         let (git, name) = (self.git(repo), format!("refs/{name}"));
-        let then = self.then.as_ref().and_then(|then| Some((then, name.strip_prefix("refs/heads/")?)));
+        let then =
+            self.lagged_state.as_ref().and_then(|then| Some((then, name.strip_prefix("refs/heads/")?)));
         let oid = match then {
             Some((then, branch)) => then.branch(repo, branch).cloned(),
             None => git.reference(&name),
         };
         let oid = oid.ok_or_else(RestError::not_found)?;
-        let kind = git.kind(oid.as_str()).unwrap_or_else(|| "commit".into());
+        let kind = git.object_kind(oid.as_str()).unwrap_or_else(|| "commit".into());
         let body =
             self.state(|s| s.repositories.get(&repo).map(|r| self.json(s).reference(r, &name, &oid, &kind)));
         body.map(|b| self.ok(&b)).ok_or_else(RestError::not_found)

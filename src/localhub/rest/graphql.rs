@@ -16,7 +16,7 @@ use crate::{
         HubError,
         actions::signature,
         git::TreeChange,
-        json::node,
+        json::node_id,
         model::{HubRepository, HubState},
     },
     types::{CommentId, IssueNo, Oid, RepoId, RepoName, UserId},
@@ -135,13 +135,13 @@ impl RestCall<'_> {
         let by = self.actor()?;
         let asked: GraphQlRequest = self.body()?;
         if asked.query.starts_with("query") && asked.query.contains("createdViaEmail") {
-            return self.by_email(&asked.variables);
+            return self.comment_origin(&asked.variables);
         }
         if asked.query.starts_with("query") {
             return self.authors(&asked.variables);
         }
         let (mut data, mut errors) = (Map::new(), Vec::new());
-        for (alias, mutation, variable) in mutations(&asked.query) {
+        for (alias, mutation, variable) in parse_mutations(&asked.query) {
             let input = asked.variables.get(&variable).cloned().unwrap_or_default();
             let result = match self.hub.mutation_fault(&mutation) {
                 Some((kind, message)) => Err(HubGraphQlError(kind, message.to_owned())),
@@ -165,14 +165,14 @@ impl RestCall<'_> {
     }
 
     /// Answers whether a comment came by email.
-    fn by_email(&self, variables: &BTreeMap<String, Value>) -> RestResult {
+    fn comment_origin(&self, variables: &BTreeMap<String, Value>) -> RestResult {
         let id = variables.get("id").and_then(Value::as_str).unwrap_or_default();
-        let Some((repo, _, comment)) = self.comment_of(id) else {
+        let Some((repo, _, comment)) = self.find_comment(id) else {
             let message = format!("Could not resolve to a node with the global id of '{id}'");
             let error = json!({ "type": "NOT_FOUND", "path": ["node"], "message": message });
             return Ok(self.ok(&json!({ "data": { "node": null }, "errors": [error] })));
         };
-        self.allowed(
+        self.require_permission(
             repo,
             &[("issues", HubPermissionLevel::Read), ("pull_requests", HubPermissionLevel::Read)],
         )?;
@@ -184,13 +184,13 @@ impl RestCall<'_> {
     }
 
     /// The comment with this node id.
-    fn comment_of(&self, id: &str) -> Option<(RepoId, IssueNo, CommentId)> {
+    fn find_comment(&self, id: &str) -> Option<(RepoId, IssueNo, CommentId)> {
         self.state(|s| {
             let mut comments = s.repositories.values().flat_map(|repo| {
                 let all = repo.issues.values().flat_map(|i| i.comments.iter().map(move |c| (i.number, c.id)));
                 all.map(|(number, comment)| (repo.id, IssueNo(number), comment))
             });
-            comments.find(|(_, _, comment)| node("IC", comment.0) == id)
+            comments.find(|(_, _, comment)| node_id("IC", comment.0) == id)
         })
     }
 
@@ -223,20 +223,24 @@ impl RestCall<'_> {
 
     fn mutate(&self, mutation: &str, by: UserId, input: Value) -> HubGraphQlResult {
         match mutation {
-            "createRef" => read(input).and_then(|input| self.create_ref(by, input)),
-            "createCommitOnBranch" => read(input).and_then(|input| self.commit_on_branch(by, input)),
-            "addLabelsToLabelable" => read(input).and_then(|input| self.label_all(by, input, true)),
-            "updateIssueComment" => read(input).and_then(|input| self.edit_by_node(by, input)),
-            "removeLabelsFromLabelable" => read(input).and_then(|input| self.label_all(by, input, false)),
+            "createRef" => parse_input(input).and_then(|input| self.create_ref(by, input)),
+            "createCommitOnBranch" => parse_input(input).and_then(|input| self.commit_on_branch(by, input)),
+            "addLabelsToLabelable" => {
+                parse_input(input).and_then(|input| self.change_labels(by, input, true))
+            }
+            "updateIssueComment" => parse_input(input).and_then(|input| self.edit_comment(by, input)),
+            "removeLabelsFromLabelable" => {
+                parse_input(input).and_then(|input| self.change_labels(by, input, false))
+            }
             other => Err(HubGraphQlError::new("undefinedField", format!("localhub has no mutation {other}"))),
         }
     }
 
     fn create_ref(&self, by: UserId, input: CreateRefInput) -> HubGraphQlResult {
-        let found =
-            self.state(|s| s.repositories.keys().copied().find(|id| node("R", id.0) == input.repository_id));
+        let found = self
+            .state(|s| s.repositories.keys().copied().find(|id| node_id("R", id.0) == input.repository_id));
         let repo = found.ok_or_else(RestError::not_found)?;
-        self.allowed(repo, &[("contents", HubPermissionLevel::Write)])?;
+        self.require_permission(repo, &[("contents", HubPermissionLevel::Write)])?;
         let git = self.git(repo);
         self.hub.change(|c| {
             if git.reference(&input.name).is_some() {
@@ -245,7 +249,7 @@ impl RestCall<'_> {
             }
             git.set_reference(&input.name, &input.oid)?;
             if let Some(branch) = input.name.strip_prefix("refs/heads/") {
-                c.branch_moved(repo, branch, None, Some(input.oid.clone()), by)?;
+                c.follow_branch_move(repo, branch, None, Some(input.oid.clone()), by)?;
             }
             Ok(json!({ "clientMutationId": null, "ref": { "name": input.name } }))
         })
@@ -291,28 +295,28 @@ impl RestCall<'_> {
             let tree = git.make_tree(git.tree_of(from.as_str()).as_ref(), &entries)?;
             let oid = git.commit(&tree, std::slice::from_ref(&from), &author, &author, &message)?;
             git.set_reference(&format!("refs/heads/{branch}"), &oid)?;
-            c.branch_moved(repo, &branch, Some(from), Some(oid.clone()), by)?;
+            c.follow_branch_move(repo, &branch, Some(from), Some(oid.clone()), by)?;
             Ok(json!({ "clientMutationId": null, "commit": { "oid": oid } }))
         })
     }
 
-    fn edit_by_node(&self, by: UserId, input: EditCommentInput) -> HubGraphQlResult {
-        let (repo, number, comment) = self.comment_of(&input.id).ok_or_else(RestError::not_found)?;
-        self.allowed(
+    fn edit_comment(&self, by: UserId, input: EditCommentInput) -> HubGraphQlResult {
+        let (repo, number, comment) = self.find_comment(&input.id).ok_or_else(RestError::not_found)?;
+        self.require_permission(
             repo,
             &[("issues", HubPermissionLevel::Write), ("pull_requests", HubPermissionLevel::Write)],
         )?;
-        self.may_speak(repo, number)?;
+        self.require_unlocked(repo, number)?;
         self.check_text("IssueComment", Some(&input.body), true)?;
         self.hub.change(|c| c.edit_comment(repo, comment, by, &input.body).map_err(HubGraphQlError::from))?;
         Ok(json!({ "clientMutationId": null }))
     }
 
-    fn label_all(&self, by: UserId, input: LabelsInput, add: bool) -> HubGraphQlResult {
-        let (repo, number, names) = self.state(|s| labelable(s, &input)).ok_or_else(|| {
+    fn change_labels(&self, by: UserId, input: LabelsInput, add: bool) -> HubGraphQlResult {
+        let (repo, number, names) = self.state(|s| find_labelable(s, &input)).ok_or_else(|| {
             HubGraphQlError::new("NOT_FOUND", "Could not resolve to a node with the global id.")
         })?;
-        self.allowed(
+        self.require_permission(
             repo,
             &[("issues", HubPermissionLevel::Write), ("pull_requests", HubPermissionLevel::Write)],
         )?;
@@ -331,17 +335,17 @@ impl RestCall<'_> {
     }
 }
 
-fn read<T: DeserializeOwned>(input: Value) -> Result<T, HubGraphQlError> {
+fn parse_input<T: DeserializeOwned>(input: Value) -> Result<T, HubGraphQlError> {
     serde_json::from_value(input)
         .map_err(|e| HubGraphQlError::new("UNPROCESSABLE", format!("the input can't be read: {e}")))
 }
 
 /// The issue and the labels that an input names.
-fn labelable(state: &HubState, input: &LabelsInput) -> Option<(RepoId, IssueNo, Vec<String>)> {
+fn find_labelable(state: &HubState, input: &LabelsInput) -> Option<(RepoId, IssueNo, Vec<String>)> {
     let on = |repo: &HubRepository| {
-        let issue = repo.issues.values().find(|issue| node("I", issue.id) == input.labelable_id)?;
+        let issue = repo.issues.values().find(|issue| node_id("I", issue.id) == input.labelable_id)?;
         let names = input.label_ids.iter().map(|id| {
-            repo.labels.iter().find(|label| node("LA", label.id) == *id).map(|label| label.name.clone())
+            repo.labels.iter().find(|label| node_id("LA", label.id) == *id).map(|label| label.name.clone())
         });
         Some((repo.id, IssueNo(issue.number), names.collect::<Option<Vec<_>>>()?))
     };
@@ -349,7 +353,7 @@ fn labelable(state: &HubState, input: &LabelsInput) -> Option<(RepoId, IssueNo, 
 }
 
 /// `alias: mutation(input: $variable)` of each field at the top of a mutation's text, in order.
-fn mutations(query: &str) -> Vec<(String, String, String)> {
+fn parse_mutations(query: &str) -> Vec<(String, String, String)> {
     let Some((_, fields)) = query.split_once('{') else { return Vec::new() };
     let (mut found, mut text, mut depth) = (Vec::new(), String::new(), 0);
     for c in fields.chars() {
@@ -360,13 +364,13 @@ fn mutations(query: &str) -> Vec<(String, String, String)> {
             _ => {}
         }
         if c == '{' && depth == 1 {
-            found.extend(field(&std::mem::take(&mut text)));
+            found.extend(parse_mutation(&std::mem::take(&mut text)));
         }
     }
     found
 }
 
-fn field(text: &str) -> Option<(String, String, String)> {
+fn parse_mutation(text: &str) -> Option<(String, String, String)> {
     let (head, input) = text.split_once('(')?;
     let (alias, mutation) = head.split_once(':').unwrap_or((head, head));
     let variable = input.split_once('$')?.1.trim_end_matches([')', ' ']);
@@ -383,9 +387,9 @@ mod tests {
                      createCommitOnBranch(input: $b) { commit { oid } } }";
         let owned = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
         assert_eq!(
-            mutations(query),
+            parse_mutations(query),
             [owned("one", "createRef", "a"), owned("createCommitOnBranch", "createCommitOnBranch", "b")]
         );
-        assert_eq!(mutations("{ viewer { login } }"), []);
+        assert_eq!(parse_mutations("{ viewer { login } }"), []);
     }
 }

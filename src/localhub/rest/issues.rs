@@ -76,14 +76,14 @@ impl RestCall<'_> {
             ("PATCH" | "POST", ["issues", number]) => self.patch_issue(repo()?, number),
             ("GET", ["issues", number, "comments"]) => self.comments(repo()?, number),
             ("POST", ["issues", number, "comments"]) => self.new_comment(repo()?, number),
-            ("GET", ["issues", number, "events"]) => self.history(repo()?, number),
+            ("GET", ["issues", number, "events"]) => self.issue_events(repo()?, number),
             ("POST", ["issues", number, "reactions"]) => {
                 let repo = repo()?;
-                self.react(repo, self.number(repo, number)?, None)
+                self.react(repo, self.require_issue(repo, number)?, None)
             }
             (_, ["issues", number, "labels", rest @ ..]) => self.label_route(method, repo()?, number, rest),
             ("POST", ["labels"]) => self.new_label(repo()?),
-            ("GET", ["labels", label]) => self.one_label(repo()?, label),
+            ("GET", ["labels", label]) => self.get_label(repo()?, label),
             ("DELETE", ["labels", label]) => self.delete_label(repo()?, label),
             _ => self.unknown_route(),
         }
@@ -93,7 +93,7 @@ impl RestCall<'_> {
         let state = self.request.query("state").unwrap_or("open");
         let labels: Vec<&str> =
             self.request.query("labels").unwrap_or_default().split(',').filter(|l| !l.is_empty()).collect();
-        let since = self.since()?;
+        let since = self.since_parameter()?;
         let oldest_first = self.request.query("direction") == Some("asc");
         let by_update = self.request.query("sort") == Some("updated");
         let creator = self.request.query("creator").map(|login| {
@@ -134,7 +134,7 @@ impl RestCall<'_> {
     }
 
     fn patch_issue(&self, repo: RepoId, number: &str) -> RestResult {
-        let (by, number) = (self.actor()?, self.number(repo, number)?);
+        let (by, number) = (self.actor()?, self.require_issue(repo, number)?);
         let asked: IssuePatchBody = self.body()?;
         self.check_title(asked.title.as_deref())?;
         self.check_text("Issue", asked.body.as_deref(), false)?;
@@ -163,13 +163,13 @@ impl RestCall<'_> {
         }
     }
 
-    fn since(&self) -> Result<Option<Timestamp>, RestError> {
+    fn since_parameter(&self) -> Result<Option<Timestamp>, RestError> {
         let parse = |text: &str| Timestamp::parse(text).map_err(|e| RestError::new(422, e.to_string()));
         self.request.query("since").map(parse).transpose()
     }
 
     fn comments(&self, repo: RepoId, number: &str) -> RestResult {
-        let since = self.since()?;
+        let since = self.since_parameter()?;
         let rows = self.with_issue(repo, number, |s, r, i| {
             let wanted = i.comments.iter().filter(|c| since.is_none_or(|t| c.updated_at >= t));
             wanted.map(|c| self.json(s).comment(r, i, c)).collect()
@@ -178,8 +178,8 @@ impl RestCall<'_> {
     }
 
     fn new_comment(&self, repo: RepoId, number: &str) -> RestResult {
-        let (number, by) = (self.number(repo, number)?, self.actor()?);
-        self.may_speak(repo, number)?;
+        let (number, by) = (self.require_issue(repo, number)?, self.actor()?);
+        self.require_unlocked(repo, number)?;
         let asked: CommentTextBody = self.body()?;
         self.check_text("IssueComment", asked.body.as_deref(), true)?;
         let text = asked.body.unwrap_or_default();
@@ -189,7 +189,7 @@ impl RestCall<'_> {
 
     /// An App is no collaborator, whatever its permissions: in a locked conversation it may neither write nor edit a
     /// comment. Reactions are switched off there for all.
-    pub(super) fn may_speak(&self, repo: RepoId, number: IssueNo) -> Result<(), RestError> {
+    pub(super) fn require_unlocked(&self, repo: RepoId, number: IssueNo) -> Result<(), RestError> {
         match self.with_issue(repo, &number.to_string(), |_, _, issue| issue.locked)? {
             true => Err(RestError::new(403, "Unable to create comment because issue is locked.")),
             false => Ok(()),
@@ -220,7 +220,7 @@ impl RestCall<'_> {
             // GitHub takes POST for PATCH on what exists, and older clients send it.
             ("PATCH" | "POST", []) => {
                 let by = self.actor()?;
-                self.may_speak(repo, number)?;
+                self.require_unlocked(repo, number)?;
                 let asked: CommentTextBody = self.body()?;
                 self.check_text("IssueComment", asked.body.as_deref(), true)?;
                 let text = asked.body.unwrap_or_default();
@@ -239,7 +239,7 @@ impl RestCall<'_> {
 
     fn react(&self, repo: RepoId, number: IssueNo, comment: Option<CommentId>) -> RestResult {
         let by = self.actor()?;
-        self.may_speak(repo, number)?;
+        self.require_unlocked(repo, number)?;
         let asked: NewReactionBody = self.body()?;
         if !REACTIONS.contains(&asked.content.as_str()) {
             return Err(RestError::invalid("Reaction", "content", "invalid", None));
@@ -251,7 +251,7 @@ impl RestCall<'_> {
         Ok(HubReply::json(status, &self.state(|s| self.json(s).reaction(&reaction))))
     }
 
-    fn history(&self, repo: RepoId, number: &str) -> RestResult {
+    fn issue_events(&self, repo: RepoId, number: &str) -> RestResult {
         let rows = self.with_issue(repo, number, |s, r, i| {
             i.events.iter().map(|e| self.json(s).event(r, e)).collect()
         })?;
@@ -259,7 +259,7 @@ impl RestCall<'_> {
     }
 
     fn label_route(&self, method: &str, repo: RepoId, number: &str, rest: &[&str]) -> RestResult {
-        let number = self.number(repo, number)?;
+        let number = self.require_issue(repo, number)?;
         match (method, rest) {
             ("POST", []) => {
                 let (by, names) = (self.actor()?, self.body::<LabelNamesBody>()?.labels);
@@ -298,7 +298,7 @@ impl RestCall<'_> {
         Ok(HubReply::empty(StatusCode::NO_CONTENT))
     }
 
-    fn one_label(&self, repo: RepoId, name: &str) -> RestResult {
+    fn get_label(&self, repo: RepoId, name: &str) -> RestResult {
         let body = self.state(|s| {
             let row = s.repositories.get(&repo)?;
             Some(self.json(s).label(row, row.label(name)?))

@@ -83,7 +83,7 @@ impl RestError {
         }
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let reply = HubReply::json(status, &body);
-        self.headers.iter().fold(reply, |reply, (name, value)| reply.with(name, value))
+        self.headers.iter().fold(reply, |reply, (name, value)| reply.with_header(name, value))
     }
 }
 
@@ -109,25 +109,25 @@ struct RestCall<'a> {
     request: &'a HubRequest,
     caller: RestCaller,
     /// What is read instead of what is, where reads lag.
-    then: Option<Arc<HubSnapshot>>,
+    lagged_state: Option<Arc<HubSnapshot>>,
 }
 
 pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
     let installation = request.header("authorization").is_some_and(|value| value.contains("ghs_"));
     let (method, path, now) = (request.method.as_str(), request.path.as_str(), (hub.0.now)());
-    let hit = hub.meet_fault(&FaultTarget { method, path, installation, now });
+    let hit = hub.next_fault_effect(&FaultTarget { method, path, installation, now });
     let lag = match &hit {
-        Some(FaultEffect::Lag(by)) => hub.moment(*by).filter(|_| lags(&request.segments)),
+        Some(FaultEffect::Lag(by)) => hub.lagged_snapshot(*by).filter(|_| may_lag(&request.segments)),
         _ => None,
     };
-    let (caller, reply) = match hit.as_ref().and_then(instead) {
+    let (caller, reply) = match hit.as_ref().and_then(fault_reply) {
         Some(reply) => (RestCaller::Anonymous, reply),
         None => {
             let (caller, reply) = route(hub, request, lag);
-            (caller, unchanged(request, reply))
+            (caller, apply_etag(request, reply))
         }
     };
-    note(hub, request, &caller, reply.status.as_u16());
+    record_request(hub, request, &caller, reply.status.as_u16());
     let reply = match &hit {
         Some(FaultEffect::LoseAnswer) => {
             HubReply::json(StatusCode::BAD_GATEWAY, &json!({ "message": "Server Error" }))
@@ -138,23 +138,23 @@ pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
     };
     match hit {
         // It says itself what is left.
-        Some(FaultEffect::UsedUp { .. }) => reply,
-        _ => decorate(hub, &caller, reply),
+        Some(FaultEffect::PrimaryLimit { .. }) => reply,
+        _ => add_common_headers(hub, &caller, reply),
     }
 }
 
 /// What a fault answers in place of the route, which then has no effect.
-fn instead(hit: &FaultEffect) -> Option<HubReply> {
+fn fault_reply(hit: &FaultEffect) -> Option<HubReply> {
     let asked_for = "A fault that was asked for";
     let refusal = match hit {
-        FaultEffect::Instead(status) => RestError::new(*status, asked_for),
+        FaultEffect::Status(status) => RestError::new(*status, asked_for),
         FaultEffect::Unprocessable { field, code } => RestError::invalid("Resource", field, code, None),
         FaultEffect::Refused { status, message } => RestError::new(*status, *message),
         FaultEffect::RetryAfter(wait) => RestError {
             headers: vec![("retry-after", wait.as_secs().to_string())],
             ..RestError::new(403, "You have exceeded a secondary rate limit.")
         },
-        FaultEffect::UsedUp { status, until } => RestError {
+        FaultEffect::PrimaryLimit { status, until } => RestError {
             headers: vec![
                 ("x-ratelimit-limit", HOURLY.to_string()),
                 ("x-ratelimit-remaining", "0".to_owned()),
@@ -172,7 +172,7 @@ fn instead(hit: &FaultEffect) -> Option<HubReply> {
 }
 
 /// What GitHub keeps copies of, which may be behind.
-fn lags(segments: &[String]) -> bool {
+fn may_lag(segments: &[String]) -> bool {
     let kind = match segments.first().map(String::as_str) {
         Some("repos") => segments.get(3),
         Some("repositories") => segments.get(2),
@@ -182,14 +182,14 @@ fn lags(segments: &[String]) -> bool {
 }
 
 /// Says by which tag an answer is known, or only that it is still the one the caller has.
-fn unchanged(request: &HubRequest, reply: HubReply) -> HubReply {
+fn apply_etag(request: &HubRequest, reply: HubReply) -> HubReply {
     if request.method != Method::GET || reply.status != StatusCode::OK {
         return reply;
     }
-    let tag = format!("W/\"{}\"", Hash::of(&reply.body));
+    let tag = format!("W/\"{}\"", Hash::digest(&reply.body));
     let known = request.header("if-none-match").is_some_and(|known| known == tag);
     let reply = if known { HubReply::empty(StatusCode::NOT_MODIFIED) } else { reply };
-    reply.with("etag", &tag)
+    reply.with_header("etag", &tag)
 }
 
 fn route(hub: &Hub, request: &HubRequest, then: Option<Arc<HubSnapshot>>) -> (RestCaller, HubReply) {
@@ -201,13 +201,13 @@ fn route(hub: &Hub, request: &HubRequest, then: Option<Arc<HubSnapshot>>) -> (Re
         Ok(caller) => caller,
         Err(refusal) => return (RestCaller::Anonymous, refusal.reply()),
     };
-    let call = RestCall { hub, request, caller, then };
+    let call = RestCall { hub, request, caller, lagged_state: then };
     let reply = call.dispatch().unwrap_or_else(|refusal| refusal.reply());
     (call.caller, reply)
 }
 
 /// Remembers the request, and counts it when it changed what people can see.
-fn note(hub: &Hub, request: &HubRequest, caller: &RestCaller, status: u16) {
+fn record_request(hub: &Hub, request: &HubRequest, caller: &RestCaller, status: u16) {
     let query = if request.raw_query.is_empty() { String::new() } else { format!("?{}", request.raw_query) };
     let view = HubRequestView {
         method: request.method.to_string(),
@@ -235,7 +235,7 @@ fn is_write(request: &HubRequest, status: u16) -> bool {
 }
 
 /// The headers every answer carries.
-fn decorate(hub: &Hub, caller: &RestCaller, reply: HubReply) -> HubReply {
+fn add_common_headers(hub: &Hub, caller: &RestCaller, reply: HubReply) -> HubReply {
     let now = (hub.0.now)().0.div_euclid(1000);
     let (hour, used) = {
         let mut all = lock(&hub.0.used);
@@ -252,16 +252,16 @@ fn decorate(hub: &Hub, caller: &RestCaller, reply: HubReply) -> HubReply {
     let id = random_hex(16).unwrap_or_else(|_| "0".repeat(32)).to_ascii_uppercase();
     let id = [&id[..4], &id[4..10], &id[10..17], &id[17..24], &id[24..]].join(":");
     reply
-        .with("x-github-request-id", &id)
-        .with("x-github-media-type", "github.v3; format=json")
-        .with("x-github-api-version-selected", "2022-11-28")
-        .with("x-ratelimit-limit", &HOURLY.to_string())
-        .with("x-ratelimit-remaining", &HOURLY.saturating_sub(used).to_string())
-        .with("x-ratelimit-used", &used.to_string())
-        .with("x-ratelimit-reset", &((hour + 1) * 3600).to_string())
-        .with("x-ratelimit-resource", "core")
-        .with("x-content-type-options", "nosniff")
-        .with("cache-control", "private, max-age=60, s-maxage=60")
+        .with_header("x-github-request-id", &id)
+        .with_header("x-github-media-type", "github.v3; format=json")
+        .with_header("x-github-api-version-selected", "2022-11-28")
+        .with_header("x-ratelimit-limit", &HOURLY.to_string())
+        .with_header("x-ratelimit-remaining", &HOURLY.saturating_sub(used).to_string())
+        .with_header("x-ratelimit-used", &used.to_string())
+        .with_header("x-ratelimit-reset", &((hour + 1) * 3600).to_string())
+        .with_header("x-ratelimit-resource", "core")
+        .with_header("x-content-type-options", "nosniff")
+        .with_header("cache-control", "private, max-age=60, s-maxage=60")
 }
 
 impl RestCall<'_> {
@@ -307,8 +307,8 @@ impl RestCall<'_> {
         });
         let Some(id) = moved else { return Ok(()) };
         // Someone who may not see it learns nothing from its former name.
-        self.allowed(id, &[("metadata", HubPermissionLevel::Read)])?;
-        let tail: String = rest.iter().map(|s| format!("/{}", super::json::escape(s))).collect();
+        self.require_permission(id, &[("metadata", HubPermissionLevel::Read)])?;
+        let tail: String = rest.iter().map(|s| format!("/{}", super::json::encode_segment(s))).collect();
         let query = if self.request.raw_query.is_empty() { "" } else { "?" };
         let url =
             format!("{}/api/v3/repositories/{id}{tail}{query}{}", self.hub.0.base, self.request.raw_query);
@@ -326,7 +326,7 @@ impl RestCall<'_> {
     }
 
     fn state<T>(&self, look: impl FnOnce(&HubState) -> T) -> T {
-        match &self.then {
+        match &self.lagged_state {
             Some(then) => look(&then.state),
             None => self.hub.read(look),
         }
@@ -346,7 +346,7 @@ impl RestCall<'_> {
 
     fn created(&self, body: &Value) -> HubReply {
         let location = body["url"].as_str().unwrap_or_default();
-        HubReply::json(StatusCode::CREATED, body).with("location", location)
+        HubReply::json(StatusCode::CREATED, body).with_header("location", location)
     }
 
     /// The request's body in the shape the route documents.
@@ -369,7 +369,7 @@ impl RestCall<'_> {
     ) -> Result<RepoId, RestError> {
         let id = self.state(|s| s.repository_named(owner, name).map(|r| r.id));
         let id = id.ok_or_else(RestError::not_found)?;
-        self.allowed(id, need)?;
+        self.require_permission(id, need)?;
         Ok(id)
     }
 
@@ -399,7 +399,7 @@ impl RestCall<'_> {
         })
     }
 
-    fn number(&self, repo: RepoId, number: &str) -> Result<IssueNo, RestError> {
+    fn require_issue(&self, repo: RepoId, number: &str) -> Result<IssueNo, RestError> {
         self.with_issue(repo, number, |_, _, issue| IssueNo(issue.number))
     }
 
@@ -424,21 +424,21 @@ impl RestCall<'_> {
 
     /// One page of a list, with `Link` to the others.
     fn list(&self, all: Vec<Value>) -> HubReply {
-        let (links, items) = self.cut(all);
+        let (links, items) = self.paginate(all);
         let reply = self.ok(&Value::Array(items));
-        if links.is_empty() { reply } else { reply.with("link", &links) }
+        if links.is_empty() { reply } else { reply.with_header("link", &links) }
     }
 
     /// One page of a list that is a field of an object.
-    fn list_in(&self, field: &str, mut around: Value, all: Vec<Value>) -> HubReply {
+    fn list_in_object(&self, field: &str, mut around: Value, all: Vec<Value>) -> HubReply {
         around["total_count"] = json!(all.len());
-        let (links, items) = self.cut(all);
+        let (links, items) = self.paginate(all);
         around[field] = Value::Array(items);
         let reply = self.ok(&around);
-        if links.is_empty() { reply } else { reply.with("link", &links) }
+        if links.is_empty() { reply } else { reply.with_header("link", &links) }
     }
 
-    fn cut(&self, all: Vec<Value>) -> (String, Vec<Value>) {
+    fn paginate(&self, all: Vec<Value>) -> (String, Vec<Value>) {
         let (page, size) = self.page();
         let last = all.len().div_ceil(size).max(1);
         let link = |to: usize, rel: &str| {

@@ -100,7 +100,7 @@ impl RestCall<'_> {
         };
         let (head_oid, base_oid) = (end("head", &head)?, end("base", &asked.base)?);
         if git.count(&format!("{base_oid}..{head_oid}")) == 0 {
-            return Err(custom(&format!("No commits between {} and {head}", asked.base)));
+            return Err(invalid_with_message(&format!("No commits between {} and {head}", asked.base)));
         }
         let number = self.hub.change(|c| {
             let row = c.repo(repo)?;
@@ -110,7 +110,9 @@ impl RestCall<'_> {
             let mut pulls = row.issues.values().filter(|i| i.open).filter_map(|i| i.pull.as_ref());
             if pulls.any(|p| p.head == head && p.base == asked.base) {
                 let owner = c.state.login(row.owner);
-                return Err(custom(&format!("A pull request already exists for {owner}:{head}.")));
+                return Err(invalid_with_message(&format!(
+                    "A pull request already exists for {owner}:{head}."
+                )));
             }
             let new = NewPullRequest {
                 title,
@@ -208,7 +210,7 @@ impl RestCall<'_> {
 }
 
 /// 422 with a sentence of its own.
-fn custom(message: &str) -> RestError {
+fn invalid_with_message(message: &str) -> RestError {
     let mut refusal = RestError::invalid("PullRequest", "base", "custom", Some(message));
     if let Some(Value::Object(error)) = refusal.errors.as_mut().and_then(|e| e.get_mut(0)) {
         error.remove("field");

@@ -8,7 +8,7 @@ use super::{HubPermissionLevel, RestCall, RestError, RestResult};
 use crate::{
     localhub::{
         git::TreeEntry,
-        json::{escape, merge},
+        json::{encode_segment, merge_json},
         model::HubAccount,
         server::HubReply,
     },
@@ -32,7 +32,7 @@ impl RestCall<'_> {
                 // What it was not installed on, it may read where anybody may.
                 let repo = self.repo(owner, name, &CONTENTS);
                 let repo = match repo {
-                    Err(refusal) if refusal.status == 404 => self.readable(owner, name),
+                    Err(refusal) if refusal.status == 404 => self.public_repo(owner, name),
                     own => own,
                 };
                 self.contents(repo?, &path.join("/"))
@@ -41,7 +41,7 @@ impl RestCall<'_> {
                 self.repo(owner, name, &METADATA)?;
                 Ok(self.list(Vec::new()))
             }
-            ("GET", ["readme"]) => self.readme(self.readable(owner, name)?),
+            ("GET", ["readme"]) => self.readme(self.public_repo(owner, name)?),
             _ => self.unknown_route(),
         }
     }
@@ -66,7 +66,7 @@ impl RestCall<'_> {
                 Role::Admin => "admin",
             };
             let mut user = self.json(s).account(account.id);
-            merge(
+            merge_json(
                 &mut user,
                 json!({
                     "permissions": {
@@ -83,7 +83,7 @@ impl RestCall<'_> {
     }
 
     /// The commit that `?ref=`, or else the default branch, names.
-    pub(super) fn commit_asked(&self, repo: RepoId, parameter: &str) -> Result<(String, Oid), RestError> {
+    pub(super) fn requested_commit(&self, repo: RepoId, parameter: &str) -> Result<(String, Oid), RestError> {
         let default = self.state(|s| s.repositories.get(&repo).map(|r| r.default_branch.clone()));
         let name = self.request.query(parameter).map(str::to_owned).or(default).unwrap_or_default();
         let name = name.strip_prefix("refs/heads/").unwrap_or(&name).to_owned();
@@ -93,7 +93,7 @@ impl RestCall<'_> {
     }
 
     pub(super) fn contents(&self, repo: RepoId, path: &str) -> RestResult {
-        let (revision, commit) = self.commit_asked(repo, "ref")?;
+        let (revision, commit) = self.requested_commit(repo, "ref")?;
         let git = self.git(repo);
         let path = path.trim_matches('/');
         let entry = if path.is_empty() { None } else { git.entry(&commit, path) };
@@ -103,8 +103,8 @@ impl RestCall<'_> {
                 return Ok(HubReply::new(StatusCode::OK, "application/vnd.github.raw; charset=utf-8", bytes));
             }
             let mut body = self.content_item(repo, &revision, file)?;
-            let more = json!({ "encoding": "base64", "content": wrapped(&bytes), "size": bytes.len() });
-            merge(&mut body, more);
+            let more = json!({ "encoding": "base64", "content": wrap_base64(&bytes), "size": bytes.len() });
+            merge_json(&mut body, more);
             return Ok(self.ok(&body));
         }
         let tree = match entry {
@@ -130,12 +130,12 @@ impl RestCall<'_> {
             (_, "120000") => "symlink",
             _ => "file",
         };
-        let path = entry.path.split('/').map(escape).collect::<Vec<_>>().join("/");
+        let path = entry.path.split('/').map(encode_segment).collect::<Vec<_>>().join("/");
         let name = entry.path.rsplit('/').next().unwrap_or_default();
         self.state(|s| {
             let row = s.repositories.get(&repo)?;
             let (api, web) = (self.json(s).repo_api(row), self.json(s).repo_web(row));
-            let url = format!("{api}/contents/{path}?ref={}", escape(revision));
+            let url = format!("{api}/contents/{path}?ref={}", encode_segment(revision));
             let object = if kind == "dir" { "trees" } else { "blobs" };
             let git = format!("{api}/git/{object}/{}", entry.oid);
             let part = if kind == "dir" { "tree" } else { "blob" };
@@ -152,7 +152,7 @@ impl RestCall<'_> {
 }
 
 /// Base64 in lines of sixty, as GitHub sends files.
-pub(super) fn wrapped(bytes: &[u8]) -> String {
+pub(super) fn wrap_base64(bytes: &[u8]) -> String {
     let encoded = STANDARD.encode(bytes);
     let lines = encoded.as_bytes().chunks(60);
     lines.map(|line| format!("{}\n", String::from_utf8_lossy(line))).collect()

@@ -38,7 +38,7 @@ impl RestCall<'_> {
             found.sort_by_key(|repo| std::cmp::Reverse(repo.fame.stars));
             found.into_iter().map(|repo| self.json(s).repository(repo)).collect()
         });
-        Ok(self.list_in("items", json!({ "incomplete_results": false }), rows))
+        Ok(self.list_in_object("items", json!({ "incomplete_results": false }), rows))
     }
 
     /// Plain words, each of which stands in a file of the one repository that `repo:` names.
@@ -53,16 +53,16 @@ impl RestCall<'_> {
         if words.is_empty() {
             return Err(refused());
         }
-        let repo = self.readable(owner, name).map_err(|_| refused())?;
-        let (_, commit) = self.commit_asked(repo, "ref")?;
+        let repo = self.public_repo(owner, name).map_err(|_| refused())?;
+        let (_, commit) = self.requested_commit(repo, "ref")?;
         let name = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
         let found = self.git(repo).grep(&commit, &words);
         let rows = found.iter().map(|path| json!({ "name": name(path), "path": path })).collect();
-        Ok(self.list_in("items", json!({ "incomplete_results": false }), rows))
+        Ok(self.list_in_object("items", json!({ "incomplete_results": false }), rows))
     }
 
     /// Anybody may read what is public, the installations of others among them.
-    pub(super) fn readable(&self, owner: &str, name: &str) -> Result<RepoId, RestError> {
+    pub(super) fn public_repo(&self, owner: &str, name: &str) -> Result<RepoId, RestError> {
         let public = self.state(|s| s.repository_named(owner, name).filter(|r| !r.private).map(|r| r.id));
         public.map_or_else(|| self.repo(owner, name, &CONTENTS), Ok)
     }

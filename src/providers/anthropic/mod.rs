@@ -20,7 +20,7 @@ use super::{
     http::{self, CallFault},
     models::ModelCatalog,
     native_tools,
-    streaming::{SseEvents, bounded},
+    streaming::{SseEvents, run_bounded},
 };
 use crate::{
     clock::SharedClock,
@@ -50,12 +50,12 @@ impl AnthropicProvider {
         table: Arc<ModelCatalog>,
         clock: SharedClock,
     ) -> Self {
-        let client = clients.of(&settings.get().base_url);
+        let client = clients.for_url(&settings.get().base_url);
         Self { settings, client, table, clock }
     }
 
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
-        let mut usage = Usage::asking(&call.model);
+        let mut usage = Usage::for_model(&call.model);
         let settings = self.settings.get();
         let Some(key) = &settings.api_key else {
             return Err(CallError::new(CallErrorKind::Auth, NO_KEY, usage));
@@ -64,19 +64,19 @@ impl AnthropicProvider {
         let mut message = StreamedMessage::default();
         // What was heard of the message is counted however the exchange ends.
         let exchange = self.exchange(call, &settings.base_url, key, &mut message, &mut usage);
-        let exchange = bounded(exchange, call, cancel, &self.clock).await;
+        let exchange = run_bounded(exchange, call, cancel, &self.clock).await;
         usage.billed = true;
         usage.elapsed = self.clock.now().since(started);
-        message.count(&mut usage);
-        match exchange.and_then(|()| judge(call, &message)) {
+        message.record_usage(&mut usage);
+        match exchange.and_then(|()| judge_message(call, &message)) {
             Ok((text, value)) => {
                 Ok(ModelReply { thoughts: message.thoughts, ..ModelReply::new(text, value, usage) })
             }
             Err(CallFault(kind, mut why)) => {
                 if let Some(head) = &message.head {
-                    why = head.naming(why);
+                    why = head.with_request_id(why);
                 }
-                Err(CallFault(kind, why).of_call(self.name(), Some(key), usage))
+                Err(CallFault(kind, why).into_call_error(self.name(), Some(key), usage))
             }
         }
     }
@@ -90,10 +90,10 @@ impl AnthropicProvider {
         usage: &mut Usage,
     ) -> Result<(), CallFault> {
         let base = base.as_str().trim_end_matches('/');
-        let request = self.post(&format!("{base}/v1/messages"), key)?.json(&self.request(call));
+        let request = self.build_post(&format!("{base}/v1/messages"), key)?.json(&self.request_body(call));
         let (head, response) = http::send(request, self.clock.now(), usage).await?;
         if !head.status.is_success() {
-            let body = http::body(response).await?;
+            let body = http::read_body(response).await?;
             let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
             let error = &answer["error"];
             let text = error["message"].as_str().map_or_else(|| String::from_utf8_lossy(&body), Into::into);
@@ -101,24 +101,25 @@ impl AnthropicProvider {
             return Err(head.fault(kind, &text));
         }
         message.head = Some(head);
-        let mut events = SseEvents::of(response, call, &self.clock);
+        let mut events = SseEvents::new(response, call, &self.clock);
         // Not every server closes what it has nothing more to say on.
         while !message.is_complete()
-            && let Some(data) = events.next().await?
+            && let Some(data) = events.next_event().await?
         {
-            message.hear(&data)?;
+            message.handle_event(&data)?;
         }
-        message.ended()
+        message.check_complete()
     }
 
-    fn post(&self, url: &str, key: &SecretString) -> Result<reqwest::RequestBuilder, CallFault> {
-        let key = http::secret("ANTHROPIC_API_KEY", key.expose_secret())?;
+    fn build_post(&self, url: &str, key: &SecretString) -> Result<reqwest::RequestBuilder, CallFault> {
+        let key = http::secret_header("ANTHROPIC_API_KEY", key.expose_secret())?;
         Ok(self.client.post(url).header("x-api-key", key).header("anthropic-version", VERSION))
     }
 
-    fn request(&self, call: &ModelCall) -> Value {
-        let longest = self.table.row_of(&call.model).map_or(MODEL_OUTPUT, |row| row.longest(call));
-        let mut body = prompt(call);
+    fn request_body(&self, call: &ModelCall) -> Value {
+        let longest =
+            self.table.find_served(&call.model).map_or(MODEL_OUTPUT, |row| row.max_output_for(call));
+        let mut body = prompt_body(call);
         (body["max_tokens"], body["stream"]) = (json!(longest), json!(true));
         body
     }
@@ -129,28 +130,28 @@ impl Provider for AnthropicProvider {
         "anthropic"
     }
 
-    fn lacks(&self) -> Option<String> {
+    fn missing_requirement(&self) -> Option<String> {
         self.settings.get().api_key.is_none().then(|| NO_KEY.into())
     }
 
-    fn bills(&self) -> bool {
+    fn is_billed(&self) -> bool {
         true
     }
 
     fn account(&self) -> Option<String> {
-        self.settings.get().api_key.as_ref().map(http::mark)
+        self.settings.get().api_key.as_ref().map(http::key_fingerprint)
     }
 
-    fn count<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
+    fn count_tokens<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
         Box::pin(async {
             let settings = self.settings.get();
             let base = settings.base_url.as_str().trim_end_matches('/');
             let url = format!("{base}/v1/messages/count_tokens");
-            let request = self.post(&url, settings.api_key.as_ref()?).ok()?;
+            let request = self.build_post(&url, settings.api_key.as_ref()?).ok()?;
             // A schema is not counted there; a byte of it is a token here.
             let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len() as u64);
-            let shown = prompt(&ModelCall { schema: None, ..call.clone() });
-            Some(http::count(request.json(&shown), "input_tokens").await?.saturating_add(schema))
+            let shown = prompt_body(&ModelCall { schema: None, ..call.clone() });
+            Some(http::count_tokens(request.json(&shown), "input_tokens").await?.saturating_add(schema))
         })
     }
 
@@ -160,7 +161,7 @@ impl Provider for AnthropicProvider {
 }
 
 /// The part of the request that `count_tokens` takes.
-fn prompt(call: &ModelCall) -> Value {
+fn prompt_body(call: &ModelCall) -> Value {
     let mut body = json!({
         "model": call.model,
         "messages": [{"role": "user", "content": call.prompt}],
@@ -173,7 +174,7 @@ fn prompt(call: &ModelCall) -> Value {
     if let Some(schema) = &call.schema {
         body["output_config"]["format"] = json!({"type": "json_schema", "schema": schema});
     }
-    let tools = native_tools::tools(
+    let tools = native_tools::map_tools(
         call.tools.as_ref(),
         |name, description, parameters| json!({"name": name, "description": description, "input_schema": parameters}),
     );
@@ -183,10 +184,10 @@ fn prompt(call: &ModelCall) -> Value {
     body
 }
 
-fn judge(call: &ModelCall, message: &StreamedMessage) -> Result<(String, Option<Value>), CallFault> {
+fn judge_message(call: &ModelCall, message: &StreamedMessage) -> Result<(String, Option<Value>), CallFault> {
     let fault = |kind, why: &str| Err(CallFault::new(kind, why));
     answer_checks::check_served(call, message.served.as_deref())?;
-    let asks = message.calls.said(call);
+    let asks = message.calls.to_text(call);
     match message.stop.as_deref() {
         Some("end_turn" | "stop_sequence") => {}
         Some("tool_use") if asks.is_some() => {}
@@ -197,5 +198,5 @@ fn judge(call: &ModelCall, message: &StreamedMessage) -> Result<(String, Option<
         Some(other) => return fault(CallErrorKind::InvalidOutput, &format!("the answer ended with {other}")),
         None => return fault(CallErrorKind::InvalidOutput, "the answer does not say how it ended"),
     }
-    answer_checks::fit(call, asks.unwrap_or_else(|| message.text.clone()), None)
+    answer_checks::validate_answer(call, asks.unwrap_or_else(|| message.text.clone()), None)
 }

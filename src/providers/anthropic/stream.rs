@@ -30,7 +30,7 @@ pub(super) struct StreamedMessage {
 }
 
 impl StreamedMessage {
-    pub(super) fn count(&self, usage: &mut Usage) {
+    pub(super) fn record_usage(&self, usage: &mut Usage) {
         usage.served = self.served.clone();
         usage.input_tokens = self.input;
         usage.output_tokens = self.output;
@@ -48,7 +48,7 @@ impl StreamedMessage {
     }
 
     /// The stream is over; a good one said so before.
-    pub(super) fn ended(&self) -> Result<(), CallFault> {
+    pub(super) fn check_complete(&self) -> Result<(), CallFault> {
         if self.complete {
             return Ok(());
         }
@@ -56,7 +56,7 @@ impl StreamedMessage {
     }
 
     /// Takes in the next event, whose name stands in its data, too.
-    pub(super) fn hear(&mut self, data: &str) -> Result<(), CallFault> {
+    pub(super) fn handle_event(&mut self, data: &str) -> Result<(), CallFault> {
         let event: Value = serde_json::from_str(data).map_err(|error| {
             CallFault::new(CallErrorKind::InvalidOutput, &format!("an event is not JSON: {error}"))
         })?;
@@ -71,14 +71,14 @@ impl StreamedMessage {
             Some("message_start") => {
                 let message = &event["message"];
                 self.served = message["model"].as_str().map(str::to_owned);
-                self.tokens(&message["usage"]);
+                self.update_tokens(&message["usage"]);
                 self.counted[0] = message["usage"]["input_tokens"].is_u64();
             }
             Some("content_block_start") if event["content_block"]["type"] == "tool_use" => {
-                self.calls.hear(at, None, event["content_block"]["name"].as_str(), None);
+                self.calls.add_fragment(at, None, event["content_block"]["name"].as_str(), None);
             }
             Some("content_block_delta") if event["delta"]["type"] == "input_json_delta" => {
-                self.calls.hear(at, None, None, event["delta"]["partial_json"].as_str());
+                self.calls.add_fragment(at, None, None, event["delta"]["partial_json"].as_str());
             }
             Some("content_block_delta") if event["delta"]["type"] == "text_delta" => {
                 self.text.push_str(event["delta"]["text"].as_str().unwrap_or_default());
@@ -88,7 +88,7 @@ impl StreamedMessage {
             }
             Some("message_delta") => {
                 self.stop = event["delta"]["stop_reason"].as_str().map(str::to_owned);
-                self.tokens(&event["usage"]);
+                self.update_tokens(&event["usage"]);
                 self.counted[1] = event["usage"]["output_tokens"].is_u64();
             }
             Some("message_stop") => self.complete = true,
@@ -104,7 +104,7 @@ impl StreamedMessage {
     }
 
     /// Counts grow from event to event; each says the whole so far, or nothing.
-    fn tokens(&mut self, usage: &Value) {
+    fn update_tokens(&mut self, usage: &Value) {
         for (name, count) in [
             ("input_tokens", &mut self.input),
             ("output_tokens", &mut self.output),
@@ -159,10 +159,10 @@ mod tests {
             r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}"#,
             r#"{"type":"message_stop"}"#,
         ] {
-            assert!(message.ended().is_err());
-            message.hear(event).unwrap();
+            assert!(message.check_complete().is_err());
+            message.handle_event(event).unwrap();
         }
-        message.ended().unwrap();
+        message.check_complete().unwrap();
         assert_eq!((message.text.as_str(), message.stop.as_deref()), ("für alle", Some("end_turn")));
         assert_eq!((message.input, message.cache_read, message.cache_written, message.output), (9, 4, 5, 7));
     }

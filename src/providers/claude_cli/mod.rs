@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use self::transcript::ClaudeTranscript;
 use super::{
     CallError, CallErrorKind, ModelCall, ModelReply, Provider, ReplyFuture, RouteState, Usage,
-    program::{LOOPBACK_KEY, ModelProgram, ProgramKind, fit},
+    program::{LOOPBACK_KEY, ModelProgram, ProgramKind, split_prompt},
     workers::{WorkerSlot, WorkerSlots},
 };
 use crate::{
@@ -68,19 +68,19 @@ impl ClaudeCliProvider {
                 true => CallErrorKind::Cancelled,
                 false => CallErrorKind::Unavailable,
             };
-            CallError::new(kind, format!("claude: {why}"), Usage::asking(&call.model))
+            CallError::new(kind, format!("claude: {why}"), Usage::for_model(&call.model))
         };
         let found = self.program.find(cancel).await.map_err(unasked)?;
-        let home = self.program.prepare().map_err(unasked)?;
+        let home = self.program.prepare_home().map_err(unasked)?;
         let left = call.deadline.saturating_sub(self.clock.now().since(started));
         let mut transcript = ClaudeTranscript::default();
-        let command = place.bind(self.command(&found.path, home.path(), call, left));
-        match command.run_lines(cancel, |line| transcript.line(line)).await {
+        let command = place.apply_limits(self.command(&found.path, home.path(), call, left));
+        match command.run_lines(cancel, |line| transcript.read_line(line)).await {
             Ok(output) => transcript.judge(call, &output, self.clock.now()),
             Err(error) => {
                 let mut usage = transcript.usage(call);
                 usage.elapsed = self.clock.now().since(started);
-                let (kind, why) = self.program.fault(&error, call.workers, transcript.begun());
+                let (kind, why) = self.program.classify_error(&error, call.workers, transcript.has_begun());
                 Err(CallError::new(kind, why, usage))
             }
         }
@@ -92,14 +92,14 @@ impl ClaudeCliProvider {
     }
 
     /// Asks the program itself whether it is logged in.
-    async fn look_closely(&self) -> Result<String, String> {
+    async fn inspect_login(&self) -> Result<String, String> {
         let cancel = CancellationToken::new();
-        let said = self.program.look().await?;
+        let said = self.program.describe().await?;
         if self.needs_login() {
             let found = self.program.find(&cancel).await?;
-            let home = self.program.prepare()?;
+            let home = self.program.prepare_home()?;
             let command = self.program.command(&found.path, home.path()).timeout(limits::VERSION_TIME);
-            let command = quiet(command, &self.program.settings).args(["auth", "status"]);
+            let command = apply_environment(command, &self.program.settings).args(["auth", "status"]);
             let output = command.run(&cancel).await.map_err(|error| error.to_string())?;
             let status = serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default();
             if status["loggedIn"] != true {
@@ -110,11 +110,11 @@ impl ClaudeCliProvider {
     }
 
     fn command(&self, program: &Path, home: &Path, call: &ModelCall, left: Duration) -> proc::ChildCommand {
-        let (system, prompt) = fit(call, ARGUMENT_BYTES);
+        let (system, prompt) = split_prompt(call, ARGUMENT_BYTES);
         let milliseconds = |time: Duration| time.as_millis().to_string();
         let settings = &self.program.settings;
         let command = self.program.command(program, home);
-        let mut command = quiet(command, settings)
+        let mut command = apply_environment(command, settings)
             .args(["-p", "--output-format", "stream-json", "--verbose"])
             .args(["--setting-sources", "user", "--tools", "", "--strict-mcp-config"])
             .args(["--no-session-persistence", "--model", &call.model, "--system-prompt", &system])
@@ -144,7 +144,7 @@ impl ClaudeCliProvider {
 const NOT_LOGGED_IN: &str = "the Claude CLI is not logged in; run `countersign login`";
 
 /// The environment of any run of it: our configuration, and no word to anybody but the API.
-fn quiet(command: proc::ChildCommand, settings: &ProgramSettings) -> proc::ChildCommand {
+fn apply_environment(command: proc::ChildCommand, settings: &ProgramSettings) -> proc::ChildCommand {
     command
         .env("CLAUDE_CONFIG_DIR", &settings.config_dir)
         .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
@@ -158,8 +158,8 @@ impl Provider for ClaudeCliProvider {
         KIND.name
     }
 
-    fn lacks(&self) -> Option<String> {
-        if let Some(why) = self.program.lacks() {
+    fn missing_requirement(&self) -> Option<String> {
+        if let Some(why) = self.program.missing_requirement() {
             return Some(why);
         }
         // Elsewhere the login is kept in the system's key chain, where we don't look.
@@ -167,32 +167,32 @@ impl Provider for ClaudeCliProvider {
         (cfg!(target_os = "linux") && self.needs_login() && !login.is_file()).then(|| NOT_LOGGED_IN.into())
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
-        Box::pin(async { vec![RouteState { provider: self.name(), state: self.look_closely().await }] })
+    fn inspect(&self) -> BoxFuture<'_, Vec<RouteState>> {
+        Box::pin(async { vec![RouteState { provider: self.name(), state: self.inspect_login().await }] })
     }
 
     fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
         Some(Box::pin(async {
-            let home = self.program.prepare()?;
-            let command = self.program.at_terminal(home.path()).await?.args(["auth", "login"]);
-            let done = quiet(command, &self.program.settings).run_at_terminal().await;
+            let home = self.program.prepare_home()?;
+            let command = self.program.terminal_command(home.path()).await?.args(["auth", "login"]);
+            let done = apply_environment(command, &self.program.settings).run_at_terminal().await;
             done.map_err(|error| error.to_string())
         }))
     }
 
-    fn bills(&self) -> bool {
+    fn is_billed(&self) -> bool {
         false
     }
 
-    fn crowded(&self, pool: WorkerPool) -> bool {
-        self.workers.crowded(pool)
+    fn would_queue(&self, pool: WorkerPool) -> bool {
+        self.workers.has_waiters(pool)
     }
 
     fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(async {
-            let place = self.workers.place(call, cancel).await?;
+            let place = self.workers.acquire_slot(call, cancel).await?;
             let outcome = self.ask(call, &place, cancel).await;
-            place.done(outcome)
+            place.release(outcome)
         })
     }
 }
@@ -209,16 +209,16 @@ mod tests {
     #[test]
     fn long_instructions_move_into_the_prompt() {
         let long = "x".repeat(ARGUMENT_BYTES + 1);
-        let (system, prompt) = fit(&call(&long, "ask"), ARGUMENT_BYTES);
+        let (system, prompt) = split_prompt(&call(&long, "ask"), ARGUMENT_BYTES);
         assert!(system.len() < 100);
         assert!(prompt.starts_with(&long) && prompt.ends_with("\n\nask"));
-        let short = fit(&call("short\0", "ask"), ARGUMENT_BYTES);
+        let short = split_prompt(&call("short\0", "ask"), ARGUMENT_BYTES);
         assert_eq!(short, ("short".into(), "ask".into()));
     }
 
     #[test]
     fn a_prompt_is_never_a_command_of_the_program() {
-        assert!(fit(&call("", "\n/cost"), ARGUMENT_BYTES).1.starts_with("The request"));
+        assert!(split_prompt(&call("", "\n/cost"), ARGUMENT_BYTES).1.starts_with("The request"));
     }
 
     #[tokio::test]
@@ -226,7 +226,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let settings = ProgramSettings {
             path: Some(home.path().join("claude")),
-            ..ProgramSettings::keeping(home.path().join("config"))
+            ..ProgramSettings::with_config_dir(home.path().join("config"))
         };
         let clock: SharedClock = Arc::new(crate::clock::SystemClock);
         let workers = WorkerSlots::new(crate::config::WorkerSettings::new(home.path()), Arc::clone(&clock));
@@ -234,6 +234,6 @@ mod tests {
         let error = provider.call(&call("s", "p"), &CancellationToken::new()).await.unwrap_err();
         assert_eq!(error.kind, CallErrorKind::Unavailable);
         assert!(error.to_string().contains("npm i -g"), "{error}");
-        assert!(provider.lacks().is_some());
+        assert!(provider.missing_requirement().is_some());
     }
 }

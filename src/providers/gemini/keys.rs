@@ -39,7 +39,7 @@ pub(super) struct GeminiKeys {
     store: Option<Arc<Store>>,
     /// None: the store was not asked yet.
     learned: Mutex<Option<KeyStatuses>>,
-    /// When it was asked, as [`Store::learned_elsewhere`] counts.
+    /// When it was asked, as [`Store::remote_changes`] counts.
     asked: AtomicU64,
 }
 
@@ -59,23 +59,23 @@ impl GeminiKeys {
         Self { settings, clock, store, learned: Mutex::default(), asked: AtomicU64::new(0) }
     }
 
-    pub(super) fn lacks(&self) -> Option<String> {
+    pub(super) fn missing_requirement(&self) -> Option<String> {
         self.settings.get().keys.is_empty().then(|| NO_KEY.to_owned())
     }
 
     /// The first key that this call may use and that does not rest.
-    pub(super) async fn next(&self, call: &ModelCall) -> Result<GeminiKey, CallFault> {
-        let learned = self.learned().await;
+    pub(super) async fn next_key(&self, call: &ModelCall) -> Result<GeminiKey, CallFault> {
+        let learned = self.load_statuses().await;
         let now = self.clock.now();
         let mut soonest: Option<(Timestamp, KeyCooldownReason)> = None;
         let mut refused = Vec::new();
         let settings = self.settings.get();
         for key in settings.keys.iter().filter(|key| !call.private || settings.may_read_private(key)) {
-            if learned.refused.contains(&hash(&key.secret)) {
+            if learned.refused.contains(&hash_key(&key.secret)) {
                 refused.push(key.name.as_str());
                 continue;
             }
-            match self.resting(&learned, key, &call.model) {
+            match self.longest_rest(&learned, key, &call.model) {
                 Some((until, rest)) if now < until => {
                     if soonest.is_none_or(|(known, _)| until < known) {
                         soonest = Some((until, rest));
@@ -112,7 +112,7 @@ impl GeminiKeys {
     }
 
     /// Lets the key rest if it is to blame, `denied` this model only or altogether. True: another one may do better.
-    pub(super) async fn failed(
+    pub(super) async fn record_failure(
         &self,
         key: &GeminiKey,
         model: &str,
@@ -121,7 +121,7 @@ impl GeminiKeys {
     ) -> bool {
         let now = self.clock.now();
         let until = |reset: Option<Duration>, usual| {
-            now.plus(reset.unwrap_or(usual).clamp(limits::COOLDOWN_LEAST, limits::COOLDOWN_MOST))
+            now.plus(reset.unwrap_or(usual).clamp(limits::SHORTEST_COOLDOWN, limits::LONGEST_COOLDOWN))
         };
         let why = match kind {
             CallErrorKind::RateLimited { reset } => {
@@ -134,15 +134,15 @@ impl GeminiKeys {
             CallErrorKind::Auth => KeyCooldownReason::Refused,
             _ => return false,
         };
-        let row = StoredKeyCooldown { key: hash(&key.secret), model: model.to_owned(), why };
+        let row = StoredKeyCooldown { key: hash_key(&key.secret), model: model.to_owned(), why };
         tracing::warn!(key = key.name, project = key.project, model, rest = ?why, "a key of Gemini's rests");
-        let mut learned = self.learned().await;
+        let mut learned = self.load_statuses().await;
         learned.rests.insert((row.key, row.model.clone()), why);
         if why == KeyCooldownReason::Refused {
             learned.refused.insert(row.key);
         }
         if let Some(store) = &self.store
-            && let Err(error) = store.rest_key(row).await
+            && let Err(error) = store.set_key_cooldown(row).await
         {
             tracing::error!(%error, "that a key rests will be forgotten at the next start");
         }
@@ -150,26 +150,26 @@ impl GeminiKeys {
     }
 
     /// It works, so what was known against it is over.
-    pub(super) async fn answered(&self, key: &GeminiKey, model: &str) {
-        let row = (hash(&key.secret), model.to_owned());
-        if self.learned().await.rests.remove(&row).is_none() {
+    pub(super) async fn record_success(&self, key: &GeminiKey, model: &str) {
+        let row = (hash_key(&key.secret), model.to_owned());
+        if self.load_statuses().await.rests.remove(&row).is_none() {
             return;
         }
         if let Some(store) = &self.store
-            && let Err(error) = store.wake_key(row.0, row.1).await
+            && let Err(error) = store.clear_key_cooldown(row.0, row.1).await
         {
             tracing::error!(%error, "that a key rested is still noted");
         }
     }
 
-    async fn learned(&self) -> MappedMutexGuard<'_, KeyStatuses> {
+    async fn load_statuses(&self) -> MappedMutexGuard<'_, KeyStatuses> {
         let mut learned = self.learned.lock().await;
-        let elsewhere = self.store.as_ref().map_or(0, |store| store.learned_elsewhere());
+        let elsewhere = self.store.as_ref().map_or(0, |store| store.remote_changes());
         if self.asked.swap(elsewhere, Relaxed) != elsewhere || learned.is_none() {
             let refused = learned.take().map(|learned| learned.refused).unwrap_or_default();
             let mut known = KeyStatuses { refused, ..KeyStatuses::default() };
             if let Some(store) = &self.store {
-                match store.resting_keys().await {
+                match store.key_cooldowns().await {
                     Ok(rows) => {
                         known.rests = rows.into_iter().map(|row| ((row.key, row.model), row.why)).collect()
                     }
@@ -182,17 +182,17 @@ impl GeminiKeys {
     }
 
     /// The longest that the key has to rest, for its own sake or its project's.
-    fn resting(
+    fn longest_rest(
         &self,
         learned: &KeyStatuses,
         key: &GeminiKey,
         model: &str,
     ) -> Option<(Timestamp, KeyCooldownReason)> {
-        let own = hash(&key.secret);
+        let own = hash_key(&key.secret);
         let settings = self.settings.get();
         let siblings = settings.keys.iter().filter(|sibling| sibling.project == key.project);
         siblings
-            .map(|sibling| (hash(&sibling.secret), model.to_owned()))
+            .map(|sibling| (hash_key(&sibling.secret), model.to_owned()))
             .filter_map(|known| Some((known.0, learned.rests.get(&known)?)))
             .filter(|(whose, rest)| *whose == own || rest.is_shared())
             .map(|(_, rest)| rest)
@@ -202,8 +202,8 @@ impl GeminiKeys {
 }
 
 /// What the books know the key by.
-fn hash(secret: &SecretString) -> Hash {
-    Hash::of_parts([b"gemini".as_slice(), secret.expose_secret().as_bytes()])
+fn hash_key(secret: &SecretString) -> Hash {
+    Hash::digest_parts([b"gemini".as_slice(), secret.expose_secret().as_bytes()])
 }
 
 /// A key and why it is not used, a line a model.
@@ -213,15 +213,15 @@ pub struct GeminiKeyState<'a> {
 }
 
 /// The keys of the settings, with what a server learned about them and what still holds.
-pub fn states<'a>(
+pub fn gemini_key_states<'a>(
     settings: &'a GeminiSettings,
     learned: &'a [StoredKeyCooldown],
     now: Timestamp,
 ) -> Vec<GeminiKeyState<'a>> {
     let of = |key: &'a GeminiKey| {
-        let own = hash(&key.secret);
+        let own = hash_key(&key.secret);
         let siblings: HashSet<_> =
-            settings.keys.iter().filter(|k| k.project == key.project).map(|k| hash(&k.secret)).collect();
+            settings.keys.iter().filter(|k| k.project == key.project).map(|k| hash_key(&k.secret)).collect();
         let holds = |row: &StoredKeyCooldown| {
             let over = row.why.until().is_some_and(|until| until <= now);
             let concerns = row.key == own || (row.why.is_shared() && siblings.contains(&row.key));

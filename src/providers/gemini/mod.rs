@@ -15,12 +15,12 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-pub use self::keys::{GeminiKeyState, states};
-use self::{keys::GeminiKeys, resets::details};
+pub use self::keys::{GeminiKeyState, gemini_key_states};
+use self::{keys::GeminiKeys, resets::error_details};
 use super::{
     CallAttempt, CallError, CallErrorKind, CallRole, Metering, ModelCall, ModelReply, Provider, ReplyFuture,
     Usage,
-    answer_checks::{check_served, fit},
+    answer_checks::{check_served, validate_answer},
     http::{self, CallFault, ResponseHead},
     models::ModelCatalog,
 };
@@ -48,7 +48,7 @@ impl GeminiProvider {
         store: Option<Arc<Store>>,
         clock: SharedClock,
     ) -> Self {
-        let client = clients.of(&settings.get().base_url);
+        let client = clients.for_url(&settings.get().base_url);
         let keys = GeminiKeys::new(settings.clone(), store, Arc::clone(&clock));
         Self { settings, keys, client, table, clock }
     }
@@ -58,35 +58,41 @@ impl GeminiProvider {
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         if call.role == CallRole::Drafter && !self.settings.get().drafts {
             let why = "gemini: it only reviews, unless allow_gemini_drafts = true stands under [models]";
-            return Err(CallError::new(CallErrorKind::Auth, why, Usage::asking(&call.model)));
+            return Err(CallError::new(CallErrorKind::Auth, why, Usage::for_model(&call.model)));
         }
         let started = self.clock.now();
         let mut before = Vec::new();
         loop {
-            let key = match self.keys.next(call).await {
+            let key = match self.keys.next_key(call).await {
                 Ok(key) => key,
-                Err(fault) => return Err(none_left(call, fault, before)),
+                Err(fault) => return Err(no_key_error(call, fault, before)),
             };
-            let deadline = call.deadline.saturating_sub(self.since(started));
+            let deadline = call.deadline.saturating_sub(self.elapsed_since(started));
             if deadline.is_zero() {
-                let kind = CallErrorKind::Timeout { idle: false, elapsed: self.since(started) };
-                return Err(none_left(call, CallFault::new(kind, "no time is left for another key"), before));
+                let kind = CallErrorKind::Timeout { idle: false, elapsed: self.elapsed_since(started) };
+                return Err(no_key_error(
+                    call,
+                    CallFault::new(kind, "no time is left for another key"),
+                    before,
+                ));
             }
-            match self.ask_with(&key, deadline, call, cancel).await {
+            match self.ask_with_key(&key, deadline, call, cancel).await {
                 Ok(reply) => {
-                    self.keys.answered(&key, &call.model).await;
-                    return Ok(ModelReply { before, ..reply });
+                    self.keys.record_success(&key, &call.model).await;
+                    return Ok(ModelReply { earlier_attempts: before, ..reply });
                 }
-                Err((error, denied)) if self.keys.failed(&key, &call.model, &error.kind, denied).await => {
-                    before.push(CallAttempt::of(error));
+                Err((error, denied))
+                    if self.keys.record_failure(&key, &call.model, &error.kind, denied).await =>
+                {
+                    before.push(CallAttempt::from_error(error));
                 }
-                Err((error, _)) => return Err(CallError { before, ..error }),
+                Err((error, _)) => return Err(CallError { earlier_attempts: before, ..error }),
             }
         }
     }
 
     /// An error comes with whether the key was denied this one model.
-    async fn ask_with(
+    async fn ask_with_key(
         &self,
         key: &GeminiKey,
         deadline: Duration,
@@ -95,26 +101,26 @@ impl GeminiProvider {
     ) -> Result<ModelReply, (CallError, bool)> {
         let started = self.clock.now();
         let mut denied = false;
-        let mut usage = Usage::asking(&call.model);
+        let mut usage = Usage::for_model(&call.model);
         usage.billed = key.tier != Some(GeminiTier::Free);
         let exchange = tokio::select! {
             exchange = self.exchange(call, deadline, &key.secret, &mut denied, &mut usage) => exchange,
             () = cancel.cancelled() => Err(CallFault(CallErrorKind::Cancelled, "cancelled".into())),
         };
-        usage.elapsed = self.since(started);
+        usage.elapsed = self.elapsed_since(started);
         let judged = exchange.and_then(|answer| {
-            count(&answer, &mut usage);
+            record_usage(&answer, &mut usage);
             let parts = answer["candidates"][0]["content"]["parts"].as_array();
-            let thoughts = said(parts.map(Vec::as_slice).unwrap_or_default(), true);
-            judge(call, &answer).map(|(text, value)| (text, value, thoughts))
+            let thoughts = join_texts(parts.map(Vec::as_slice).unwrap_or_default(), true);
+            judge_answer(call, &answer).map(|(text, value)| (text, value, thoughts))
         });
         match judged {
             Ok((text, value, thoughts)) => Ok(ModelReply { thoughts, ..ModelReply::new(text, value, usage) }),
-            Err(fault) => Err((fault.of_call("gemini", Some(&key.secret), usage), denied)),
+            Err(fault) => Err((fault.into_call_error("gemini", Some(&key.secret), usage), denied)),
         }
     }
 
-    fn since(&self, started: Timestamp) -> Duration {
+    fn elapsed_since(&self, started: Timestamp) -> Duration {
         self.clock.now().since(started)
     }
 
@@ -126,21 +132,22 @@ impl GeminiProvider {
         denied: &mut bool,
         usage: &mut Usage,
     ) -> Result<Value, CallFault> {
-        let request = self.post(call, "generateContent", key)?.timeout(deadline).json(&self.request(call));
+        let request =
+            self.build_post(call, "generateContent", key)?.timeout(deadline).json(&self.request_body(call));
         let (head, response) = http::send(request, self.clock.now(), usage).await?;
-        let body = http::body(response).await?;
+        let body = http::read_body(response).await?;
         if !head.status.is_success() {
             // A service may quote the key back at us, and what is quoted of it is cut, perhaps within the key.
             let body = String::from_utf8_lossy(&body).replace(key.expose_secret(), "[key]");
-            *denied = head.status == StatusCode::FORBIDDEN && is_about(&body, &call.model);
-            return Err(failure(&head, &body, self.clock.now()));
+            *denied = head.status == StatusCode::FORBIDDEN && is_about_model(&body, &call.model);
+            return Err(response_fault(&head, &body, self.clock.now()));
         }
         serde_json::from_slice(&body).map_err(|error| {
             CallFault(CallErrorKind::InvalidOutput, format!("the answer is not JSON: {error}"))
         })
     }
 
-    fn post(
+    fn build_post(
         &self,
         call: &ModelCall,
         verb: &str,
@@ -152,11 +159,11 @@ impl GeminiProvider {
         Ok(self
             .client
             .post(url)
-            .header("x-goog-api-key", http::secret("GEMINI_API_KEY", key.expose_secret())?))
+            .header("x-goog-api-key", http::secret_header("GEMINI_API_KEY", key.expose_secret())?))
     }
 
-    fn request(&self, call: &ModelCall) -> Value {
-        let mut body = prompt(call);
+    fn request_body(&self, call: &ModelCall) -> Value {
+        let mut body = prompt_body(call);
         if let Some(schema) = &call.schema {
             body["generationConfig"] = json!({
                 "responseMimeType": "application/json",
@@ -165,20 +172,20 @@ impl GeminiProvider {
         }
         if let Some(row) = self.table.find("gemini", &call.model) {
             // Thoughts included, which are paid for as well.
-            body["generationConfig"]["maxOutputTokens"] = json!(row.longest(call));
+            body["generationConfig"]["maxOutputTokens"] = json!(row.max_output_for(call));
         }
         body
     }
 }
 
 /// No key is left to ask. The last one that was tried speaks for all, and counts as this error's own request.
-fn none_left(call: &ModelCall, fault: CallFault, mut before: Vec<CallAttempt>) -> CallError {
+fn no_key_error(call: &ModelCall, fault: CallFault, mut before: Vec<CallAttempt>) -> CallError {
     let CallFault(kind, why) = fault;
     let (usage, message) = match before.pop() {
         Some(last) => (last.usage, format!("{}; {why}", last.message)),
-        None => (Usage::asking(&call.model), format!("gemini: {why}")),
+        None => (Usage::for_model(&call.model), format!("gemini: {why}")),
     };
-    CallError { before, ..CallError::new(kind, message, usage) }
+    CallError { earlier_attempts: before, ..CallError::new(kind, message, usage) }
 }
 
 impl Provider for GeminiProvider {
@@ -186,24 +193,24 @@ impl Provider for GeminiProvider {
         "gemini"
     }
 
-    fn lacks(&self) -> Option<String> {
-        self.keys.lacks()
+    fn missing_requirement(&self) -> Option<String> {
+        self.keys.missing_requirement()
     }
 
-    fn bills(&self) -> bool {
+    fn is_billed(&self) -> bool {
         self.settings.get().keys.iter().any(|key| key.tier != Some(GeminiTier::Free))
     }
 
-    fn count<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
+    fn count_tokens<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
         Box::pin(async {
-            let key = self.keys.next(call).await.ok()?;
-            let request = self.post(call, "countTokens", &key.secret).ok()?;
+            let key = self.keys.next_key(call).await.ok()?;
+            let request = self.build_post(call, "countTokens", &key.secret).ok()?;
             // Its form is not counted there; a byte of that is a token here.
-            let form = call.form().map_or(0, |form| form.to_string().len() as u64);
-            let mut shown = prompt(call);
+            let form = call.answer_form().map_or(0, |form| form.to_string().len() as u64);
+            let mut shown = prompt_body(call);
             shown["model"] = json!(format!("models/{}", call.model));
             let body = json!({ "generateContentRequest": shown });
-            Some(http::count(request.json(&body), "totalTokens").await?.saturating_add(form))
+            Some(http::count_tokens(request.json(&body), "totalTokens").await?.saturating_add(form))
         })
     }
 
@@ -213,14 +220,14 @@ impl Provider for GeminiProvider {
 }
 
 /// The part of the request that `countTokens` takes.
-fn prompt(call: &ModelCall) -> Value {
+fn prompt_body(call: &ModelCall) -> Value {
     json!({
         "systemInstruction": {"parts": [{"text": call.system}]},
         "contents": [{"role": "user", "parts": [{"text": call.prompt}]}],
     })
 }
 
-fn count(answer: &Value, usage: &mut Usage) {
+fn record_usage(answer: &Value, usage: &mut Usage) {
     let told = |key: &str| answer["usageMetadata"][key].as_u64();
     let tokens = |key: &str| told(key).unwrap_or(0);
     let prompt = tokens("promptTokenCount");
@@ -236,7 +243,7 @@ fn count(answer: &Value, usage: &mut Usage) {
     usage.served = answer["modelVersion"].as_str().map(str::to_owned);
 }
 
-fn judge(call: &ModelCall, answer: &Value) -> Result<(String, Option<Value>), CallFault> {
+fn judge_answer(call: &ModelCall, answer: &Value) -> Result<(String, Option<Value>), CallFault> {
     let fault = |kind, why: &str| Err(CallFault::new(kind, why));
     if let Some(reason) = answer["promptFeedback"]["blockReason"].as_str() {
         return fault(CallErrorKind::Refused, &format!("the prompt was blocked ({reason})"));
@@ -257,32 +264,33 @@ fn judge(call: &ModelCall, answer: &Value) -> Result<(String, Option<Value>), Ca
         None => return fault(CallErrorKind::InvalidOutput, "the answer does not say how it ended"),
     }
     let parts = candidate["content"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    fit(call, said(parts, false), None)
+    validate_answer(call, join_texts(parts, false), None)
 }
 
 /// The texts of these parts: what the model thought, or what it answered.
-fn said(parts: &[Value], thought: bool) -> String {
+fn join_texts(parts: &[Value], thought: bool) -> String {
     let these = parts.iter().filter(|part| (part["thought"] == Value::Bool(true)) == thought);
     these.filter_map(|part| part["text"].as_str()).collect()
 }
 
 /// Does an error speak of this model, and not of the key or its project?
-fn is_about(body: &str, model: &str) -> bool {
+fn is_about_model(body: &str, model: &str) -> bool {
     let answer = serde_json::from_str::<Value>(body).unwrap_or_default();
-    let of_the_key = details(&answer["error"]).filter_map(|detail| detail["reason"].as_str()).any(|reason| {
-        ["API_KEY_", "CONSUMER_", "SERVICE_DISABLED"].iter().any(|whole| reason.starts_with(whole))
-    });
+    let of_the_key =
+        error_details(&answer["error"]).filter_map(|detail| detail["reason"].as_str()).any(|reason| {
+            ["API_KEY_", "CONSUMER_", "SERVICE_DISABLED"].iter().any(|whole| reason.starts_with(whole))
+        });
     !of_the_key && body.contains(model)
 }
 
 /// What an answer with an error status means.
-fn failure(head: &ResponseHead, body: &str, now: Timestamp) -> CallFault {
+fn response_fault(head: &ResponseHead, body: &str, now: Timestamp) -> CallFault {
     let answer = serde_json::from_str::<Value>(body).unwrap_or_default();
     let error = &answer["error"];
     let message = error["message"].as_str().unwrap_or(body);
-    let reason = |word: &str| details(error).any(|detail| detail["reason"] == word);
+    let reason = |word: &str| error_details(error).any(|detail| detail["reason"] == word);
     let daily = resets::is_daily(error, message);
-    let reset = resets::wait(error, message, head.retry_after, daily, now);
+    let reset = resets::reset_wait(error, message, head.retry_after, daily, now);
     let kind = match head.status.as_u16() {
         401 | 403 => CallErrorKind::Auth,
         400 if reason("API_KEY_INVALID") => CallErrorKind::Auth,
@@ -319,8 +327,8 @@ mod tests {
                 "candidates": [{ "finishReason": "STOP", "content": { "parts": parts } }],
             })
         };
-        assert!(judge(&call, &answer(r#"{"verdict": "APPROVED"}"#)).is_ok());
-        let twice = judge(&call, &answer(r#"{"verdict": "BLOCKED", "verdict": "APPROVED"}"#));
+        assert!(judge_answer(&call, &answer(r#"{"verdict": "APPROVED"}"#)).is_ok());
+        let twice = judge_answer(&call, &answer(r#"{"verdict": "BLOCKED", "verdict": "APPROVED"}"#));
         let Err(CallFault(kind, why)) = twice else { panic!("taken for an answer") };
         assert_eq!(kind, CallErrorKind::InvalidOutput);
         assert!(why.contains("`verdict` stands twice"), "{why}");

@@ -9,7 +9,7 @@ use crate::types::Timestamp;
 
 /// Is it a whole day's allowance that is used up? Everything else is pacing.
 pub(super) fn is_daily(error: &Value, message: &str) -> bool {
-    let by_name = details(error)
+    let by_name = error_details(error)
         .flat_map(|detail| detail["violations"].as_array().into_iter().flatten())
         .any(|violation| violation["quotaId"].as_str().is_some_and(|id| id.contains("PerDay")));
     let message = message.to_ascii_lowercase();
@@ -18,7 +18,7 @@ pub(super) fn is_daily(error: &Value, message: &str) -> bool {
 
 /// How long until what was used up is there again. The wait that comes with a day's allowance is only that of the minute
 /// within it, so a day ends when Google says that its days end, unless the message knows better.
-pub(super) fn wait(
+pub(super) fn reset_wait(
     error: &Value,
     message: &str,
     header: Option<Duration>,
@@ -26,29 +26,29 @@ pub(super) fn wait(
     now: Timestamp,
 ) -> Option<Duration> {
     if daily {
-        return told(message, &["after"]).or_else(|| Some(until_midnight(now)));
+        return wait_in_sentence(message, &["after"]).or_else(|| Some(until_midnight(now)));
     }
-    details(error)
-        .find_map(|detail| parse(detail["retryDelay"].as_str()?))
+    error_details(error)
+        .find_map(|detail| parse_wait(detail["retryDelay"].as_str()?))
         .or(header)
-        .or_else(|| told(message, &["after", "in"]))
+        .or_else(|| wait_in_sentence(message, &["after", "in"]))
 }
 
-pub(super) fn details(error: &Value) -> impl Iterator<Item = &Value> {
+pub(super) fn error_details(error: &Value) -> impl Iterator<Item = &Value> {
     error["details"].as_array().into_iter().flatten()
 }
 
 /// A wait within a sentence: "will reset after 45m10s."
-fn told(message: &str, before: &[&str]) -> Option<Duration> {
+fn wait_in_sentence(message: &str, before: &[&str]) -> Option<Duration> {
     let words: Vec<_> = message.split_whitespace().collect();
     words
         .windows(2)
         .filter(|pair| before.contains(&pair[0]))
-        .find_map(|pair| parse(pair[1].trim_end_matches(['.', ',', ';', ')'])))
+        .find_map(|pair| parse_wait(pair[1].trim_end_matches(['.', ',', ';', ')'])))
 }
 
 /// Reads waits as services write them: `45s`, `0.5s`, `1h2m3s`, `45m10s`.
-fn parse(text: &str) -> Option<Duration> {
+fn parse_wait(text: &str) -> Option<Duration> {
     let mut seconds = 0.0;
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -77,21 +77,22 @@ const DAY: i64 = 24 * HOUR;
 
 /// Google counts days in its own time zone, the Pacific one.
 fn until_midnight(now: Timestamp) -> Duration {
-    let day = (now.0 + pacific(now)).div_euclid(DAY) + 1;
-    let unless_clocks_change = Timestamp(day * DAY - pacific(now));
-    Timestamp(day * DAY - pacific(unless_clocks_change)).since(now)
+    let day = (now.0 + pacific_offset(now)).div_euclid(DAY) + 1;
+    let unless_clocks_change = Timestamp(day * DAY - pacific_offset(now));
+    Timestamp(day * DAY - pacific_offset(unless_clocks_change)).since(now)
 }
 
 /// How far the Pacific zone's clocks are from UTC. They are an hour ahead of themselves from two o'clock on the second
 /// Sunday of March to two o'clock on the first of November.
-fn pacific(at: Timestamp) -> i64 {
+fn pacific_offset(at: Timestamp) -> i64 {
     let year = OffsetDateTime::from_unix_timestamp(at.0.div_euclid(1000)).map_or(1970, OffsetDateTime::year);
-    let summer = sunday(year, Month::March, 2) + 10 * HOUR..sunday(year, Month::November, 1) + 9 * HOUR;
+    let summer =
+        nth_sunday(year, Month::March, 2) + 10 * HOUR..nth_sunday(year, Month::November, 1) + 9 * HOUR;
     if summer.contains(&at.0) { -7 * HOUR } else { -8 * HOUR }
 }
 
 /// Midnight UTC of a month's `nth` Sunday.
-fn sunday(year: i32, month: Month, nth: i64) -> i64 {
+fn nth_sunday(year: i32, month: Month, nth: i64) -> i64 {
     let Ok(first) = Date::from_calendar_date(year, month, 1) else { return 0 };
     let to_sunday = (7 - i64::from(first.weekday().number_days_from_sunday())) % 7;
     first.midnight().assume_utc().unix_timestamp() * 1000 + (to_sunday + 7 * (nth - 1)) * DAY
@@ -108,10 +109,10 @@ mod tests {
         for (text, seconds) in
             [("45s", 45.0), ("0.5s", 0.5), ("1h2m3s", 3723.0), ("45m10s", 2710.0), ("250ms", 0.25)]
         {
-            assert_eq!(parse(text), Some(Duration::from_secs_f64(seconds)), "{text}");
+            assert_eq!(parse_wait(text), Some(Duration::from_secs_f64(seconds)), "{text}");
         }
         for bad in ["", "s", "12", "3 parsecs", "1.2.3s", "1e9s", "-4s"] {
-            assert_eq!(parse(bad), None, "{bad}");
+            assert_eq!(parse_wait(bad), None, "{bad}");
         }
     }
 
@@ -142,12 +143,12 @@ mod tests {
         let text = "Quota exceeded. Please retry in 38.5s.";
         let daily = "You have exhausted your daily quota; it will reset after 45m10s.";
         let seconds = Duration::from_secs;
-        assert_eq!(wait(&info, text, header, false, now), Some(seconds(45)));
-        assert_eq!(wait(&Value::Null, text, header, false, now), Some(seconds(7)));
-        assert_eq!(wait(&Value::Null, text, None, false, now), Some(Duration::from_millis(38_500)));
-        assert_eq!(wait(&Value::Null, "slow down in general", None, false, now), None);
-        assert_eq!(wait(&info, text, header, true, now), Some(seconds(3600)));
-        assert_eq!(wait(&info, daily, header, true, now), Some(seconds(2710)));
+        assert_eq!(reset_wait(&info, text, header, false, now), Some(seconds(45)));
+        assert_eq!(reset_wait(&Value::Null, text, header, false, now), Some(seconds(7)));
+        assert_eq!(reset_wait(&Value::Null, text, None, false, now), Some(Duration::from_millis(38_500)));
+        assert_eq!(reset_wait(&Value::Null, "slow down in general", None, false, now), None);
+        assert_eq!(reset_wait(&info, text, header, true, now), Some(seconds(3600)));
+        assert_eq!(reset_wait(&info, daily, header, true, now), Some(seconds(2710)));
         assert!(is_daily(&Value::Null, daily) && !is_daily(&info, text));
     }
 }

@@ -23,7 +23,7 @@ use super::{
     CallError, CallErrorKind, CallRole, ModelCall, ModelReply, Provider, ReplyFuture, RouteState, Usage,
     http::CallFault,
     models::ModelCatalog,
-    program::{LOOPBACK_KEY, ModelProgram, ProgramKind, fit},
+    program::{LOOPBACK_KEY, ModelProgram, ProgramKind, split_prompt},
     workers::{WorkerSlot, WorkerSlots},
 };
 use crate::{
@@ -68,14 +68,14 @@ impl OpenCodeProvider {
     ) -> Result<ModelReply, CallError> {
         let started = self.clock.now();
         let mut transcript = OpenCodeTranscript::default();
-        let mut usage = Usage::asking(&call.model);
+        let mut usage = Usage::for_model(&call.model);
         let outcome = self.exchange(call, place, &mut transcript, &mut usage, cancel).await;
-        transcript.count(&mut usage);
+        transcript.record_usage(&mut usage);
         usage.elapsed = self.clock.now().since(started);
         usage.served = Some(call.model.clone()).filter(|_| self.attested && outcome.is_ok());
         match outcome {
             Ok((text, value)) => Ok(ModelReply::new(text, value, usage)),
-            Err(fault) => Err(fault.of_call(KIND.name, None, usage)),
+            Err(fault) => Err(fault.into_call_error(KIND.name, None, usage)),
         }
     }
 
@@ -99,19 +99,19 @@ impl OpenCodeProvider {
         };
         let started = self.clock.now();
         let found = self.program.find(cancel).await.map_err(unasked)?;
-        let home = self.program.prepare().map_err(unasked)?;
-        let (system, mut prompt) = fit(call, usize::MAX);
+        let home = self.program.prepare_home().map_err(unasked)?;
+        let (system, mut prompt) = split_prompt(call, usize::MAX);
         if let Some(schema) = &call.schema {
             prompt
                 .push_str(&format!("\n\nAnswer with nothing but JSON that fits this JSON Schema:\n{schema}"));
         }
         let row = self.table.find(KIND.name, &call.model);
-        let limit = row.map(|row| (row.context, row.longest(call)));
+        let limit = row.map(|row| (row.context, row.max_output_for(call)));
         let configuration = configuration(&self.program.settings, (service, model), limit, &system);
-        let file = self.furnish(home.path(), &configuration);
+        let file = self.write_configuration(home.path(), &configuration);
         let file = file.map_err(|error| unasked(format!("its configuration can't be written: {error}")))?;
         let left = call.deadline.saturating_sub(self.clock.now().since(started));
-        let command = quiet(self.program.command(&found.path, home.path()))
+        let command = apply_environment(self.program.command(&found.path, home.path()))
             .env("OPENCODE_CONFIG", file)
             // A title of our own, or a model would be asked for one.
             .args(["run", "--pure", "--format", "json", "--title", AGENT, "--agent", AGENT])
@@ -119,36 +119,36 @@ impl OpenCodeProvider {
             .stdin(prompt)
             .timeout(left);
         (usage.attempts, usage.billed) = (1, true);
-        match place.bind(command).run_lines(cancel, |line| transcript.line(line)).await {
-            Ok(output) => transcript.verdict(call, &output),
+        match place.apply_limits(command).run_lines(cancel, |line| transcript.read_line(line)).await {
+            Ok(output) => transcript.judge_result(call, &output),
             Err(error) => {
                 // Never begun, it asked nobody.
                 usage.billed = !matches!(error, ProcError::NotFound { .. } | ProcError::NotConfined { .. });
-                let (kind, why) = self.program.fault(&error, call.workers, false);
+                let (kind, why) = self.program.classify_error(&error, call.workers, false);
                 Err(CallFault(kind, why))
             }
         }
     }
 
     /// Puts the configuration and the login where the program looks for them.
-    fn furnish(&self, home: &Path, configuration: &Value) -> io::Result<PathBuf> {
+    fn write_configuration(&self, home: &Path, configuration: &Value) -> io::Result<PathBuf> {
         let file = home.join("opencode.json");
         fs::write(&file, configuration.to_string())?;
         let kept = home.join(".local/share/opencode");
         fs::create_dir_all(&kept)?;
         // A link, because a login is renewed now and then, and the new one must stay.
-        symlink(self.login(), kept.join("auth.json"))?;
+        symlink(self.login_file(), kept.join("auth.json"))?;
         Ok(file)
     }
 
-    fn login(&self) -> PathBuf {
+    fn login_file(&self) -> PathBuf {
         self.program.settings.config_dir.join("opencode/auth.json")
     }
 }
 
 /// The environment of any run of it: nothing of the operator's or of the directory it runs in, nothing fetched, nothing
 /// kept.
-fn quiet(command: proc::ChildCommand) -> proc::ChildCommand {
+fn apply_environment(command: proc::ChildCommand) -> proc::ChildCommand {
     [
         "OPENCODE_DISABLE_AUTOUPDATE",
         "OPENCODE_DISABLE_MODELS_FETCH",
@@ -201,47 +201,47 @@ impl Provider for OpenCodeProvider {
         KIND.name
     }
 
-    fn lacks(&self) -> Option<String> {
-        if let Some(why) = self.program.lacks() {
+    fn missing_requirement(&self) -> Option<String> {
+        if let Some(why) = self.program.missing_requirement() {
             return Some(why);
         }
-        let unknown = self.program.settings.base_url.is_none() && !self.login().is_file();
+        let unknown = self.program.settings.base_url.is_none() && !self.login_file().is_file();
         unknown.then(|| "OpenCode is not logged in; run `countersign login opencode`".into())
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
+    fn inspect(&self) -> BoxFuture<'_, Vec<RouteState>> {
         Box::pin(async {
-            let found = self.program.look().await;
+            let found = self.program.describe().await;
             vec![RouteState {
                 provider: self.name(),
-                state: found.and_then(|said| self.lacks().map_or(Ok(said), Err)),
+                state: found.and_then(|said| self.missing_requirement().map_or(Ok(said), Err)),
             }]
         })
     }
 
     fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
         Some(Box::pin(async {
-            let home = self.program.prepare()?;
-            let command = self.program.at_terminal(home.path()).await?.args(["auth", "login"]);
-            let command = quiet(command).env("XDG_DATA_HOME", &self.program.settings.config_dir);
+            let home = self.program.prepare_home()?;
+            let command = self.program.terminal_command(home.path()).await?.args(["auth", "login"]);
+            let command = apply_environment(command).env("XDG_DATA_HOME", &self.program.settings.config_dir);
             command.run_at_terminal().await.map_err(|error| error.to_string())
         }))
     }
 
     /// By whichever service it is logged in to.
-    fn bills(&self) -> bool {
+    fn is_billed(&self) -> bool {
         true
     }
 
-    fn crowded(&self, pool: WorkerPool) -> bool {
-        self.workers.crowded(pool)
+    fn would_queue(&self, pool: WorkerPool) -> bool {
+        self.workers.has_waiters(pool)
     }
 
     fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(async {
-            let place = self.workers.place(call, cancel).await?;
+            let place = self.workers.acquire_slot(call, cancel).await?;
             let outcome = self.ask(call, &place, cancel).await;
-            place.done(outcome)
+            place.release(outcome)
         })
     }
 }

@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::super::{
     CallErrorKind, Metering, ModelCall, Usage,
-    answer_checks::fit,
+    answer_checks::validate_answer,
     http::{self, CallFault},
-    program::limited,
-    quote,
+    program::limit_kind,
+    quote_text,
 };
 use crate::proc::ChildOutput;
 
@@ -24,7 +24,7 @@ pub(super) struct OpenCodeTranscript {
 }
 
 impl OpenCodeTranscript {
-    pub(super) fn line(&mut self, line: &[u8]) {
+    pub(super) fn read_line(&mut self, line: &[u8]) {
         let Ok(mut event) = serde_json::from_slice::<Value>(line) else { return };
         let part = &event["part"];
         match event["type"].as_str() {
@@ -49,33 +49,34 @@ impl OpenCodeTranscript {
         }
     }
 
-    pub(super) fn count(&self, usage: &mut Usage) {
+    pub(super) fn record_usage(&self, usage: &mut Usage) {
         let seen = &self.usage;
         usage.input_tokens = seen.input_tokens;
         usage.output_tokens = seen.output_tokens;
         usage.cache_read_tokens = seen.cache_read_tokens;
         usage.cache_written_tokens = seen.cache_written_tokens;
         let status = self.error.as_ref().and_then(|error| error["data"]["statusCode"].as_u64());
-        let refused = status.and_then(|status| u16::try_from(status).ok()).is_some_and(http::bills_nothing);
+        let refused =
+            status.and_then(|status| u16::try_from(status).ok()).is_some_and(http::is_unbilled_status);
         // Counted are whole steps, and only one that was refused at once took nothing.
         if self.reason.is_some() && self.error.is_none() || refused && !self.begun {
             usage.metered = Metering::Known;
         }
     }
 
-    pub(super) fn verdict(
+    pub(super) fn judge_result(
         &self,
         call: &ModelCall,
         output: &ChildOutput,
     ) -> Result<(String, Option<Value>), CallFault> {
         if let Some(error) = &self.error {
             let message = error["data"]["message"].as_str().unwrap_or("no reason given");
-            return Err(CallFault(failure(error, message, output), quote(message)));
+            return Err(CallFault(failure_kind(error, message, output), quote_text(message)));
         }
         if !output.success() {
             let status = output.status.map_or("a signal".into(), |status| format!("status {status}"));
-            let why = format!("it ended with {status}: {}", quote(&output.stderr_text()));
-            return Err(CallFault(limited(output, "").unwrap_or(CallErrorKind::Unavailable), why));
+            let why = format!("it ended with {status}: {}", quote_text(&output.stderr_text()));
+            return Err(CallFault(limit_kind(output, "").unwrap_or(CallErrorKind::Unavailable), why));
         }
         match self.reason.as_deref() {
             Some("stop") => {}
@@ -84,16 +85,17 @@ impl OpenCodeTranscript {
                 return Err(CallFault::new(CallErrorKind::Refused, "the answer was withheld"));
             }
             Some(reason) => {
-                let why = format!("the answer ended for another reason than being whole ({})", quote(reason));
+                let why =
+                    format!("the answer ended for another reason than being whole ({})", quote_text(reason));
                 return Err(CallFault(CallErrorKind::InvalidOutput, why));
             }
             None => return Err(CallFault::new(CallErrorKind::Unavailable, "it printed no end of an answer")),
         }
-        fit(call, self.text.clone(), None)
+        validate_answer(call, self.text.clone(), None)
     }
 }
 
-fn failure(error: &Value, message: &str, output: &ChildOutput) -> CallErrorKind {
+fn failure_kind(error: &Value, message: &str, output: &ChildOutput) -> CallErrorKind {
     match error["name"].as_str() {
         Some("ContextOverflowError") => return CallErrorKind::TooLong,
         Some("ContentFilterError") => return CallErrorKind::Refused,
@@ -110,7 +112,7 @@ fn failure(error: &Value, message: &str, output: &ChildOutput) -> CallErrorKind 
         // Anthropic has no status of its own for an account that is used up.
         Some(400) if message.contains("credit balance is too low") => CallErrorKind::Quota { reset: None },
         Some(status) => http::failure_kind(u16::try_from(status).unwrap_or_default(), &Value::Null),
-        None => limited(output, message).unwrap_or(CallErrorKind::Unavailable),
+        None => limit_kind(output, message).unwrap_or(CallErrorKind::Unavailable),
     }
 }
 
@@ -142,7 +144,7 @@ mod tests {
         for row in table.lines() {
             let OpenCodeEnding { case, exit, schema, must, lines } = serde_json::from_str(row).unwrap();
             let mut transcript = OpenCodeTranscript::default();
-            lines.iter().for_each(|line| transcript.line(line.to_string().as_bytes()));
+            lines.iter().for_each(|line| transcript.read_line(line.to_string().as_bytes()));
             let output = ChildOutput {
                 signal: None,
                 status: Some(exit),
@@ -157,10 +159,10 @@ mod tests {
                 deadline: Duration::from_secs(1),
                 ..samples::call()
             };
-            let outcome = transcript.verdict(&call, &output);
+            let outcome = transcript.judge_result(&call, &output);
             assert_eq!(outcome.as_ref().err().map(|fault| &fault.0), must.as_ref(), "{case}");
             let mut usage = Usage::default();
-            transcript.count(&mut usage);
+            transcript.record_usage(&mut usage);
             if must.is_none() {
                 assert_eq!((usage.input_tokens, usage.output_tokens), (1000, 50), "{case}");
             }

@@ -69,7 +69,7 @@ pub(super) struct ModelRoute {
 }
 
 impl ModelRoute {
-    pub(super) fn is_fit(&self, role: CallRole) -> Result<(), &'static str> {
+    pub(super) fn check_role(&self, role: CallRole) -> Result<(), &'static str> {
         match self.unfit {
             Some((unfit, why)) if unfit == role => Err(why),
             _ => Ok(()),
@@ -94,7 +94,7 @@ impl PoolList {
     }
 
     /// The member at this place has had its turn.
-    fn asked(&self, at: usize) {
+    fn advance_turn(&self, at: usize) {
         if let Some(turn) = &self.turn {
             turn.store((at + 1) % self.members.len(), Ordering::Relaxed);
         }
@@ -121,59 +121,59 @@ impl ModelPool {
     }
 
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
-        let mut course = PoolAttempts::of(self, call);
+        let mut course = PoolAttempts::new(self, call);
         loop {
-            let seat = match course.next(self.clock.now()) {
+            let seat = match course.next_candidate(self.clock.now()) {
                 Some(seat) => seat,
-                None => match course.soonest(self.clock.now()) {
-                    Some((until, seat)) if self.pause(until, cancel).await => seat,
-                    Some(_) => return Err(course.cancelled()),
-                    None => return Err(course.verdict(&self.name, self.clock.now())),
+                None => match course.next_cooled(self.clock.now()) {
+                    Some((until, seat)) if self.wait_until(until, cancel).await => seat,
+                    Some(_) => return Err(course.cancelled_error()),
+                    None => return Err(course.exhausted_error(&self.name, self.clock.now())),
                 },
             };
-            self.lists[seat.list].asked(seat.at);
-            let error = match self.take(&mut course, seat, cancel).await {
-                Some(Ok(reply)) => return Ok(course.answered(reply)),
+            self.lists[seat.list].advance_turn(seat.at);
+            let error = match self.call_candidate(&mut course, seat, cancel).await {
+                Some(Ok(reply)) => return Ok(course.finish_reply(reply)),
                 Some(Err(error)) => error,
                 None => continue,
             };
             if !error.kind.another_may_answer() {
-                return Err(course.ended_by(error));
+                return Err(course.final_error(error));
             }
-            if let Some(until) = self.after(&mut course, seat, error).await
-                && !self.pause(until, cancel).await
+            if let Some(until) = self.handle_failure(&mut course, seat, error).await
+                && !self.wait_until(until, cancel).await
             {
-                return Err(course.cancelled());
+                return Err(course.cancelled_error());
             }
         }
     }
 
     /// None: it failed again and again, and is left alone for now.
-    async fn take(
+    async fn call_candidate(
         &self,
         course: &mut PoolAttempts<'_>,
         seat: PoolCandidate<'_>,
         cancel: &CancellationToken,
     ) -> Option<Result<ModelReply, CallError>> {
         let now = self.clock.now();
-        let call = course.call(now, seat);
+        let call = course.candidate_call(now, seat);
         // By way of a pool: what the back end itself tries within a call may be known to fail by another name.
         let route = format!("pool {}", seat.route.id);
         if let Err(until) = self.breakers.admit(&route, now, call.deadline).await {
-            course.pass(format!(
+            course.skip(format!(
                 "{}: skipped, it failed again and again; it is tried again at {until}",
                 seat.route.id
             ));
             return None;
         }
         let outcome = seat.route.back_end.call(&call, cancel).await;
-        let kind = breakers::failed(&call, &outcome);
+        let kind = breakers::recordable_failure(&call, &outcome);
         self.breakers.record(&route, self.clock.now(), kind).await;
         Some(outcome)
     }
 
     /// Notes a failure and what follows from it for the others. Some: until then is waited, for the same model.
-    async fn after<'a>(
+    async fn handle_failure<'a>(
         &self,
         course: &mut PoolAttempts<'a>,
         seat: PoolCandidate<'a>,
@@ -181,30 +181,30 @@ impl ModelPool {
     ) -> Option<Timestamp> {
         let now = self.clock.now();
         let (kind, provider) = (error.kind.clone(), error.usage.provider.clone());
-        let most = seat.route.back_end.estimate(&course.call(now, seat)).most.0;
-        let sent = course.note(error, most);
+        let most = seat.route.back_end.estimate(&course.candidate_call(now, seat)).most.0;
+        let sent = course.record_failure(error, most);
         match kind {
             CallErrorKind::Quota { reset } => {
                 if sent {
                     course.prefer_fallback();
                 }
                 let until = now.plus(reset.unwrap_or(limits::QUOTA_COOLDOWN));
-                course.cool(until, seat, true);
+                course.add_cooling(until, seat, true);
             }
             CallErrorKind::RateLimited { reset } => {
                 let seat = PoolCandidate { limited: seat.limited + u32::from(sent), ..seat };
-                let wait = reset.unwrap_or_else(|| self.retry.wait(seat.limited));
+                let wait = reset.unwrap_or_else(|| self.retry.wait_after(seat.limited));
                 let until = now.plus(wait);
                 let short = reset.is_none_or(|reset| reset <= POOL_SITS_OUT);
                 if sent && short && seat.limited <= self.retry.same_model && course.may_wait(until) {
-                    course.again(seat);
+                    course.requeue(seat);
                     return Some(until);
                 }
                 if reset.is_none() {
                     let model = CooldownTarget::Model { provider: &provider, model: &seat.route.id.model };
-                    self.breakers.cool(model, now, Some(wait)).await;
+                    self.breakers.start_cooldown(model, now, Some(wait)).await;
                 }
-                course.cool(until, seat, false);
+                course.add_cooling(until, seat, false);
             }
             _ => {}
         }
@@ -212,7 +212,7 @@ impl ModelPool {
     }
 
     /// Did the time come, and not the end of the call?
-    async fn pause(&self, until: Timestamp, cancel: &CancellationToken) -> bool {
+    async fn wait_until(&self, until: Timestamp, cancel: &CancellationToken) -> bool {
         let wait: Duration = until.since(self.clock.now());
         tokio::select! {
             () = self.clock.sleep(wait) => true,
@@ -226,32 +226,34 @@ impl Provider for ModelPool {
         POOL
     }
 
-    fn lacks(&self) -> Option<String> {
+    fn missing_requirement(&self) -> Option<String> {
         let lacking = self.members().map(|member| match &member.route {
-            Ok(route) => route.back_end.lacks().map(|why| format!("{}: {why}", member.spec)),
+            Ok(route) => route.back_end.missing_requirement().map(|why| format!("{}: {why}", member.spec)),
             Err(why) => Some(format!("{}: {why}", member.spec)),
         });
         lacking.collect::<Option<Vec<_>>>().map(|all| all.join("; "))
     }
 
-    fn bills(&self) -> bool {
-        self.routes().any(|route| route.back_end.bills())
+    fn is_billed(&self) -> bool {
+        self.routes().any(|route| route.back_end.is_billed())
     }
 
     /// No call pays two of them more than the dearest may cost: what one was paid is gone from the budget of the next.
     fn estimate(&self, call: &ModelCall) -> CostEstimate {
-        let asked =
-            self.routes().filter(|route| route.is_fit(call.role).is_ok() && route.back_end.lacks().is_none());
+        let asked = self.routes().filter(|route| {
+            route.check_role(call.role).is_ok() && route.back_end.missing_requirement().is_none()
+        });
         asked
             .map(|route| {
                 route.back_end.estimate(&ModelCall { model: route.id.model.clone(), ..call.clone() })
             })
-            .fold(CostEstimate::NOTHING, |all, one| all.or(one, MicroUsd::max))
+            .fold(CostEstimate::ZERO, |all, one| all.combine(one, MicroUsd::max))
     }
 
-    fn crowded(&self, pool: WorkerPool) -> bool {
-        let mut able = self.routes().filter(|route| route.back_end.lacks().is_none()).peekable();
-        able.peek().is_some() && able.all(|route| route.back_end.crowded(pool))
+    fn would_queue(&self, pool: WorkerPool) -> bool {
+        let mut able =
+            self.routes().filter(|route| route.back_end.missing_requirement().is_none()).peekable();
+        able.peek().is_some() && able.all(|route| route.back_end.would_queue(pool))
     }
 
     fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{ModelPool, ModelRoute};
 use crate::{
-    providers::{CallAttempt, CallError, CallErrorKind, CallRole, ModelCall, ModelReply, Usage, quote},
+    providers::{CallAttempt, CallError, CallErrorKind, CallRole, ModelCall, ModelReply, Usage, quote_text},
     types::Timestamp,
 };
 
@@ -49,7 +49,7 @@ pub(super) struct PoolAttempts<'a> {
 }
 
 impl<'a> PoolAttempts<'a> {
-    pub(super) fn of(pool: &'a ModelPool, call: &'a ModelCall) -> Self {
+    pub(super) fn new(pool: &'a ModelPool, call: &'a ModelCall) -> Self {
         let now = pool.clock.now();
         let mut course = Self {
             call,
@@ -67,7 +67,7 @@ impl<'a> PoolAttempts<'a> {
         for (list, members) in pool.lists.iter().enumerate() {
             for at in members.order() {
                 let member = &members.members[at];
-                match course.usable(member.route.as_ref()) {
+                match course.check_route(member.route.as_ref()) {
                     Ok(route) => course.queue.push_back(PoolCandidate { route, list, at, limited: 0 }),
                     Err(why) => course.passed.push(format!("{}: skipped, {why}", member.spec)),
                 }
@@ -76,11 +76,11 @@ impl<'a> PoolAttempts<'a> {
         course
     }
 
-    fn usable(&mut self, route: Result<&'a ModelRoute, &String>) -> Result<&'a ModelRoute, String> {
+    fn check_route(&mut self, route: Result<&'a ModelRoute, &String>) -> Result<&'a ModelRoute, String> {
         let route = route.map_err(Clone::clone)?;
-        route.is_fit(self.call.role)?;
+        route.check_role(self.call.role)?;
         if let Some(family) =
-            route.id.family.as_ref().filter(|family| self.call.not_families.contains(family))
+            route.id.family.as_ref().filter(|family| self.call.excluded_families.contains(family))
         {
             return Err(match self.call.role {
                 CallRole::Drafter => format!("the {family} family is left to review"),
@@ -89,7 +89,7 @@ impl<'a> PoolAttempts<'a> {
                 }
             });
         }
-        if let Some(what) = route.back_end.lacks() {
+        if let Some(what) = route.back_end.missing_requirement() {
             self.needs = Some(CallErrorKind::Auth);
             return Err(what);
         }
@@ -97,7 +97,7 @@ impl<'a> PoolAttempts<'a> {
     }
 
     /// Who is asked now, if anybody is.
-    pub(super) fn next(&mut self, now: Timestamp) -> Option<PoolCandidate<'a>> {
+    pub(super) fn next_candidate(&mut self, now: Timestamp) -> Option<PoolCandidate<'a>> {
         if self.asked >= POOL_ATTEMPTS {
             return None;
         }
@@ -113,7 +113,7 @@ impl<'a> PoolAttempts<'a> {
 
     /// With nobody else left to ask: the first who can be asked again, if that is soon enough. What is used up is not
     /// back in a moment.
-    pub(super) fn soonest(&mut self, now: Timestamp) -> Option<(Timestamp, PoolCandidate<'a>)> {
+    pub(super) fn next_cooled(&mut self, now: Timestamp) -> Option<(Timestamp, PoolCandidate<'a>)> {
         let short = (0..self.cooling.len()).filter(|at| !self.cooling[*at].used_up);
         let soonest = short.min_by_key(|at| self.cooling[*at].until)?;
         // The last bound is for a clock that does not move.
@@ -131,24 +131,24 @@ impl<'a> PoolAttempts<'a> {
     }
 
     /// The call as the one is asked it who was just taken out of the queue.
-    pub(super) fn call(&self, now: Timestamp, seat: PoolCandidate<'_>) -> ModelCall {
+    pub(super) fn candidate_call(&self, now: Timestamp, seat: PoolCandidate<'_>) -> ModelCall {
         let left = self.ends.since(now);
         let deadline = if self.queue.is_empty() { left } else { left.min((seat.route.turn)()) };
         ModelCall { model: seat.route.id.model.clone(), deadline, budget: self.budget, ..self.call.clone() }
     }
 
-    pub(super) fn answered(self, mut reply: ModelReply) -> ModelReply {
-        let own = std::mem::take(&mut reply.before);
-        reply.before = self.before.into_iter().chain(own).collect();
+    pub(super) fn finish_reply(self, mut reply: ModelReply) -> ModelReply {
+        let own = std::mem::take(&mut reply.earlier_attempts);
+        reply.earlier_attempts = self.before.into_iter().chain(own).collect();
         reply
     }
 
     /// Keeps a failure in mind, of an attempt that could cost `most`. Was anything sent at all?
-    pub(super) fn note(&mut self, mut error: CallError, most: u64) -> bool {
-        let mut attempts = std::mem::take(&mut error.before);
+    pub(super) fn record_failure(&mut self, mut error: CallError, most: u64) -> bool {
+        let mut attempts = std::mem::take(&mut error.earlier_attempts);
         let kind = error.kind.clone();
-        attempts.push(CallAttempt::of(error));
-        let paid = attempts.iter().fold(0_u64, |sum, attempt| sum.saturating_add(attempt.paid(most)));
+        attempts.push(CallAttempt::from_error(error));
+        let paid = attempts.iter().fold(0_u64, |sum, attempt| sum.saturating_add(attempt.max_billed(most)));
         self.budget = self.budget.map(|budget| budget.saturating_sub(paid));
         // Waiting for a place on this machine is no part of a call's time.
         let queued = attempts.iter().map(|attempt| attempt.usage.queued).sum();
@@ -159,7 +159,7 @@ impl<'a> PoolAttempts<'a> {
             self.before.extend(attempts);
         } else {
             self.passed.extend(attempts.into_iter().map(|attempt| attempt.message));
-            if !passes(&kind) {
+            if !is_transient(&kind) {
                 self.needs = Some(kind);
             }
         }
@@ -167,7 +167,7 @@ impl<'a> PoolAttempts<'a> {
     }
 
     /// It is left alone for now.
-    pub(super) fn pass(&mut self, why: String) {
+    pub(super) fn skip(&mut self, why: String) {
         self.passed.push(why);
         self.needs = None;
     }
@@ -178,32 +178,32 @@ impl<'a> PoolAttempts<'a> {
     }
 
     /// The same one is asked next.
-    pub(super) fn again(&mut self, seat: PoolCandidate<'a>) {
+    pub(super) fn requeue(&mut self, seat: PoolCandidate<'a>) {
         self.queue.push_front(seat);
     }
 
-    pub(super) fn cool(&mut self, until: Timestamp, seat: PoolCandidate<'a>, used_up: bool) {
+    pub(super) fn add_cooling(&mut self, until: Timestamp, seat: PoolCandidate<'a>, used_up: bool) {
         self.cooling.push(CoolingCandidate { until, seat, used_up });
     }
 
-    pub(super) fn cancelled(self) -> CallError {
-        let error = CallError::new(CallErrorKind::Cancelled, "cancelled", Usage::asking(&self.call.model));
-        CallError { before: self.before, ..error }
+    pub(super) fn cancelled_error(self) -> CallError {
+        let error = CallError::new(CallErrorKind::Cancelled, "cancelled", Usage::for_model(&self.call.model));
+        CallError { earlier_attempts: self.before, ..error }
     }
 
     /// Nobody else is asked after this one.
-    pub(super) fn ended_by(self, error: CallError) -> CallError {
-        let before = self.before.into_iter().chain(error.before).collect();
-        CallError { before, ..error }
+    pub(super) fn final_error(self, error: CallError) -> CallError {
+        let before = self.before.into_iter().chain(error.earlier_attempts).collect();
+        CallError { earlier_attempts: before, ..error }
     }
 
     /// One error that names everything tried and everybody skipped. What the caller does next is decided by whoever may
     /// be asked again the soonest, if anybody may.
-    pub(super) fn verdict(mut self, pool: &str, now: Timestamp) -> CallError {
+    pub(super) fn exhausted_error(mut self, pool: &str, now: Timestamp) -> CallError {
         let tried = self.before.iter().map(|CallAttempt { kind, message, usage }| {
-            format!("{}:{} {kind:?}: {}", usage.provider, usage.asked, quote(message))
+            format!("{}:{} {kind:?}: {}", usage.provider, usage.asked, quote_text(message))
         });
-        let all: Vec<_> = tried.chain(self.passed.iter().map(|why| quote(why))).collect();
+        let all: Vec<_> = tried.chain(self.passed.iter().map(|why| quote_text(why))).collect();
         let message = format!("pool:{pool}: nobody answered: {}", all.join("; "));
 
         let last = |of: fn(&CallErrorKind) -> bool| self.before.iter().rposition(|attempt| of(&attempt.kind));
@@ -228,14 +228,14 @@ impl<'a> PoolAttempts<'a> {
         };
         let usage = match speaker {
             Some(at) => self.before.remove(at).usage,
-            None => Usage::asking(&self.call.model),
+            None => Usage::for_model(&self.call.model),
         };
-        CallError { before: self.before, ..CallError::new(kind, message, usage) }
+        CallError { earlier_attempts: self.before, ..CallError::new(kind, message, usage) }
     }
 }
 
 /// Is it over by itself?
-fn passes(kind: &CallErrorKind) -> bool {
+fn is_transient(kind: &CallErrorKind) -> bool {
     matches!(
         kind,
         CallErrorKind::Capacity

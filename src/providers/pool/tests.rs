@@ -50,7 +50,7 @@ impl PoolFixture {
                 clock: Arc::clone(&self.clock),
             });
             let back_end =
-                CheckedProvider::around(back_end, &self.table, &self.breakers, &Arc::default(), &clock);
+                CheckedProvider::wrap(back_end, &self.table, &self.breakers, &Arc::default(), &clock);
             let id = ModelId {
                 provider: provider.into(),
                 model: model.into(),
@@ -131,7 +131,7 @@ async fn whoever_fails_is_followed_by_the_next_up_to_five_and_one_error_names_al
     let pool = room.pool();
     let error = ask(&pool).await.unwrap_err();
     assert_eq!(room.names(), SEED.concat(), "three and two");
-    assert_eq!((error.kind.clone(), error.before.len()), (BROKEN, 4));
+    assert_eq!((error.kind.clone(), error.earlier_attempts.len()), (BROKEN, 4));
     assert_eq!((error.usage.provider.as_str(), error.usage.asked.as_str()), ("opencode", "c/x"));
     for model in SEED.concat() {
         assert!(error.message.contains(&format!("{model} InvalidOutput: it failed")), "{error}");
@@ -151,7 +151,7 @@ async fn a_timeout_leaves_time_for_the_next_and_is_in_the_books() {
     let room = PoolFixture::new().fails("claude:sonnet", &[LATE]);
     let reply = ask(&room.pool()).await.unwrap();
     assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (180, "opencode:a/one")]));
-    assert_eq!((reply.before.len(), reply.before[0].kind.clone()), (1, LATE));
+    assert_eq!((reply.earlier_attempts.len(), reply.earlier_attempts[0].kind.clone()), (1, LATE));
     assert_eq!((reply.usage.provider.as_str(), reply.usage.asked.as_str()), ("opencode", "a/one"));
 
     let room = PoolFixture::new().fails("claude:sonnet", &[LATE]).fails("opencode:a/one", &[LATE]);
@@ -172,7 +172,7 @@ async fn a_rate_limit_is_sat_out_in_the_same_list() {
     assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (30, "claude:sonnet"), (30, "opencode:a/one")]));
     ask(&room.pool()).await.unwrap();
     assert_eq!(room.names(), ["opencode:a/one"]);
-    room.clock.forward(Duration::from_secs(30));
+    room.clock.advance(Duration::from_secs(30));
     ask(&room.pool()).await.unwrap();
     assert_eq!(room.names(), ["claude:sonnet"]);
 }
@@ -189,7 +189,7 @@ async fn a_time_that_the_provider_names_wins() {
     let other = room.pool();
     ask(&other).await.unwrap();
     assert_eq!(room.names(), ["opencode:a/one"], "and known to every pool");
-    room.clock.forward(Duration::from_secs(61));
+    room.clock.advance(Duration::from_secs(61));
     ask(&room.pool()).await.unwrap();
     assert_eq!(room.names(), ["claude:sonnet"]);
 }
@@ -206,10 +206,14 @@ async fn when_all_rest_the_first_is_waited_for_if_that_is_soon() {
         PoolFixture::new().fails("claude:a", &[limited(Some(800))]).fails("claude:b", &[limited(Some(900))]);
     let error = ask(&room.listed(both)).await.unwrap_err();
     assert_eq!(room.clock.seconds(), 0, "nobody's worker is held for so long");
-    assert_eq!((error.kind, error.before.len()), (limited(Some(800)), 1), "with all that was tried");
+    assert_eq!(
+        (error.kind, error.earlier_attempts.len()),
+        (limited(Some(800)), 1),
+        "with all that was tried"
+    );
     // Nobody is sent anything before that, and the caller is told the same.
     room.asked();
-    room.clock.forward(Duration::from_secs(300));
+    room.clock.advance(Duration::from_secs(300));
     let error = ask(&room.listed(both)).await.unwrap_err();
     assert_eq!((error.kind, error.usage.attempts, room.names().len()), (limited(Some(500)), 0, 0));
 }
@@ -230,7 +234,7 @@ async fn an_account_that_is_used_up_is_left_for_the_fallback_in_every_pool_and_c
     let reply = ask(&pool).await.unwrap();
     // Opus is paid for by the same login.
     assert_eq!(room.names(), ["claude:sonnet", "opencode:c/x"]);
-    assert_eq!(reply.before[0].kind, used_up(3600));
+    assert_eq!(reply.earlier_attempts[0].kind, used_up(3600));
     for _ in 0..3 {
         ask(&pool).await.unwrap();
     }
@@ -241,7 +245,7 @@ async fn an_account_that_is_used_up_is_left_for_the_fallback_in_every_pool_and_c
     );
     ask(&room.pool()).await.unwrap();
     assert_eq!(room.names(), ["opencode:a/one"], "another pool knows");
-    room.clock.forward(Duration::from_secs(3600));
+    room.clock.advance(Duration::from_secs(3600));
     ask(&room.pool()).await.unwrap();
     assert_eq!(room.names(), ["claude:sonnet"], "it is back");
 }
@@ -251,7 +255,7 @@ async fn a_restart_does_not_forget_an_account() {
     let directory = tempfile::tempdir().unwrap();
     let boot = |clock: &Arc<ModelTestClock>| {
         let store = Store::open(directory.path(), Arc::clone(clock) as SharedClock).unwrap();
-        Arc::new(CircuitBreakers::kept_in(Some(store)))
+        Arc::new(CircuitBreakers::with_store(Some(store)))
     };
     let mut room = PoolFixture::new().fails("claude:sonnet", &[used_up(3600)]);
     room.breakers = boot(&room.clock);
@@ -320,7 +324,7 @@ async fn what_a_model_itself_did_is_not_shopped_for_elsewhere() {
             .fails("claude:sonnet", &[BROKEN])
             .fails("opencode:a/one", std::slice::from_ref(&kind));
         let error = ask(&room.pool()).await.unwrap_err();
-        assert_eq!((error.kind, error.before.len(), room.names().len()), (kind, 1, 2));
+        assert_eq!((error.kind, error.earlier_attempts.len(), room.names().len()), (kind, 1, 2));
     }
 }
 
@@ -328,13 +332,13 @@ async fn what_a_model_itself_did_is_not_shopped_for_elsewhere() {
 async fn a_family_that_had_a_hand_in_it_is_not_asked() {
     let room = PoolFixture::new();
     let pool = room.pool();
-    let call = ModelCall { not_families: vec![Family("opencode".into())], ..question() };
+    let call = ModelCall { excluded_families: vec![Family("opencode".into())], ..question() };
     for _ in 0..2 {
         pool.call(&call, &CancellationToken::new()).await.unwrap();
     }
     assert_eq!(room.names(), ["claude:sonnet", "claude:sonnet"]);
     let both = vec![Family("opencode".into()), Family("claude".into())];
-    let call = ModelCall { not_families: both, role: CallRole::Reviewer, ..question() };
+    let call = ModelCall { excluded_families: both, role: CallRole::Reviewer, ..question() };
     let error = pool.call(&call, &CancellationToken::new()).await.unwrap_err();
     assert!(error.message.contains("claude:opus: skipped, the claude family had a hand in"), "{error}");
     assert_eq!((error.kind, room.names().len()), (CallErrorKind::Unavailable, 0));
@@ -349,7 +353,7 @@ async fn whoever_fails_again_and_again_is_left_alone_for_a_while() {
         ask(&pool).await.unwrap();
     }
     assert_eq!(room.names(), ["claude:a", "claude:b", "claude:a", "claude:b", "claude:b"]);
-    room.clock.forward(limits::BREAKER_HOLDS);
+    room.clock.advance(limits::BREAKER_COOLDOWN);
     ask(&pool).await.unwrap();
     assert_eq!(room.names(), ["claude:a"]);
 }

@@ -13,16 +13,17 @@ use crate::{limits, proc::ChildOutput, providers::CallErrorKind};
 const TAIL: usize = 2_000;
 
 /// Whole words of lower-case text, one after the other in a line.
-fn words(patterns: &[&str]) -> Regex {
+fn word_pattern(patterns: &[&str]) -> Regex {
     let any = patterns.join("|").replace("..", "(?:[^a-z0-9\\n](?:[^\\n]{0,60}[^a-z0-9\\n])?)?");
     Regex::new(&format!("(?:^|[^a-z0-9])(?:{any})(?:$|[^a-z0-9])")).expect("a constant that is a pattern")
 }
 
-static QUOTA: LazyLock<Regex> =
-    LazyLock::new(|| words(&["quotas?..exceed(?:s|ed)?", "exceed(?:s|ed)?..quotas?", "billing..limits?"]));
+static QUOTA: LazyLock<Regex> = LazyLock::new(|| {
+    word_pattern(&["quotas?..exceed(?:s|ed)?", "exceed(?:s|ed)?..quotas?", "billing..limits?"])
+});
 
 static RATE: LazyLock<Regex> = LazyLock::new(|| {
-    words(&["rate..limit(?:s|ed|ing|error|exceeded)?", "too..many..requests?", "resource..exhausted"])
+    word_pattern(&["rate..limit(?:s|ed|ing|error|exceeded)?", "too..many..requests?", "resource..exhausted"])
 });
 
 /// The status, and no line of a file.
@@ -32,14 +33,14 @@ static STATUS: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Which limit is told of by `said` (the program's own word for its failure) or by the end of what else it printed. One
 /// that is used up is mostly called limited, too, so that comes second.
-pub(in crate::providers) fn limited(output: &ChildOutput, said: &str) -> Option<CallErrorKind> {
+pub(in crate::providers) fn limit_kind(output: &ChildOutput, said: &str) -> Option<CallErrorKind> {
     if output.success() {
         return None;
     }
     // Errors may begin in the middle of a line, which may be one of an event.
     let cut = output.stderr.len() >= limits::CHILD_ERROR_BYTES;
     // A disk that is full is no account that is used up.
-    let all = [said.to_owned(), end(&output.stderr, cut), end(&output.stdout, false)]
+    let all = [said.to_owned(), last_lines(&output.stderr, cut), last_lines(&output.stdout, false)]
         .map(|text| text.to_ascii_lowercase().replace("disk quota", "disk"));
     let told = |pattern: &Regex| all.iter().any(|text| pattern.is_match(text));
     let rate = || (told(&RATE) || told(&STATUS)).then_some(CallErrorKind::RateLimited { reset: None });
@@ -47,7 +48,7 @@ pub(in crate::providers) fn limited(output: &ChildOutput, said: &str) -> Option<
 }
 
 /// The last lines that are no events.
-fn end(bytes: &[u8], cut: bool) -> String {
+fn last_lines(bytes: &[u8], cut: bool) -> String {
     let all = String::from_utf8_lossy(bytes);
     let lines = all.lines().skip(usize::from(cut)).filter(|line| !line.trim_start().starts_with('{'));
     let lines: Vec<_> = lines.collect();
@@ -103,24 +104,24 @@ mod tests {
             ("error: unknown option", NEITHER),
             ("", NEITHER),
         ] {
-            assert_eq!(limited(&failed("", text), ""), kind, "{text}");
-            assert_eq!(limited(&failed(text, ""), ""), kind, "{text}");
+            assert_eq!(limit_kind(&failed("", text), ""), kind, "{text}");
+            assert_eq!(limit_kind(&failed(text, ""), ""), kind, "{text}");
         }
     }
 
     #[test]
     fn neither_an_answer_nor_what_a_model_said_nor_what_is_far_above_tells_of_limits() {
         let good = ChildOutput { status: Some(0), ..failed("429", "too many requests") };
-        assert_eq!(limited(&good, "rate limit"), NEITHER);
+        assert_eq!(limit_kind(&good, "rate limit"), NEITHER);
         let event = |size| format!("{{\"text\":\"{}429, rate limit\"}}\n", " ".repeat(size));
         let cut = format!("429, rate limit\"}}\n{}", event(limits::CHILD_ERROR_BYTES));
         let above = format!("quota exceeded{}", "\n".repeat(TAIL));
         for printed in [event(0), event(2 * TAIL), cut, above] {
-            assert_eq!(limited(&failed("", &printed), ""), NEITHER, "{printed}");
+            assert_eq!(limit_kind(&failed("", &printed), ""), NEITHER, "{printed}");
             let printed = format!("{printed}Rate limit reached");
-            assert_eq!(limited(&failed("", &printed), ""), RATE_LIMITED, "{printed}");
+            assert_eq!(limit_kind(&failed("", &printed), ""), RATE_LIMITED, "{printed}");
         }
-        assert_eq!(limited(&failed(&event(2 * TAIL), ""), ""), NEITHER);
-        assert_eq!(limited(&failed("", ""), "Rate limit reached"), RATE_LIMITED);
+        assert_eq!(limit_kind(&failed(&event(2 * TAIL), ""), ""), NEITHER);
+        assert_eq!(limit_kind(&failed("", ""), "Rate limit reached"), RATE_LIMITED);
     }
 }

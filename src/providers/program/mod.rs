@@ -17,12 +17,12 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::limit_messages::limited;
-use super::{CallErrorKind, ModelCall, quote};
+pub(super) use self::limit_messages::limit_kind;
+use super::{CallErrorKind, ModelCall, quote_text};
 use crate::{
     config::ProgramSettings,
     limits,
-    proc::{self, ChildOutput, Confinement, ProcError, confinement_works},
+    proc::{self, ChildOutput, Confinement, ProcError, check_confinement},
     types::WorkerPool,
 };
 
@@ -79,29 +79,29 @@ impl ModelProgram {
     }
 
     /// Why it can't be run as things stand, with the fix. A file nobody has tried yet is taken for good.
-    pub(super) fn lacks(&self) -> Option<String> {
-        let files = self.files();
+    pub(super) fn missing_requirement(&self) -> Option<String> {
+        let files = self.candidate_files();
         let mut ill = Vec::new();
         for file in &files {
-            match self.known(file) {
+            match self.known_version(file) {
                 Some(Err(why)) => ill.push(why),
-                Some(Ok(_)) | None => return self.exposes(file),
+                Some(Ok(_)) | None => return self.exposure_reason(file),
             }
         }
-        Some(self.missing(&ill))
+        Some(self.install_hint(&ill))
     }
 
     /// The first that works of those that are there.
     pub(super) async fn find(&self, cancel: &CancellationToken) -> Result<InstalledProgram, String> {
         let mut ill = Vec::new();
-        for path in self.files() {
-            if let Some(why) = self.exposes(&path) {
+        for path in self.candidate_files() {
+            if let Some(why) = self.exposure_reason(&path) {
                 return Err(why);
             }
-            let outcome = match self.known(&path) {
+            let outcome = match self.known_version(&path) {
                 Some(outcome) => outcome,
                 None => {
-                    let home = self.prepare()?;
+                    let home = self.prepare_home()?;
                     let command = self.command(&path, home.path()).arg("--version");
                     let output = match command.timeout(limits::VERSION_TIME).run(cancel).await {
                         Ok(output) => output,
@@ -111,9 +111,9 @@ impl ModelProgram {
                             continue;
                         }
                     };
-                    let outcome = version(&path, &output);
+                    let outcome = parse_version(&path, &output);
                     let mut probed = self.probed.lock().unwrap_or_else(PoisonError::into_inner);
-                    probed.insert(state(&path), outcome.clone());
+                    probed.insert(file_state(&path), outcome.clone());
                     outcome
                 }
             };
@@ -122,18 +122,18 @@ impl ModelProgram {
                 Err(why) => ill.push(why),
             }
         }
-        Err(self.missing(&ill))
+        Err(self.install_hint(&ill))
     }
 
     /// For the operator: what was found, or what is to be done.
-    pub(super) async fn look(&self) -> Result<String, String> {
+    pub(super) async fn describe(&self) -> Result<String, String> {
         let InstalledProgram { path, version } = self.find(&CancellationToken::new()).await?;
         let tried = self.kind.tried;
         let doubt = match tried.contains(&version.as_str()) {
             true => String::new(),
             false => format!(", which this release was not tried with (it was with {})", tried.join(", ")),
         };
-        let loose = match confinement_works() {
+        let loose = match check_confinement() {
             Ok(()) => String::new(),
             Err(why) => format!("; it may read every file the server may ({why})"),
         };
@@ -141,7 +141,7 @@ impl ModelProgram {
     }
 
     /// Its configuration directory, and an empty home for one call that goes when dropped.
-    pub(super) fn prepare(&self) -> Result<tempfile::TempDir, String> {
+    pub(super) fn prepare_home(&self) -> Result<tempfile::TempDir, String> {
         use std::os::unix::fs::DirBuilderExt;
         let place = &self.settings.config_dir;
         let prefix = format!("countersign-{}-", self.kind.name);
@@ -159,15 +159,15 @@ impl ModelProgram {
     /// The program at `path`, to be run in `home` and nowhere else.
     pub(super) fn command(&self, path: &Path, home: &Path) -> proc::ChildCommand {
         let mut command = proc::ChildCommand::new(path)
-            .past_proxy()
+            .with_proxy_environment()
             .env("HOME", home)
             .env("TMPDIR", home)
-            .env("PATH", beside(path))
+            .env("PATH", path_with_own_directory(path))
             .current_dir(home)
             .scratch(home);
-        if confinement_works().is_ok() || !self.settings.allow_unconfined {
+        if check_confinement().is_ok() || !self.settings.allow_unconfined {
             let write = vec![home.to_owned(), self.settings.config_dir.clone()];
-            let ports = self.ports();
+            let ports = self.allowed_ports();
             command = command.confined(Confinement {
                 read: installation(path),
                 write,
@@ -179,20 +179,25 @@ impl ModelProgram {
     }
 
     /// Where a model is: the port of its API, that of the proxy on the way, and that of name servers.
-    fn ports(&self) -> Vec<u16> {
+    fn allowed_ports(&self) -> Vec<u16> {
         let api = self.settings.base_url.as_ref().and_then(url::Url::port_or_known_default);
         [Some(api.unwrap_or(443)), proc::proxy_port(), Some(53)].into_iter().flatten().collect()
     }
 
     /// The program as its user runs it, at a terminal and with nothing held back, in `home`; for logging in.
-    pub(super) async fn at_terminal(&self, home: &Path) -> Result<proc::ChildCommand, String> {
+    pub(super) async fn terminal_command(&self, home: &Path) -> Result<proc::ChildCommand, String> {
         let found = self.find(&CancellationToken::new()).await?;
-        let command = proc::ChildCommand::new(&found.path).past_proxy();
-        Ok(command.env("PATH", beside(&found.path)).current_dir(home))
+        let command = proc::ChildCommand::new(&found.path).with_proxy_environment();
+        Ok(command.env("PATH", path_with_own_directory(&found.path)).current_dir(home))
     }
 
     /// As [`CallErrorKind`] has it: why there is no output to judge. `begun`: a model had begun to answer.
-    pub(super) fn fault(&self, error: &ProcError, pool: WorkerPool, begun: bool) -> (CallErrorKind, String) {
+    pub(super) fn classify_error(
+        &self,
+        error: &ProcError,
+        pool: WorkerPool,
+        begun: bool,
+    ) -> (CallErrorKind, String) {
         let kind = match error {
             ProcError::TimedOut { elapsed } => CallErrorKind::Timeout { idle: begun, elapsed: *elapsed },
             ProcError::Cancelled => CallErrorKind::Cancelled,
@@ -208,7 +213,7 @@ impl ModelProgram {
         (kind, format!("{}: {error}", self.kind.name))
     }
 
-    fn missing(&self, ill: &[String]) -> String {
+    fn install_hint(&self, ill: &[String]) -> String {
         let ProgramKind { title, name, install, .. } = self.kind;
         let why = match ill {
             [] => format!("{title} was not found"),
@@ -218,7 +223,7 @@ impl ModelProgram {
     }
 
     /// The files that may be it, the best first: as set, else from `PATH`, else where installers put it.
-    fn files(&self) -> Vec<PathBuf> {
+    fn candidate_files(&self) -> Vec<PathBuf> {
         if let Some(path) = &self.settings.path
             && path.components().count() > 1
         {
@@ -228,7 +233,7 @@ impl ModelProgram {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let in_path = std::env::var_os("PATH").unwrap_or_default();
         let in_path = std::env::split_paths(&in_path).filter(|directory| directory.is_absolute());
-        let directories = in_path.chain(PLACES.iter().flat_map(|place| spread(&home.join(place))));
+        let directories = in_path.chain(PLACES.iter().flat_map(|place| expand_pattern(&home.join(place))));
         let mut files = Vec::new();
         for file in directories.map(|directory| directory.join(name)) {
             if file.is_file() && !files.contains(&file) {
@@ -238,14 +243,14 @@ impl ModelProgram {
         files
     }
 
-    fn known(&self, path: &Path) -> Option<Result<String, String>> {
-        self.probed.lock().unwrap_or_else(PoisonError::into_inner).get(&state(path)).cloned()
+    fn known_version(&self, path: &Path) -> Option<Result<String, String>> {
+        self.probed.lock().unwrap_or_else(PoisonError::into_inner).get(&file_state(path)).cloned()
     }
 
     /// Why running the program at `path` would show it what is ours, with the fix.
-    fn exposes(&self, path: &Path) -> Option<String> {
+    fn exposure_reason(&self, path: &Path) -> Option<String> {
         let ProgramKind { title, name, .. } = self.kind;
-        if let Err(why) = confinement_works() {
+        if let Err(why) = check_confinement() {
             return (!self.settings.allow_unconfined).then(|| {
                 format!(
                     "{title} is not run, because this machine can't keep it from reading the server's keys ({why}); \
@@ -255,10 +260,10 @@ impl ModelProgram {
         }
         let mut open = installation(path);
         open.push(self.settings.config_dir.clone());
-        open.extend(proc::SYSTEM.iter().map(PathBuf::from));
-        let open: Vec<_> = open.iter().map(|place| real(place)).collect();
+        open.extend(proc::SYSTEM_PATHS.iter().map(PathBuf::from));
+        let open: Vec<_> = open.iter().map(|place| resolve_links(place)).collect();
         self.ours.iter().find_map(|own| {
-            let lies = real(own);
+            let lies = resolve_links(own);
             let within = open.iter().find(|place| lies.starts_with(place))?;
             let (own, within) = (own.display(), within.display());
             Some(format!("{title} could read {own}, for it may read all of {within}; move {own} elsewhere"))
@@ -267,34 +272,34 @@ impl ModelProgram {
 }
 
 /// The version it says it is. What npm leaves where it may run no scripts is a file that only complains.
-fn version(path: &Path, output: &ChildOutput) -> Result<String, String> {
+fn parse_version(path: &Path, output: &ChildOutput) -> Result<String, String> {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     match said.split_whitespace().next().filter(|word| is_version(word)) {
         Some(version) if output.success() => Ok(version.to_owned()),
         _ => {
-            let said = quote(&(said + &output.stderr_text()));
+            let said = quote_text(&(said + &output.stderr_text()));
             Err(format!("{} says no version but {said:?}", path.display()))
         }
     }
 }
 
 /// `path` with its links followed, as far as it exists.
-fn real(path: &Path) -> PathBuf {
+fn resolve_links(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;
     }
     match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => real(parent).join(name),
+        (Some(parent), Some(name)) => resolve_links(parent).join(name),
         _ => path.to_owned(),
     }
 }
 
-fn state(path: &Path) -> FileState {
-    (real(path), path.metadata().and_then(|found| found.modified()).ok())
+fn file_state(path: &Path) -> FileState {
+    (resolve_links(path), path.metadata().and_then(|found| found.modified()).ok())
 }
 
 /// The directories that a pattern with at most one `*` for a name stands for, the newest version first.
-fn spread(pattern: &Path) -> Vec<PathBuf> {
+fn expand_pattern(pattern: &Path) -> Vec<PathBuf> {
     let mut parts = pattern.iter();
     let before: PathBuf = parts.by_ref().take_while(|part| *part != "*").collect();
     let after: PathBuf = parts.collect();
@@ -314,7 +319,7 @@ fn spread(pattern: &Path) -> Vec<PathBuf> {
 /// What there is on disk of the program at `path`: its file or, where npm put it, all packages beside it, for they use
 /// one another; and the program that reads it, if it is a script.
 fn installation(path: &Path) -> Vec<PathBuf> {
-    let file = real(path);
+    let file = resolve_links(path);
     let packages = file.ancestors().filter(|place| place.ends_with("node_modules")).last();
     let mut all = vec![packages.unwrap_or(&file).to_owned()];
     if let Some(beside) = file.parent().map(|directory| directory.join("node_modules"))
@@ -323,7 +328,7 @@ fn installation(path: &Path) -> Vec<PathBuf> {
     {
         all.push(beside);
     }
-    all.extend(interpreter(path).map(|program| real(&program)));
+    all.extend(interpreter(path).map(|program| resolve_links(&program)));
     all
 }
 
@@ -338,11 +343,13 @@ fn interpreter(script: &Path) -> Option<PathBuf> {
         return Some(program);
     }
     let name = words.find(|word| !word.starts_with('-'))?;
-    std::env::split_paths(&beside(script)).map(|place| place.join(name)).find(|file| file.is_file())
+    std::env::split_paths(&path_with_own_directory(script))
+        .map(|place| place.join(name))
+        .find(|file| file.is_file())
 }
 
 /// `PATH`, and before it where the program itself is: its node is the one it was installed with.
-fn beside(path: &Path) -> std::ffi::OsString {
+fn path_with_own_directory(path: &Path) -> std::ffi::OsString {
     let usual = std::env::var_os("PATH").unwrap_or_default();
     let own = path.parent().map(Path::to_owned);
     std::env::join_paths(own.into_iter().chain(std::env::split_paths(&usual))).unwrap_or(usual)
@@ -358,7 +365,7 @@ fn is_version(word: &str) -> bool {
 }
 
 /// The system prompt as an argument or a file, and the rest for standard input. `longest`: what fits there, in bytes.
-pub(super) fn fit(call: &ModelCall, longest: usize) -> (String, String) {
+pub(super) fn split_prompt(call: &ModelCall, longest: usize) -> (String, String) {
     // No argument may hold a NUL, and no prompt needs one.
     let system = call.system.replace('\0', "");
     let mut prompt = call.prompt.clone();

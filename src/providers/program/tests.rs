@@ -16,7 +16,7 @@ fn program(place: &Path, body: &str) -> ModelProgram {
     let path = place.join("opt/parrot");
     script(&path, body);
     let settings =
-        ProgramSettings { path: Some(path), ..ProgramSettings::keeping(place.join("data/parrot")) };
+        ProgramSettings { path: Some(path), ..ProgramSettings::with_config_dir(place.join("data/parrot")) };
     ModelProgram::new(&KIND, settings, vec![place.join("data"), place.join(".env")])
 }
 
@@ -31,7 +31,7 @@ async fn a_program_is_asked_its_version_once() {
     // It may write nowhere else; that it could not keep its log is no matter.
     assert_eq!(found(&parrot).await.unwrap(), "1.2.3");
     assert!(!place.path().join("opt/parrot.log").exists(), "it wrote beside itself");
-    assert_eq!(parrot.look().await.unwrap(), format!("1.2.3 at {}/opt/parrot", place.path().display()));
+    assert_eq!(parrot.describe().await.unwrap(), format!("1.2.3 at {}/opt/parrot", place.path().display()));
     assert_eq!(parrot.probed.lock().unwrap().len(), 1);
 
     script(&place.path().join("opt/parrot"), "echo 2.0.0-beta");
@@ -41,7 +41,7 @@ async fn a_program_is_asked_its_version_once() {
         .and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH))
         .unwrap();
     assert_eq!(found(&parrot).await.unwrap(), "2.0.0-beta", "another file is asked anew");
-    let said = parrot.look().await.unwrap();
+    let said = parrot.describe().await.unwrap();
     assert!(said.contains("which this release was not tried with (it was with 1.2.3)"), "{said}");
 }
 
@@ -58,17 +58,17 @@ async fn one_that_only_complains_is_not_healthy() {
         "printf '1.2.\\377'",
     ] {
         let parrot = program(place.path(), body);
-        assert_eq!(parrot.lacks(), None, "nobody has tried it yet");
+        assert_eq!(parrot.missing_requirement(), None, "nobody has tried it yet");
         let why = found(&parrot).await.unwrap_err();
         assert!(why.starts_with("the parrot does not work (") && why.contains("buy a parrot"), "{why}");
-        assert_eq!(parrot.lacks(), Some(why));
+        assert_eq!(parrot.missing_requirement(), Some(why));
     }
 }
 
 #[test]
 fn a_home_is_for_its_owner_alone() {
     let place = tempfile::tempdir().unwrap();
-    let home = program(place.path(), "").prepare().unwrap();
+    let home = program(place.path(), "").prepare_home().unwrap();
     assert_eq!(home.path().metadata().unwrap().permissions().mode() & 0o777, 0o700);
 }
 
@@ -87,7 +87,7 @@ async fn it_reads_nothing_of_ours() {
     );
     let parrot = program(place.path(), &body);
     let found = parrot.find(&CancellationToken::new()).await.unwrap();
-    let home = parrot.prepare().unwrap();
+    let home = parrot.prepare_home().unwrap();
     let output = parrot.command(&found.path, home.path()).run(&CancellationToken::new()).await.unwrap();
     let said = output.stderr_text();
     assert!(!said.contains("the-secret") && !said.contains("main.db\n"), "{said}");
@@ -98,9 +98,9 @@ async fn it_reads_nothing_of_ours() {
 fn what_lies_where_it_reads_is_refused_with_the_fix() {
     let place = tempfile::tempdir().unwrap();
     let mut parrot = program(place.path(), "echo 1.2.3");
-    assert_eq!(parrot.lacks(), None);
+    assert_eq!(parrot.missing_requirement(), None);
     parrot.settings.config_dir = place.path().join("data");
-    let why = parrot.lacks().unwrap();
+    let why = parrot.missing_requirement().unwrap();
     assert!(
         why.contains("could read")
             && why.ends_with(&format!("move {}/data elsewhere", place.path().display()))
@@ -111,16 +111,20 @@ fn what_lies_where_it_reads_is_refused_with_the_fix() {
     let mut parrot = program(place.path(), "");
     parrot.settings.path = Some(modules.join("parrot/bin/parrot"));
     parrot.ours = vec![modules.join(".env")];
-    assert!(parrot.lacks().is_some_and(|why| why.contains("node_modules/.env")));
+    assert!(parrot.missing_requirement().is_some_and(|why| why.contains("node_modules/.env")));
     parrot.ours = vec![place.path().join("app/.env")];
-    assert_eq!(parrot.lacks(), None);
+    assert_eq!(parrot.missing_requirement(), None);
 
     // Whatever names they go by, and all that any confined program is shown.
     symlink(&modules, place.path().join("linked")).unwrap();
     for own in [place.path().join("linked/new/key.pem"), "/etc/ssl/certs/key.pem".into(), "/lib/data".into()]
     {
         parrot.ours = vec![own];
-        assert!(parrot.lacks().is_some_and(|why| why.contains("could read")), "{:?}", parrot.ours);
+        assert!(
+            parrot.missing_requirement().is_some_and(|why| why.contains("could read")),
+            "{:?}",
+            parrot.ours
+        );
     }
 }
 
@@ -148,8 +152,8 @@ fn the_newest_node_comes_first() {
     for version in ["v9.1.0", "v22.3.0", "v20.11.1"] {
         fs::create_dir_all(place.path().join(version)).unwrap();
     }
-    let found = spread(&place.path().join("*/bin"));
+    let found = expand_pattern(&place.path().join("*/bin"));
     let expected = ["v22.3.0/bin", "v20.11.1/bin", "v9.1.0/bin"].map(|version| place.path().join(version));
     assert_eq!(found, expected);
-    assert_eq!(spread(Path::new("/usr/local/bin")), [Path::new("/usr/local/bin")]);
+    assert_eq!(expand_pattern(Path::new("/usr/local/bin")), [Path::new("/usr/local/bin")]);
 }

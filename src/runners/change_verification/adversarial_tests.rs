@@ -14,20 +14,20 @@ type AdversarialTest = (String, red_green::ExpectedTest);
 impl ChangeVerifier {
     /// What each of them comes to with the code, and the proof of those that pass. `overlay` has the code and all of them,
     /// `known` are the ids of those that ran before.
-    pub async fn attacked(
+    pub async fn run_adversarial_tests(
         &self,
         tried: &[AdversarialTest],
         overlay: &FileOverlay,
         known: &[String],
         (before, red): (&RecordedTestRun, &RedProof),
     ) -> Result<(Vec<AdversarialOutcome>, Option<GreenProof>), TestError> {
-        let mut came = self.apart(tried, overlay, known).await?;
-        let green = self.beside(tried, overlay, &mut came, (before, red)).await?;
+        let mut came = self.judge_each(tried, overlay, known).await?;
+        let green = self.prove_with_others(tried, overlay, &mut came, (before, red)).await?;
         Ok((came, green))
     }
 
     /// What two runs say of each. They run together; where one shows nothing it may have taken others along, and each runs alone.
-    async fn apart(
+    async fn judge_each(
         &self,
         tried: &[AdversarialTest],
         overlay: &FileOverlay,
@@ -42,13 +42,13 @@ impl ChangeVerifier {
             }
             came.clear();
             for some in tried.chunks(if together { tried.len() } else { 1 }) {
-                let overlay = only(overlay, tried, &some.iter().collect::<Vec<_>>());
+                let overlay = keep_only(overlay, tried, &some.iter().collect::<Vec<_>>());
                 let targets: Vec<String> = some.iter().map(|(path, _)| path.clone()).collect();
-                let first = self.run_on(&mut bench, &targets, overlay.clone()).await?.found;
-                let second = self.run_on(&mut bench, &targets, overlay).await?.found;
+                let first = self.run_in(&mut bench, &targets, overlay.clone()).await?.found;
+                let second = self.run_in(&mut bench, &targets, overlay).await?.found;
                 let runs = [&first, &second];
                 came.extend(some.iter().map(|(_, row)| red_green::attacked(runs, row, &all, known)));
-                trouble |= runs.iter().any(|run| !run.trouble.is_empty() || run.timed_out());
+                trouble |= runs.iter().any(|run| !run.trouble.is_empty() || run.has_timeout());
             }
             trouble |= came.iter().any(|came| matches!(came, AdversarialOutcome::Nothing(_)));
         }
@@ -57,7 +57,7 @@ impl ChangeVerifier {
 
     /// Those that pass have to pass like every test of a change, beside all others; what does not joins them not. The proof of
     /// those that do.
-    async fn beside(
+    async fn prove_with_others(
         &self,
         tried: &[AdversarialTest],
         overlay: &FileOverlay,
@@ -71,13 +71,14 @@ impl ChangeVerifier {
                 return Ok(None);
             }
             let kept: Vec<&AdversarialTest> = passing.iter().map(|at| &tried[*at]).collect();
-            let red = red.clone().with(kept.iter().map(|(_, row)| row.clone()).collect());
-            let failing = match self.repeated(GREEN_RUNS, &only(overlay, tried, &kept), before, &red).await? {
-                Ok(green) => return Ok(Some(green)),
-                Err(failing) => failing,
-            };
+            let red = red.clone().with_rows(kept.iter().map(|(_, row)| row.clone()).collect());
+            let failing =
+                match self.prove_green(GREEN_RUNS, &keep_only(overlay, tried, &kept), before, &red).await? {
+                    Ok(green) => return Ok(Some(green)),
+                    Err(failing) => failing,
+                };
             let fails = |row: &red_green::ExpectedTest| {
-                failing.iter().flat_map(|group| &group.tests).any(|id| row.is(id) || *id == row.name)
+                failing.iter().flat_map(|group| &group.tests).any(|id| row.matches_id(id) || *id == row.name)
             };
             // Whose fault it is may not be told.
             let any = kept.iter().any(|(_, row)| fails(row));
@@ -90,7 +91,7 @@ impl ChangeVerifier {
 }
 
 /// With these tests alone of those that are tried.
-fn only(overlay: &FileOverlay, tried: &[AdversarialTest], kept: &[&AdversarialTest]) -> FileOverlay {
+fn keep_only(overlay: &FileOverlay, tried: &[AdversarialTest], kept: &[&AdversarialTest]) -> FileOverlay {
     let left = |path: &str| tried.iter().any(|(of, _)| of == path) && !kept.iter().any(|(of, _)| of == path);
     overlay.iter().filter(|(path, _)| !left(path)).cloned().collect()
 }

@@ -16,8 +16,9 @@ pub use self::{
     repository_checks::{RepositoryCheck, RepositoryCheckKind},
 };
 use super::{
-    TestError, TestReport, TestRequest, TestRun, TestWorkspace, one_line,
+    TestError, TestReport, TestRequest, TestRun, TestWorkspace,
     red_green::{self, ExpectedTest, FailureGroup, GreenProof, RedProof, TestExpectations},
+    sanitize_line,
 };
 use crate::{
     config::TestSettings,
@@ -58,12 +59,12 @@ pub struct RecordedTestRun {
 
 impl RecordedTestRun {
     /// What is to be known of it besides.
-    pub fn noted(&self) -> impl Iterator<Item = &String> {
+    pub fn all_notes(&self) -> impl Iterator<Item = &String> {
         self.notes.iter().chain(&self.left_out)
     }
 
     /// A path as the project's own tests have it, where it is the project's.
-    pub fn within<'p>(&self, path: &'p str) -> Option<&'p str> {
+    pub fn project_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         match self.folder.as_str() {
             "" => Some(path),
             folder => path.strip_prefix(folder)?.strip_prefix('/'),
@@ -71,41 +72,41 @@ impl RecordedTestRun {
     }
 
     /// A test as they have it. A command of the repository says of no test where it is.
-    pub fn row(&self, file: &str, name: &str) -> ExpectedTest {
-        let file = if self.is_command() { "" } else { self.within(file).unwrap_or(file) };
+    pub fn expected_test(&self, file: &str, name: &str) -> ExpectedTest {
+        let file = if self.is_command() { "" } else { self.project_path(file).unwrap_or(file) };
         ExpectedTest { file: file.to_owned(), name: name.to_owned(), kind: None }
     }
 
     /// What the tests of a change and its spec say that the runs have to show.
-    pub fn told(&self, spec: &ParsedSpec, change: &ParsedChange) -> TestExpectations {
-        let tests = || change.of(ChangeSection::Tests);
+    pub fn expectations(&self, spec: &ParsedSpec, change: &ParsedChange) -> TestExpectations {
+        let tests = || change.files_in(ChangeSection::Tests);
         let there = |removed: bool| {
             let files = tests().filter(|file| (file.kind == Kind::Delete) == removed);
-            files.filter_map(|file| self.within(&file.path)).map(str::to_owned).collect()
+            files.filter_map(|file| self.project_path(&file.path)).map(str::to_owned).collect()
         };
         TestExpectations {
             files: there(false),
             removed: there(true),
-            rows: spec.tests.iter().map(|row| self.row(&row.file, &row.name)).collect(),
+            rows: spec.tests.iter().map(|row| self.expected_test(&row.file, &row.name)).collect(),
             guards: tests().flat_map(|file| file.guards.clone()).collect(),
-            declared: red_green::declared(spec),
+            declared: red_green::declared_names(spec),
         }
     }
 
     /// A test of the spec that they could not be asked about, and why, in a clause; none where they can about all.
-    pub fn unaddressed(&self, spec: &ParsedSpec) -> Option<String> {
+    pub fn unreachable_test(&self, spec: &ParsedSpec) -> Option<String> {
         let mut seen = BTreeSet::new();
         spec.tests.iter().find_map(|row| {
             let mut files = spec.view.files.iter();
             let added = files.any(|file| file.path == row.file && file.change == Some(Kind::Add));
-            let why = match self.within(&row.file) {
+            let why = match self.project_path(&row.file) {
                 _ if self.is_command() => (!seen.insert(&row.name)).then_some(
                     "has the name of another one, and the command of the repository does not say which is which",
                 ),
-                Some(file) => red_green::unaddressed(&self.runner, file, added, &self.found),
+                Some(file) => red_green::unreachable_reason(&self.runner, file, added, &self.found),
                 None => Some("stands in another project than the one whose tests run here"),
             };
-            why.map(|why| format!("the test `{}` of `{}` {why}", one_line(&row.name), one_line(&row.file)))
+            why.map(|why| format!("the test `{}` of `{}` {why}", sanitize_line(&row.name), sanitize_line(&row.file)))
         })
     }
 
@@ -115,7 +116,7 @@ impl RecordedTestRun {
     }
 
     /// One of theirs as the repository has it.
-    fn rooted(&self, path: &str) -> String {
+    fn repository_path(&self, path: &str) -> String {
         if self.folder.is_empty() { path.to_owned() } else { format!("{}/{path}", self.folder) }
     }
 }
@@ -134,12 +135,12 @@ pub struct ChangeVerifier {
 impl ChangeVerifier {
     /// All tests, or those of some files, built from nothing: what an earlier run left says nothing of this one.
     pub async fn run(&self, targets: &[String], overlay: FileOverlay) -> Result<RecordedTestRun, TestError> {
-        self.run_on(&mut TestWorkspace::new()?, targets, overlay).await
+        self.run_in(&mut TestWorkspace::new()?, targets, overlay).await
     }
 
     /// Those of some files without the code, twice: do they fail as they have to? Where nothing but missing names keeps them
     /// from being built, once more with stubs.
-    pub async fn red(
+    pub async fn prove_red(
         &self,
         targets: &[String],
         [overlay, stubs]: [FileOverlay; 2],
@@ -148,10 +149,10 @@ impl ChangeVerifier {
     ) -> Result<Result<RedProof, Vec<String>>, TestError> {
         let first = self.run(targets, overlay.clone()).await?;
         let second = self.run(targets, overlay.clone()).await?;
-        Ok(match red_green::red(before, [&first.found, &second.found], told) {
-            Ok(red) if red.by_compile() && !stubs.is_empty() => {
+        Ok(match red_green::prove_red(before, [&first.found, &second.found], told) {
+            Ok(red) if red.has_compile_failures() && !stubs.is_empty() => {
                 let run = self.run(targets, [overlay, stubs].concat()).await?;
-                Ok(red_green::with_stubs(red, before, &run.found, told))
+                Ok(red_green::apply_stub_run(red, before, &run.found, told))
             }
             red => red.map_err(|wrong| wrong.into_iter().chain(first.notes).collect()),
         })
@@ -159,7 +160,7 @@ impl ChangeVerifier {
 
     /// All tests so often, or where they are slow all of them once and those of the change as often: until one does not pass.
     /// `before` is without tests and code.
-    pub async fn repeated(
+    pub async fn prove_green(
         &self,
         times: usize,
         overlay: &FileOverlay,
@@ -170,17 +171,20 @@ impl ChangeVerifier {
         let mut runs: Vec<TestReport> = Vec::new();
         loop {
             let whole = runs.first().filter(|_| slow);
-            let files =
-                whole.iter().flat_map(|_| &red.files).map(|path| before.rooted(path)).collect::<Vec<_>>();
+            let files = whole
+                .iter()
+                .flat_map(|_| &red.files)
+                .map(|path| before.repository_path(path))
+                .collect::<Vec<_>>();
             let ran = self.run(&files, overlay.clone()).await?;
             let run = match whole {
-                Some(whole) => red_green::beside(red, whole, ran.found.clone()),
+                Some(whole) => red_green::merge_with_full_run(red, whole, ran.found.clone()),
                 None => ran.found.clone(),
             };
             // Not every runner can be told of files.
             let alone = (run.tests.len() > ran.found.tests.len()).then(|| ran.found.clone());
             runs.push(run);
-            let judged = red_green::green(&before.found, red, &runs.iter().collect::<Vec<_>>());
+            let judged = red_green::prove_green(&before.found, red, &runs.iter().collect::<Vec<_>>());
             if judged.is_err() || runs.len() == times {
                 let of_run = |message| FailureGroup { message, tests: vec!["the run itself".to_owned()] };
                 let once = |green: &GreenProof| {
@@ -200,24 +204,26 @@ impl ChangeVerifier {
     }
 
     /// On what earlier runs there built, which is many times as fast, and which they may have changed.
-    async fn run_on(
+    async fn run_in(
         &self,
         bench: &mut TestWorkspace,
         targets: &[String],
         overlay: FileOverlay,
     ) -> Result<RecordedTestRun, TestError> {
-        self.asked(bench, TestRequest { targets: targets.to_vec(), overlay, ..self.asked.clone() }).await
+        self.run_request(bench, TestRequest { targets: targets.to_vec(), overlay, ..self.asked.clone() })
+            .await
     }
 
-    async fn asked(
+    async fn run_request(
         &self,
         bench: &mut TestWorkspace,
         asked: TestRequest,
     ) -> Result<RecordedTestRun, TestError> {
         let tested = bench.run(&self.sandbox, &self.snapshot, asked, &self.stop).await?;
         let left_out = tested.left_out.iter().take(MOST_LEFT_OUT);
-        let left_out =
-            left_out.map(|file| format!("`{}` was left out: {}", one_line(&file.path), file.why)).collect();
+        let left_out = left_out
+            .map(|file| format!("`{}` was left out: {}", sanitize_line(&file.path), file.why))
+            .collect();
         Ok(RecordedTestRun {
             runner: tested.runner.to_owned(),
             folder: tested.folder,
@@ -230,19 +236,20 @@ impl ChangeVerifier {
     }
 
     /// What a line for the shell says where it does not end well.
-    async fn line(
+    async fn run_check(
         &self,
         bench: &mut TestWorkspace,
         line: &str,
         overlay: FileOverlay,
     ) -> Result<Option<String>, TestError> {
-        let asked = TestRequest { settings: TestSettings::line(line), overlay, ..self.asked.clone() };
+        let asked = TestRequest { settings: TestSettings::from_command(line), overlay, ..self.asked.clone() };
         let TestRun { found, notes, .. } =
             bench.run(&self.sandbox, &self.snapshot, asked, &self.stop).await?;
-        if found.passed() {
+        if found.has_passed() {
             return Ok(None);
         }
-        let said = found.failed().map(|test| test.message.clone()).chain(found.trouble.clone()).chain(notes);
+        let said =
+            found.failures().map(|test| test.message.clone()).chain(found.trouble.clone()).chain(notes);
         Ok(Some(said.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")))
     }
 }

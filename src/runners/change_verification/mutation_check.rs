@@ -39,8 +39,8 @@ pub struct MutationCheck {
 
 impl MutationCheck {
     /// Who noticed, and what nobody did.
-    pub fn tell(&self, evidence: &mut TestEvidence) {
-        let (noticed, all) = red_green::score(self.parts.iter().map(|(_, noticed)| *noticed));
+    pub fn add_evidence(&self, evidence: &mut TestEvidence) {
+        let (noticed, all) = red_green::mutation_score(self.parts.iter().map(|(_, noticed)| *noticed));
         let of = |by| self.parts.iter().filter(move |(_, noticed)| *noticed == by);
         let held = of(MutationOutcome::Compiler).count();
         let mut shown = Vec::new();
@@ -54,7 +54,10 @@ impl MutationCheck {
         }
         if !shown.is_empty() {
             let shown = shown.join("; ");
-            evidence.show("Mutation check", format!("with each part of the code reverted in turn, {shown}."));
+            evidence.add_sentence(
+                "Mutation check",
+                format!("with each part of the code reverted in turn, {shown}."),
+            );
         }
         let untried = self.not_tried + of(MutationOutcome::Unclear).count();
         if self.unsure {
@@ -67,13 +70,13 @@ impl MutationCheck {
             evidence.not_shown.push(format!("{parts} of the code {were} not tried in the mutation check."));
         }
         let nobody = of(MutationOutcome::Nobody).take(NAMED);
-        let nobody = nobody.map(|(place, _)| format!("Reverting `{}` breaks no test.", lines_of(place)));
+        let nobody = nobody.map(|(place, _)| format!("Reverting `{}` breaks no test.", format_lines(place)));
         evidence.review.extend(nobody);
     }
 }
 
 /// `src/report.rs:37+3` as `src/report.rs:37-39`.
-fn lines_of(place: &str) -> String {
+fn format_lines(place: &str) -> String {
     let parts = place.rsplit_once(':').and_then(|(path, lines)| {
         let (first, count) = lines.split_once('+')?;
         let (first, count): (usize, usize) = (first.parse().ok()?, count.parse().ok()?);
@@ -88,7 +91,7 @@ fn lines_of(place: &str) -> String {
 impl ChangeVerifier {
     /// Which of the changed lines all tests run, where that can be told: in a run that ends as the others did, and which
     /// the look at them may disturb.
-    pub async fn covered(
+    pub async fn measure_coverage(
         &self,
         green: &GreenProof,
         overlay: &FileOverlay,
@@ -96,19 +99,20 @@ impl ChangeVerifier {
         wanted: u32,
     ) -> Result<Option<ChangeCoverage>, TestError> {
         let asked = TestRequest { coverage: true, overlay: overlay.clone(), ..self.asked.clone() };
-        let ran = match self.asked(&mut TestWorkspace::new()?, asked).await {
-            Ok(ran) if red_green::noticed(green, &ran.found) == MutationOutcome::Nobody => ran,
+        let ran = match self.run_request(&mut TestWorkspace::new()?, asked).await {
+            Ok(ran) if red_green::classify_mutation(green, &ran.found) == MutationOutcome::Nobody => ran,
             Err(stopped @ TestError::Sandbox(SandboxError::Cancelled)) => return Err(stopped),
             _ => return Ok(None),
         };
         let coverage = ran.found.coverage.as_ref();
-        Ok(coverage
-            .and_then(|coverage| ChangeCoverage::of(coverage, changed, |path| ran.within(path), wanted)))
+        Ok(coverage.and_then(|coverage| {
+            ChangeCoverage::measure(coverage, changed, |path| ran.project_path(path), wanted)
+        }))
     }
 
     /// Runs all tests without each part of the code, those of the change first, as long as there is time. It decides nothing, so
     /// the runs may share what was built. `without` says where a part is, and what lies over the commit without it.
-    pub async fn bite<P>(
+    pub async fn check_mutations<P>(
         &self,
         (green, before): (&GreenProof, &RecordedTestRun),
         targets: Vec<String>,
@@ -122,11 +126,11 @@ impl ChangeVerifier {
         // would show nothing.
         let (mut bench, mut asked) = (TestWorkspace::new()?, Vec::new());
         for targets in [targets, Vec::new()] {
-            let ran = self.run_on(&mut bench, &targets, whole.clone()).await?;
+            let ran = self.run_in(&mut bench, &targets, whole.clone()).await?;
             spent += ran.seconds;
             // Not every runner can be told of files.
             let of_change = ran.found.tests.len() < green.locked.len() + green.kept;
-            if red_green::noticed(green, &ran.found) == MutationOutcome::Nobody {
+            if red_green::classify_mutation(green, &ran.found) == MutationOutcome::Nobody {
                 bite.of_change = of_change;
                 asked.push(targets);
             }
@@ -144,9 +148,9 @@ impl ChangeVerifier {
             let Some((place, overlay)) = without(part) else { continue };
             let mut noticed = MutationOutcome::Nobody;
             for targets in &asked {
-                let ran = self.run_on(&mut bench, targets, overlay.clone()).await?;
+                let ran = self.run_in(&mut bench, targets, overlay.clone()).await?;
                 spent += ran.seconds;
-                noticed = red_green::noticed(green, &ran.found);
+                noticed = red_green::classify_mutation(green, &ran.found);
                 if noticed != MutationOutcome::Nobody {
                     break;
                 }

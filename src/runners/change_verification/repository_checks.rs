@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{TestError, TestWorkspace, one_line},
+    super::{TestError, TestWorkspace, sanitize_line},
     ChangeVerifier, FileOverlay,
 };
 use crate::documents::change::TestEvidence;
@@ -49,8 +49,8 @@ pub struct RepositoryCheck {
 
 impl RepositoryCheck {
     /// How it stands with the change. `complains`: of this version of it.
-    pub fn tell(&self, complains: bool, evidence: &mut TestEvidence) {
-        let (label, line) = (self.which.label(), one_line(&self.line).replace('`', "'"));
+    pub fn add_evidence(&self, complains: bool, evidence: &mut TestEvidence) {
+        let (label, line) = (self.which.label(), sanitize_line(&self.line).replace('`', "'"));
         match (self.before, complains) {
             (false, _) => evidence.not_shown.push(format!(
                 "{label} `{line}` was not checked: it fails without the change too, or is not installed."
@@ -58,34 +58,34 @@ impl RepositoryCheck {
             (true, true) => evidence
                 .review
                 .push(format!("{label} `{line}` complains of the change; without the change it does not.")),
-            (true, false) => evidence.show(label, format!("`{line}` passes.")),
+            (true, false) => evidence.add_sentence(label, format!("`{line}` passes.")),
         }
     }
 }
 
 impl ChangeVerifier {
     /// Whether each ends well without the change.
-    pub async fn lines(
+    pub async fn run_baseline_checks(
         &self,
         lines: Vec<(RepositoryCheckKind, String)>,
     ) -> Result<Vec<RepositoryCheck>, TestError> {
         let (mut known, mut bench) = (Vec::new(), TestWorkspace::new()?);
         for (which, line) in lines {
-            let before = self.line(&mut bench, &line, Vec::new()).await?.is_none();
+            let before = self.run_check(&mut bench, &line, Vec::new()).await?.is_none();
             known.push(RepositoryCheck { which, line, before });
         }
         Ok(known)
     }
 
     /// What those say with something laid over that say nothing without.
-    pub async fn complaints(
+    pub async fn new_complaints(
         &self,
         lines: &[RepositoryCheck],
         overlay: &FileOverlay,
     ) -> Result<Vec<(RepositoryCheckKind, String)>, TestError> {
         let (mut said, mut bench) = (Vec::new(), TestWorkspace::new()?);
         for RepositoryCheck { which, line, .. } in lines.iter().filter(|line| line.before) {
-            if let Some(text) = self.line(&mut bench, line, overlay.clone()).await? {
+            if let Some(text) = self.run_check(&mut bench, line, overlay.clone()).await? {
                 let from = text.ceil_char_boundary(text.len().saturating_sub(SAID));
                 said.push((*which, format!("`{line}` does not end well: {}", &text[from..])));
             }

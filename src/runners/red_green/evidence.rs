@@ -5,8 +5,8 @@ use crate::{documents::change::TestEvidence, types::count};
 
 impl RedProof {
     /// How a test that the spec asks for ended without the code.
-    pub fn seen(&self, row: &ExpectedTest) -> &'static str {
-        let with_stub = || self.stubbed.keys().any(|id| row.is(id));
+    pub fn describe_test(&self, row: &ExpectedTest) -> &'static str {
+        let with_stub = || self.stubbed.keys().any(|id| row.matches_id(id));
         match row.kind {
             Some(RedKind::Assertion) if with_stub() => {
                 "fails by an assertion, with a stub in the place of the code"
@@ -24,7 +24,7 @@ impl RedProof {
     }
 
     /// How the new tests fail without the code.
-    pub fn tell(&self, evidence: &mut TestEvidence) {
+    pub fn add_evidence(&self, evidence: &mut TestEvidence) {
         let of = |kind| self.tests.values().filter(|test| **test == kind).count();
         let stubbed = |kind| self.stubbed.values().filter(|known| **known == kind).count();
         let ends = [
@@ -37,7 +37,7 @@ impl RedProof {
                 "pass (they guard existing behaviour)",
             ),
         ];
-        let mut parts: Vec<String> = ends.into_iter().filter(|(n, ..)| *n > 0).map(told).collect();
+        let mut parts: Vec<String> = ends.into_iter().filter(|(n, ..)| *n > 0).map(count_clause).collect();
         let unbuilt = of(RedKind::Compile);
         if unbuilt > 0 {
             parts.push(format!(
@@ -46,7 +46,7 @@ impl RedProof {
             ));
         }
         if !parts.is_empty() {
-            evidence.show("Before the change", format!("{}.", parts.join(", ")));
+            evidence.add_sentence("Before the change", format!("{}.", parts.join(", ")));
         }
         let gaps = [
             (
@@ -60,9 +60,9 @@ impl RedProof {
                 "pass with stubs for the code that panic or return nothing",
             ),
         ];
-        let gaps = gaps.into_iter().filter(|(n, ..)| *n > 0).map(told);
+        let gaps = gaps.into_iter().filter(|(n, ..)| *n > 0).map(count_clause);
         evidence.not_shown.extend(gaps.map(|gap| gap + "."));
-        if self.stubbed.is_empty() && self.by_compile() {
+        if self.stubbed.is_empty() && self.has_compile_failures() {
             let unseen =
                 "What cannot be built without the code was not seen to fail as it runs (red by compile).";
             evidence.not_shown.push(unseen.to_owned());
@@ -71,13 +71,13 @@ impl RedProof {
 }
 
 /// `1 test fails`, `2 tests fail`.
-fn told((n, one, many): (usize, &str, &str)) -> String {
+fn count_clause((n, one, many): (usize, &str, &str)) -> String {
     format!("{} {}", count(n, "test", "tests"), if n == 1 { one } else { many })
 }
 
 impl GreenProof {
     /// What passes with the code, and what that says nothing of.
-    pub fn tell(&self, evidence: &mut TestEvidence) {
+    pub fn add_evidence(&self, evidence: &mut TestEvidence) {
         let thrice = self.locked.len() - self.once.unwrap_or_default();
         let tests = count(thrice, "test", "tests");
         let others = count(self.kept, "other that passed before", "others that passed before");
@@ -90,7 +90,7 @@ impl GreenProof {
                 count(self.kept + new, "more test passes", "more tests pass")
             ),
         };
-        evidence.show("After the change", text);
+        evidence.add_sentence("After the change", text);
         let gaps = [
             (
                 self.broken.len(),
@@ -103,7 +103,7 @@ impl GreenProof {
                 "went with a test file that is deleted",
             ),
         ];
-        let gaps = gaps.into_iter().filter(|(n, ..)| *n > 0).map(told);
+        let gaps = gaps.into_iter().filter(|(n, ..)| *n > 0).map(count_clause);
         evidence.not_shown.extend(gaps.map(|gap| gap + "."));
     }
 }
@@ -119,12 +119,12 @@ mod tests {
         let (red, mut green) = (RedProof { tests, ..RedProof::default() }, GreenProof::default());
         green.locked = ["a", "b", "c"].map(str::to_owned).into();
         let mut evidence = TestEvidence::default();
-        red.tell(&mut evidence);
-        green.tell(&mut evidence);
+        red.add_evidence(&mut evidence);
+        green.add_evidence(&mut evidence);
         (green.kept, green.broken) = (1, vec!["d".to_owned()]);
-        green.tell(&mut evidence);
+        green.add_evidence(&mut evidence);
         assert_eq!(
-            evidence.lines(),
+            evidence.markdown_lines(),
             [
                 "**Before the change:** 2 tests fail by an assertion, 1 test passes (it guards existing behaviour).",
                 "**After the change:** 3 tests of the change pass three times.",

@@ -3,22 +3,25 @@
 use super::super::TestReport;
 
 /// Is it a test of this file, package or binary?
-pub(super) fn holds(whole: &str, id: &str) -> bool {
+pub(super) fn contains_test(whole: &str, id: &str) -> bool {
     let mark = if whole.ends_with(".py") { "::" } else { " " };
     id.strip_prefix(whole).is_some_and(|rest| rest.starts_with(mark) || rest.starts_with('.'))
 }
 
 /// Is the test of this file, as its runner calls it: pytest and node by the file, cargo by the binary or the module, go by the
 /// package?
-pub(super) fn is_in(id: &str, file: &str) -> bool {
+pub(super) fn is_in_file(id: &str, file: &str) -> bool {
     if file.ends_with(".go") {
         let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
         let end = [".Test", ".Fuzz", ".Example"].iter().filter_map(|mark| id.find(mark)).min();
         let package = &id[..end.unwrap_or(id.len())];
-        return folder.is_empty() || is_same(package, folder);
+        return folder.is_empty() || is_path_suffix(package, folder);
     }
     let Some(path) = file.strip_suffix(".rs") else {
-        return is_same(file, id.split(" > ").next().and_then(|id| id.split("::").next()).unwrap_or(id));
+        return is_path_suffix(
+            file,
+            id.split(" > ").next().and_then(|id| id.split("::").next()).unwrap_or(id),
+        );
     };
     let (binary, test) = id.split_once(' ').unwrap_or((id, ""));
     match path.rsplit_once("tests/") {
@@ -32,7 +35,12 @@ pub(super) fn is_in(id: &str, file: &str) -> bool {
 
 /// Why no test of this file would ever be seen by its runner before the code is there, as the end of a sentence; none where
 /// that is not known.
-pub fn unaddressed(runner: &str, file: &str, added: bool, before: &TestReport) -> Option<&'static str> {
+pub fn unreachable_reason(
+    runner: &str,
+    file: &str,
+    added: bool,
+    before: &TestReport,
+) -> Option<&'static str> {
     let name = file.rsplit('/').next().unwrap_or(file);
     let python =
         |name: &str| name.starts_with("test_") && name.ends_with(".py") || name.ends_with("_test.py");
@@ -69,6 +77,6 @@ pub fn unaddressed(runner: &str, file: &str, added: bool, before: &TestReport) -
 }
 
 /// Is it the same path, or its end, as who knows nothing of the folders above names it?
-pub(super) fn is_same(path: &str, end: &str) -> bool {
+pub(super) fn is_path_suffix(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
 }

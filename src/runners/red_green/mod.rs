@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{ids::unaddressed, names::declared};
+pub use self::{ids::unreachable_reason, names::declared_names};
 use self::{
-    ids::{holds, is_in, is_same},
-    names::missing,
+    ids::{contains_test, is_in_file, is_path_suffix},
+    names::missing_names,
 };
-use super::{TestFailure, TestOutcome, TestReport, TestResult, one_line, test_report::MOST_FAULTS};
-use crate::documents::change::{STUB, is_named};
+use super::{TestFailure, TestOutcome, TestReport, TestResult, sanitize_line, test_report::MOST_FAULTS};
+use crate::documents::change::{STUB, test_id_has_name};
 
 /// What the change and its spec say of the tests.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +30,7 @@ pub struct TestExpectations {
     pub rows: Vec<ExpectedTest>,
     /// Those that pass already, since they guard what there is.
     pub guards: Vec<String>,
-    /// What is missing before the code is written; see [`declared`].
+    /// What is missing before the code is written; see [`declared_names`].
     pub declared: Vec<String>,
 }
 
@@ -46,8 +46,8 @@ pub struct ExpectedTest {
 
 impl ExpectedTest {
     /// Is it this test?
-    pub fn is(&self, id: &str) -> bool {
-        is_named(id, &self.name) && (self.file.is_empty() || is_in(id, &self.file))
+    pub fn matches_id(&self, id: &str) -> bool {
+        test_id_has_name(id, &self.name) && (self.file.is_empty() || is_in_file(id, &self.file))
     }
 }
 
@@ -88,13 +88,13 @@ pub struct RedProof {
 
 impl RedProof {
     /// Is something red by the compiler alone?
-    pub fn by_compile(&self) -> bool {
+    pub fn has_compile_failures(&self) -> bool {
         self.tests.values().any(|kind| *kind == RedKind::Compile)
     }
 
     /// With tests that joined later, and were not seen to fail.
     #[must_use]
-    pub fn with(mut self, rows: Vec<ExpectedTest>) -> Self {
+    pub fn with_rows(mut self, rows: Vec<ExpectedTest>) -> Self {
         self.files.extend(rows.iter().map(|row| row.file.clone()).filter(|file| !file.is_empty()));
         self.rows.extend(rows);
         self
@@ -126,18 +126,18 @@ pub struct FailureGroup {
 
 /// Why nothing could be proven beside such tests: what cannot be built takes others along, and where none passes the fault is
 /// not theirs alone. What else fails is listed, and never counted.
-pub fn unfit(found: &TestReport) -> Option<String> {
+pub fn unusable_reason(found: &TestReport) -> Option<String> {
     let unbuilt = |test: &&TestResult| match test.outcome {
         TestOutcome::Failed(TestFailure::Build) => true,
         TestOutcome::Failed(TestFailure::Missing) => !test.faults.is_empty(),
         _ => false,
     };
-    let unbuilt = found.failed().find(unbuilt).map(|test| format!("`{}` cannot be built", test.id));
+    let unbuilt = found.failures().find(unbuilt).map(|test| format!("`{}` cannot be built", test.id));
     // A repository may have none yet.
     let trouble = found.trouble.iter().find(|line| !found.tests.is_empty() || *line != "no tests were found");
     let none = || {
-        let first = found.failed().next().filter(|_| found.count(TestOutcome::Passed) == 0)?;
-        Some(format!("none passes: `{}`: {}", first.id, one_line(&first.message)))
+        let first = found.failures().next().filter(|_| found.count(TestOutcome::Passed) == 0)?;
+        Some(format!("none passes: `{}`: {}", first.id, sanitize_line(&first.message)))
     };
     unbuilt.or(trouble.cloned()).or_else(none)
 }
@@ -147,12 +147,12 @@ pub fn unfit(found: &TestReport) -> Option<String> {
 /// # Errors
 ///
 /// What the tests have wrong, a line each, for who writes them.
-pub fn red(
+pub fn prove_red(
     base: &TestReport,
     with: [&TestReport; 2],
     told: &TestExpectations,
 ) -> Result<RedProof, Vec<String>> {
-    let (before, [first, second]) = (by_id(base), with.map(by_id));
+    let (before, [first, second]) = (tests_by_id(base), with.map(tests_by_id));
     let trouble: BTreeSet<&String> = with.iter().flat_map(|run| &run.trouble).collect();
     let mut wrong: Vec<String> =
         trouble.into_iter().map(|line| format!("the run itself failed: {line}")).collect();
@@ -166,18 +166,18 @@ pub fn red(
     for (id, test) in &first {
         let was = before.get(id).map(|test| test.outcome);
         let again = second.get(id).map(|test| test.outcome);
-        let theirs = was.is_some() && !told.files.iter().any(|file| is_in(id, file));
+        let theirs = was.is_some() && !told.files.iter().any(|file| is_in_file(id, file));
         let failed = matches!(test.outcome, TestOutcome::Failed(_));
         let passes = test.outcome == TestOutcome::Passed;
         if theirs && !passes && again == Some(test.outcome) && was == Some(TestOutcome::Passed) {
             let now = if failed { "fails" } else { "is skipped" };
             wrong.push(format!(
                 "`{id}` passed before the tests were added, and {now} now: {}",
-                head(&test.message)
+                message_head(&test.message)
             ));
         } else if theirs && again != Some(test.outcome) {
             red.broken.push((*id).to_owned());
-        } else if !theirs && passes && again == Some(test.outcome) && guards(told, id) {
+        } else if !theirs && passes && again == Some(test.outcome) && is_guard(told, id) {
             red.tests.insert((*id).to_owned(), RedKind::Guard);
         } else if theirs || was == Some(test.outcome) {
             // As before.
@@ -188,13 +188,13 @@ pub fn red(
         } else if test.outcome == TestOutcome::Skipped {
             wrong.push(format!("`{id}` is skipped; have it run"));
         } else if failed {
-            match kind(test, told) {
+            match classify_failure(test, told) {
                 Ok(kind) => {
                     red.tests.insert((*id).to_owned(), kind);
                 }
                 Err(why) => wrong.push(format!("`{id}` {why}")),
             }
-        } else if was.is_none() && !told.files.iter().any(|file| is_same(file, id)) {
+        } else if was.is_none() && !told.files.iter().any(|file| is_path_suffix(file, id)) {
             // A file that could be read is no test of its own.
             wrong.push(format!(
                 "`{id}` passes without the code, so it shows nothing; have it fail, or write `Guards: NAME` below the heading \
@@ -205,22 +205,22 @@ pub fn red(
     let unbuilt =
         || red.tests.iter().filter(|(_, kind)| **kind == RedKind::Compile).map(|(id, _)| id.as_str());
     for id in before.iter().filter(|(_, test)| test.outcome == TestOutcome::Passed).map(|(id, _)| *id) {
-        let ours = told.files.iter().any(|file| is_in(id, file));
-        if ours && !first.contains_key(id) && !unbuilt().any(|whole| holds(whole, id)) {
+        let ours = told.files.iter().any(|file| is_in_file(id, file));
+        if ours && !first.contains_key(id) && !unbuilt().any(|whole| contains_test(whole, id)) {
             wrong.push(format!("`{id}` is gone; keep the tests that there are"));
         }
     }
     for row in &mut red.rows {
         let (name, file) = (&row.name, &row.file);
-        let seen = |(id, _): &(&String, &RedKind)| row.is(id);
+        let seen = |(id, _): &(&String, &RedKind)| row.matches_id(id);
         // What cannot be built has the tests of its own file, and of those in which it is wrong.
         let whole = |(id, kind): &(&String, &RedKind)| {
             let faults = || first.get(id.as_str()).into_iter().flat_map(|test| &test.faults);
             **kind == RedKind::Compile
-                && (is_in(id, file) || faults().any(|fault| is_same(file, &fault.file)))
+                && (is_in_file(id, file) || faults().any(|fault| is_path_suffix(file, &fault.file)))
         };
         row.kind = red.tests.iter().find(seen).or(red.tests.iter().find(whole)).map(|(_, kind)| *kind);
-        if !first.keys().any(|id| row.is(id)) && row.kind.is_none() {
+        if !first.keys().any(|id| row.matches_id(id)) && row.kind.is_none() {
             wrong.push(format!(
                 "no test `{name}` of `{file}` was run, which the spec asks for; is its file found by the runner?"
             ));
@@ -241,19 +241,20 @@ pub fn red(
 /// What a run with stubs in the place of the code says of tests that could not be built without. One of what cannot be built with
 /// them either says nothing, and neither does one that passed before. A stub panics or gives nothing, so one that passes may want
 /// just that, and of what ends a test by no assertion the stub may be the reason.
-pub fn with_stubs(
+pub fn apply_stub_run(
     mut red: RedProof,
     before: &TestReport,
     run: &TestReport,
     told: &TestExpectations,
 ) -> RedProof {
-    let before = by_id(before);
-    let whole =
-        |id: &str| red.tests.iter().any(|(whole, kind)| *kind == RedKind::Compile && holds(whole, id));
+    let before = tests_by_id(before);
+    let whole = |id: &str| {
+        red.tests.iter().any(|(whole, kind)| *kind == RedKind::Compile && contains_test(whole, id))
+    };
     let passed = |id: &str| before.get(id).is_some_and(|test| test.outcome == TestOutcome::Passed);
     for test in run.tests.iter().filter(|test| whole(&test.id) && !passed(&test.id)) {
         let kind = match test.outcome {
-            TestOutcome::Passed if guards(told, &test.id) => RedKind::Guard,
+            TestOutcome::Passed if is_guard(told, &test.id) => RedKind::Guard,
             TestOutcome::Passed => RedKind::Compile,
             TestOutcome::Failed(TestFailure::Assertion) if !test.message.contains(STUB) => RedKind::Assertion,
             TestOutcome::Failed(TestFailure::Assertion | TestFailure::Error | TestFailure::Crash) => {
@@ -262,7 +263,7 @@ pub fn with_stubs(
             TestOutcome::Failed(_) | TestOutcome::Skipped => continue,
         };
         red.stubbed.insert(test.id.clone(), kind);
-        red.rows.iter_mut().filter(|row| row.is(&test.id)).for_each(|row| row.kind = Some(kind));
+        red.rows.iter_mut().filter(|row| row.matches_id(&test.id)).for_each(|row| row.kind = Some(kind));
     }
     red
 }
@@ -271,15 +272,15 @@ pub fn with_stubs(
 const MOST_LINES: usize = 40;
 
 /// Is it said to guard what there is?
-fn guards(told: &TestExpectations, id: &str) -> bool {
-    told.guards.iter().any(|name| is_named(id, name))
+fn is_guard(told: &TestExpectations, id: &str) -> bool {
+    told.guards.iter().any(|name| test_id_has_name(id, name))
 }
 
 /// Why it fails, if that is a proof, or what is wrong as the end of a sentence.
-fn kind(test: &TestResult, told: &TestExpectations) -> Result<RedKind, String> {
+fn classify_failure(test: &TestResult, told: &TestExpectations) -> Result<RedKind, String> {
     let declared = |name: &String| told.declared.contains(name);
-    let of_tests = |path: &str| !path.is_empty() && told.files.iter().any(|file| is_same(file, path));
-    let said = head(&test.message);
+    let of_tests = |path: &str| !path.is_empty() && told.files.iter().any(|file| is_path_suffix(file, path));
+    let said = message_head(&test.message);
     if let Some(fault) = test.faults.iter().find(|fault| {
         fault.missing.is_empty() || !fault.missing.iter().all(declared) || !of_tests(&fault.file)
     }) {
@@ -296,11 +297,11 @@ fn kind(test: &TestResult, told: &TestExpectations) -> Result<RedKind, String> {
     let whole = !test.faults.is_empty() || of_tests(&test.id);
     match test.outcome {
         TestOutcome::Failed(TestFailure::Assertion) => Ok(RedKind::Assertion),
-        TestOutcome::Failed(TestFailure::Error) if !whole && missing(&test.message).is_empty() => {
+        TestOutcome::Failed(TestFailure::Error) if !whole && missing_names(&test.message).is_empty() => {
             Ok(RedKind::Runtime)
         }
         TestOutcome::Failed(TestFailure::Missing | TestFailure::Error) => {
-            let names = missing(&test.message);
+            let names = missing_names(&test.message);
             match names.iter().find(|name| !declared(name)) {
                 _ if !test.faults.is_empty() => Ok(RedKind::Compile),
                 Some(name) => Err(format!("misses `{name}`, and the spec declares no such name: {said}")),
@@ -316,32 +317,32 @@ fn kind(test: &TestResult, told: &TestExpectations) -> Result<RedKind, String> {
 }
 
 /// What is said of tests that the locked ones have no more: no code can bring them back.
-pub const GONE: &str = "it passed before, and its file was changed so that it is no more";
+pub const REMOVED_TEST_MESSAGE: &str = "it passed before, and its file was changed so that it is no more";
 
 /// Does the code do what its tests ask, and what it did? `base` is without tests and code, `runs` are with both.
 ///
 /// # Errors
 ///
 /// What fails, by its message, for who writes the code.
-pub fn green(
+pub fn prove_green(
     base: &TestReport,
     red: &RedProof,
     runs: &[&TestReport],
 ) -> Result<GreenProof, Vec<FailureGroup>> {
-    let before = by_id(base);
+    let before = tests_by_id(base);
     let passed_before = |id: &str| {
         before.get(id).is_some_and(|test| test.outcome == TestOutcome::Passed)
             && !red.broken.iter().any(|broken| broken == id)
     };
-    let of = |files: &[String], id: &str| files.iter().any(|file| is_in(id, file));
+    let of = |files: &[String], id: &str| files.iter().any(|file| is_in_file(id, file));
     let mut failing = BTreeMap::<String, BTreeSet<String>>::new();
     let mut fail = |id: &str, message: &str| {
-        failing.entry(head(message)).or_default().insert(id.to_owned());
+        failing.entry(message_head(message)).or_default().insert(id.to_owned());
     };
     let (mut locked, mut gone) = (BTreeSet::new(), BTreeSet::new());
     for run in runs {
         run.trouble.iter().for_each(|line| fail("the run itself", line));
-        let now = by_id(run);
+        let now = tests_by_id(run);
         let passed = |id: &str| now.get(id).is_some_and(|test| test.outcome == TestOutcome::Passed);
         for (id, test) in
             now.iter().filter(|(id, _)| !before.contains_key(**id) || red.tests.contains_key(**id))
@@ -355,14 +356,14 @@ pub fn green(
         }
         for (id, kind) in &red.tests {
             let there = match kind {
-                RedKind::Compile => now.keys().any(|test| holds(id, test) && passed(test)),
+                RedKind::Compile => now.keys().any(|test| contains_test(id, test) && passed(test)),
                 _ => now.contains_key(id.as_str()),
             };
             if !there {
                 fail(id, "it was not run");
             }
         }
-        for row in red.rows.iter().filter(|row| !now.keys().any(|id| row.is(id) && passed(id))) {
+        for row in red.rows.iter().filter(|row| !now.keys().any(|id| row.matches_id(id) && passed(id))) {
             fail(&row.name, "no test of this name passed");
         }
         for id in before.keys().filter(|id| passed_before(id) && !red.tests.contains_key(**id)) {
@@ -375,13 +376,13 @@ pub fn green(
                 None if of(&red.removed, id) => {
                     gone.insert((*id).to_owned());
                 }
-                None if of(&red.files, id) => fail(id, GONE),
+                None if of(&red.files, id) => fail(id, REMOVED_TEST_MESSAGE),
                 None => fail(id, "it passed before, and was not run now"),
             }
         }
     }
     // Of a set that changes from run to run nobody knows what it holds.
-    for run in runs.iter().map(|run| by_id(run)) {
+    for run in runs.iter().map(|run| tests_by_id(run)) {
         locked
             .iter()
             .filter(|id| !run.contains_key(id.as_str()))
@@ -406,10 +407,11 @@ pub fn green(
 
 /// A run of the change's tests alone, as if the others had been run with them and had come to what they came to in the `whole`
 /// run.
-pub fn beside(red: &RedProof, whole: &TestReport, mut alone: TestReport) -> TestReport {
-    let ran: BTreeSet<String> = by_id(&alone).into_keys().map(str::to_owned).collect();
-    let unbuilt =
-        |id: &str| red.tests.iter().any(|(whole, kind)| *kind == RedKind::Compile && holds(whole, id));
+pub fn merge_with_full_run(red: &RedProof, whole: &TestReport, mut alone: TestReport) -> TestReport {
+    let ran: BTreeSet<String> = tests_by_id(&alone).into_keys().map(str::to_owned).collect();
+    let unbuilt = |id: &str| {
+        red.tests.iter().any(|(whole, kind)| *kind == RedKind::Compile && contains_test(whole, id))
+    };
     let others = whole.tests.iter().filter(|test| {
         let id = test.id.as_str();
         !red.tests.contains_key(id) && !unbuilt(id) && !ran.contains(id)
@@ -419,7 +421,7 @@ pub fn beside(red: &RedProof, whole: &TestReport, mut alone: TestReport) -> Test
 }
 
 /// What fails, for a prompt: a paragraph each, bounded.
-pub fn told(failing: &[FailureGroup]) -> Vec<String> {
+pub fn describe_failures(failing: &[FailureGroup]) -> Vec<String> {
     const GROUPS: usize = 8;
     const IDS: usize = 5;
     let mut lines: Vec<String> = failing
@@ -438,7 +440,7 @@ pub fn told(failing: &[FailureGroup]) -> Vec<String> {
 }
 
 /// The first lines of what a test says. Eight of these and the ids beside them are no more than twelve thousand characters.
-fn head(message: &str) -> String {
+fn message_head(message: &str) -> String {
     const LINES: usize = 12;
     const CHARS: usize = 900;
     let lines = message.lines().filter(|line| !line.trim().is_empty()).take(LINES);
@@ -459,13 +461,13 @@ pub enum MutationOutcome {
 }
 
 /// What a run came to that had a part of the change undone.
-pub fn noticed(green: &GreenProof, run: &TestReport) -> MutationOutcome {
+pub fn classify_mutation(green: &GreenProof, run: &TestReport) -> MutationOutcome {
     let ours = |test: &&TestResult| !green.broken.contains(&test.id);
     // Code that names what is not there shows nothing of what it does.
     let unbuilt = |test: &TestResult| {
         matches!(test.outcome, TestOutcome::Failed(TestFailure::Build | TestFailure::Missing))
     };
-    let failed: Vec<&TestResult> = run.failed().filter(ours).collect();
+    let failed: Vec<&TestResult> = run.failures().filter(ours).collect();
     match () {
         () if failed.is_empty() && run.trouble.is_empty() => MutationOutcome::Nobody,
         () if failed.iter().any(|test| !unbuilt(test)) => MutationOutcome::Test,
@@ -476,7 +478,7 @@ pub fn noticed(green: &GreenProof, run: &TestReport) -> MutationOutcome {
 
 /// What tests noticed, of what they could have: those that only the compiler holds are in neither, nor those of which nothing is
 /// known.
-pub fn score(parts: impl IntoIterator<Item = MutationOutcome>) -> (usize, usize) {
+pub fn mutation_score(parts: impl IntoIterator<Item = MutationOutcome>) -> (usize, usize) {
     parts.into_iter().fold((0, 0), |(test, all), part| match part {
         MutationOutcome::Test => (test + 1, all + 1),
         MutationOutcome::Nobody => (test, all + 1),
@@ -484,7 +486,7 @@ pub fn score(parts: impl IntoIterator<Item = MutationOutcome>) -> (usize, usize)
     })
 }
 
-fn by_id(found: &TestReport) -> BTreeMap<&str, &TestResult> {
+fn tests_by_id(found: &TestReport) -> BTreeMap<&str, &TestResult> {
     found.tests.iter().map(|test| (test.id.as_str(), test)).collect()
 }
 
@@ -505,19 +507,23 @@ pub fn attacked(
     all: &[ExpectedTest],
     known: &[String],
 ) -> AdversarialOutcome {
-    let [first, second] = runs.map(by_id);
+    let [first, second] = runs.map(tests_by_id);
     let others = |id: &str| {
-        is_in(id, &row.file) && !all.iter().any(|row| row.is(id)) && !known.iter().any(|known| known == id)
+        is_in_file(id, &row.file)
+            && !all.iter().any(|row| row.matches_id(id))
+            && !known.iter().any(|known| known == id)
     };
-    let ids: Vec<&str> = first.keys().copied().filter(|id| row.is(id)).collect();
+    let ids: Vec<&str> = first.keys().copied().filter(|id| row.matches_id(id)).collect();
     // What holds the test is told of as a whole where it cannot be built. What is missing as it runs may be so in the code.
-    let own = |path: &str| !path.is_empty() && is_same(&row.file, path);
+    let own = |path: &str| !path.is_empty() && is_path_suffix(&row.file, path);
     let unbuilt = first.values().any(|test| match test.outcome {
-        TestOutcome::Failed(TestFailure::Build) => row.is(&test.id) || is_in(&test.id, &row.file),
-        TestOutcome::Failed(TestFailure::Missing) if row.is(&test.id) => {
+        TestOutcome::Failed(TestFailure::Build) => {
+            row.matches_id(&test.id) || is_in_file(&test.id, &row.file)
+        }
+        TestOutcome::Failed(TestFailure::Missing) if row.matches_id(&test.id) => {
             test.faults.iter().any(|f| own(&f.file))
         }
-        TestOutcome::Failed(TestFailure::Missing) => is_in(&test.id, &row.file),
+        TestOutcome::Failed(TestFailure::Missing) => is_in_file(&test.id, &row.file),
         _ => false,
     });
     let outcomes: Vec<TestOutcome> = ids.iter().map(|id| first[id].outcome).collect();
@@ -537,7 +543,7 @@ pub fn attacked(
                     AdversarialOutcome::Fails("it did not end in time".to_owned())
                 }
                 TestOutcome::Failed(TestFailure::NeedsLoopback) => nothing("needs a network"),
-                _ => AdversarialOutcome::Fails(one_line(&head(&test.message))),
+                _ => AdversarialOutcome::Fails(sanitize_line(&message_head(&test.message))),
             },
         },
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::documents::spec::ParsedSpec;
 
 /// The names that a failure at run time says are missing.
-pub(super) fn missing(message: &str) -> Vec<String> {
+pub(super) fn missing_names(message: &str) -> Vec<String> {
     const SAID: &[(&str, char)] = &[
         ("No module named '", '\''),
         ("cannot import name '", '\''),
@@ -27,8 +27,11 @@ pub(super) fn missing(message: &str) -> Vec<String> {
         .filter_map(|(at, _)| message[..at].split([' ', '(']).next_back());
     let last = |name: &str| {
         let name = name.trim();
-        let name =
-            if name.contains('/') { stem(name) } else { name.rsplit(['.', ':', ' ']).next().unwrap_or(name) };
+        let name = if name.contains('/') {
+            module_stem(name)
+        } else {
+            name.rsplit(['.', ':', ' ']).next().unwrap_or(name)
+        };
         name.split('(').next().unwrap_or(name).to_owned()
     };
     quoted
@@ -41,7 +44,7 @@ pub(super) fn missing(message: &str) -> Vec<String> {
 }
 
 /// What a file is known by to those who import it: its name, or its folder's where it stands for that.
-fn stem(path: &str) -> &str {
+fn module_stem(path: &str) -> &str {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     match name.split('.').next().unwrap_or(name) {
         "mod" | "index" | "__init__" | "lib" => folder.rsplit('/').next().unwrap_or(folder),
@@ -50,7 +53,7 @@ fn stem(path: &str) -> &str {
 }
 
 /// The names that a spec declares: functions, types and their parts, files.
-pub fn declared(spec: &ParsedSpec) -> Vec<String> {
+pub fn declared_names(spec: &ParsedSpec) -> Vec<String> {
     const BEFORE: &[&str] = &[
         "fn",
         "def",
@@ -72,9 +75,9 @@ pub fn declared(spec: &ParsedSpec) -> Vec<String> {
     ];
     let mut names = BTreeSet::new();
     for part in spec.functions.iter().chain(&spec.types) {
-        names.extend(words(&part.name).map(str::to_owned));
+        names.extend(split_words(&part.name).map(str::to_owned));
         for code in &part.code {
-            let mut all = words(code).peekable();
+            let mut all = split_words(code).peekable();
             while let Some(word) = all.next() {
                 names.extend(all.peek().filter(|_| BEFORE.contains(&word)).map(|name| (*name).to_owned()));
             }
@@ -87,15 +90,15 @@ pub fn declared(spec: &ParsedSpec) -> Vec<String> {
         .flat_map(|code| code.split(['\n', '{', ',', ';']))
     {
         names.extend(
-            words(line)
+            split_words(line)
                 .find(|word| !["pub", "public", "private", "readonly"].contains(word))
                 .map(str::to_owned),
         );
     }
-    names.extend(spec.view.files.iter().map(|row| stem(&row.path).to_owned()));
+    names.extend(spec.view.files.iter().map(|row| module_stem(&row.path).to_owned()));
     names.into_iter().filter(|name| !name.is_empty()).collect()
 }
 
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '$')).filter(|word| !word.is_empty())
 }

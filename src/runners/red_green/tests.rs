@@ -24,7 +24,7 @@ fn misses(id: &str, message: &str) -> TestResult {
 fn unbuilt(id: &str, faults: &[(&str, &[&str])]) -> TestResult {
     let faults =
         faults.iter().map(|(file, names)| CompilerError::new(file, "cannot find", names.iter().copied()));
-    misses(id, "").with(faults.collect())
+    misses(id, "").with_errors(faults.collect())
 }
 
 fn row(file: &str, name: &str) -> ExpectedTest {
@@ -46,7 +46,10 @@ fn said() -> TestExpectations {
 fn wrong(test: &TestResult) -> String {
     let old = Some(TestResult::passed("s old")).filter(|old| old.id != test.id);
     let run = || found(old.clone().into_iter().chain([fails("s::new new", "left: 1"), test.clone()]));
-    red(&found([TestResult::passed("s old")]), [&run(), &run()], &said()).err().unwrap_or_default().join("\n")
+    prove_red(&found([TestResult::passed("s old")]), [&run(), &run()], &said())
+        .err()
+        .unwrap_or_default()
+        .join("\n")
 }
 
 #[test]
@@ -70,7 +73,7 @@ fn a_new_test_is_red_by_an_assertion_or_by_what_the_spec_declares() {
         ),
     ] {
         let run = || found([TestResult::passed("s old"), fails("s::new new", "left: 1"), test.clone()]);
-        let red = red(&found([TestResult::passed("s old")]), [&run(), &run()], &said()).unwrap();
+        let red = prove_red(&found([TestResult::passed("s old")]), [&run(), &run()], &said()).unwrap();
         assert_eq!(red.tests.get(&test.id), Some(&kind), "{test:?}");
     }
 }
@@ -98,7 +101,7 @@ fn whatever_else_a_new_test_does_goes_back() {
     let was = TestResult::passed("s::new was");
     let judged = |first: &[&TestResult], second: &[&TestResult]| {
         let runs = [first, second].map(|tests| found(tests.iter().map(|test| (*test).clone())));
-        red(&base, [&runs[0], &runs[1]], &said())
+        prove_red(&base, [&runs[0], &runs[1]], &said())
     };
     assert!(judged(&[&new, &was], &[&new, &was]).is_ok(), "the others need not be run");
     assert!(judged(&[&new], &[&new]).unwrap_err()[0].contains("`s::new was` is gone"));
@@ -125,7 +128,7 @@ fn whatever_else_a_new_test_does_goes_back() {
 
 fn red_of_nothing() -> Vec<String> {
     let told = TestExpectations { rows: Vec::new(), ..said() };
-    red(&TestReport::default(), [&TestReport::default(), &TestReport::default()], &told).unwrap_err()
+    prove_red(&TestReport::default(), [&TestReport::default(), &TestReport::default()], &told).unwrap_err()
 }
 
 #[test]
@@ -139,7 +142,7 @@ fn green_is_every_locked_test_in_every_run_and_all_that_passed() {
             unbuilt("s::other", &[("tests/new.rs", &["read"])]),
         ])
     };
-    let red = red(&base(), [&with(), &with()], &said()).unwrap();
+    let red = prove_red(&base(), [&with(), &with()], &said()).unwrap();
     let other = TestResult::passed("s::other b");
     let good = [
         TestResult::passed("s old"),
@@ -148,7 +151,7 @@ fn green_is_every_locked_test_in_every_run_and_all_that_passed() {
         other,
         fails("s broken", "y"),
     ];
-    let of = |runs: &[&TestReport]| green(&base(), &red, runs);
+    let of = |runs: &[&TestReport]| prove_green(&base(), &red, runs);
     let good = |changed: &[(usize, Option<TestResult>)]| {
         let mut tests: Vec<Option<TestResult>> = good.iter().cloned().map(Some).collect();
         changed.iter().for_each(|(at, test)| tests[*at] = test.clone());
@@ -167,19 +170,19 @@ fn green_is_every_locked_test_in_every_run_and_all_that_passed() {
         (0, Some(fails("s old", "left: 3")), "left: 3"),
         (0, Some(TestResult::skipped("s old", "")), "it is skipped"),
         (0, None, "it passed before, and was not run now"),
-        (1, None, GONE),
+        (1, None, REMOVED_TEST_MESSAGE),
         (4, Some(fails("s::other c", "new and bad")), "new and bad"),
     ] {
         let failing = of(&[&good(&[]), &good(&[(at, test.clone())])]).unwrap_err();
         assert!(failing.iter().any(|group| group.message == why), "{why}: {failing:?}");
     }
     let mut trouble = good(&[]);
-    trouble.trouble("the process died");
+    trouble.add_trouble("the process died");
     assert_eq!(of(&[&trouble]).unwrap_err()[0].message, "the process died");
     assert!(of(&[]).is_err(), "nothing was run");
     // Where all are run once, those of the change stand for themselves in each further run.
     let alone = |tests: &[TestResult]| {
-        beside(
+        merge_with_full_run(
             &red,
             &good(&[(4, Some(TestResult::passed("s doc of what is new")))]),
             found(tests.iter().cloned()),
@@ -194,7 +197,7 @@ fn green_is_every_locked_test_in_every_run_and_all_that_passed() {
     assert_eq!(of(&[&all, &alone(&ours)]).unwrap().kept, 2);
     // A file may share its folder's name with one that was not run for it.
     let red = RedProof { files: vec!["new_test.go".to_owned()], ..red.clone() };
-    let run = beside(&red, &all, found(ours[..1].iter().cloned()));
+    let run = merge_with_full_run(&red, &all, found(ours[..1].iter().cloned()));
     assert!(run.tests.iter().any(|test| test.id == "s old"), "{run:?}");
     for tests in [&ours[1..], &[ours[0].clone(), fails("s::other b", "left: 4"), ours[2].clone()]] {
         assert!(of(&[&good(&[]), &alone(tests)]).is_err(), "{tests:?}");
@@ -219,7 +222,7 @@ fn what_the_spec_asks_for_is_seen_in_its_own_file() {
         let all =
             [fails("s::new a", "1"), TestResult::passed("s::new b"), TestResult::passed("s::other new")];
         let run = || found(all.iter().chain(more).cloned());
-        red(&base(), [&run(), &run()], &told).map(|red| red.rows[0].kind)
+        prove_red(&base(), [&run(), &run()], &told).map(|red| red.rows[0].kind)
     };
     let whole = std::slice::from_ref(&whole);
     let cases = [test_of("a"), test_of("b")];
@@ -247,7 +250,7 @@ fn what_the_spec_asks_for_is_seen_in_its_own_file() {
     }
     let red = RedProof { rows: vec![row("tests/new.rs", "new")], ..RedProof::default() };
     let now = found([TestResult::passed("s::other new"), TestResult::passed("s::new a")]);
-    let failing = green(&TestReport::default(), &red, &[&now]).unwrap_err();
+    let failing = prove_green(&TestReport::default(), &red, &[&now]).unwrap_err();
     assert_eq!(failing[0].message, "no test of this name passed");
 }
 
@@ -259,8 +262,8 @@ fn test_of(case: &str) -> TestResult {
 fn trouble_of_either_run_is_told() {
     let run = || found([fails("s::new new", "left: 1")]);
     let mut second = run();
-    second.trouble("the process died");
-    let wrong = red(&TestReport::default(), [&run(), &second], &said()).unwrap_err();
+    second.add_trouble("the process died");
+    let wrong = prove_red(&TestReport::default(), [&run(), &second], &said()).unwrap_err();
     assert_eq!(wrong, ["the run itself failed: the process died"]);
 }
 
@@ -269,9 +272,9 @@ fn a_test_file_that_is_deleted_takes_its_tests_along() {
     let base = found([TestResult::passed("s::old a"), TestResult::passed("s keeps")]);
     let told = TestExpectations { removed: vec!["tests/old.rs".to_owned()], ..said() };
     let with = || found([fails("s::new new", "left: 1"), TestResult::passed("s keeps")]);
-    let red = red(&base, [&with(), &with()], &told).unwrap();
+    let red = prove_red(&base, [&with(), &with()], &told).unwrap();
     let now = found([TestResult::passed("s::new new"), TestResult::passed("s keeps")]);
-    assert_eq!(green(&base, &red, &[&now]).unwrap().gone, ["s::old a"]);
+    assert_eq!(prove_green(&base, &red, &[&now]).unwrap().gone, ["s::old a"]);
 }
 
 #[test]
@@ -280,19 +283,19 @@ fn a_part_that_is_undone_is_noticed_by_a_test_the_compiler_or_nobody() {
     let broken = fails("s broken", "x");
     let unbuilt = unbuilt("s::new", &[("src/lib.rs", &["read"])]);
     let mut trouble = found([]);
-    trouble.trouble("cargo: it ended with exit code 101");
+    trouble.add_trouble("cargo: it ended with exit code 101");
     let parts = [
         found([broken.clone(), fails("s::new new", "left: 1"), unbuilt.clone()]),
         found([broken.clone(), unbuilt]),
         found([broken]),
         trouble,
     ];
-    let parts = parts.map(|run| noticed(&green, &run));
+    let parts = parts.map(|run| classify_mutation(&green, &run));
     assert_eq!(
         parts,
         [MutationOutcome::Test, MutationOutcome::Compiler, MutationOutcome::Nobody, MutationOutcome::Unclear]
     );
-    assert_eq!(score(parts), (1, 2));
+    assert_eq!(mutation_score(parts), (1, 2));
 }
 
 #[test]
@@ -312,7 +315,7 @@ fn a_test_that_its_runner_would_never_see_is_told() {
         ("pytest", "checks/check_b.py", true, &found([TestResult::passed("tests/test_a.py::test_a")]), false),
         ("node", "anything.js", true, &found([]), true),
     ] {
-        assert_eq!(unaddressed(runner, file, added, before).is_none(), seen, "{runner} {file}");
+        assert_eq!(unreachable_reason(runner, file, added, before).is_none(), seen, "{runner} {file}");
     }
 }
 
@@ -322,13 +325,13 @@ fn failures_are_told_by_their_message_and_in_bounds() {
         |from: usize, to: usize, text: String| (from..to).map(move |n| fails(&format!("s t{n}"), &text));
     let many =
         (10..100).flat_map(|n| tests(n * 10, n * 10 + 10, format!("{n} {}\n", "x".repeat(50)).repeat(50)));
-    let failing = green(
+    let failing = prove_green(
         &TestReport::default(),
         &RedProof::default(),
         &[&found(tests(0, 9, "same".into()).chain(many))],
     )
     .unwrap_err();
-    let lines = told(&failing);
+    let lines = describe_failures(&failing);
     assert_eq!((failing.len(), lines.len()), (91, 9));
     assert!(lines.iter().map(String::len).sum::<usize>() <= 12_000);
     assert!(lines[0].contains(" and 5 more: "), "{}", lines[0]);
@@ -341,7 +344,7 @@ fn what_a_spec_declares() {
         | `src/config/mod.rs` | Add | x |\n\n## 4. Data Structures\n\n### Count\n\n```rust\npub struct Count {\n    pub left: u8,\n}\n\
         enum Side { Left, Right(u8) }\n```\n\n## 5. Function Specifications\n\n### Count::read\n\n```rust\npub fn read(path: &Path) -> \
         HashMap<u8, u8>\n```\n\nInput: `1`\n";
-    let names = declared(&spec::parse(text));
+    let names = declared_names(&spec::parse(text));
     for name in ["config", "Count", "left", "Side", "Left", "Right", "read"] {
         assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
     }
@@ -364,10 +367,10 @@ fn a_test_is_of_a_file_as_its_runner_names_it() {
         ("example.com/s/sub.TestA/a.b", "sub/a_test.go", true),
         ("example.com/s/sub", "sub/a_test.go", true),
     ] {
-        assert_eq!(is_in(id, file), is, "{id} {file}");
+        assert_eq!(is_in_file(id, file), is, "{id} {file}");
     }
-    assert!(is_named("a.py::test_b[1-2]", "test_b") && is_named("s::x m::reads", "reads"));
-    assert!(!is_named("s::x m::rereads", "reads") && !is_named("x", ""));
+    assert!(test_id_has_name("a.py::test_b[1-2]", "test_b") && test_id_has_name("s::x m::reads", "reads"));
+    assert!(!test_id_has_name("s::x m::rereads", "reads") && !test_id_has_name("x", ""));
 }
 
 #[test]
@@ -400,7 +403,10 @@ fn a_test_against_the_code_counts_only_where_it_ran_and_ended_alike() {
         "the code may miss it"
     );
     let fault = |file: &str| CompilerError::new(file, "cannot find", ["more"]);
-    nothing(twice(vec![failed(TestFailure::Missing).with(vec![fault("tests/full.rs")])]), "cannot be built");
+    nothing(
+        twice(vec![failed(TestFailure::Missing).with_errors(vec![fault("tests/full.rs")])]),
+        "cannot be built",
+    );
     nothing(twice(vec![TestResult::failed("sums::full", TestFailure::Missing, "")]), "cannot be built");
     nothing(
         twice(vec![TestResult::failed("sums::full", TestFailure::Build, "error[E0425]")]),
@@ -454,11 +460,11 @@ fn with_stubs_what_was_not_built_runs_and_has_to_fail() {
         TestResult::passed("sums::new panics"),
     ];
     let before = found([TestResult::passed("sums::new as_before")]);
-    let judged = with_stubs(red.clone(), &before, &found(ran), &told);
+    let judged = apply_stub_run(red.clone(), &before, &found(ran), &told);
     let kinds: Vec<_> = judged.rows.iter().map(|row| row.kind.unwrap()).collect();
     assert_eq!(kinds, [RedKind::Weak, RedKind::Assertion, RedKind::Compile]);
     assert_eq!((judged.stubbed.len(), judged.tests == red.tests), (4, true));
     assert_eq!(judged.stubbed["sums::new panics"], RedKind::Compile);
     let unbuilt = vec![TestResult::failed("sums::new", TestFailure::Build, "error")];
-    assert_eq!(with_stubs(red, &before, &found(unbuilt), &told).stubbed.len(), 0);
+    assert_eq!(apply_stub_run(red, &before, &found(unbuilt), &told).stubbed.len(), 0);
 }

@@ -19,24 +19,23 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use super::{
     CallRow, DatabaseSource, RunStatus, Spending, Store, StoreError,
-    cluster::living,
-    database::{signed, unsigned},
+    cluster::living_node_condition,
+    database::{to_signed, to_unsigned},
     error::TransactionError,
-    off_thread,
-    repository::{self, json, status},
+    repository::{self, parse_json, parse_status},
     rows::TextKind,
-    wake_hints,
+    run_blocking, wake_hints,
 };
 use crate::types::{IssueNo, MalformedValue, RepoId, RunId, Timestamp};
 
 /// A page waits no longer for a file that somebody else holds: it names it, and shows the others.
-const PATIENCE: Duration = Duration::from_millis(200);
+const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Databases that are read at the same time. Connections to a Postgres are few, and others want some.
-const SIDE_BY_SIDE: usize = 4;
+const PARALLEL_READS: usize = 4;
 
 /// Repositories of which runs are held before the first ones are picked.
-const AT_ONCE: usize = 256;
+const READ_CHUNK: usize = 256;
 
 /// Which runs of all repositories to show.
 #[derive(Debug, Clone, Default)]
@@ -84,7 +83,7 @@ impl FromStr for RunCursor {
 #[derive(Debug, Clone)]
 pub struct RunListRow {
     pub id: RunId,
-    pub place: RunCursor,
+    pub cursor: RunCursor,
     pub workflow: String,
     pub issue: IssueNo,
     /// The issue's, as it was when the run read it; none where it has not yet.
@@ -111,7 +110,7 @@ pub struct SkippedRepository {
 pub struct RunPage {
     pub runs: Vec<RunListRow>,
     pub more_after: Option<RunCursor>,
-    pub left_out: Vec<SkippedRepository>,
+    pub skipped: Vec<SkippedRepository>,
 }
 
 /// What the calls of one day, of one kind, came to.
@@ -130,7 +129,7 @@ impl Store {
     /// A page of the runs of all repositories.
     pub async fn run_page(self: &Arc<Self>, asked: &RunQuery) -> Result<RunPage, StoreError> {
         let asked = asked.clone();
-        self.walk(move |store| store.pick(&asked)).await
+        self.walk_repositories(move |store| store.read_run_page(&asked)).await
     }
 
     /// What was spent since then, the oldest day first, and what of it could not be read.
@@ -139,10 +138,12 @@ impl Store {
         repo: Option<RepoId>,
         since: Timestamp,
     ) -> Result<(Vec<DailySpend>, Vec<SkippedRepository>), StoreError> {
-        self.walk(move |store| {
+        self.walk_repositories(move |store| {
             let (mut sums, mut left_out) = (BTreeMap::new(), Vec::new());
-            let repos = repo.map_or_else(|| store.repos_now(), |repo| Ok(vec![repo]))?;
-            for (repo, read) in store.peek_each(&repos, &mut left_out, |tx, repo| sums_of(tx, repo, since)) {
+            let repos = repo.map_or_else(|| store.repositories_blocking(), |repo| Ok(vec![repo]))?;
+            for (repo, read) in
+                store.read_each_repository(&repos, &mut left_out, |tx, repo| sum_spend(tx, repo, since))
+            {
                 let (its, unreadable) = read;
                 if unreadable > 0 {
                     let why = format!("calls that cannot be read: {unreadable}");
@@ -163,38 +164,39 @@ impl Store {
         .await
     }
 
-    async fn walk<V: Send + 'static>(
+    async fn walk_repositories<V: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<V, StoreError> + Send + 'static,
     ) -> Result<V, StoreError> {
-        let turn = Arc::clone(&self.walking).lock_owned().await;
+        let turn = Arc::clone(&self.repository_walk_lock).lock_owned().await;
         let store = Arc::clone(self);
-        off_thread(move || {
+        run_blocking(move || {
             let _one_at_a_time = turn;
             work(&store)
         })
         .await
     }
 
-    fn pick(&self, asked: &RunQuery) -> Result<RunPage, StoreError> {
+    fn read_run_page(&self, asked: &RunQuery) -> Result<RunPage, StoreError> {
         let (mut left_out, mut places) = (Vec::new(), Vec::new());
         let lives = match &self.cluster {
-            Some(_) => self.main.snapshot_now(wake_hints::all)?, // this node knows of its own alone
-            None => self.agenda.may_live(),
+            Some(_) => self.main.read_blocking(wake_hints::hinted_repositories)?, // this node knows of its own alone
+            None => self.agenda.hinted_repositories(),
         };
-        let ended = asked.state.is_some_and(|status| !status.live());
+        let ended = asked.state.is_some_and(|status| !status.is_live());
         let past_needs = asked.after.is_some_and(|place| !place.needs_person);
         // What needs a person lives, and where anything may live is known without opening a file.
         for needs_person in [true, false] {
-            let of_the_living = needs_person || asked.state.is_some_and(RunStatus::live);
+            let of_the_living = needs_person || asked.state.is_some_and(RunStatus::is_live);
             if places.len() > asked.most || needs_person && (ended || past_needs) {
                 continue;
             }
-            let mut all = if of_the_living { lives.clone() } else { self.repos_now()? };
+            let mut all = if of_the_living { lives.clone() } else { self.repositories_blocking()? };
             all.retain(|repo| asked.repo.is_none_or(|asked| asked == *repo));
-            for some in all.chunks(AT_ONCE) {
-                let read =
-                    self.peek_each(some, &mut left_out, |tx, repo| seen(tx, repo, needs_person, asked));
+            for some in all.chunks(READ_CHUNK) {
+                let read = self.read_each_repository(some, &mut left_out, |tx, repo| {
+                    run_cursors(tx, repo, needs_person, asked)
+                });
                 places.extend(read.into_iter().flat_map(|(_, places)| places));
                 places.sort_unstable_by_key(|place| Reverse(*place));
                 places.truncate(asked.most + 1);
@@ -204,9 +206,9 @@ impl Store {
         places.truncate(asked.most);
         let shown: BTreeSet<_> = places.iter().map(|place| RepoId(place.repo)).collect();
         let shown: Vec<_> = shown.into_iter().collect();
-        let read = self.peek_each(&shown, &mut left_out, |tx, repo| {
+        let read = self.read_each_repository(&shown, &mut left_out, |tx, repo| {
             let its = places.iter().filter(|place| place.repo == repo.0);
-            its.map(|place| Ok((*place, readable(line(tx, self.epoch, *place))?)))
+            its.map(|place| Ok((*place, row_or_reason(read_run(tx, self.epoch, *place))?)))
                 .collect::<Result<Vec<_>, _>>()
         });
         let mut runs = Vec::new();
@@ -214,7 +216,7 @@ impl Store {
             for (RunCursor { seq, .. }, run) in read {
                 match run {
                     Ok(run) => {
-                        runs.push(RunListRow { running: run.running || self.agenda.held(run.id), ..run })
+                        runs.push(RunListRow { running: run.running || self.agenda.is_held(run.id), ..run })
                     }
                     Err(detail) => {
                         tracing::warn!(%repo, seq, detail, "a run cannot be read");
@@ -226,24 +228,26 @@ impl Store {
                 }
             }
         }
-        runs.sort_by_key(|run| Reverse(run.place));
+        runs.sort_by_key(|run| Reverse(run.cursor));
         left_out.sort_by_key(|left| left.repo);
         left_out.dedup();
-        Ok(RunPage { runs, more_after: places.last().copied().filter(|_| more), left_out })
+        Ok(RunPage { runs, more_after: places.last().copied().filter(|_| more), skipped: left_out })
     }
 
     /// Reads these repositories, some side by side: what takes long is that SQLite learns which tables each has.
-    fn peek_each<V: Send>(
+    fn read_each_repository<V: Send>(
         &self,
         repos: &[RepoId],
         left_out: &mut Vec<SkippedRepository>,
         inside: impl Fn(&Transaction<'_>, RepoId) -> Result<V, TransactionError> + Sync,
     ) -> Vec<(RepoId, V)> {
-        let side_by_side = thread::available_parallelism().map_or(1, usize::from).min(SIDE_BY_SIDE);
+        let side_by_side = thread::available_parallelism().map_or(1, usize::from).min(PARALLEL_READS);
         let share = repos.len().div_ceil(side_by_side).max(1);
         let look = |share: &[RepoId]| {
             let mut left_out = Vec::new();
-            let one = |repo: &RepoId| Some((*repo, self.peek(*repo, &mut left_out, |tx| inside(tx, *repo))?));
+            let one = |repo: &RepoId| {
+                Some((*repo, self.read_repository_now(*repo, &mut left_out, |tx| inside(tx, *repo))?))
+            };
             let read: Vec<_> = share.iter().filter_map(one).collect();
             (read, left_out)
         };
@@ -260,20 +264,22 @@ impl Store {
     }
 
     /// Reads a repository's database; what keeps it from that is told in the log, and shown in a word.
-    fn peek<V: Send>(
+    fn read_repository_now<V: Send>(
         &self,
         repo: RepoId,
         left_out: &mut Vec<SkippedRepository>,
         inside: impl FnOnce(&Transaction<'_>) -> Result<V, TransactionError> + Send,
     ) -> Option<V> {
-        let beside = self.beside();
+        let beside = self.database_source();
         let read = match &beside {
-            DatabaseSource::Files(_) => peek(&self.repo_dir(repo).join(repository::FILE), inside),
-            DatabaseSource::Server(_) => beside.repository(repo, inside),
+            DatabaseSource::Files(_) => {
+                read_file_now(&self.repo_dir(repo).join(repository::CHECKPOINTS_FILE), inside)
+            }
+            DatabaseSource::Server(_) => beside.read_repository(repo, inside),
         };
         let error = match read {
             Ok(value) => return Some(value),
-            Err(_) if !beside.holds(repo) => return None,
+            Err(_) if !beside.may_hold(repo) => return None,
             Err(error) => error,
         };
         tracing::warn!(%repo, %error, "a repository is left out of the operator's page");
@@ -288,31 +294,34 @@ impl Store {
 }
 
 /// Reads a database as it is at one moment, on a connection of its own, and waits for nobody.
-fn peek<V>(
+fn read_file_now<V>(
     file: &Path,
     inside: impl FnOnce(&Transaction<'_>) -> Result<V, TransactionError>,
 ) -> Result<V, StoreError> {
     let read = || {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(file, flags)?;
-        connection.busy_timeout(PATIENCE)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         let tx = connection.transaction()?;
         let found: u32 = tx.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        if found > repository::version() {
+        if found > repository::schema_version() {
             return Ok(Err(found));
         }
         inside(&Transaction::File(&tx)).map(Ok)
     };
-    match read().map_err(|fault: TransactionError| fault.at(file))? {
+    match read().map_err(|fault: TransactionError| fault.with_path(file))? {
         Ok(value) => Ok(value),
-        Err(found) => {
-            Err(StoreError::Newer { file: file.to_owned(), found, known: repository::version(), copy: None })
-        }
+        Err(found) => Err(StoreError::Newer {
+            file: file.to_owned(),
+            found,
+            known: repository::schema_version(),
+            copy: None,
+        }),
     }
 }
 
 /// The first of a repository's runs that were asked for, by an index that has all this takes.
-fn seen(
+fn run_cursors(
     tx: &Transaction<'_>,
     repo: RepoId,
     needs_person: bool,
@@ -337,7 +346,7 @@ fn seen(
          ORDER BY updated_at DESC, seq DESC LIMIT ?6",
     )?;
     let state = asked.state.map(repository::status_text);
-    let most = signed(asked.most as u64 + 1);
+    let most = to_signed(asked.most as u64 + 1);
     let rows = statement
         .query_map(params![needs_person, before, below, state, asked.workflow, most], |row| {
             Ok(RunCursor { needs_person, updated_at: row.get(0)?, repo: repo.0, seq: row.get(1)? })
@@ -345,18 +354,18 @@ fn seen(
     rows.collect::<Result<_, _>>()
 }
 
-fn line(tx: &Transaction<'_>, node: i64, place: RunCursor) -> Result<RunListRow, TransactionError> {
+fn read_run(tx: &Transaction<'_>, node: i64, place: RunCursor) -> Result<RunListRow, TransactionError> {
     let title: Option<String> = tx
         .prepare_cached(
             "SELECT CASE WHEN json_valid(detail) THEN detail ->> 'title' END FROM audit
              WHERE run = ?1 AND what = ?2 ORDER BY visit, key LIMIT 1",
         )?
-        .query_row(params![place.seq, TextKind::Issue.what()], |row| row.get(0))
+        .query_row(params![place.seq, TextKind::Issue.audit_text()], |row| row.get(0))
         .optional()?
         .flatten();
     let lives = match tx {
         Transaction::File(_) => "TRUE".to_owned(),
-        Transaction::Server(_) => living("run.taken"),
+        Transaction::Server(_) => living_node_condition("run.taken"),
     };
     let mut statement = tx.prepare_cached(&format!(
         "SELECT workflow, issue, status, parked IS NOT NULL, step, why, updated_at,
@@ -364,12 +373,12 @@ fn line(tx: &Transaction<'_>, node: i64, place: RunCursor) -> Result<RunListRow,
     ))?;
     let read = |row: &SqlRow<'_>| -> Result<RunListRow, TransactionError> {
         Ok(RunListRow {
-            id: RunId { repo: RepoId(place.repo), seq: unsigned(place.seq) },
-            place,
+            id: RunId { repo: RepoId(place.repo), seq: to_unsigned(place.seq) },
+            cursor: place,
             workflow: row.get(0)?,
-            issue: IssueNo(unsigned(row.get(1)?)),
+            issue: IssueNo(to_unsigned(row.get(1)?)),
             title,
-            status: status(&row.get::<_, String>(2)?)?,
+            status: parse_status(&row.get::<_, String>(2)?)?,
             parked: row.get(3)?,
             running: row.get(7)?,
             step: row.get(4)?,
@@ -381,7 +390,7 @@ fn line(tx: &Transaction<'_>, node: i64, place: RunCursor) -> Result<RunListRow,
 }
 
 /// What is wrong with one row is that row's alone.
-fn readable<V>(read: Result<V, TransactionError>) -> Result<Result<V, String>, TransactionError> {
+fn row_or_reason<V>(read: Result<V, TransactionError>) -> Result<Result<V, String>, TransactionError> {
     match read {
         Err(TransactionError::Row(detail)) => Ok(Err(detail)),
         Err(other) => Err(other),
@@ -393,7 +402,7 @@ fn readable<V>(read: Result<V, TransactionError>) -> Result<Result<V, String>, T
 type SpendKey = (Timestamp, RepoId, String, String, String);
 
 /// What the calls since then came to, and how many could not be read.
-fn sums_of(
+fn sum_spend(
     tx: &Transaction<'_>,
     repo: RepoId,
     since: Timestamp,
@@ -404,11 +413,11 @@ fn sums_of(
     let mut rows = statement.query([since.0])?;
     let (mut sums, mut unreadable) = (BTreeMap::<SpendKey, Spending>::new(), 0);
     while let Some(row) = rows.next()? {
-        let Ok(call) = json::<CallRow>(&row.get::<_, String>(2)?) else {
+        let Ok(call) = parse_json::<CallRow>(&row.get::<_, String>(2)?) else {
             unreadable += 1;
             continue;
         };
-        let (day, spent) = (Timestamp(row.get(0)?).day_start(), Spending::of([&call]));
+        let (day, spent) = (Timestamp(row.get(0)?).day_start(), Spending::from_calls([&call]));
         let kind = (day, repo, row.get(1)?, call.role, call.served.unwrap_or(call.asked));
         let sum = sums.entry(kind).or_default();
         *sum = sum.plus(&spent);

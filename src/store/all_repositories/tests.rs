@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Several repositories with runs of the first of these issues, opened and closed again.
-async fn filled(root: &Path, repos: u64, runs: u64) -> Arc<Store> {
+async fn filled_store(root: &Path, repos: u64, runs: u64) -> Arc<Store> {
     let store = Store::open(root, Arc::new(SystemClock)).unwrap();
     for repo in 1..=repos {
         for issue in 1..=runs {
@@ -23,12 +23,12 @@ async fn filled(root: &Path, repos: u64, runs: u64) -> Arc<Store> {
     for repo in 1..=repos {
         // Every second one ended, and many changed at the same moment, also across repositories.
         let sql = "UPDATE run SET updated_at = seq / 3, status = iif(seq % 2, 'done', iif(seq % 3, 'asking', 'waiting'))";
-        database(root, repo).execute_batch(sql).unwrap();
+        open_database(root, repo).execute_batch(sql).unwrap();
     }
     Store::open(root, Arc::new(SystemClock)).unwrap()
 }
 
-fn database(root: &Path, repo: u64) -> Connection {
+fn open_database(root: &Path, repo: u64) -> Connection {
     Connection::open(root.join(format!("repos/{repo}/checkpoints.db"))).unwrap()
 }
 
@@ -36,7 +36,7 @@ async fn pages(store: &Arc<Store>, asked: RunQuery) -> Vec<RunListRow> {
     let (mut all, mut asked) = (Vec::new(), asked);
     loop {
         let page = store.run_page(&asked).await.unwrap();
-        assert!(page.left_out.is_empty() && page.runs.len() <= asked.most, "{:?}", page.left_out);
+        assert!(page.skipped.is_empty() && page.runs.len() <= asked.most, "{:?}", page.skipped);
         all.extend(page.runs);
         let Some(place) = page.more_after else { return all };
         asked.after = Some(place.to_string().parse().unwrap());
@@ -46,12 +46,12 @@ async fn pages(store: &Arc<Store>, asked: RunQuery) -> Vec<RunListRow> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_run_is_on_one_page_and_what_needs_a_person_comes_first() {
     let root = tempfile::tempdir().unwrap();
-    let store = filled(root.path(), 4, 13).await;
+    let store = filled_store(root.path(), 4, 13).await;
     for most in [1, 5, 7, 52, 100] {
         let all = pages(&store, RunQuery { most, ..RunQuery::default() }).await;
         assert_eq!(all.len(), 4 * 13);
         assert_eq!(all.iter().map(|run| run.id).collect::<BTreeSet<_>>().len(), 4 * 13, "{most}");
-        assert!(all.is_sorted_by_key(|run| Reverse(run.place)));
+        assert!(all.is_sorted_by_key(|run| Reverse(run.cursor)));
         assert!(all.is_sorted_by_key(|run| (run.status != RunStatus::Asking, Reverse(run.updated_at))));
     }
     let of =
@@ -76,19 +76,19 @@ async fn every_run_is_on_one_page_and_what_needs_a_person_comes_first() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_read_is_named_and_the_rest_is_shown() {
     let root = tempfile::tempdir().unwrap();
-    let store = filled(root.path(), 4, 4).await;
+    let store = filled_store(root.path(), 4, 4).await;
     let file = root.path().join("repos/1/checkpoints.db");
     let length = fs::metadata(&file).unwrap().len();
     fs::write(&file, vec![7; usize::try_from(length).unwrap()]).unwrap();
-    database(root.path(), 2).pragma_update(None, "user_version", 99).unwrap();
-    let odd = database(root.path(), 3);
+    open_database(root.path(), 2).pragma_update(None, "user_version", 99).unwrap();
+    let odd = open_database(root.path(), 3);
     odd.execute_batch("PRAGMA ignore_check_constraints = 1; UPDATE run SET status = 'odd' WHERE seq = 3")
         .unwrap();
     let body = "INSERT INTO call (run, visit, key, body, at) VALUES (1, 1, 'k', '{}', 5)";
-    database(root.path(), 4).execute_batch(body).unwrap();
+    open_database(root.path(), 4).execute_batch(body).unwrap();
 
     let page = store.run_page(&RunQuery { most: 50, ..RunQuery::default() }).await.unwrap();
-    let why: Vec<_> = page.left_out.iter().map(|left| (left.repo.0, left.why.as_str())).collect();
+    let why: Vec<_> = page.skipped.iter().map(|left| (left.repo.0, left.why.as_str())).collect();
     let wanted = [
         (1, "its database is damaged"),
         (2, "its database was written by a newer countersign"),
@@ -105,10 +105,10 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_shown() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_walk_opens_no_database_for_good_and_finds_its_runs_by_an_index() {
     let root = tempfile::tempdir().unwrap();
-    let store = filled(root.path(), 2, 4).await;
+    let store = filled_store(root.path(), 2, 4).await;
     store.run_page(&RunQuery { most: 50, ..RunQuery::default() }).await.unwrap();
-    assert!(store.repositories.at_hand(RepoId(1)).is_none());
-    let plan: String = database(root.path(), 1)
+    assert!(store.repositories.get_open(RepoId(1)).is_none());
+    let plan: String = open_database(root.path(), 1)
         .query_row(
             "EXPLAIN QUERY PLAN SELECT updated_at, seq FROM run
              WHERE (status = 'asking' OR parked IS NOT NULL) = 1 AND (updated_at, seq) < (5, 5)
@@ -123,19 +123,19 @@ async fn a_walk_opens_no_database_for_good_and_finds_its_runs_by_an_index() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spend_is_added_up_by_day_and_kind_and_what_was_lost_counts_as_held() {
     let root = tempfile::tempdir().unwrap();
-    let store = filled(root.path(), 2, 1).await;
+    let store = filled_store(root.path(), 2, 1).await;
     let at = |text: &str| Timestamp::parse(text).unwrap();
     let call = |status: &str, cost: Option<u64>, billed: bool, held: Option<u64>| {
         serde_json::json!({
             "role": "drafter", "provider": "anthropic", "asked": "opus", "served": "opus-4", "family": null,
-            "prompt": Hash::of(b"p"), "status": status, "input_tokens": 1, "output_tokens": 1, "cache_read": 0,
+            "prompt": Hash::digest(b"p"), "status": status, "input_tokens": 1, "output_tokens": 1, "cache_read": 0,
             "cache_written": 0, "cost_microusd": cost, "billed": billed, "held_microusd": held, "elapsed_ms": 1,
             "attempts": 1, "error": null,
         })
     };
     let book = |repo: u64, key: &str, at: Timestamp, body: serde_json::Value| {
         let sql = "INSERT INTO call (run, visit, key, body, at) VALUES (1, 1, ?1, ?2, ?3)";
-        database(root.path(), repo).execute(sql, params![key, body.to_string(), at.0]).unwrap();
+        open_database(root.path(), repo).execute(sql, params![key, body.to_string(), at.0]).unwrap();
     };
     let (late, early) = (at("2026-03-30T23:59:59Z"), at("2026-03-31T00:00:00Z"));
     book(1, "a", late, call("done", Some(5), true, None));

@@ -41,7 +41,7 @@ pub(super) type TransactionOutcome<R> = Result<Result<R, TransactionError>, Box<
 trait TransactionJob: Send {
     fn run(&mut self, tx: &Transaction<'_>) -> Result<(), TransactionError>;
     /// Tells whoever asked; `lost` is why nothing of it was kept.
-    fn answer(self: Box<Self>, lost: Option<TransactionError>);
+    fn send_outcome(self: Box<Self>, lost: Option<TransactionError>);
 }
 
 type BoxedTransactionJob = Box<dyn TransactionJob>;
@@ -51,7 +51,7 @@ pub(super) struct CommitQueue {
     reads: Vec<BoxedTransactionJob>,
     writes: VecDeque<BoxedTransactionJob>,
     /// Somebody works it off.
-    led: bool,
+    has_leader: bool,
 }
 
 fn lock(queue: &Mutex<CommitQueue>) -> MutexGuard<'_, CommitQueue> {
@@ -81,14 +81,14 @@ impl<R: Send, W: FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send>
         let outcome = catch_unwind(AssertUnwindSafe(|| work(tx)));
         let kept = match &outcome {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(fault)) => Err(fault.again()),
+            Ok(Err(fault)) => Err(fault.duplicate()),
             Err(_) => Err(TransactionError::Row("a panic".to_owned())),
         };
         self.outcome = Some(outcome);
         kept
     }
 
-    fn answer(self: Box<Self>, lost: Option<TransactionError>) {
+    fn send_outcome(self: Box<Self>, lost: Option<TransactionError>) {
         let outcome = match (self.outcome, lost) {
             (Some(Ok(Ok(_))) | None, Some(fault)) => Ok(Err(fault)),
             (Some(outcome), _) => outcome,
@@ -100,7 +100,7 @@ impl<R: Send, W: FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send>
 }
 
 /// Queues `work` and sees to it that somebody works the queue off.
-pub(super) fn ask<R: Send + 'static>(
+pub(super) fn enqueue<R: Send + 'static>(
     shared: &Arc<DatabaseInner>,
     kind: TransactionKind,
     work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -113,17 +113,20 @@ pub(super) fn ask<R: Send + 'static>(
             TransactionKind::Read => queue.reads.push(job),
             TransactionKind::Write | TransactionKind::WriteHere => queue.writes.push_back(job),
         }
-        mem::replace(&mut queue.led, true)
+        mem::replace(&mut queue.has_leader, true)
     };
     if !led {
-        let leader =
-            CommitLeader { queue: Arc::clone(&shared.queue), shared: Arc::downgrade(shared), over: false };
+        let leader = CommitLeader {
+            queue: Arc::clone(&shared.queue),
+            shared: Arc::downgrade(shared),
+            has_stepped_down: false,
+        };
         // A runtime of one thread has nobody for its other tasks.
         let others = || Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
         if kind == TransactionKind::WriteHere && others() {
-            block_in_place(|| leader.lead_once());
+            block_in_place(|| leader.run_one_batch());
         } else {
-            drop(spawn_blocking(|| leader.lead()));
+            drop(spawn_blocking(|| leader.run_until_idle()));
         }
     }
     outcome
@@ -137,14 +140,14 @@ pub(super) fn ask<R: Send + 'static>(
 struct CommitLeader {
     queue: Arc<Mutex<CommitQueue>>,
     shared: Weak<DatabaseInner>,
-    over: bool,
+    has_stepped_down: bool,
 }
 
 impl CommitLeader {
-    fn lead(mut self) {
+    fn run_until_idle(mut self) {
         loop {
-            while let Some(batch) = self.next() {
-                self.work_off(batch);
+            while let Some(batch) = self.next_batch() {
+                self.run_batch(batch);
             }
             // Those who were just answered may ask again: waiting for them costs less than starting anew.
             thread::yield_now();
@@ -155,16 +158,16 @@ impl CommitLeader {
     }
 
     /// For one who has work of its own to go back to.
-    fn lead_once(mut self) {
-        if let Some(batch) = self.next() {
-            self.work_off(batch);
+    fn run_one_batch(mut self) {
+        if let Some(batch) = self.next_batch() {
+            self.run_batch(batch);
         }
         if !self.step_down() {
-            drop(spawn_blocking(|| self.lead()));
+            drop(spawn_blocking(|| self.run_until_idle()));
         }
     }
 
-    fn next(&self) -> Option<(Vec<BoxedTransactionJob>, VecDeque<BoxedTransactionJob>)> {
+    fn next_batch(&self) -> Option<(Vec<BoxedTransactionJob>, VecDeque<BoxedTransactionJob>)> {
         let mut queue = lock(&self.queue);
         let reads = mem::take(&mut queue.reads);
         let most = queue.writes.len().min(COMMIT_WRITES);
@@ -172,13 +175,13 @@ impl CommitLeader {
         (!reads.is_empty() || !writes.is_empty()).then_some((reads, writes))
     }
 
-    fn work_off(&self, (reads, writes): (Vec<BoxedTransactionJob>, VecDeque<BoxedTransactionJob>)) {
+    fn run_batch(&self, (reads, writes): (Vec<BoxedTransactionJob>, VecDeque<BoxedTransactionJob>)) {
         // Not even for a moment does it take the database for nothing: that moment may be after the last answer.
         if !reads.is_empty() {
             self.with_database(|shared| reads.into_iter().map(|read| run_read(shared, read)).collect());
         }
         if !writes.is_empty() {
-            self.with_database(|shared| commit(shared, writes));
+            self.with_database(|shared| commit_batch(shared, writes));
         }
     }
 
@@ -188,7 +191,7 @@ impl CommitLeader {
         let done = work(&shared);
         drop(shared);
         for (job, lost) in done {
-            job.answer(lost);
+            job.send_outcome(lost);
         }
     }
 
@@ -196,17 +199,17 @@ impl CommitLeader {
     fn step_down(&mut self) -> bool {
         let mut queue = lock(&self.queue);
         let idle = queue.reads.is_empty() && queue.writes.is_empty();
-        queue.led = !idle;
-        self.over = idle;
+        queue.has_leader = !idle;
+        self.has_stepped_down = idle;
         idle
     }
 }
 
 impl Drop for CommitLeader {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.has_stepped_down {
             let mut queue = lock(&self.queue);
-            queue.led = false;
+            queue.has_leader = false;
             let refused = (mem::take(&mut queue.reads), mem::take(&mut queue.writes));
             drop(queue);
             drop(refused);
@@ -228,9 +231,12 @@ fn run_read(shared: &DatabaseInner, mut read: BoxedTransactionJob) -> FinishedTr
 }
 
 /// Commits as many of `writes` as fit; the others come first in the next commit.
-fn commit(shared: &DatabaseInner, mut writes: VecDeque<BoxedTransactionJob>) -> Vec<FinishedTransaction> {
+fn commit_batch(
+    shared: &DatabaseInner,
+    mut writes: VecDeque<BoxedTransactionJob>,
+) -> Vec<FinishedTransaction> {
     let mut run = Vec::with_capacity(writes.len());
-    let committed = shared.transact(|tx| together(tx, &mut writes, &mut run));
+    let committed = shared.transact(|tx| run_writes(tx, &mut writes, &mut run));
     if run.is_empty() {
         // It could not even be begun.
         run.extend(writes.drain(..));
@@ -241,18 +247,18 @@ fn commit(shared: &DatabaseInner, mut writes: VecDeque<BoxedTransactionJob>) -> 
     }
     drop(queue);
     if let Ok(true) = committed {
-        shared.watch.changed.send_replace(());
-        if let Some(tell) = shared.watch.told.get() {
+        shared.watch.change_signal.send_replace(());
+        if let Some(tell) = shared.watch.on_commit.get() {
             tell(&shared.file);
         }
     }
     let lost = committed.err();
-    run.into_iter().map(|job| (job, lost.as_ref().map(TransactionError::again))).collect()
+    run.into_iter().map(|job| (job, lost.as_ref().map(TransactionError::duplicate))).collect()
 }
 
 /// Runs as many of `writes` as fit one transaction; says whether there is anything to commit. Those that were run are
 /// moved to `run`.
-fn together(
+fn run_writes(
     tx: &Transaction<'_>,
     writes: &mut VecDeque<BoxedTransactionJob>,
     run: &mut Vec<BoxedTransactionJob>,
@@ -262,12 +268,12 @@ fn together(
     let alone = writes.len() == 1;
     let mut any = false;
     while let Some(mut job) = writes.pop_front() {
-        let kept = if alone { Ok(job.run(tx)) } else { apart(tx, job.as_mut()) };
+        let kept = if alone { Ok(job.run(tx)) } else { run_in_savepoint(tx, job.as_mut()) };
         run.push(job);
         match kept? {
             Ok(()) => any = true,
             // The database itself gave up on the whole transaction, and what was written before in it is gone.
-            Err(fault) if tx.gave_up() => return Err(fault),
+            Err(fault) if tx.is_rolled_back() => return Err(fault),
             Err(_) if alone => return Ok(false),
             Err(_) => {}
         }
@@ -280,17 +286,17 @@ fn together(
 
 /// Runs a job in a savepoint, so that what it leaves when it fails is undone alone. The outer error is the
 /// savepoint's own: what the transaction holds is not known any more, so nothing of it may be kept.
-fn apart(
+fn run_in_savepoint(
     tx: &Transaction<'_>,
     job: &mut dyn TransactionJob,
 ) -> Result<Result<(), TransactionError>, TransactionError> {
-    tx.run("SAVEPOINT job")?;
+    tx.execute_batch("SAVEPOINT job")?;
     let kept = job.run(tx);
-    if kept.is_err() && !tx.gave_up() {
-        tx.run("ROLLBACK TO job")?;
+    if kept.is_err() && !tx.is_rolled_back() {
+        tx.execute_batch("ROLLBACK TO job")?;
     }
-    if !tx.gave_up() {
-        tx.run("RELEASE job")?;
+    if !tx.is_rolled_back() {
+        tx.execute_batch("RELEASE job")?;
     }
     Ok(kept)
 }

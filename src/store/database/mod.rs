@@ -26,12 +26,12 @@ use super::{
 use crate::limits;
 
 /// Prepared statements kept for each open database; the busiest uses about thirty.
-const STATEMENTS: usize = 40;
+const CACHED_STATEMENTS: usize = 40;
 
 /// The steps from an empty file to what this version expects, and the mark our files carry.
 pub(super) struct DatabaseSchema {
     /// SQLite's `application_id`, so that a foreign database in our place is not written to.
-    pub(super) mark: i32,
+    pub(super) application_id: i32,
     pub(super) migrations: &'static [&'static str],
     pub(super) traffic: DatabaseTraffic,
 }
@@ -73,19 +73,19 @@ pub(super) struct Database {
 struct DatabaseInner {
     /// What errors name, and whoever watches.
     file: PathBuf,
-    home: DatabaseBackend,
+    backend: DatabaseBackend,
     queue: Arc<Mutex<CommitQueue>>,
     watch: SharedCommitWatch,
 }
 
 #[allow(clippy::large_enum_variant, reason = "nearly all are files")]
 enum DatabaseBackend {
-    File {
+    SqliteFile {
         connection: Mutex<Connection>,
         /// For a busy file.
         reader: Option<Mutex<Connection>>,
     },
-    Server(PostgresScope),
+    Postgres(PostgresScope),
 }
 
 impl DatabaseInner {
@@ -95,10 +95,10 @@ impl DatabaseInner {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<bool, TransactionError>,
     ) -> Result<bool, TransactionError> {
-        match &self.home {
-            DatabaseBackend::File { connection, .. } => {
+        match &self.backend {
+            DatabaseBackend::SqliteFile { connection, .. } => {
                 let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-                self.watch.apply(&connection)?;
+                self.watch.apply_disk(&connection)?;
                 let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 if !work(&Transaction::File(&tx))? {
                     return Ok(false);
@@ -106,14 +106,14 @@ impl DatabaseInner {
                 let begun = Instant::now();
                 let committed = tx.commit();
                 // A disk that fails may take long to say so.
-                self.watch.commits.observe(begun.elapsed().as_secs_f64());
+                self.watch.commit_seconds.observe(begun.elapsed().as_secs_f64());
                 committed?;
                 Ok(true)
             }
-            DatabaseBackend::Server(part) => {
+            DatabaseBackend::Postgres(part) => {
                 let begun = Instant::now();
                 let committed = part.transact(work);
-                self.watch.commits.observe(begun.elapsed().as_secs_f64());
+                self.watch.commit_seconds.observe(begun.elapsed().as_secs_f64());
                 committed
             }
         }
@@ -124,22 +124,22 @@ impl DatabaseInner {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
     ) -> Result<R, TransactionError> {
-        match &self.home {
-            DatabaseBackend::File { connection, .. } => {
+        match &self.backend {
+            DatabaseBackend::SqliteFile { connection, .. } => {
                 let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
                 let tx = connection.transaction()?;
                 work(&Transaction::File(&tx))
             }
-            DatabaseBackend::Server(part) => part.snapshot(work),
+            DatabaseBackend::Postgres(part) => part.snapshot(work),
         }
     }
 
     /// The same, if no commit is in its way and nobody has to be waited for.
-    fn at_once<R, W>(&self, work: W) -> Result<Result<R, TransactionError>, W>
+    fn try_snapshot<R, W>(&self, work: W) -> Result<Result<R, TransactionError>, W>
     where
         W: FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
     {
-        let DatabaseBackend::File { connection, reader } = &self.home else { return Err(work) };
+        let DatabaseBackend::SqliteFile { connection, reader } = &self.backend else { return Err(work) };
         let free = match reader {
             Some(reader) => Some(reader.lock().unwrap_or_else(PoisonError::into_inner)),
             None => connection.try_lock().ok(),
@@ -156,7 +156,7 @@ impl Drop for DatabaseInner {
     /// Writes the log back and leaves an empty one. SQLite would remove it, and the next opening pays for a new
     /// file more than for all the rest.
     fn drop(&mut self) {
-        let DatabaseBackend::File { connection, .. } = &mut self.home else { return };
+        let DatabaseBackend::SqliteFile { connection, .. } = &mut self.backend else { return };
         let connection = connection.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Whoever reads the file now is not waited for. What stays in the log is read from there, after the file was
         // read through.
@@ -185,43 +185,43 @@ impl Database {
         kept: Option<&UpgradeCopies>,
     ) -> Result<Self, StoreError> {
         if !must_not_be_empty(file)? {
-            create(file, schema)?;
+            create_database(file, schema)?;
         }
-        let version = inspect(file, schema, check, kept)?;
+        let version = inspect_file(file, schema, check, kept)?;
         if let Some(kept) = kept.filter(|_| (1..schema.version()).contains(&version)) {
             kept.copy(file, version)?;
         }
         let open = || -> Result<Connection, TransactionError> {
             let mut connection = Connection::open(file)?;
-            connection.busy_timeout(limits::FILE_LOCK)?;
+            connection.busy_timeout(limits::SQLITE_BUSY_TIMEOUT)?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "FULL")?;
             connection.pragma_update(None, "foreign_keys", true)?;
             connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-            connection.set_prepared_statement_cache_capacity(STATEMENTS);
-            migrate(&mut connection, schema)?;
+            connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
+            migrate_database(&mut connection, schema)?;
             Ok(connection)
         };
         let read = || -> Result<Connection, TransactionError> {
             let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-            connection.busy_timeout(limits::FILE_LOCK)?;
-            connection.set_prepared_statement_cache_capacity(STATEMENTS);
+            connection.busy_timeout(limits::SQLITE_BUSY_TIMEOUT)?;
+            connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
             Ok(connection)
         };
-        let at = |fault: TransactionError| fault.at(file);
+        let at = |fault: TransactionError| fault.with_path(file);
         let connection = Mutex::new(open().map_err(at)?);
         let reader =
             (schema.traffic == DatabaseTraffic::Busy).then(read).transpose().map_err(at)?.map(Mutex::new);
-        Ok(Self::at(file.to_owned(), DatabaseBackend::File { connection, reader }, watch))
+        Ok(Self::with_backend(file.to_owned(), DatabaseBackend::SqliteFile { connection, reader }, watch))
     }
 
     /// What a server has of it.
-    pub(super) fn served(part: PostgresScope, watch: SharedCommitWatch) -> Self {
-        Self::at(part.name(), DatabaseBackend::Server(part), watch)
+    pub(super) fn from_postgres(part: PostgresScope, watch: SharedCommitWatch) -> Self {
+        Self::with_backend(part.name(), DatabaseBackend::Postgres(part), watch)
     }
 
-    fn at(file: PathBuf, home: DatabaseBackend, watch: SharedCommitWatch) -> Self {
-        Self { shared: Arc::new(DatabaseInner { file, home, queue: Arc::default(), watch }) }
+    fn with_backend(file: PathBuf, home: DatabaseBackend, watch: SharedCommitWatch) -> Self {
+        Self { shared: Arc::new(DatabaseInner { file, backend: home, queue: Arc::default(), watch }) }
     }
 
     /// Runs `work` as if in a transaction of its own; when this returns it is on disk. What comes at the same
@@ -230,7 +230,7 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        self.hear(commit_queue::ask(&self.shared, TransactionKind::Write, work)).await
+        self.await_outcome(commit_queue::enqueue(&self.shared, TransactionKind::Write, work)).await
     }
 
     /// The same on the calling thread, if nobody else is writing: spares two changes of threads. Only for a task of
@@ -239,17 +239,17 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        self.hear(commit_queue::ask(&self.shared, TransactionKind::WriteHere, work)).await
+        self.await_outcome(commit_queue::enqueue(&self.shared, TransactionKind::WriteHere, work)).await
     }
 
     /// Other processes write to it as well.
     pub(super) fn is_shared(&self) -> bool {
-        matches!(self.shared.home, DatabaseBackend::Server(_))
+        matches!(self.shared.backend, DatabaseBackend::Postgres(_))
     }
 
     /// Many are open at a time: less memory for each.
-    pub(super) fn lean(&self, cache_kib: u32) {
-        let DatabaseBackend::File { connection, .. } = &self.shared.home else { return };
+    pub(super) fn limit_page_cache(&self, cache_kib: u32) {
+        let DatabaseBackend::SqliteFile { connection, .. } = &self.shared.backend else { return };
         let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
         // Not worth an error: with the usual cache it works as well.
         let _ = connection.pragma_update(None, "cache_size", -i64::from(cache_kib));
@@ -260,23 +260,23 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        self.hear(commit_queue::ask(&self.shared, TransactionKind::Read, work)).await
+        self.await_outcome(commit_queue::enqueue(&self.shared, TransactionKind::Read, work)).await
     }
 
     /// The same for a read of a few rows: on the calling thread if no commit is in its way, which spares two changes
     /// of threads.
-    pub(super) async fn glance<R: Send + 'static>(
+    pub(super) async fn read_small<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        match self.shared.at_once(work) {
-            Ok(read) => read.map_err(|fault| fault.at(&self.shared.file)),
+        match self.shared.try_snapshot(work) {
+            Ok(read) => read.map_err(|fault| fault.with_path(&self.shared.file)),
             Err(work) => self.read(work).await,
         }
     }
 
     /// A write on the calling thread, for opening.
-    pub(super) fn write_now<R>(
+    pub(super) fn write_blocking<R>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
     ) -> Result<R, StoreError> {
@@ -285,21 +285,24 @@ impl Database {
             result = Some(work(tx)?);
             Ok(true)
         });
-        written.map_err(|fault| fault.at(&self.shared.file))?;
+        written.map_err(|fault| fault.with_path(&self.shared.file))?;
         result.ok_or(StoreError::Closing)
     }
 
     /// A read on the calling thread, for one that may wait.
-    pub(super) fn snapshot_now<R>(
+    pub(super) fn read_blocking<R>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
     ) -> Result<R, StoreError> {
-        self.shared.snapshot(work).map_err(|fault| fault.at(&self.shared.file))
+        self.shared.snapshot(work).map_err(|fault| fault.with_path(&self.shared.file))
     }
 
-    async fn hear<R>(&self, answer: oneshot::Receiver<TransactionOutcome<R>>) -> Result<R, StoreError> {
+    async fn await_outcome<R>(
+        &self,
+        answer: oneshot::Receiver<TransactionOutcome<R>>,
+    ) -> Result<R, StoreError> {
         match answer.await {
-            Ok(Ok(result)) => result.map_err(|fault| fault.at(&self.shared.file)),
+            Ok(Ok(result)) => result.map_err(|fault| fault.with_path(&self.shared.file)),
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
             Err(_) => Err(StoreError::Closing),
         }
@@ -307,7 +310,7 @@ impl Database {
 }
 
 /// Size of a page in bytes. SQLite takes a shorter file for an empty database.
-const PAGE: u64 = 4096;
+const MIN_FILE_BYTES: u64 = 4096;
 
 /// Whether the file exists.
 ///
@@ -318,10 +321,10 @@ pub(super) fn must_not_be_empty(file: &Path) -> Result<bool, StoreError> {
     let damaged = |detail: &str| StoreError::Damaged { file: file.to_owned(), detail: detail.to_owned() };
     match fs::metadata(file) {
         Ok(metadata) if metadata.len() == 0 => Err(damaged("it is empty")),
-        Ok(metadata) if metadata.len() < PAGE => Err(damaged("it is cut short")),
+        Ok(metadata) if metadata.len() < MIN_FILE_BYTES => Err(damaged("it is cut short")),
         Ok(_) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            if unclean(file) {
+            if is_unclean(file) {
                 Err(damaged("it is missing, and its log is not"))
             } else {
                 Ok(false)
@@ -332,21 +335,21 @@ pub(super) fn must_not_be_empty(file: &Path) -> Result<bool, StoreError> {
 }
 
 /// Ends the name of a database that is being made.
-pub(super) const HALF_MADE: &str = "-new";
+pub(super) const UNFINISHED_SUFFIX: &str = "-new";
 
 /// Makes a database that has no rows. It gets its name when all of it is on disk, so a file of that name is never empty.
-fn create(file: &Path, schema: &DatabaseSchema) -> Result<(), StoreError> {
+fn create_database(file: &Path, schema: &DatabaseSchema) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: file.to_owned(), source };
     let mut half = file.as_os_str().to_owned();
-    half.push(HALF_MADE);
+    half.push(UNFINISHED_SUFFIX);
     let half = PathBuf::from(half);
     drop(fs::remove_file(&half));
     let write = || -> Result<(), TransactionError> {
         let mut blank = Connection::open_in_memory()?;
-        migrate(&mut blank, schema)?;
+        migrate_database(&mut blank, schema)?;
         Ok(vacuum_into(&blank, &half)?)
     };
-    let written = write().map_err(|fault| fault.at(file)).and_then(|()| {
+    let written = write().map_err(|fault| fault.with_path(file)).and_then(|()| {
         fs::File::open(&half).and_then(|half| half.sync_all()).map_err(io)?;
         fs::rename(&half, file).map_err(io)
     });
@@ -364,7 +367,7 @@ pub(super) fn vacuum_into(database: &Connection, to: &Path) -> rusqlite::Result<
 }
 
 /// Looks at a file before anything may write to it, and gives its version.
-fn inspect(
+fn inspect_file(
     file: &Path,
     schema: &DatabaseSchema,
     check: OpeningCheck,
@@ -372,22 +375,25 @@ fn inspect(
 ) -> Result<u32, StoreError> {
     let io = |source| StoreError::Io { path: file.to_owned(), source };
     let damaged = |detail: String| StoreError::Damaged { file: file.to_owned(), detail };
-    let (mark, version) = if check == OpeningCheck::Whole || unclean(file) {
-        let (mark, version, check) = read_through(file).map_err(|fault| fault.at(file))?;
+    let (mark, version) = if check == OpeningCheck::Whole || is_unclean(file) {
+        let (mark, version, check) = read_through(file).map_err(|fault| fault.with_path(file))?;
         if check != "ok" {
             return Err(damaged(check));
         }
         (mark, version)
     } else {
-        header(file).map_err(io)?.ok_or_else(|| damaged("it is not an SQLite file".to_owned()))?
+        read_header(file).map_err(io)?.ok_or_else(|| damaged("it is not an SQLite file".to_owned()))?
     };
     if version > schema.version() {
         let known = schema.version();
-        let copy = kept.and_then(|kept| kept.newest(known));
+        let copy = kept.and_then(|kept| kept.newest_readable(known));
         return Err(StoreError::Newer { file: file.to_owned(), found: version, known, copy });
     }
-    if mark != schema.mark {
-        return Err(damaged(format!("it carries the mark {mark:#x} instead of {:#x}", schema.mark)));
+    if mark != schema.application_id {
+        return Err(damaged(format!(
+            "it carries the mark {mark:#x} instead of {:#x}",
+            schema.application_id
+        )));
     }
     Ok(version)
 }
@@ -396,7 +402,7 @@ fn inspect(
 /// can't write.
 pub(super) fn read_through(file: &Path) -> Result<(i32, u32, String), TransactionError> {
     let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    connection.busy_timeout(limits::FILE_LOCK)?;
+    connection.busy_timeout(limits::SQLITE_BUSY_TIMEOUT)?;
     let mark = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let check = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
@@ -404,7 +410,7 @@ pub(super) fn read_through(file: &Path) -> Result<(i32, u32, String), Transactio
 }
 
 /// Mark and version as they stand in the first bytes of a file whose log is empty; none: it is no database.
-fn header(file: &Path) -> std::io::Result<Option<(i32, u32)>> {
+fn read_header(file: &Path) -> std::io::Result<Option<(i32, u32)>> {
     let mut bytes = [0; 72];
     match fs::File::open(file)?.read_exact(&mut bytes) {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -416,18 +422,18 @@ fn header(file: &Path) -> std::io::Result<Option<(i32, u32)>> {
 }
 
 /// Closing a database writes its log back and leaves it empty, or removes it.
-fn unclean(file: &Path) -> bool {
+fn is_unclean(file: &Path) -> bool {
     let mut log = file.as_os_str().to_owned();
     log.push("-wal");
     fs::metadata(log).is_ok_and(|log| log.len() > 0)
 }
 
-fn migrate(connection: &mut Connection, schema: &DatabaseSchema) -> Result<(), TransactionError> {
+fn migrate_database(connection: &mut Connection, schema: &DatabaseSchema) -> Result<(), TransactionError> {
     let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     for (number, migration) in (1_u32..).zip(schema.migrations).skip(version as usize) {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         transaction.execute_batch(migration)?;
-        transaction.pragma_update(None, "application_id", schema.mark)?;
+        transaction.pragma_update(None, "application_id", schema.application_id)?;
         transaction.pragma_update(None, "user_version", number)?;
         transaction.commit()?;
     }
@@ -435,11 +441,11 @@ fn migrate(connection: &mut Connection, schema: &DatabaseSchema) -> Result<(), T
 }
 
 /// GitHub's numbers and our counters as SQLite keeps them.
-pub(super) fn signed(number: u64) -> i64 {
+pub(super) fn to_signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-pub(super) fn unsigned(number: i64) -> u64 {
+pub(super) fn to_unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 

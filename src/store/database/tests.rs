@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use super::*;
 
 const SCHEMA: DatabaseSchema = DatabaseSchema {
-    mark: 7,
+    application_id: 7,
     migrations: &["CREATE TABLE t (x TEXT NOT NULL UNIQUE)"],
     traffic: DatabaseTraffic::Quiet,
 };
@@ -23,7 +23,7 @@ impl CommitQueueBench {
         let db = Database::open(&root.path().join("t.db"), &SCHEMA, Arc::clone(&watch), None).unwrap();
         let commits = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&commits);
-        let _ = watch.told.set(Box::new(move |_| {
+        let _ = watch.on_commit.set(Box::new(move |_| {
             counted.fetch_add(1, Ordering::SeqCst);
         }));
         Self { _root: root, db, commits }
@@ -52,7 +52,7 @@ fn put(text: &str) -> impl FnOnce(&Transaction<'_>) -> Result<(), TransactionErr
 }
 
 /// Runs what `asked` asks while a write before it is on its way, so that all of it comes to one commit.
-async fn at_once<T>(bench: &CommitQueueBench, asked: impl Future<Output = T>) -> T {
+async fn run_in_one_commit<T>(bench: &CommitQueueBench, asked: impl Future<Output = T>) -> T {
     let (open, gate) = std::sync::mpsc::channel::<()>();
     let (begun, running) = oneshot::channel();
     let db = bench.db.clone();
@@ -75,7 +75,8 @@ async fn at_once<T>(bench: &CommitQueueBench, asked: impl Future<Output = T>) ->
 async fn writes_that_come_together_share_a_commit() {
     let bench = CommitQueueBench::new();
     let names: Vec<_> = (0..50).map(|n| format!("{n:02}")).collect();
-    let answers = at_once(&bench, futures(names.iter().map(|name| bench.db.write(put(name))))).await;
+    let answers =
+        run_in_one_commit(&bench, poll_all(names.iter().map(|name| bench.db.write(put(name))))).await;
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(bench.rows().await, names);
     // The one that held the others, and one for all of them; on a machine that has much else to do their time may run out.
@@ -99,7 +100,7 @@ async fn who_was_answered_can_close_the_file() {
     }
 }
 
-async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
+async fn poll_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     use futures_util::{StreamExt, stream::FuturesOrdered};
     all.collect::<FuturesOrdered<_>>().collect().await
 }
@@ -108,11 +109,11 @@ async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
 async fn what_stands_behind_a_broken_savepoint_is_promised_to_nobody() {
     let bench = CommitQueueBench::new();
     let breaks_out = |tx: &Transaction<'_>| -> Result<(), TransactionError> {
-        tx.run("INSERT INTO t VALUES ('broken')")?;
-        tx.run("RELEASE job")?;
+        tx.execute_batch("INSERT INTO t VALUES ('broken')")?;
+        tx.execute_batch("RELEASE job")?;
         Ok(())
     };
-    let (before, broken, after) = at_once(&bench, async {
+    let (before, broken, after) = run_in_one_commit(&bench, async {
         tokio::join!(bench.db.write(put("a")), bench.db.write(breaks_out), bench.db.write(put("b")))
     })
     .await;
@@ -129,7 +130,7 @@ async fn one_that_fails_leaves_the_others() {
         tx.execute("INSERT INTO t VALUES ('half done')", [])?;
         Err(TransactionError::Missing("the other half".into()))
     };
-    let (before, failed, doubled, after) = at_once(&bench, async {
+    let (before, failed, doubled, after) = run_in_one_commit(&bench, async {
         tokio::join!(
             bench.db.write(put("a")),
             bench.db.write(half_done),
@@ -155,9 +156,10 @@ async fn a_panic_is_its_callers_alone() {
         panic!("on purpose")
     };
     let panicked = std::panic::AssertUnwindSafe(async move { db.write(panics).await }).catch_unwind();
-    let (before, panicked, after) =
-        at_once(&bench, async { tokio::join!(bench.db.write(put("a")), panicked, bench.db.write(put("b"))) })
-            .await;
+    let (before, panicked, after) = run_in_one_commit(&bench, async {
+        tokio::join!(bench.db.write(put("a")), panicked, bench.db.write(put("b")))
+    })
+    .await;
     before.unwrap();
     after.unwrap();
     assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"on purpose"));
@@ -186,7 +188,7 @@ async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
     bench.db.write(put("before")).await.unwrap();
     let pages = |most: &'static str| bench.db.read(move |tx| pragma(tx, "max_page_count", most));
     pages("1").await.unwrap(); // no fewer than there are
-    let (large, small) = at_once(&bench, async {
+    let (large, small) = run_in_one_commit(&bench, async {
         let large = "x".repeat(100_000);
         tokio::join!(bench.db.write(put(&large)), bench.db.write(put("small")))
     })
@@ -223,7 +225,7 @@ async fn a_commit_that_fails_has_taken_time_as_well() {
     let (root, watch) = (tempfile::tempdir().unwrap(), SharedCommitWatch::default());
     let db = Database::open(&root.path().join("t.db"), &SCHEMA, Arc::clone(&watch), None).unwrap();
     let mut registry = Registry::default();
-    registry.register("commits", "", watch.commits.clone());
+    registry.register("commits", "", watch.commit_seconds.clone());
     let told = || {
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
@@ -237,7 +239,7 @@ async fn a_commit_that_fails_has_taken_time_as_well() {
             "CREATE TABLE child (x REFERENCES parent DEFERRABLE INITIALLY DEFERRED)",
             "INSERT INTO child VALUES (1)",
         ] {
-            tx.run(sql)?;
+            tx.execute_batch(sql)?;
         }
         Ok(())
     };

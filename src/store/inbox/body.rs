@@ -33,7 +33,7 @@ impl BodyPacking {
         }
     }
 
-    pub(super) fn read(text: &str) -> Result<Self, TransactionError> {
+    pub(super) fn from_stored(text: &str) -> Result<Self, TransactionError> {
         [Self::Raw, Self::Zstd, Self::Dropped]
             .into_iter()
             .find(|packing| packing.as_str() == text)

@@ -26,14 +26,14 @@ use rusqlite::params;
 use super::{
     ClaimedDelivery, Inbox,
     body::{BodyPacking, PackedBody},
-    subject,
+    read_subject,
 };
 use crate::{
     limits,
     store::{
         StoreError,
-        cluster::{living, takes},
-        database::{signed, unsigned},
+        cluster::{living_node_condition, serves_row_condition},
+        database::{to_signed, to_unsigned},
         error::TransactionError,
     },
     types::{DeliveryId, RepoId, Timestamp},
@@ -61,16 +61,16 @@ pub(super) enum ClaimLimit {
 pub(super) type LaneSource = i64;
 
 /// Those in the inbox that can be taken, are in hand or hold others back, written as the index on them is.
-pub(super) const AWAKE: &str = "state IN ('new', 'taken') AND asleep = 0";
+pub(super) const AWAKE_CONDITION: &str = "state IN ('new', 'taken') AND asleep = 0";
 
 /// Those that were in hand when a process ended, which one of them may have caused. Such a one is taken with nothing else
 /// in the same hand, so that each end counts against the one that caused it.
-pub(super) const SUSPECT: &str = "(attempts > 1 OR (attempts = 1 AND state = 'new'))";
+pub(super) const SUSPECT_CONDITION: &str = "(attempts > 1 OR (attempts = 1 AND state = 'new'))";
 
 impl Inbox<'_> {
     /// Takes the oldest delivery that is ready.
     pub async fn claim(&self) -> Result<Option<ClaimedDelivery>, StoreError> {
-        Ok(self.take(ClaimLimit::Oldest, 0).await?.into_iter().flatten().next())
+        Ok(self.claim_up_to(ClaimLimit::Oldest, 0).await?.into_iter().flatten().next())
     }
 
     /// Takes what is ready in up to `lanes` lanes: for each a few deliveries, to be dealt with in this order.
@@ -80,10 +80,10 @@ impl Inbox<'_> {
         lanes: usize,
         after: Option<RepoId>,
     ) -> Result<Vec<Vec<ClaimedDelivery>>, StoreError> {
-        self.take(ClaimLimit::Lanes(lanes), after.map_or(0, |repo| signed(repo.0))).await
+        self.claim_up_to(ClaimLimit::Lanes(lanes), after.map_or(0, |repo| to_signed(repo.0))).await
     }
 
-    async fn take(
+    async fn claim_up_to(
         &self,
         most: ClaimLimit,
         after: LaneSource,
@@ -91,14 +91,14 @@ impl Inbox<'_> {
         let (now, epoch) = (self.store.clock.now(), self.store.epoch);
         let suspects = self.store.inbox.suspects.load(Ordering::Relaxed);
         let (taken, suspects) =
-            self.store.main.write(move |tx| take(tx, now, epoch, suspects, most, after)).await?;
+            self.store.main.write(move |tx| claim_deliveries(tx, now, epoch, suspects, most, after)).await?;
         self.store.inbox.suspects.store(suspects, Ordering::Relaxed);
         Ok(taken)
     }
 }
 
 /// What one claim takes, and whether there are suspects left.
-pub(super) fn take(
+pub(super) fn claim_deliveries(
     tx: &Transaction<'_>,
     now: Timestamp,
     epoch: i64,
@@ -109,26 +109,26 @@ pub(super) fn take(
     // What it took after its lease would be free to all.
     if let Transaction::Server(_) = tx
         && !tx
-            .prepare_cached(&format!("SELECT {}", living("?1")))?
+            .prepare_cached(&format!("SELECT {}", living_node_condition("?1")))?
             .query_row([epoch], |row| row.get::<_, bool>(0))?
     {
         return Ok((Vec::new(), suspects));
     }
-    wake(tx, now)?;
-    let (lanes, left) = match suspects.then(|| suspect(tx, epoch)).transpose()? {
-        None | Some(NextSuspect::None) => (choose(tx, (now, epoch), most, after)?, false),
-        Some(NextSuspect::Later) => (Vec::new(), true),
-        Some(NextSuspect::Next(seq)) => (vec![vec![seq]], true),
+    update_sleepers(tx, now)?;
+    let (lanes, left) = match suspects.then(|| find_next_suspect(tx, epoch)).transpose()? {
+        None | Some(NextSuspect::None) => (choose_lanes(tx, (now, epoch), most, after)?, false),
+        Some(NextSuspect::WaitForOwn) => (Vec::new(), true),
+        Some(NextSuspect::Claim(seq)) => (vec![vec![seq]], true),
     };
     let lanes = lanes.into_iter().map(|lane| {
-        lane.into_iter().map(|seq| mark(tx, seq, epoch)).collect::<Result<Vec<_>, TransactionError>>()
+        lane.into_iter().map(|seq| mark_claimed(tx, seq, epoch)).collect::<Result<Vec<_>, TransactionError>>()
     });
     Ok((lanes.collect::<Result<Vec<_>, TransactionError>>()?, left))
 }
 
 /// Wakes what is due, and lets sleep what holds others back no longer: a bounded number of rows, the rest at the next
 /// claim. One that was put off at a time that is still to come was put off by a clock that was wrong.
-fn wake(tx: &Transaction<'_>, now: Timestamp) -> Result<(), TransactionError> {
+fn update_sleepers(tx: &Transaction<'_>, now: Timestamp) -> Result<(), TransactionError> {
     for (change, which) in [
         ("due = 0, asleep = 0", "INDEXED BY inbox_put_off WHERE state = 'new' AND due > 0 AND due <= ?1"),
         ("due = 0, asleep = 0", "INDEXED BY inbox_put_at WHERE state = 'new' AND due > 0 AND put_at > ?1"),
@@ -138,7 +138,7 @@ fn wake(tx: &Transaction<'_>, now: Timestamp) -> Result<(), TransactionError> {
         ),
     ] {
         let sql = format!("UPDATE inbox SET {change} WHERE seq IN (SELECT seq FROM inbox {which} LIMIT ?2)");
-        tx.prepare_cached(&sql)?.execute([now.0, signed(limits::WAKE_ROWS)])?;
+        tx.prepare_cached(&sql)?.execute([now.0, to_signed(limits::WAKE_ROWS)])?;
     }
     Ok(())
 }
@@ -146,40 +146,40 @@ fn wake(tx: &Transaction<'_>, now: Timestamp) -> Result<(), TransactionError> {
 enum NextSuspect {
     None,
     /// Whoever asks has something in hand, and takes no more before that has ended.
-    Later,
-    Next(i64),
+    WaitForOwn,
+    Claim(i64),
 }
 
 /// The suspect that whoever asks takes next. What others have in hand of its lane, or fences it off, comes first.
-fn suspect(tx: &Transaction<'_>, epoch: i64) -> Result<NextSuspect, TransactionError> {
+fn find_next_suspect(tx: &Transaction<'_>, epoch: i64) -> Result<NextSuspect, TransactionError> {
     let sql = format!(
         "SELECT seq, EXISTS (SELECT 1 FROM inbox WHERE state = 'taken' AND epoch = ?1) FROM inbox
-         WHERE {AWAKE} AND {SUSPECT} AND (state = 'new' OR epoch = ?1) AND {} AND NOT EXISTS (
+         WHERE {AWAKE_CONDITION} AND {SUSPECT_CONDITION} AND (state = 'new' OR epoch = ?1) AND {} AND NOT EXISTS (
              SELECT 1 FROM inbox other WHERE other.state = 'taken' AND other.epoch <> ?1
                  AND other.installation IS NOT DISTINCT FROM inbox.installation
                  AND (other.repository IS NULL OR inbox.repository IS NULL OR other.repository = inbox.repository)
                  AND (other.fence = 1 OR inbox.fence = 1 OR other.repository IS NOT DISTINCT FROM inbox.repository
                      AND other.issue IS NOT DISTINCT FROM inbox.issue))
          ORDER BY state DESC, seq LIMIT 1",
-        takes(tx, "?1")
+        serves_row_condition(tx, "?1")
     );
     let found =
         tx.prepare_cached(&sql)?.query_row([epoch], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     Ok(match found {
         None => NextSuspect::None,
-        Some((_, true)) => NextSuspect::Later,
-        Some((seq, false)) => NextSuspect::Next(seq),
+        Some((_, true)) => NextSuspect::WaitForOwn,
+        Some((seq, false)) => NextSuspect::Claim(seq),
     })
 }
 
 /// The lanes to take from, each with its rows in order.
-fn choose(
+fn choose_lanes(
     tx: &Transaction<'_>,
     now: (Timestamp, i64),
     most: ClaimLimit,
     after: LaneSource,
 ) -> Result<Vec<Vec<i64>>, TransactionError> {
-    let fences = fences(tx)?;
+    let fences = fence_positions(tx)?;
     let (wanted, mut found) = (if let ClaimLimit::Lanes(n) = most { n } else { usize::MAX }, Vec::new());
     let mut from = after;
     let mut wrapped = false;
@@ -191,7 +191,7 @@ fn choose(
             (wrapped, from) = (true, -1);
             continue;
         };
-        let lanes = ready_in(tx, source, now, most, &fences)?;
+        let lanes = ready_lanes(tx, source, now, most, &fences)?;
         if !lanes.is_empty() {
             found.push(lanes);
         }
@@ -222,20 +222,21 @@ fn round_robin(sources: Vec<Vec<Vec<i64>>>, most: usize) -> Vec<Vec<i64>> {
 /// The next one in the order of turns that has anything unfinished.
 fn next_source(tx: &Transaction<'_>, after: LaneSource) -> Result<Option<LaneSource>, TransactionError> {
     if after < 0 {
-        let sql = format!("SELECT EXISTS (SELECT 1 FROM inbox WHERE {AWAKE} AND repository IS NULL)");
+        let sql =
+            format!("SELECT EXISTS (SELECT 1 FROM inbox WHERE {AWAKE_CONDITION} AND repository IS NULL)");
         if tx.prepare_cached(&sql)?.query_row([], |row| row.get(0))? {
             return Ok(Some(0));
         }
     }
-    let sql = format!("SELECT MIN(repository) FROM inbox WHERE {AWAKE} AND repository > ?1");
+    let sql = format!("SELECT MIN(repository) FROM inbox WHERE {AWAKE_CONDITION} AND repository > ?1");
     tx.prepare_cached(&sql)?.query_row([after.max(0)], |row| row.get(0))
 }
 
 /// From which row on each installation is fenced off; from the first while its fence is in hand.
-fn fences(tx: &Transaction<'_>) -> Result<HashMap<Option<i64>, i64>, TransactionError> {
+fn fence_positions(tx: &Transaction<'_>) -> Result<HashMap<Option<i64>, i64>, TransactionError> {
     let sql = format!(
         "SELECT installation, MIN(CASE state WHEN 'taken' THEN 0 ELSE seq END) FROM inbox
-         WHERE {AWAKE} AND repository IS NULL AND fence = 1 GROUP BY installation"
+         WHERE {AWAKE_CONDITION} AND repository IS NULL AND fence = 1 GROUP BY installation"
     );
     let mut statement = tx.prepare_cached(&sql)?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -253,7 +254,7 @@ struct UnfinishedDelivery {
     bytes: u64,
 }
 
-fn ready_in(
+fn ready_lanes(
     tx: &Transaction<'_>,
     source: LaneSource,
     now: (Timestamp, i64),
@@ -264,16 +265,16 @@ fn ready_in(
         ClaimLimit::Oldest => (1, 1),
         ClaimLimit::Lanes(lanes) => (lanes, LANE_DELIVERIES),
     };
-    let Some(held) = in_hand(tx, source)? else { return Ok(Vec::new()) };
-    let mut walk = LaneBuilder { lanes: Vec::new(), keys: Vec::new(), bytes: Vec::new(), held };
-    for row in standing(tx, source, now)? {
+    let Some(held) = claimed_lanes(tx, source)? else { return Ok(Vec::new()) };
+    let mut walk = LaneBuilder { lanes: Vec::new(), keys: Vec::new(), bytes: Vec::new(), blocked: held };
+    for row in unfinished_deliveries(tx, source, now)? {
         if fences.get(&row.installation).is_some_and(|fence| *fence < row.seq) {
             continue;
         }
         if row.fence {
             let first = match source {
-                0 => alone(tx, &row)?,
-                _ => walk.held.is_empty() && walk.lanes.is_empty(),
+                0 => is_fence_clear(tx, &row)?,
+                _ => walk.blocked.is_empty() && walk.lanes.is_empty(),
             };
             if row.ready && first {
                 walk.lanes.push(vec![row.seq]);
@@ -283,7 +284,7 @@ fn ready_in(
             }
             continue; // installations do not wait for each other
         }
-        walk.step(&row, if source == 0 { row.installation } else { row.issue }, lanes, chain);
+        walk.add_delivery(&row, if source == 0 { row.installation } else { row.issue }, lanes, chain);
     }
     Ok(walk.lanes)
 }
@@ -293,15 +294,15 @@ struct LaneBuilder {
     lanes: Vec<Vec<i64>>,
     keys: Vec<Option<i64>>,
     bytes: Vec<u64>,
-    held: HashSet<Option<i64>>,
+    blocked: HashSet<Option<i64>>,
 }
 
 impl LaneBuilder {
-    fn step(&mut self, row: &UnfinishedDelivery, key: Option<i64>, lanes: usize, chain: usize) {
+    fn add_delivery(&mut self, row: &UnfinishedDelivery, key: Option<i64>, lanes: usize, chain: usize) {
         if !row.ready {
-            self.held.insert(key);
+            self.blocked.insert(key);
         }
-        if self.held.contains(&key) {
+        if self.blocked.contains(&key) {
             return;
         }
         match self.keys.iter().position(|known| *known == key) {
@@ -315,14 +316,14 @@ impl LaneBuilder {
                 self.bytes.push(row.bytes);
             }
             _ => {
-                self.held.insert(key);
+                self.blocked.insert(key);
             }
         }
     }
 }
 
 /// What says in SQL that a row is of this source, whose number stands in that place; written so that the index is found.
-fn of(source: LaneSource, place: usize) -> String {
+fn source_condition(source: LaneSource, place: usize) -> String {
     if source == 0 {
         format!("repository IS NULL AND ?{place} = 0")
     } else {
@@ -332,12 +333,12 @@ fn of(source: LaneSource, place: usize) -> String {
 
 /// The lanes of a source that are being worked on; none if a fence of it is. Asked apart, because one that was
 /// passed by later ones becomes ready while those are in hand.
-fn in_hand(
+fn claimed_lanes(
     tx: &Transaction<'_>,
     source: LaneSource,
 ) -> Result<Option<HashSet<Option<i64>>>, TransactionError> {
     let (lane, fenced) = if source == 0 { ("installation", "0") } else { ("issue", "fence") };
-    let of = of(source, 1);
+    let of = source_condition(source, 1);
     let mut statement =
         tx.prepare_cached(&format!("SELECT {lane}, {fenced} FROM inbox WHERE state = 'taken' AND {of}"))?;
     let rows = statement.query_map([source], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -352,59 +353,62 @@ fn in_hand(
     Ok(Some(lanes))
 }
 
-fn standing(
+fn unfinished_deliveries(
     tx: &Transaction<'_>,
     source: LaneSource,
     (now, epoch): (Timestamp, i64),
 ) -> Result<Vec<UnfinishedDelivery>, TransactionError> {
     let sql = format!(
         "SELECT seq, installation, issue, fence, state = 'new' AND attempts = 0 AND due <= ?1 AND {}, length(body) FROM inbox
-         WHERE {AWAKE} AND {} ORDER BY seq LIMIT ?3",
-        takes(tx, "?4"),
-        of(source, 2)
+         WHERE {AWAKE_CONDITION} AND {} ORDER BY seq LIMIT ?3",
+        serves_row_condition(tx, "?4"),
+        source_condition(source, 2)
     );
     let mut statement = tx.prepare_cached(&sql)?;
-    let rows = statement.query_map(params![now.0, source, signed(LOOK_AHEAD), epoch], |row| {
+    let rows = statement.query_map(params![now.0, source, to_signed(LOOK_AHEAD), epoch], |row| {
         Ok(UnfinishedDelivery {
             seq: row.get(0)?,
             installation: row.get(1)?,
             issue: row.get(2)?,
             fence: row.get(3)?,
             ready: row.get(4)?,
-            bytes: unsigned(row.get(5)?),
+            bytes: to_unsigned(row.get(5)?),
         })
     })?;
     rows.collect::<Result<_, _>>()
 }
 
 /// Has everything of this installation that came before its fence been dealt with?
-fn alone(tx: &Transaction<'_>, fence: &UnfinishedDelivery) -> Result<bool, TransactionError> {
+fn is_fence_clear(tx: &Transaction<'_>, fence: &UnfinishedDelivery) -> Result<bool, TransactionError> {
     let sql = format!(
         "SELECT NOT EXISTS (SELECT 1 FROM inbox
-                            WHERE {AWAKE} AND installation IS NOT DISTINCT FROM ?1 AND seq < ?2)"
+                            WHERE {AWAKE_CONDITION} AND installation IS NOT DISTINCT FROM ?1 AND seq < ?2)"
     );
     let row = params![fence.installation, fence.seq];
     tx.prepare_cached(&sql)?.query_row(row, |row| row.get(0))
 }
 
-fn mark(tx: &Transaction<'_>, seq: i64, epoch: i64) -> Result<ClaimedDelivery, TransactionError> {
+fn mark_claimed(tx: &Transaction<'_>, seq: i64, epoch: i64) -> Result<ClaimedDelivery, TransactionError> {
     let mut statement = tx.prepare_cached(
         "UPDATE inbox SET state = 'taken', epoch = ?2, attempts = attempts + 1 WHERE seq = ?1
          RETURNING id, event, installation, repository, issue, fence, attempts, attempts > 1 OR note IS NOT NULL,
              swept, received_at, packing, body",
     )?;
-    statement.query_row(params![seq, epoch], |row| Ok(taken(row)))?
+    statement.query_row(params![seq, epoch], |row| Ok(read_claimed(row)))?
 }
 
-fn taken(row: &SqlRow<'_>) -> Result<ClaimedDelivery, TransactionError> {
+fn read_claimed(row: &SqlRow<'_>) -> Result<ClaimedDelivery, TransactionError> {
     Ok(ClaimedDelivery {
         id: DeliveryId(row.get(0)?),
         event: row.get(1)?,
-        subject: subject(row, row.get(5)?)?,
+        subject: read_subject(row, row.get(5)?)?,
         attempts: row.get(6)?,
-        again: row.get(7)?,
+        taken_before: row.get(7)?,
         swept: row.get(8)?,
         received_at: Timestamp(row.get(9)?),
-        stored: PackedBody { packing: BodyPacking::read(&row.get::<_, String>(10)?)?, bytes: row.get(11)? },
+        packed_body: PackedBody {
+            packing: BodyPacking::from_stored(&row.get::<_, String>(10)?)?,
+            bytes: row.get(11)?,
+        },
     })
 }

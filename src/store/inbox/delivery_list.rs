@@ -2,14 +2,14 @@
 
 use crate::store::sql::{SqlRow, Transaction};
 
-use super::{Inbox, subject};
+use super::{Inbox, read_subject};
 use crate::{
     store::{DeliverySubject, StoreError, error::TransactionError},
     types::{DeliveryId, Timestamp},
 };
 
 /// So many are shown at once.
-const SHOWN: u32 = 100;
+const MAX_LISTED: u32 = 100;
 
 /// A delivery without its body.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ pub struct DeliveryRow {
     pub attempts: u32,
     pub swept: bool,
     /// Its body is here.
-    pub kept: bool,
+    pub has_body: bool,
     /// What came of it so far.
     pub note: String,
     pub received_at: Timestamp,
@@ -30,7 +30,7 @@ pub struct DeliveryRow {
 
 impl Inbox<'_> {
     /// The newest hundred; or of those that were given up, the ones that were last.
-    pub async fn newest(&self, given_up: bool) -> Result<Vec<DeliveryRow>, StoreError> {
+    pub async fn list_deliveries(&self, given_up: bool) -> Result<Vec<DeliveryRow>, StoreError> {
         let columns =
             "id, event, installation, repository, issue, state, attempts, swept, packing <> 'dropped',
              COALESCE(note, ''), received_at, ended_at";
@@ -39,25 +39,25 @@ impl Inbox<'_> {
             let dead = |body| {
                 format!(
                     "SELECT * FROM (SELECT {columns} FROM inbox WHERE state = 'dead' AND ended_at IS NOT NULL AND packing {body}
-                     'dropped' ORDER BY ended_at DESC LIMIT {SHOWN}) AS shown"
+                     'dropped' ORDER BY ended_at DESC LIMIT {MAX_LISTED}) AS shown"
                 )
             };
-            format!("{} UNION ALL {} ORDER BY ended_at DESC LIMIT {SHOWN}", dead("<>"), dead("="))
+            format!("{} UNION ALL {} ORDER BY ended_at DESC LIMIT {MAX_LISTED}", dead("<>"), dead("="))
         } else {
-            format!("SELECT {columns} FROM inbox ORDER BY seq DESC LIMIT {SHOWN}")
+            format!("SELECT {columns} FROM inbox ORDER BY seq DESC LIMIT {MAX_LISTED}")
         };
         self.store
             .main
             .read(move |tx| {
                 let mut statement = tx.prepare_cached(&sql)?;
-                let rows = statement.query_map([], read)?;
+                let rows = statement.query_map([], read_delivery)?;
                 rows.collect::<Result<_, _>>()
             })
             .await
     }
 
     /// Gives one that was given up another try; false: it was not, or its body is not kept any more.
-    pub async fn rearm(&self, id: &DeliveryId) -> Result<bool, StoreError> {
+    pub async fn retry_given_up(&self, id: &DeliveryId) -> Result<bool, StoreError> {
         let (id, now) = (id.0.clone(), self.store.clock.now().0);
         let rearm = move |tx: &Transaction<'_>| -> Result<bool, TransactionError> {
             let sql = "UPDATE inbox SET state = 'new', attempts = 0, due = 0, asleep = 0, received_at = ?2, epoch = NULL,
@@ -69,15 +69,15 @@ impl Inbox<'_> {
     }
 }
 
-fn read(row: &SqlRow<'_>) -> Result<DeliveryRow, TransactionError> {
+fn read_delivery(row: &SqlRow<'_>) -> Result<DeliveryRow, TransactionError> {
     Ok(DeliveryRow {
         id: DeliveryId(row.get(0)?),
         event: row.get(1)?,
-        subject: subject(row, false)?,
+        subject: read_subject(row, false)?,
         state: row.get(5)?,
         attempts: row.get(6)?,
         swept: row.get(7)?,
-        kept: row.get(8)?,
+        has_body: row.get(8)?,
         note: row.get(9)?,
         received_at: Timestamp(row.get(10)?),
     })

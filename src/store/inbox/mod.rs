@@ -15,12 +15,12 @@ use rusqlite::params;
 pub use self::delivery_list::DeliveryRow;
 use self::{
     body::PackedBody,
-    claim::{AWAKE, SUSPECT},
+    claim::{AWAKE_CONDITION, SUSPECT_CONDITION},
 };
 use super::{
     Store, StoreError,
-    cluster::{ClusterNotice, living},
-    database::{signed, unsigned},
+    cluster::{ClusterNotice, living_node_condition},
+    database::{to_signed, to_unsigned},
     error::TransactionError,
 };
 use crate::{
@@ -70,25 +70,34 @@ pub struct ClaimedDelivery {
     /// How often it was taken since it was last put off, this time included.
     pub attempts: u32,
     /// It was taken before, whatever came of that: some of its effects may be there already.
-    pub again: bool,
+    pub taken_before: bool,
     /// It comes late: it was found in the delivery log.
     pub swept: bool,
     /// When it came here; a redelivery of what had been given up counts anew.
     pub received_at: Timestamp,
-    stored: PackedBody,
+    packed_body: PackedBody,
 }
 
 impl ClaimedDelivery {
     /// One that never came, for whoever asks what would be if it did.
-    pub fn imagined(id: DeliveryId, received_at: Timestamp) -> Self {
+    pub fn simulated(id: DeliveryId, received_at: Timestamp) -> Self {
         let stored = PackedBody { packing: body::BodyPacking::Dropped, bytes: Vec::new() };
         let (event, subject) = (String::new(), DeliverySubject::default());
-        Self { id, event, subject, attempts: 1, again: false, swept: false, received_at, stored }
+        Self {
+            id,
+            event,
+            subject,
+            attempts: 1,
+            taken_before: false,
+            swept: false,
+            received_at,
+            packed_body: stored,
+        }
     }
 
     /// The body as GitHub sent it. Unpacked at each call, so that what waits for its turn stays small.
     pub fn body(&self) -> Result<Vec<u8>, StoreError> {
-        self.stored.unpack().map_err(|fault| fault.at(std::path::Path::new("main.db")))
+        self.packed_body.unpack().map_err(|fault| fault.with_path(std::path::Path::new("main.db")))
     }
 }
 
@@ -101,13 +110,13 @@ pub enum DeliveryDisposition {
     Dead(String),
     /// Put back, to be taken again at `at`. Whoever puts it back is alive, so its attempts begin anew. Until
     /// `holds` it keeps back later ones about the same.
-    Later { why: String, at: Timestamp, holds: Timestamp },
+    PutOff { why: String, at: Timestamp, holds: Timestamp },
     /// Nobody came to it; it lies as it lay.
-    Untouched,
+    Released,
 }
 
 /// Why a delivery is given up that was taken too often.
-const FATAL: &str = "our own fault: each time it was taken the process ended before it was dealt with";
+const CRASHED_NOTE: &str = "our own fault: each time it was taken the process ended before it was dealt with";
 
 /// How many deliveries are in which state.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -127,42 +136,42 @@ pub(super) struct InboxState {
 
 impl InboxState {
     /// From now on each claim looks for suspects, until none is left.
-    pub(super) fn suspect(&self) {
+    pub(super) fn flag_suspects(&self) {
         self.suspects.store(true, Ordering::Relaxed);
     }
 }
 
 /// At boot: what an earlier process had taken is free, and what was put off is tried at once. Says whether there are
 /// suspects.
-pub(super) fn boot(tx: &Transaction<'_>, now: Timestamp) -> Result<bool, TransactionError> {
-    free(tx, now)?;
+pub(super) fn release_at_boot(tx: &Transaction<'_>, now: Timestamp) -> Result<bool, TransactionError> {
+    release_dead_claims(tx, now)?;
     tx.execute("UPDATE inbox SET due = 0, asleep = 0 WHERE state = 'new' AND due > 0", [])?;
-    suspects(tx)
+    has_suspects(tx)
 }
 
 /// Is anything here that was in hand when a process ended?
-pub(super) fn suspects(tx: &Transaction<'_>) -> Result<bool, TransactionError> {
-    let sql = format!("SELECT EXISTS (SELECT 1 FROM inbox WHERE {AWAKE} AND {SUSPECT})");
+pub(super) fn has_suspects(tx: &Transaction<'_>) -> Result<bool, TransactionError> {
+    let sql = format!("SELECT EXISTS (SELECT 1 FROM inbox WHERE {AWAKE_CONDITION} AND {SUSPECT_CONDITION})");
     tx.query_row(&sql, [], |row| row.get(0))
 }
 
 /// Frees what processes had in hand that live no more, and says how many. One that was in hand each time its process
 /// ended is given up.
-pub(super) fn free(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, TransactionError> {
+pub(super) fn release_dead_claims(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, TransactionError> {
     let orphaned = match tx {
         // One process has the file, and has just begun.
         Transaction::File(_) => "state = 'taken'".to_owned(),
-        Transaction::Server(_) => format!("state = 'taken' AND NOT {}", living("inbox.epoch")),
+        Transaction::Server(_) => format!("state = 'taken' AND NOT {}", living_node_condition("inbox.epoch")),
     };
     let buried = tx.execute(
         &format!(
             "UPDATE inbox SET state = 'dead', epoch = NULL, note = ?2, ended_at = ?1
              WHERE {orphaned} AND attempts >= ?3"
         ),
-        params![now.0, FATAL, limits::DELIVERY_CRASHES],
+        params![now.0, CRASHED_NOTE, limits::DELIVERY_CRASHES],
     )?;
     if buried > 0 {
-        tracing::error!(buried, "deliveries were given up: {FATAL}");
+        tracing::error!(buried, "deliveries were given up: {CRASHED_NOTE}");
     }
     tx.execute(&format!("UPDATE inbox SET state = 'new', epoch = NULL, due = 0 WHERE {orphaned}"), [])
 }
@@ -174,14 +183,14 @@ pub struct Inbox<'a> {
 
 impl Inbox<'_> {
     /// Commits a delivery to disk. After this it may be acknowledged.
-    pub async fn accept(&self, new: NewDelivery) -> Result<DeliveryReceipt, StoreError> {
+    pub async fn accept_delivery(&self, new: NewDelivery) -> Result<DeliveryReceipt, StoreError> {
         let now = self.store.clock.now();
         let body = PackedBody::pack(new.body);
         let (id, event, subject, swept) = (new.id, new.event, new.subject, new.swept);
         let insert = move |tx: &Transaction<'_>| {
-            let accepted = insert(tx, now, &id, &event, &subject, swept, &body)?;
+            let accepted = insert_delivery(tx, now, &id, &event, &subject, swept, &body)?;
             if accepted != DeliveryReceipt::Duplicate {
-                ClusterNotice::Deliveries.say(tx)?;
+                ClusterNotice::Deliveries.notify(tx)?;
             }
             Ok(accepted)
         };
@@ -189,7 +198,7 @@ impl Inbox<'_> {
     }
 
     /// Comes back when another process left something here to be taken.
-    pub async fn news(&self) {
+    pub async fn wait_for_remote_delivery(&self) {
         match &self.store.cluster {
             Some(cluster) => cluster.deliveries.notified().await,
             None => std::future::pending().await,
@@ -197,17 +206,22 @@ impl Inbox<'_> {
     }
 
     /// Writes down what became of deliveries, all at once.
-    pub async fn end(&self, endings: Vec<(DeliveryId, DeliveryDisposition)>) -> Result<(), StoreError> {
+    pub async fn record_dispositions(
+        &self,
+        endings: Vec<(DeliveryId, DeliveryDisposition)>,
+    ) -> Result<(), StoreError> {
         let at = (self.store.clock.now(), self.store.epoch);
         self.store
             .main
-            .write(move |tx| endings.iter().try_for_each(|(id, ending)| end(tx, at, id, ending)))
+            .write(move |tx| {
+                endings.iter().try_for_each(|(id, ending)| record_disposition(tx, at, id, ending))
+            })
             .await
     }
 
     /// Takes what GitHub numbers for this delivery; false when another one has it, because two hooks told of
     /// one thing. One that was given up leaves it to others.
-    pub async fn owns(&self, id: &DeliveryId, cause: &Cause) -> Result<bool, StoreError> {
+    pub async fn claim_cause(&self, id: &DeliveryId, cause: &Cause) -> Result<bool, StoreError> {
         let (id, cause) = (id.0.clone(), cause.0.clone());
         self.store
             .main
@@ -224,13 +238,13 @@ impl Inbox<'_> {
     }
 
     /// What was put off because this installation was suspended is ready.
-    pub async fn resume(&self, installation: InstallationId) -> Result<(), StoreError> {
+    pub async fn resume_installation(&self, installation: InstallationId) -> Result<(), StoreError> {
         self.store
             .main
             .write(move |tx| {
                 tx.execute(
                     "UPDATE inbox SET due = 0, asleep = 0 WHERE state = 'new' AND due > 0 AND installation = ?1",
-                    [signed(installation.0)],
+                    [to_signed(installation.0)],
                 )?;
                 Ok(())
             })
@@ -240,11 +254,11 @@ impl Inbox<'_> {
     /// When one that was put off becomes ready or lets others pass. What is ready already waits only for what is
     /// in hand.
     pub async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        self.store.main.glance(next_due).await
+        self.store.main.read_small(next_due).await
     }
 
     /// When the oldest came that is neither ended nor put off.
-    pub async fn oldest(&self) -> Result<Option<Timestamp>, StoreError> {
+    pub async fn oldest_waiting(&self) -> Result<Option<Timestamp>, StoreError> {
         let sql =
             "SELECT MIN(received_at) FROM inbox WHERE state IN ('new', 'taken') AND asleep = 0 AND due = 0";
         let read = self.store.main.read(move |tx| tx.query_row(sql, [], |row| row.get(0))).await?;
@@ -258,7 +272,7 @@ impl Inbox<'_> {
                 // Each part can be answered from an index alone: the bodies are not touched.
                 let count = |which: &str| -> Result<u64, TransactionError> {
                     let sql = format!("SELECT COUNT(*) FROM inbox WHERE {which}");
-                    Ok(unsigned(tx.query_row(&sql, [], |row| row.get(0))?))
+                    Ok(to_unsigned(tx.query_row(&sql, [], |row| row.get(0))?))
                 };
                 let ended = |state: &str| -> Result<u64, TransactionError> {
                     let ended = format!("state = '{state}' AND ended_at IS NOT NULL AND packing");
@@ -290,8 +304,8 @@ fn next_due(tx: &Transaction<'_>) -> Result<Option<Timestamp>, TransactionError>
 }
 
 /// Of a row whose third column is the installation, before the repository and the issue.
-fn subject(row: &SqlRow<'_>, fence: bool) -> Result<DeliverySubject, TransactionError> {
-    let number = |at: usize| Ok::<_, TransactionError>(row.get::<_, Option<i64>>(at)?.map(unsigned));
+fn read_subject(row: &SqlRow<'_>, fence: bool) -> Result<DeliverySubject, TransactionError> {
+    let number = |at: usize| Ok::<_, TransactionError>(row.get::<_, Option<i64>>(at)?.map(to_unsigned));
     Ok(DeliverySubject {
         installation: number(2)?.map(InstallationId),
         repository: number(3)?.map(RepoId),
@@ -300,7 +314,7 @@ fn subject(row: &SqlRow<'_>, fence: bool) -> Result<DeliverySubject, Transaction
     })
 }
 
-fn insert(
+fn insert_delivery(
     tx: &Transaction<'_>,
     now: Timestamp,
     id: &DeliveryId,
@@ -312,9 +326,9 @@ fn insert(
     let row = params![
         id.0,
         event,
-        subject.installation.map(|id| signed(id.0)),
-        subject.repository.map(|id| signed(id.0)),
-        subject.issue.map(|number| signed(number.0)),
+        subject.installation.map(|id| to_signed(id.0)),
+        subject.repository.map(|id| to_signed(id.0)),
+        subject.issue.map(|number| to_signed(number.0)),
         subject.fence,
         swept,
         body.packing.as_str(),
@@ -343,7 +357,7 @@ fn insert(
 }
 
 /// What another took since, or GitHub delivered anew, is left to whoever has it.
-fn end(
+fn record_disposition(
     tx: &Transaction<'_>,
     (now, epoch): (Timestamp, i64),
     id: &DeliveryId,
@@ -354,14 +368,14 @@ fn end(
     match ending {
         DeliveryDisposition::Done(note) => tx.prepare_cached(over)?.execute(params![id.0, "done", note, now.0, epoch])?,
         DeliveryDisposition::Dead(note) => tx.prepare_cached(over)?.execute(params![id.0, "dead", note, now.0, epoch])?,
-        DeliveryDisposition::Later { why, at, holds } => tx
+        DeliveryDisposition::PutOff { why, at, holds } => tx
             .prepare_cached(
                 "UPDATE inbox SET state = 'new', attempts = 0, epoch = NULL, note = ?2, due = ?3, holds_until = ?4,
                      put_at = ?5, asleep = CASE WHEN CAST(?4 AS BIGINT) <= ?5 THEN 1 ELSE 0 END
                  WHERE id = ?1 AND state = 'taken' AND epoch = ?6",
             )?
             .execute(params![id.0, why, at.0, holds.0, now.0, epoch])?,
-        DeliveryDisposition::Untouched => tx
+        DeliveryDisposition::Released => tx
             .prepare_cached(
                 "UPDATE inbox SET state = 'new', attempts = attempts - 1, epoch = NULL
                  WHERE id = ?1 AND state = 'taken' AND epoch = ?2",

@@ -9,7 +9,7 @@ use rusqlite::params;
 use super::Inbox;
 use crate::{
     limits,
-    store::{StoreError, database::signed, error::TransactionError},
+    store::{StoreError, database::to_signed, error::TransactionError},
     types::{RepoId, Timestamp},
 };
 
@@ -24,13 +24,13 @@ const DELIVERY_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 impl Inbox<'_> {
     /// Drops a bounded number of bodies and rows that are old enough; says how many. To be called until there
     /// are none.
-    pub async fn tidy(&self) -> Result<usize, StoreError> {
+    pub async fn delete_expired(&self) -> Result<usize, StoreError> {
         let now = self.store.clock.now();
-        self.store.main.write(move |tx| tidy(tx, now)).await
+        self.store.main.write(move |tx| delete_expired_rows(tx, now)).await
     }
 
     /// Drops the bodies of everything that came from this repository; what was not dealt with will not be.
-    pub(in crate::store) async fn forget(&self, repo: RepoId) -> Result<(), StoreError> {
+    pub(in crate::store) async fn forget_repository(&self, repo: RepoId) -> Result<(), StoreError> {
         let now = self.store.clock.now().0;
         let mut from = 0;
         loop {
@@ -45,13 +45,13 @@ impl Inbox<'_> {
                              note = CASE WHEN state IN ('new', 'taken') THEN 'its repository was forgotten' ELSE note END,
                              state = CASE WHEN state IN ('new', 'taken') THEN 'done' ELSE state END
                          WHERE seq > ?1 AND seq <= ?1 + ?4 AND repository = ?2",
-                        params![from, signed(repo.0), now, signed(limits::TIDY_ROWS), [0_u8; 0]],
+                        params![from, to_signed(repo.0), now, to_signed(limits::TIDY_ROWS), [0_u8; 0]],
                     )?;
                     let last: Option<i64> = tx.query_row("SELECT MAX(seq) FROM inbox", [], |row| row.get(0))?;
                     Ok(last.unwrap_or(0))
                 })
                 .await?;
-            from += signed(limits::TIDY_ROWS);
+            from += to_signed(limits::TIDY_ROWS);
             if from >= last {
                 return Ok(());
             }
@@ -59,11 +59,11 @@ impl Inbox<'_> {
     }
 }
 
-fn tidy(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, TransactionError> {
+fn delete_expired_rows(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, TransactionError> {
     let drop_bodies = "UPDATE inbox SET body = ?4, packing = 'dropped' WHERE seq IN (
          SELECT seq FROM inbox WHERE state = ?1 AND ended_at < ?2 AND ended_at IS NOT NULL AND packing <> 'dropped'
          ORDER BY ended_at LIMIT ?3)";
-    let most = signed(limits::TIDY_ROWS);
+    let most = to_signed(limits::TIDY_ROWS);
     let mut gone = 0;
     for (state, kept) in [("done", BODY_KEPT_DONE), ("dead", BODY_KEPT_DEAD)] {
         gone +=

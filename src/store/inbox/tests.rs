@@ -53,17 +53,17 @@ impl InboxBench {
         Self { root, clock, store }
     }
 
-    fn pass(&self, time: Duration) {
+    fn advance_clock(&self, time: Duration) {
         let mut now = self.clock.0.lock().unwrap();
         *now = now.plus(time);
     }
 
-    fn go_back(&self, time: Duration) {
+    fn set_clock_back(&self, time: Duration) {
         let mut now = self.clock.0.lock().unwrap();
         *now = now.minus(time);
     }
 
-    async fn come(&self, id: &str, subject: DeliverySubject) {
+    async fn accept(&self, id: &str, subject: DeliverySubject) {
         let new = NewDelivery {
             id: DeliveryId(id.into()),
             event: "issues".into(),
@@ -71,7 +71,7 @@ impl InboxBench {
             swept: false,
             body: id.as_bytes().to_vec(),
         };
-        assert_eq!(self.store.inbox().accept(new).await.unwrap(), DeliveryReceipt::New);
+        assert_eq!(self.store.inbox().accept_delivery(new).await.unwrap(), DeliveryReceipt::New);
     }
 
     /// The ids that a claim takes, lane by lane.
@@ -86,12 +86,12 @@ impl InboxBench {
     }
 
     /// As if these had been taken just now.
-    async fn in_hand(&self, rows: &[(DeliveryId, DeliverySubject, DeliveryDisposition)]) {
+    async fn mark_taken(&self, rows: &[(DeliveryId, DeliverySubject, DeliveryDisposition)]) {
         let rows: Vec<_> = rows.iter().map(|(id, subject, _)| (id.clone(), *subject)).collect();
         let epoch = self.store.epoch;
         let taken = move |tx: &Transaction<'_>| {
             for (id, subject) in &rows {
-                insert(tx, NOW, id, "issues", subject, false, &PackedBody::pack(Vec::new()))?;
+                insert_delivery(tx, NOW, id, "issues", subject, false, &PackedBody::pack(Vec::new()))?;
             }
             tx.execute("UPDATE inbox SET state = 'taken', epoch = ?1 WHERE id LIKE 'put-off-%'", [epoch])
         };
@@ -99,7 +99,7 @@ impl InboxBench {
     }
 
     /// How many steps SQLite takes for a claim and a look at what is next; nothing of it is kept.
-    fn steps(&self) -> u64 {
+    fn sqlite_steps(&self) -> u64 {
         let mut connection = Connection::open(self.root.path().join("main.db")).unwrap();
         let steps = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&steps);
@@ -108,25 +108,28 @@ impl InboxBench {
         let tx = connection.transaction().unwrap();
         let tx = Transaction::File(&tx);
         let (taken, _) =
-            claim::take(&tx, self.clock.now(), 1, false, claim::ClaimLimit::Lanes(8), 0).unwrap();
+            claim::claim_deliveries(&tx, self.clock.now(), 1, false, claim::ClaimLimit::Lanes(8), 0).unwrap();
         assert_eq!(taken.len(), 1);
         next_due(&tx).unwrap();
         steps.load(Ordering::Relaxed)
     }
 
-    async fn end(&self, id: &str, ending: DeliveryDisposition) {
-        self.store.inbox().end(vec![(DeliveryId(id.into()), ending)]).await.unwrap();
+    async fn finish(&self, id: &str, ending: DeliveryDisposition) {
+        self.store.inbox().record_dispositions(vec![(DeliveryId(id.into()), ending)]).await.unwrap();
     }
 
-    async fn done(&self, id: &str) {
-        self.end(id, DeliveryDisposition::Done("dealt with".into())).await;
+    async fn finish_done(&self, id: &str) {
+        self.finish(id, DeliveryDisposition::Done("dealt with".into())).await;
     }
 
     async fn put_off(&self, id: &str, by: Duration) {
         let now = self.clock.now();
-        let holds = now.plus(limits::DELIVERY_HOLDS);
-        self.end(id, DeliveryDisposition::Later { why: "GitHub is down".into(), at: now.plus(by), holds })
-            .await;
+        let holds = now.plus(limits::DELIVERY_HOLD_TIME);
+        self.finish(
+            id,
+            DeliveryDisposition::PutOff { why: "GitHub is down".into(), at: now.plus(by), holds },
+        )
+        .await;
     }
 }
 
@@ -142,7 +145,7 @@ fn installation() -> DeliverySubject {
     DeliverySubject { installation: Some(InstallationId(7)), ..DeliverySubject::default() }
 }
 
-fn fence(subject: DeliverySubject) -> DeliverySubject {
+fn as_fence(subject: DeliverySubject) -> DeliverySubject {
     DeliverySubject { fence: true, ..subject }
 }
 
@@ -150,15 +153,15 @@ fn fence(subject: DeliverySubject) -> DeliverySubject {
 async fn issues_go_side_by_side_and_each_in_its_order() {
     let b = InboxBench::new();
     for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2)), ("a2", issue(1, 1)), ("r", repo(1))] {
-        b.come(id, on).await;
+        b.accept(id, on).await;
     }
     assert_eq!(b.claim(8).await, ["a1 a2", "b1", "r"]);
-    b.come("a3", issue(1, 1)).await;
-    b.come("c1", issue(1, 3)).await;
+    b.accept("a3", issue(1, 1)).await;
+    b.accept("c1", issue(1, 3)).await;
     assert_eq!(b.claim(8).await, ["c1"], "its issue is in hand");
-    b.done("a1").await;
+    b.finish_done("a1").await;
     assert!(b.claim(8).await.is_empty(), "and still is");
-    b.done("a2").await;
+    b.finish_done("a2").await;
     assert_eq!(b.claim(8).await, ["a3"]);
 }
 
@@ -166,35 +169,35 @@ async fn issues_go_side_by_side_and_each_in_its_order() {
 async fn what_was_put_off_holds_its_issue_for_a_while_and_no_longer() {
     let b = InboxBench::new();
     for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2))] {
-        b.come(id, on).await;
+        b.accept(id, on).await;
     }
     assert_eq!(b.claim(1).await, ["a1"]);
     b.put_off("a1", Duration::from_secs(3600)).await;
-    b.come("a2", issue(1, 1)).await;
+    b.accept("a2", issue(1, 1)).await;
     assert_eq!(b.claim(8).await, ["b1"], "others do not wait for it");
-    let free = b.clock.now().plus(limits::DELIVERY_HOLDS);
+    let free = b.clock.now().plus(limits::DELIVERY_HOLD_TIME);
     assert_eq!(b.store.inbox().next_due().await.unwrap(), Some(free));
-    b.pass(limits::DELIVERY_HOLDS);
+    b.advance_clock(limits::DELIVERY_HOLD_TIME);
     assert_eq!(b.claim(8).await, ["a2"], "it does not silence its issue");
-    b.pass(Duration::from_secs(3600));
+    b.advance_clock(Duration::from_secs(3600));
     assert!(b.claim(8).await.is_empty(), "and still they are not dealt with at once");
-    b.done("a2").await;
+    b.finish_done("a2").await;
     assert_eq!(b.claim(8).await, ["a1"]);
 }
 
 #[tokio::test]
 async fn untouched_means_as_it_was() {
     let b = InboxBench::new();
-    b.come("a1", issue(1, 1)).await;
-    b.come("a2", issue(1, 1)).await;
+    b.accept("a1", issue(1, 1)).await;
+    b.accept("a2", issue(1, 1)).await;
     let lane = b.store.inbox().claim_lanes(8, None).await.unwrap().remove(0);
     let endings = vec![
-        (lane[0].id.clone(), DeliveryDisposition::Later { why: "later".into(), at: NOW, holds: NOW }),
-        (lane[1].id.clone(), DeliveryDisposition::Untouched),
+        (lane[0].id.clone(), DeliveryDisposition::PutOff { why: "later".into(), at: NOW, holds: NOW }),
+        (lane[1].id.clone(), DeliveryDisposition::Released),
     ];
-    b.store.inbox().end(endings).await.unwrap();
+    b.store.inbox().record_dispositions(endings).await.unwrap();
     let lane = b.store.inbox().claim_lanes(8, None).await.unwrap().remove(0);
-    assert_eq!((lane[1].attempts, lane[0].again, lane[1].again), (1, true, false));
+    assert_eq!((lane[1].attempts, lane[0].taken_before, lane[1].taken_before), (1, true, false));
 }
 
 #[tokio::test]
@@ -203,18 +206,18 @@ async fn a_fence_is_passed_in_neither_direction() {
     for (id, on) in [
         ("a1", issue(1, 1)),
         ("other", issue(2, 1)),
-        ("renamed", fence(repo(1))),
+        ("renamed", as_fence(repo(1))),
         ("a2", issue(1, 1)),
         ("b1", issue(1, 2)),
     ] {
-        b.come(id, on).await;
+        b.accept(id, on).await;
     }
     assert_eq!(b.claim(8).await, ["a1", "other"]);
     assert!(b.claim(8).await.is_empty());
-    b.done("a1").await;
+    b.finish_done("a1").await;
     assert_eq!(b.claim(8).await, ["renamed"]);
     assert!(b.claim(8).await.is_empty());
-    b.done("renamed").await;
+    b.finish_done("renamed").await;
     assert_eq!(b.claim(8).await, ["a2", "b1"]);
 }
 
@@ -224,25 +227,25 @@ async fn an_installations_fence_waits_for_all_its_repositories() {
     let stranger = DeliverySubject { installation: Some(InstallationId(8)), ..issue(3, 1) };
     for (id, on) in [
         ("a", issue(1, 1)),
-        ("suspended", fence(installation())),
+        ("suspended", as_fence(installation())),
         ("late", issue(2, 1)),
         ("stranger", stranger),
-        ("unsuspended", fence(installation())),
+        ("unsuspended", as_fence(installation())),
     ] {
-        b.come(id, on).await;
+        b.accept(id, on).await;
     }
     assert_eq!(b.claim(8).await, ["a", "stranger"]);
-    b.done("a").await;
+    b.finish_done("a").await;
     assert_eq!(b.claim(8).await, ["suspended"]);
-    b.done("suspended").await;
+    b.finish_done("suspended").await;
     assert_eq!(b.claim(8).await, ["late"]);
     // It rests with its installation, and must not keep away the word that ends that.
     let now = b.clock.now();
-    b.end("late", DeliveryDisposition::Later { why: "suspended".into(), at: now.plus(DAY), holds: now })
+    b.finish("late", DeliveryDisposition::PutOff { why: "suspended".into(), at: now.plus(DAY), holds: now })
         .await;
     assert_eq!(b.claim(8).await, ["unsuspended"]);
-    b.store.inbox().resume(InstallationId(7)).await.unwrap();
-    b.done("unsuspended").await;
+    b.store.inbox().resume_installation(InstallationId(7)).await.unwrap();
+    b.finish_done("unsuspended").await;
     assert_eq!(b.claim(8).await, ["late"]);
 }
 
@@ -250,14 +253,14 @@ async fn an_installations_fence_waits_for_all_its_repositories() {
 async fn a_flood_of_one_repository_keeps_nobody_waiting() {
     let b = InboxBench::new();
     for n in 0..300 {
-        b.come(&format!("flood-{n}"), issue(5, n)).await;
+        b.accept(&format!("flood-{n}"), issue(5, n)).await;
     }
-    b.come("before", issue(4, 1)).await;
-    b.come("after", issue(6, 1)).await;
+    b.accept("before", issue(4, 1)).await;
+    b.accept("after", issue(6, 1)).await;
     assert_eq!(b.claim_after(3, Some(RepoId(5))).await, ["after", "before", "flood-0"]);
     assert_eq!(b.claim_after(2, Some(RepoId(5))).await, ["flood-1", "flood-2"], "and nobody idles for it");
     for n in 0..5 {
-        b.come(&format!("one-issue-{n}"), issue(7, 1)).await;
+        b.accept(&format!("one-issue-{n}"), issue(7, 1)).await;
     }
     assert_eq!(
         b.claim_after(2, Some(RepoId(5))).await,
@@ -268,39 +271,43 @@ async fn a_flood_of_one_repository_keeps_nobody_waiting() {
 #[tokio::test]
 async fn what_was_put_off_costs_a_claim_nothing() {
     let b = InboxBench::new();
-    b.come("ready", issue(5, 1)).await;
-    let alone = b.steps();
+    b.accept("ready", issue(5, 1)).await;
+    let alone = b.sqlite_steps();
     // Of one repository and of many, of issues and of none, fences as well; of a suspended installation, and by a fault.
     let now = b.clock.now();
     let mut endings = Vec::new();
     for n in 0..3000 {
         let (id, repository) = (format!("put-off-{n}"), if n % 2 == 0 { 4 } else { 1000 + n });
         let subject = match n % 10 {
-            0 => fence(installation()),
-            1 => fence(repo(repository)),
+            0 => as_fence(installation()),
+            1 => as_fence(repo(repository)),
             2 => repo(repository),
             _ => issue(repository, n),
         };
-        let holds = if n % 3 == 0 { now.plus(limits::DELIVERY_HOLDS) } else { now };
+        let holds = if n % 3 == 0 { now.plus(limits::DELIVERY_HOLD_TIME) } else { now };
         endings.push((
             DeliveryId(id),
             subject,
-            DeliveryDisposition::Later { why: "not now".into(), at: now.plus(DAY), holds },
+            DeliveryDisposition::PutOff { why: "not now".into(), at: now.plus(DAY), holds },
         ));
     }
-    b.in_hand(&endings).await;
-    b.store.inbox().end(endings.into_iter().map(|(id, _, ending)| (id, ending)).collect()).await.unwrap();
+    b.mark_taken(&endings).await;
+    b.store
+        .inbox()
+        .record_dispositions(endings.into_iter().map(|(id, _, ending)| (id, ending)).collect())
+        .await
+        .unwrap();
     assert_eq!(b.store.inbox().counts().await.unwrap().new, 3001);
-    b.pass(limits::DELIVERY_HOLDS);
+    b.advance_clock(limits::DELIVERY_HOLD_TIME);
     let most = usize::try_from(limits::WAKE_ROWS).unwrap();
     for _ in 0..=1000 / most {
         assert!(b.claim(0).await.is_empty());
     }
-    let among_them = b.steps();
+    let among_them = b.sqlite_steps();
     assert!(among_them < alone + 50, "{among_them} steps instead of {alone}");
     assert_eq!(b.claim(8).await, ["ready"]);
     assert_eq!(b.store.inbox().next_due().await.unwrap(), Some(now.plus(DAY)));
-    b.pass(DAY);
+    b.advance_clock(DAY);
     for _ in 0..=3000 / most {
         b.claim(0).await;
     }
@@ -313,24 +320,24 @@ async fn the_oldest_is_taken_alone_where_order_is_all() {
     for (id, on) in
         [("1", issue(9, 1)), ("2", repo(1)), ("3", DeliverySubject::default()), ("4", issue(9, 1))]
     {
-        b.come(id, on).await;
+        b.accept(id, on).await;
     }
     for id in ["1", "2", "3", "4"] {
         assert_eq!(b.store.inbox().claim().await.unwrap().unwrap().id.0, id);
-        b.done(id).await;
+        b.finish_done(id).await;
     }
 }
 
 #[tokio::test]
 async fn who_ends_the_process_takes_nobody_along() {
     let mut b = InboxBench::new();
-    b.come("poison", issue(1, 1)).await;
-    b.come("beside", issue(1, 2)).await;
-    b.come("behind", issue(1, 1)).await;
+    b.accept("poison", issue(1, 1)).await;
+    b.accept("beside", issue(1, 2)).await;
+    b.accept("behind", issue(1, 1)).await;
     assert_eq!(b.claim(8).await, ["poison behind", "beside"]);
     for _ in 1..limits::DELIVERY_CRASHES {
         b = b.reboot();
-        b.come("new", issue(3, 1)).await;
+        b.accept("new", issue(3, 1)).await;
         assert_eq!(b.claim(8).await, ["poison"], "alone, so that each end counts against it");
         assert!(b.claim(8).await.is_empty());
         let forget = "DELETE FROM inbox WHERE id = 'new'";
@@ -339,26 +346,26 @@ async fn who_ends_the_process_takes_nobody_along() {
     b = b.reboot();
     assert_eq!(b.store.inbox().counts().await.unwrap().dead, 1);
     assert_eq!(b.claim(8).await, ["beside"]);
-    b.done("beside").await;
+    b.finish_done("beside").await;
     assert_eq!(b.claim(8).await, ["behind"]);
-    b.done("behind").await;
-    b.come("x", issue(3, 1)).await;
-    b.come("y", issue(3, 2)).await;
+    b.finish_done("behind").await;
+    b.accept("x", issue(3, 1)).await;
+    b.accept("y", issue(3, 2)).await;
     assert_eq!(b.claim(8).await, ["x", "y"], "with the suspects gone, side by side again");
 }
 
 #[tokio::test]
 async fn a_clock_that_jumps_makes_nobody_wait() {
     let b = InboxBench::new();
-    b.come("a", issue(1, 1)).await;
-    b.go_back(Duration::from_secs(3600));
+    b.accept("a", issue(1, 1)).await;
+    b.set_clock_back(Duration::from_secs(3600));
     assert_eq!(b.claim(8).await, ["a"], "what came an hour from now is ready");
     b.put_off("a", Duration::from_secs(5)).await;
-    b.go_back(Duration::from_secs(3600));
+    b.set_clock_back(Duration::from_secs(3600));
     assert_eq!(b.claim(8).await, ["a"], "so is what was put off by a clock that was wrong");
-    b.done("a").await;
-    b.pass(365 * DAY);
-    b.come("b", issue(1, 1)).await;
+    b.finish_done("a").await;
+    b.advance_clock(365 * DAY);
+    b.accept("b", issue(1, 1)).await;
     assert_eq!(b.claim(8).await, ["b"]);
 }
 
@@ -366,19 +373,19 @@ async fn a_clock_that_jumps_makes_nobody_wait() {
 async fn what_github_numbers_belongs_to_one_delivery() {
     let b = InboxBench::new();
     for id in ["app-hook", "other-hook"] {
-        b.come(id, issue(1, 1)).await;
+        b.accept(id, issue(1, 1)).await;
     }
     let cause = Cause("comment-5".into());
     let owns = |id: &str| {
         let id = DeliveryId(id.into());
         let (store, cause) = (b.store.clone(), cause.clone());
-        async move { store.inbox().owns(&id, &cause).await.unwrap() }
+        async move { store.inbox().claim_cause(&id, &cause).await.unwrap() }
     };
     assert!(owns("app-hook").await);
     assert!(owns("app-hook").await, "also at a second try");
     assert!(!owns("other-hook").await);
     b.store.inbox().claim().await.unwrap();
-    b.end("app-hook", DeliveryDisposition::Dead("given up".into())).await;
+    b.finish("app-hook", DeliveryDisposition::Dead("given up".into())).await;
     assert!(owns("other-hook").await, "what was given up is left to others");
 }
 
@@ -386,15 +393,15 @@ async fn what_github_numbers_belongs_to_one_delivery() {
 async fn bodies_go_with_age_and_ids_long_after() {
     let b = InboxBench::new();
     for (id, on) in [("done", issue(1, 1)), ("dead", issue(1, 2)), ("waiting", issue(1, 3))] {
-        b.come(id, on).await;
+        b.accept(id, on).await;
     }
     for _ in 0..2 {
         b.store.inbox().claim().await.unwrap();
     }
-    b.done("done").await;
-    b.end("dead", DeliveryDisposition::Dead("unreadable".into())).await;
+    b.finish_done("done").await;
+    b.finish("dead", DeliveryDisposition::Dead("unreadable".into())).await;
     let bodies = || async {
-        while b.store.inbox().tidy().await.unwrap() > 0 {}
+        while b.store.inbox().delete_expired().await.unwrap() > 0 {}
         let sql = "SELECT id FROM inbox WHERE length(body) > 0 ORDER BY seq";
         let ids = |tx: &Transaction<'_>| {
             let mut statement = tx.prepare(sql)?;
@@ -403,13 +410,13 @@ async fn bodies_go_with_age_and_ids_long_after() {
         b.store.main.read(ids).await.unwrap()
     };
     assert_eq!(bodies().await, ["done", "dead", "waiting"]);
-    b.pass(8 * DAY);
+    b.advance_clock(8 * DAY);
     assert_eq!(bodies().await, ["dead", "waiting"]);
-    b.pass(30 * DAY);
+    b.advance_clock(30 * DAY);
     assert_eq!(bodies().await, ["waiting"]);
     let counts = b.store.inbox().counts().await.unwrap();
     assert_eq!((counts.new, counts.done, counts.dead), (1, 1, 1), "the ids are known for longer");
-    b.pass(90 * DAY);
+    b.advance_clock(90 * DAY);
     assert_eq!(bodies().await, ["waiting"]);
     let counts = b.store.inbox().counts().await.unwrap();
     assert_eq!((counts.new, counts.done, counts.dead), (1, 0, 0));
@@ -419,21 +426,24 @@ async fn bodies_go_with_age_and_ids_long_after() {
 #[tokio::test]
 async fn a_database_of_the_first_version_is_read_on() {
     let root = tempfile::tempdir().unwrap();
-    first_version(&root.path().join("main.db"));
+    write_first_version(&root.path().join("main.db"));
     let b = InboxBench::at(root);
     let counts = b.store.inbox().counts().await.unwrap();
     assert_eq!(counts, InboxCounts { new: 5, taken: 0, done: 1, dead: 1 });
 
     // In hand when the old version ended; so it comes first and alone.
     let taken = b.store.inbox().claim_lanes(8, None).await.unwrap().remove(0).remove(0);
-    assert_eq!((taken.id.0.as_str(), taken.attempts, taken.again, taken.swept), ("taken", 2, true, false));
+    assert_eq!(
+        (taken.id.0.as_str(), taken.attempts, taken.taken_before, taken.swept),
+        ("taken", 2, true, false)
+    );
     assert_eq!(taken.subject, issue(9, 4));
     let body = String::from_utf8(taken.body().unwrap()).unwrap();
     assert!(body.starts_with("{\"repository\""), "{body}");
-    b.done("taken").await;
+    b.finish_done("taken").await;
     assert_eq!(b.claim(8).await, ["new", "strange not json"]);
     for id in ["new", "strange", "not json"] {
-        b.done(id).await;
+        b.finish_done(id).await;
     }
     assert_eq!(b.claim(8).await, ["renamed"], "what came after a fence then still does");
 
@@ -444,8 +454,8 @@ async fn a_database_of_the_first_version_is_read_on() {
         swept: false,
         body: b"{\"again\":true}".to_vec(),
     };
-    assert_eq!(b.store.inbox().accept(again("done")).await.unwrap(), DeliveryReceipt::Duplicate);
-    assert_eq!(b.store.inbox().accept(again("dead")).await.unwrap(), DeliveryReceipt::Rearmed);
+    assert_eq!(b.store.inbox().accept_delivery(again("done")).await.unwrap(), DeliveryReceipt::Duplicate);
+    assert_eq!(b.store.inbox().accept_delivery(again("dead")).await.unwrap(), DeliveryReceipt::Rearmed);
 }
 
 #[tokio::test]
@@ -474,7 +484,7 @@ async fn a_database_of_the_second_version_is_read_on() {
 }
 
 /// What the first version left: a delivery in each of its states, and the oddest bodies it took.
-fn first_version(file: &Path) {
+fn write_first_version(file: &Path) {
     let connection = Connection::open(file).unwrap();
     connection.execute_batch(include_str!("../migrations/main-1.sql")).unwrap();
     connection.execute_batch("PRAGMA application_id = 0x43536d31; PRAGMA user_version = 1").unwrap();

@@ -9,11 +9,11 @@ use crate::store::sql::{OptionalRow, SqlRow, Transaction};
 use rusqlite::params;
 use serde_json::{Value, json};
 
-use super::{RepositoryDatabase, run_reader::json};
+use super::{RepositoryDatabase, run_reader::parse_json};
 use crate::{
     store::{
         AuditEntry, AuditRow, PendingWrites, StoreError,
-        database::{signed, unsigned},
+        database::{to_signed, to_unsigned},
         error::TransactionError,
     },
     types::{Hash, RepoId, RunId, Timestamp},
@@ -23,13 +23,13 @@ use crate::{
 pub(super) const NO_VISIT: u64 = 0;
 
 /// Of a text that a link tells as a fact; the whole of it is in the row that the link has the hash of.
-const FACT_CHARS: usize = 1000;
+const MAX_FACT_CHARS: usize = 1000;
 
 /// How a run ended, and its name in the chain.
-const END: &str = "end";
+const RUN_END_LINK: &str = "end";
 
 /// Each row that must have a link: run, visit, its name in the chain, the body that the link has the hash of.
-const ROWS: &str = "SELECT run, visit, 'call/' || key, body FROM call
+const LINKED_ROWS_QUERY: &str = "SELECT run, visit, 'call/' || key, body FROM call
     UNION ALL SELECT run, visit, 'verdict/' || key, body FROM verdict
     UNION ALL SELECT run, visit, 'finding/' || key, body FROM finding
     UNION ALL SELECT run, visit, 'approval/' || key, body FROM approval
@@ -51,7 +51,7 @@ const ROWS: &str = "SELECT run, visit, 'call/' || key, body FROM call
 type FactFields = &'static [&'static str];
 
 /// The name of a ledger's links, and what they tell.
-fn told(table: &str) -> (&'static str, FactFields) {
+fn link_fields(table: &str) -> (&'static str, FactFields) {
     match table {
         "call" => (
             "a model was asked",
@@ -117,74 +117,76 @@ pub(super) struct NewAuditLink<'a> {
 
 impl NewAuditLink<'_> {
     /// About a row whose body is JSON.
-    pub(super) fn of(
+    pub(super) fn for_row(
         (run, visit): (RunId, u64),
         table: &str,
         key: &str,
         body: &str,
     ) -> Result<NewAuditLink<'static>, TransactionError> {
-        let (what, facts) = told(table);
-        let said: Value = json(body)?;
+        let (what, facts) = link_fields(table);
+        let said: Value = parse_json(body)?;
         let fact = |at: &&str| {
             let value = match said.pointer(at)? {
-                Value::String(text) => text.chars().take(FACT_CHARS).collect::<String>().into(),
+                Value::String(text) => text.chars().take(MAX_FACT_CHARS).collect::<String>().into(),
                 other => other.clone(),
             };
             Some((at.trim_start_matches('/').to_owned(), value))
         };
         let detail = Value::Object(facts.iter().filter_map(fact).collect());
         let name = if key.is_empty() { table.to_owned() } else { format!("{table}/{key}") };
-        Ok(NewAuditLink { run, visit, name, what, detail }.sealing(body))
+        Ok(NewAuditLink { run, visit, name, what, detail }.with_body_hash(body))
     }
 
     /// How a run ended, with what its row says of it.
-    pub(super) fn end(run: RunId, visit: u64, status: &str, why: &str) -> NewAuditLink<'static> {
+    pub(super) fn for_run_end(run: RunId, visit: u64, status: &str, why: &str) -> NewAuditLink<'static> {
         let detail = json!({ "status": status, "why": why });
-        let link = NewAuditLink { run, visit, name: END.to_owned(), what: "the run ended", detail };
-        link.sealing(&format!("{status} {why}"))
+        let link = NewAuditLink { run, visit, name: RUN_END_LINK.to_owned(), what: "the run ended", detail };
+        link.with_body_hash(&format!("{status} {why}"))
     }
 
     /// There is a row that has this body.
-    pub(super) fn sealing(mut self, body: &str) -> Self {
+    pub(super) fn with_body_hash(mut self, body: &str) -> Self {
         self.detail["row"] = json!(self.name);
-        self.detail["sha256"] = json!(Hash::of(body.as_bytes()));
+        self.detail["sha256"] = json!(Hash::digest(body.as_bytes()));
         self
     }
 
     /// Adds it, unless the last one of its name says the same.
-    pub(super) fn add(self, tx: &Transaction<'_>, now: i64) -> Result<(), TransactionError> {
+    pub(super) fn append_if_changed(self, tx: &Transaction<'_>, now: i64) -> Result<(), TransactionError> {
         let NewAuditLink { run, visit, name, what, detail } = self;
         let before: Option<(i64, String)> = tx
             .prepare_cached(
                 "SELECT COUNT(*) OVER (), detail FROM audit WHERE run = ?1 AND visit = ?2
                      AND (key = ?3 OR substr(key, 1, length(?3) + 2) = ?3 || ' (') ORDER BY seq DESC LIMIT 1",
             )?
-            .query_row(params![signed(run.seq), signed(visit), name], |row| Ok((row.get(0)?, row.get(1)?)))
+            .query_row(params![to_signed(run.seq), to_signed(visit), name], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
             .optional()?;
         let key = match before {
-            Some((_, said)) if json::<Value>(&said)? == detail => return Ok(()),
+            Some((_, said)) if parse_json::<Value>(&said)? == detail => return Ok(()),
             Some((count, _)) => format!("{name} ({})", count + 1),
             None => name,
         };
         let entry = AuditEntry { run, visit, key, what: what.to_owned(), detail };
-        append(tx, entry, Timestamp(now))?;
+        append_link(tx, entry, Timestamp(now))?;
         Ok(())
     }
 }
 
-fn append(tx: &Transaction<'_>, entry: AuditEntry, now: Timestamp) -> Result<Hash, TransactionError> {
+fn append_link(tx: &Transaction<'_>, entry: AuditEntry, now: Timestamp) -> Result<Hash, TransactionError> {
     let head: Option<String> = tx
         .prepare_cached("SELECT hash FROM audit ORDER BY seq DESC LIMIT 1")?
         .query_row([], |row| row.get(0))
         .optional()?;
-    let row = AuditRow::after(head.map(|text| text.parse()).transpose()?, entry, now);
+    let row = AuditRow::link_after(head.map(|text| text.parse()).transpose()?, entry, now);
     tx.prepare_cached(
         "INSERT INTO audit (run, visit, key, what, detail, at, previous, hash)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?
     .execute(params![
-        signed(row.run.seq),
-        signed(row.visit),
+        to_signed(row.run.seq),
+        to_signed(row.visit),
         row.key,
         row.what,
         row.detail.to_string(),
@@ -198,19 +200,23 @@ fn append(tx: &Transaction<'_>, entry: AuditEntry, now: Timestamp) -> Result<Has
 impl RepositoryDatabase {
     /// Adds a link to the chain and returns its hash; the same (run, visit, key) again returns the
     /// hash it got the first time.
-    pub async fn audit(&self, gathered: &PendingWrites, entry: AuditEntry) -> Result<Hash, StoreError> {
+    pub async fn append_audit_link(
+        &self,
+        gathered: &PendingWrites,
+        entry: AuditEntry,
+    ) -> Result<Hash, StoreError> {
         let (repo, now) = (self.repo, self.clock.now());
-        self.write_with(gathered, entry.run, move |tx| {
+        self.write_with_pending(gathered, entry.run, move |tx| {
             let known = tx
                 .query_row(
                     "SELECT * FROM audit WHERE run = ?1 AND visit = ?2 AND key = ?3",
-                    params![signed(entry.run.seq), signed(entry.visit), entry.key],
-                    |row| Ok(audit_row(repo, row)),
+                    params![to_signed(entry.run.seq), to_signed(entry.visit), entry.key],
+                    |row| Ok(read_audit_row(repo, row)),
                 )
                 .optional()?;
             match known {
                 Some(known) => Ok(known?.hash),
-                None => append(tx, entry, now),
+                None => append_link(tx, entry, now),
             }
         })
         .await
@@ -221,20 +227,20 @@ impl RepositoryDatabase {
         let repo = self.repo;
         self.read(move |tx| {
             let mut statement = tx.prepare("SELECT * FROM audit ORDER BY seq")?;
-            let rows = statement.query_map([], |row| Ok(audit_row(repo, row)))?;
+            let rows = statement.query_map([], |row| Ok(read_audit_row(repo, row)))?;
             rows.map(|row| row?).collect()
         })
         .await
     }
 }
 
-fn audit_row(repo: RepoId, row: &SqlRow<'_>) -> Result<AuditRow, TransactionError> {
+fn read_audit_row(repo: RepoId, row: &SqlRow<'_>) -> Result<AuditRow, TransactionError> {
     Ok(AuditRow {
-        run: RunId { repo, seq: unsigned(row.get("run")?) },
-        visit: unsigned(row.get("visit")?),
+        run: RunId { repo, seq: to_unsigned(row.get("run")?) },
+        visit: to_unsigned(row.get("visit")?),
         key: row.get("key")?,
         what: row.get("what")?,
-        detail: json(&row.get::<_, String>("detail")?)?,
+        detail: parse_json(&row.get::<_, String>("detail")?)?,
         at: Timestamp(row.get("at")?),
         previous: row.get::<_, String>("previous")?.parse()?,
         hash: row.get::<_, String>("hash")?.parse()?,
@@ -256,27 +262,27 @@ pub struct AuditChainReport {
 }
 
 impl AuditChainReport {
-    pub fn sound(&self) -> bool {
+    pub fn is_sound(&self) -> bool {
         self.broken.is_empty() && self.altered.is_empty()
     }
 }
 
 /// Walks the whole chain, shows each link with its ordinal, and holds the rows against it.
-pub(in crate::store) fn walk(
+pub(in crate::store) fn verify_chain(
     tx: &Transaction<'_>,
     repo: RepoId,
     mut each: impl FnMut(usize, AuditRow),
 ) -> Result<AuditChainReport, TransactionError> {
-    let (mut links, mut head, mut broken) = (0, Hash::of(b""), Vec::new());
+    let (mut links, mut head, mut broken) = (0, Hash::digest(b""), Vec::new());
     let mut last: HashMap<(u64, u64, String), (usize, String)> = HashMap::new();
-    tx.sweep("SELECT * FROM audit ORDER BY seq", [], |row| {
+    tx.for_each_row("SELECT * FROM audit ORDER BY seq", [], |row| {
         links += 1;
-        let Ok(link) = audit_row(repo, row) else {
+        let Ok(link) = read_audit_row(repo, row) else {
             broken.push(format!("link {links} (unreadable)"));
             return Ok(());
         };
         let named = || format!("link {links} (`{}` of run {}, {})", link.what, link.run, link.key);
-        if !link.sound() {
+        if !link.has_valid_hash() {
             broken.push(format!("{} is not what its hash says", named()));
         } else if link.previous != head {
             broken.push(format!("{} does not follow the one before it", named()));
@@ -288,12 +294,12 @@ pub(in crate::store) fn walk(
         each(links, link);
         Ok(())
     })?;
-    let (altered, uncovered) = held_against(tx, repo, last)?;
+    let (altered, uncovered) = altered_rows(tx, repo, last)?;
     Ok(AuditChainReport { links, head, broken, altered, uncovered })
 }
 
 /// Rows that are not what the last link about each says, and how many are of runs from before there were such links.
-fn held_against(
+fn altered_rows(
     tx: &Transaction<'_>,
     repo: RepoId,
     mut last: HashMap<(u64, u64, String), (usize, String)>,
@@ -301,12 +307,13 @@ fn held_against(
     // Who starts a run starts its links, so all runs after the first that has one have one.
     let first = last.keys().filter(|(.., name)| name == "run").map(|(run, ..)| *run).min();
     let (mut altered, mut uncovered) = (Vec::new(), 0);
-    tx.sweep(ROWS, [], |row| {
-        let (run, visit, name) = (unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, String>(2)?);
+    tx.for_each_row(LINKED_ROWS_QUERY, [], |row| {
+        let (run, visit, name) =
+            (to_unsigned(row.get(0)?), to_unsigned(row.get(1)?), row.get::<_, String>(2)?);
         let body: String = row.get(3)?;
         let (of, key) = (RunId { repo, seq: run }, (run, visit, name));
         match last.remove(&key) {
-            Some((_, sha256)) if sha256 == Hash::of(body.as_bytes()).to_string() => {}
+            Some((_, sha256)) if sha256 == Hash::digest(body.as_bytes()).to_string() => {}
             Some((link, _)) => altered.push(format!("{} of run {of} is not what link {link} says", key.2)),
             None if first.is_none_or(|first| run < first) => uncovered += 1,
             None => altered.push(format!("{} of run {of} has no link", key.2)),
@@ -314,7 +321,7 @@ fn held_against(
         Ok(())
     })?;
     // One that was tried again has not ended that way.
-    let mut gone: Vec<_> = last.into_iter().filter(|((.., name), _)| name != END).collect();
+    let mut gone: Vec<_> = last.into_iter().filter(|((.., name), _)| name != RUN_END_LINK).collect();
     gone.sort_by_key(|(_, (link, _))| *link);
     altered.extend(gone.into_iter().map(|((seq, _, name), (link, _))| {
         format!("{name} of run {} is gone, and link {link} knows of it", RunId { repo, seq })

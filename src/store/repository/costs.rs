@@ -3,31 +3,32 @@
 use crate::store::sql::{SqlArguments, SqlRow, Transaction};
 use rusqlite::params;
 
-use super::{RepositoryDatabase, ledgers::book, run_reader::json};
+use super::{RepositoryDatabase, ledgers::insert_record, run_reader::parse_json};
 use crate::{
     store::{
         CostRow, LedgerRecord, StoreError,
-        database::{signed, unsigned},
+        database::{to_signed, to_unsigned},
         error::TransactionError,
         pending_writes::PendingRecord,
     },
     types::{Cause, InstallationId, IssueNo, MicroUsd, RepoId, RunId, Timestamp, UserId},
 };
 
-const ROWS: &str = "SELECT call.run, call.visit, call.key, call.body, call.at, run.workflow, run.issue,
+const COST_ROWS_QUERY: &str =
+    "SELECT call.run, call.visit, call.key, call.body, call.at, run.workflow, run.issue,
         CAST(run.request ->> 'installation' AS BIGINT)
     FROM call JOIN run ON run.seq = call.run";
 
 impl RepositoryDatabase {
     /// Every call since then, of one run or of all, in the order they were first booked.
-    pub async fn costs(&self, run: Option<RunId>, since: Timestamp) -> Result<Vec<CostRow>, StoreError> {
+    pub async fn call_costs(&self, run: Option<RunId>, since: Timestamp) -> Result<Vec<CostRow>, StoreError> {
         let repo = self.repo;
-        self.read(move |tx| costs(tx, repo, run, since)).await
+        self.read(move |tx| read_call_costs(tx, repo, run, since)).await
     }
 
     /// How many runs this person has begun since then, but for that cause, and what counts against caps of all they began.
     /// One that a run began itself is counted with that.
-    pub async fn of_person(
+    pub async fn spend_of_person(
         &self,
         person: UserId,
         since: Timestamp,
@@ -35,17 +36,17 @@ impl RepositoryDatabase {
     ) -> Result<(u64, MicroUsd), StoreError> {
         let (repo, but) = (self.repo, but.0.clone());
         self.read(move |tx| {
-            const THEIRS: &str = "CAST(run.request ->> '$.actor.id' AS BIGINT) = ?1";
+            const STARTED_BY_PERSON: &str = "CAST(run.request ->> '$.actor.id' AS BIGINT) = ?1";
             let begun = format!(
-                "SELECT COUNT(*) FROM run WHERE {THEIRS} AND started_at >= ?2 AND cause <> ?3
+                "SELECT COUNT(*) FROM run WHERE {STARTED_BY_PERSON} AND started_at >= ?2 AND cause <> ?3
                      AND cause NOT LIKE '%{}'",
-                Cause::ONWARD
+                Cause::FOLLOW_UP_SUFFIX
             );
-            let runs = tx.query_row(&begun, params![signed(person.0), since.0, but], |row| row.get(0))?;
-            let sql = format!("{ROWS} WHERE {THEIRS} AND call.at >= ?2");
-            let calls = rows(tx, repo, &sql, params![signed(person.0), since.0])?;
-            let spent = calls.iter().fold(MicroUsd(0), |sum, row| sum.plus(row.call.counted()));
-            Ok((unsigned(runs), spent))
+            let runs = tx.query_row(&begun, params![to_signed(person.0), since.0, but], |row| row.get(0))?;
+            let sql = format!("{COST_ROWS_QUERY} WHERE {STARTED_BY_PERSON} AND call.at >= ?2");
+            let calls = query_cost_rows(tx, repo, &sql, params![to_signed(person.0), since.0])?;
+            let spent = calls.iter().fold(MicroUsd(0), |sum, row| sum.plus(row.call.shared_cap_amount()));
+            Ok((to_unsigned(runs), spent))
         })
         .await
     }
@@ -54,15 +55,15 @@ impl RepositoryDatabase {
     pub async fn costs_of_issue(&self, issue: IssueNo) -> Result<Vec<CostRow>, StoreError> {
         let repo = self.repo;
         self.read(move |tx| {
-            let sql = format!("{ROWS} WHERE run.issue = ?1 ORDER BY call.rowid");
-            rows(tx, repo, &sql, params![signed(issue.0)])
+            let sql = format!("{COST_ROWS_QUERY} WHERE run.issue = ?1 ORDER BY call.rowid");
+            query_cost_rows(tx, repo, &sql, params![to_signed(issue.0)])
         })
         .await
     }
 
     /// Settles the calls that are over and whose cost nobody knew, of one run or of all: together they cost `billed`, on top
     /// of what was counted. Returns their rows as they are now, and the amount that was held for them.
-    pub async fn settle(
+    pub async fn settle_calls(
         &self,
         run: Option<RunId>,
         billed: MicroUsd,
@@ -72,17 +73,17 @@ impl RepositoryDatabase {
         self.write(move |tx| {
             let which = if run.is_some() { "call.run = ?1" } else { "CAST(?1 AS BIGINT) IS NULL" };
             let sql = format!(
-                "{ROWS} WHERE {which} AND CAST(call.body ->> 'held_microusd' AS BIGINT) > 0
+                "{COST_ROWS_QUERY} WHERE {which} AND CAST(call.body ->> 'held_microusd' AS BIGINT) > 0
                      AND (call.status <> 'reserved' OR run.status IN ('done', 'failed', 'stopped'))
                  ORDER BY call.rowid"
             );
-            let mut found = rows(tx, repo, &sql, params![run.map(|run| signed(run.seq))])?;
+            let mut found = query_cost_rows(tx, repo, &sql, params![run.map(|run| to_signed(run.seq))])?;
             let (mut rest, mut held) = (billed, MicroUsd(0));
             for CostRow { run, visit, key, call, .. } in &mut found {
                 held = held.plus(MicroUsd(call.held_microusd.unwrap_or(0)));
-                *call = call.clone().settled(std::mem::take(&mut rest), by.clone());
+                *call = call.clone().settle(std::mem::take(&mut rest), by.clone());
                 let (key, record) = (key.clone(), LedgerRecord::Call(call.clone()));
-                book(tx, *run, &PendingRecord { visit: *visit, key, record }, now)?;
+                insert_record(tx, *run, &PendingRecord { visit: *visit, key, record }, now)?;
             }
             Ok((found, held))
         })
@@ -91,7 +92,11 @@ impl RepositoryDatabase {
 
     /// What the last runs of a workflow that came to their end cost, at most so many: billed, and by list price what was
     /// not.
-    pub async fn history(&self, workflow: &str, most: u32) -> Result<Vec<(MicroUsd, MicroUsd)>, StoreError> {
+    pub async fn past_run_costs(
+        &self,
+        workflow: &str,
+        most: u32,
+    ) -> Result<Vec<(MicroUsd, MicroUsd)>, StoreError> {
         let workflow = workflow.to_owned();
         self.read(move |tx| {
             let mut statement = tx.prepare(
@@ -104,7 +109,7 @@ impl RepositoryDatabase {
                  GROUP BY seq",
             )?;
             let sums = statement.query_map(params![workflow, most], |row| {
-                Ok((MicroUsd(unsigned(row.get(0)?)), MicroUsd(unsigned(row.get(1)?))))
+                Ok((MicroUsd(to_unsigned(row.get(0)?)), MicroUsd(to_unsigned(row.get(1)?))))
             })?;
             sums.collect::<Result<_, _>>()
         })
@@ -112,8 +117,8 @@ impl RepositoryDatabase {
     }
 }
 
-/// See [`RepositoryDatabase::costs`].
-pub(in crate::store) fn costs(
+/// See [`RepositoryDatabase::call_costs`].
+pub(in crate::store) fn read_call_costs(
     tx: &Transaction<'_>,
     repo: RepoId,
     run: Option<RunId>,
@@ -123,30 +128,30 @@ pub(in crate::store) fn costs(
         Some(_) => "call.run = ?1",
         None => "CAST(?1 AS BIGINT) IS NULL",
     };
-    let sql = format!("{ROWS} WHERE {which} AND call.at >= ?2 ORDER BY call.rowid");
-    rows(tx, repo, &sql, params![run.map(|run| signed(run.seq)), since.0])
+    let sql = format!("{COST_ROWS_QUERY} WHERE {which} AND call.at >= ?2 ORDER BY call.rowid");
+    query_cost_rows(tx, repo, &sql, params![run.map(|run| to_signed(run.seq)), since.0])
 }
 
-fn rows(
+fn query_cost_rows(
     tx: &Transaction<'_>,
     repo: RepoId,
     sql: &str,
     with: impl SqlArguments,
 ) -> Result<Vec<CostRow>, TransactionError> {
     let mut statement = tx.prepare(sql)?;
-    let rows = statement.query_map(with, |row| Ok(cost_row(repo, row)))?;
+    let rows = statement.query_map(with, |row| Ok(read_cost_row(repo, row)))?;
     rows.map(|row| row?).collect()
 }
 
-fn cost_row(repo: RepoId, row: &SqlRow<'_>) -> Result<CostRow, TransactionError> {
+fn read_cost_row(repo: RepoId, row: &SqlRow<'_>) -> Result<CostRow, TransactionError> {
     Ok(CostRow {
-        run: RunId { repo, seq: unsigned(row.get(0)?) },
-        visit: unsigned(row.get(1)?),
+        run: RunId { repo, seq: to_unsigned(row.get(0)?) },
+        visit: to_unsigned(row.get(1)?),
         key: row.get(2)?,
-        call: json(&row.get::<_, String>(3)?)?,
+        call: parse_json(&row.get::<_, String>(3)?)?,
         at: Timestamp(row.get(4)?),
         workflow: row.get(5)?,
-        issue: IssueNo(unsigned(row.get(6)?)),
-        installation: InstallationId(unsigned(row.get(7)?)),
+        issue: IssueNo(to_unsigned(row.get(6)?)),
+        installation: InstallationId(to_unsigned(row.get(7)?)),
     })
 }

@@ -7,7 +7,7 @@ use super::RepositoryDatabase;
 use crate::{
     store::{
         JournalLookup, RunLease, StoreError,
-        database::{signed, unsigned},
+        database::{to_signed, to_unsigned},
         error::TransactionError,
         pending_writes::PackedDocument,
     },
@@ -17,23 +17,23 @@ use crate::{
 impl RepositoryDatabase {
     /// Notes that `key` is begun, or reads back what it came to.
     pub async fn journal_begin(&self, lease: &RunLease, key: &str) -> Result<JournalLookup, StoreError> {
-        let (at, now, lease, key) = (self.at(), self.clock.now().0, lease.clone(), key.to_owned());
+        let (at, now, lease, key) = (self.run_reader(), self.clock.now().0, lease.clone(), key.to_owned());
         self.write_here(move |tx| {
-            at.fenced(tx, &lease)?;
-            let (run, visit) = (signed(lease.run.id.seq), signed(lease.run.visit));
+            at.check_lease(tx, &lease)?;
+            let (run, visit) = (to_signed(lease.run.id.seq), to_signed(lease.run.visit));
             let found: Option<Option<Vec<u8>>> = tx
                 .prepare_cached("SELECT value FROM journal WHERE run = ?1 AND visit = ?2 AND key = ?3")?
                 .query_row(params![run, visit, key], |row| row.get(0))
                 .optional()?;
             Ok(match found {
                 Some(Some(value)) => JournalLookup::Done(value),
-                Some(None) => JournalLookup::Fresh { interrupted: true },
+                Some(None) => JournalLookup::Begun { interrupted: true },
                 None => {
                     tx.prepare_cached(
                         "INSERT INTO journal (run, visit, key, begun_at) VALUES (?1, ?2, ?3, ?4)",
                     )?
                     .execute(params![run, visit, key, now])?;
-                    JournalLookup::Fresh { interrupted: false }
+                    JournalLookup::Begun { interrupted: false }
                 }
             })
         })
@@ -41,28 +41,28 @@ impl RepositoryDatabase {
     }
 
     pub async fn journal_done(&self, lease: &RunLease, key: &str, value: Vec<u8>) -> Result<(), StoreError> {
-        let (at, now, key) = (self.at(), self.clock.now().0, key.to_owned());
-        let (held, run, visit) = (lease.clone(), lease.run.id, signed(lease.run.visit));
-        self.write_with(&lease.gathered, run, move |tx| {
-            at.fenced(tx, &held)?;
+        let (at, now, key) = (self.run_reader(), self.clock.now().0, key.to_owned());
+        let (held, run, visit) = (lease.clone(), lease.run.id, to_signed(lease.run.visit));
+        self.write_with_pending(&lease.pending_writes, run, move |tx| {
+            at.check_lease(tx, &held)?;
             tx.prepare_cached(
                 "UPDATE journal SET value = ?4, done_at = ?5 WHERE run = ?1 AND visit = ?2 AND key = ?3",
             )?
-            .execute(params![signed(run.seq), visit, key, value, now])?;
+            .execute(params![to_signed(run.seq), visit, key, value, now])?;
             Ok(())
         })
         .await
     }
 
     /// The bytes under this hash, checked against it.
-    pub async fn get(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
+    pub async fn get_document(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
         self.read(move |tx| {
             let found = tx
                 .prepare_cached("SELECT bytes, zstd FROM document WHERE hash = ?1")?
                 .query_row([hash.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
                 .optional()?;
             let (size, zstd) = found.ok_or_else(|| TransactionError::Missing(format!("document {hash}")))?;
-            let bytes = usize::try_from(unsigned(size)).unwrap_or(usize::MAX);
+            let bytes = usize::try_from(to_unsigned(size)).unwrap_or(usize::MAX);
             PackedDocument { bytes, zstd }.unpack(hash)
         })
         .await

@@ -7,12 +7,12 @@ use serde::de::DeserializeOwned;
 use super::{
     RepositoryDatabase,
     audit_chain::NewAuditLink,
-    run_reader::{answer, json},
+    run_reader::{parse_json, read_answer},
 };
 use crate::{
     store::{
         AnswerRow, Approvers, ArtifactRow, CallRow, CallStatus, CommitRow, GateSpec, LedgerRecord, RunLease,
-        RunLedger, SectionRow, StoreError, database::signed, error::TransactionError,
+        RunLedger, SectionRow, StoreError, database::to_signed, error::TransactionError,
         pending_writes::PendingRecord,
     },
     types::{IssueNo, RunId},
@@ -22,27 +22,27 @@ impl RepositoryDatabase {
     /// Writes a ledger row of the visit; the same key again replaces it in its place. A late writer is not
     /// refused: what was paid was paid. But it begins no call.
     pub async fn record(&self, lease: &RunLease, key: &str, record: LedgerRecord) -> Result<(), StoreError> {
-        let (at, now) = (self.at(), self.clock.now().0);
+        let (at, now) = (self.run_reader(), self.clock.now().0);
         let (run, visit, held) = (lease.run.id, lease.run.visit, lease.clone());
         let booking = PendingRecord { visit, key: key.to_owned(), record };
-        self.write_with(&lease.gathered, run, move |tx| {
+        self.write_with_pending(&lease.pending_writes, run, move |tx| {
             if matches!(&booking.record, LedgerRecord::Call(call) if call.status == CallStatus::Reserved) {
-                at.fenced(tx, &held)?;
+                at.check_lease(tx, &held)?;
             }
-            book(tx, run, &booking, now)
+            insert_record(tx, run, &booking, now)
         })
         .await
     }
 
     /// The row of a paid call of this visit, if there is one on disk.
-    pub async fn booked(&self, lease: &RunLease, key: &str) -> Result<Option<CallRow>, StoreError> {
-        let (run, visit, key) = (signed(lease.run.id.seq), signed(lease.run.visit), key.to_owned());
+    pub async fn call_row(&self, lease: &RunLease, key: &str) -> Result<Option<CallRow>, StoreError> {
+        let (run, visit, key) = (to_signed(lease.run.id.seq), to_signed(lease.run.visit), key.to_owned());
         self.read(move |tx| {
             let body: Option<String> = tx
                 .prepare_cached("SELECT body FROM call WHERE run = ?1 AND visit = ?2 AND key = ?3")?
                 .query_row(params![run, visit, key], |row| row.get(0))
                 .optional()?;
-            body.map(|body| json(&body)).transpose()
+            body.map(|body| parse_json(&body)).transpose()
         })
         .await
     }
@@ -51,13 +51,13 @@ impl RepositoryDatabase {
     pub async fn ledger(&self, run: RunId) -> Result<RunLedger, StoreError> {
         self.read(move |tx| {
             Ok(RunLedger {
-                calls: bodies(tx, "call", run)?,
-                verdicts: bodies(tx, "verdict", run)?,
-                findings: bodies(tx, "finding", run)?,
-                approvals: bodies(tx, "approval", run)?,
-                raises: bodies(tx, "raise", run)?,
-                commits: bodies(tx, "own_commit", run)?,
-                answers: answers(tx, run)?,
+                calls: rows_of_run(tx, "call", run)?,
+                verdicts: rows_of_run(tx, "verdict", run)?,
+                findings: rows_of_run(tx, "finding", run)?,
+                approvals: rows_of_run(tx, "approval", run)?,
+                raises: rows_of_run(tx, "raise", run)?,
+                commits: rows_of_run(tx, "own_commit", run)?,
+                answers: read_answers(tx, run)?,
             })
         })
         .await
@@ -65,28 +65,28 @@ impl RepositoryDatabase {
 
     /// What all runs of an issue committed on its branches, the oldest first.
     pub async fn commits_of_issue(&self, issue: IssueNo) -> Result<Vec<CommitRow>, StoreError> {
-        self.read(move |tx| of_issue(tx, "own_commit", issue)).await
+        self.read(move |tx| rows_of_issue(tx, "own_commit", issue)).await
     }
 
     /// What all runs of an issue said on its pull requests, the oldest first.
     pub async fn sections_of_issue(&self, issue: IssueNo) -> Result<Vec<SectionRow>, StoreError> {
-        self.read(move |tx| of_issue(tx, "pull_section", issue)).await
+        self.read(move |tx| rows_of_issue(tx, "pull_section", issue)).await
     }
 
     /// What runs left for later stages of this issue, the oldest first.
-    pub async fn artifacts_of(&self, issue: IssueNo) -> Result<Vec<ArtifactRow>, StoreError> {
+    pub async fn artifacts_of_issue(&self, issue: IssueNo) -> Result<Vec<ArtifactRow>, StoreError> {
         self.read(move |tx| {
             let mut statement =
                 tx.prepare_cached("SELECT body FROM artifact WHERE body ->> 'issue' = ?1 ORDER BY rowid")?;
-            let rows = statement.query_map([signed(issue.0)], |row| row.get::<_, String>(0))?;
-            rows.map(|text| json(&text?)).collect()
+            let rows = statement.query_map([to_signed(issue.0)], |row| row.get::<_, String>(0))?;
+            rows.map(|text| parse_json(&text?)).collect()
         })
         .await
     }
 }
 
 /// A call is of the day it was asked on, and not of the next if its answer comes after midnight.
-pub(super) fn book(
+pub(super) fn insert_record(
     tx: &Transaction<'_>,
     run: RunId,
     booking: &PendingRecord,
@@ -105,7 +105,8 @@ pub(super) fn book(
         LedgerRecord::Route(row) => ("route", serde_json::to_string(row)?),
         LedgerRecord::Text(row) => {
             let (name, detail) = (format!("text/{key}"), serde_json::to_value(row)?);
-            return NewAuditLink { run, visit: *visit, name, what: row.kind.what(), detail }.add(tx, now);
+            return NewAuditLink { run, visit: *visit, name, what: row.kind.audit_text(), detail }
+                .append_if_changed(tx, now);
         }
     };
     tx.prepare_cached(&format!(
@@ -113,21 +114,21 @@ pub(super) fn book(
          ON CONFLICT (run, visit, key) DO UPDATE SET body = excluded.body,
              at = CASE WHEN excluded.body ->> 'status' = 'reserved' THEN excluded.at ELSE \"{table}\".at END"
     ))?
-    .execute(params![signed(run.seq), signed(*visit), key, body, now])?;
-    NewAuditLink::of((run, *visit), table, key, &body)?.add(tx, now)
+    .execute(params![to_signed(run.seq), to_signed(*visit), key, body, now])?;
+    NewAuditLink::for_row((run, *visit), table, key, &body)?.append_if_changed(tx, now)
 }
 
-fn bodies<V: DeserializeOwned>(
+fn rows_of_run<V: DeserializeOwned>(
     tx: &Transaction<'_>,
     table: &str,
     run: RunId,
 ) -> Result<Vec<V>, TransactionError> {
     let mut statement = tx.prepare(&format!("SELECT body FROM {table} WHERE run = ?1 ORDER BY rowid"))?;
-    let rows = statement.query_map([signed(run.seq)], |row| row.get::<_, String>(0))?;
-    rows.map(|text| json(&text?)).collect()
+    let rows = statement.query_map([to_signed(run.seq)], |row| row.get::<_, String>(0))?;
+    rows.map(|text| parse_json(&text?)).collect()
 }
 
-fn of_issue<V: DeserializeOwned>(
+fn rows_of_issue<V: DeserializeOwned>(
     tx: &Transaction<'_>,
     table: &str,
     issue: IssueNo,
@@ -135,19 +136,20 @@ fn of_issue<V: DeserializeOwned>(
     let mut statement = tx.prepare(&format!(
         "SELECT body FROM {table} AS t JOIN run ON run.seq = t.run WHERE issue = ?1 ORDER BY t.rowid"
     ))?;
-    let rows = statement.query_map([signed(issue.0)], |row| row.get::<_, String>(0))?;
-    rows.map(|text| json(&text?)).collect()
+    let rows = statement.query_map([to_signed(issue.0)], |row| row.get::<_, String>(0))?;
+    rows.map(|text| parse_json(&text?)).collect()
 }
 
-fn answers(tx: &Transaction<'_>, run: RunId) -> Result<Vec<(AnswerRow, Approvers)>, TransactionError> {
+fn read_answers(tx: &Transaction<'_>, run: RunId) -> Result<Vec<(AnswerRow, Approvers)>, TransactionError> {
     let mut statement = tx.prepare(
         "SELECT answer.id, gate, subject, body, gate.spec FROM answer JOIN gate ON gate.id = answer.gate
          WHERE answer.run = ?1 ORDER BY answer.id",
     )?;
-    let rows = statement.query_map([signed(run.seq)], |row| Ok((answer(row), row.get::<_, String>(4)?)))?;
+    let rows =
+        statement.query_map([to_signed(run.seq)], |row| Ok((read_answer(row), row.get::<_, String>(4)?)))?;
     rows.map(|row| {
         let (answer, spec) = row?;
-        Ok((answer?, json::<GateSpec>(&spec)?.approvers))
+        Ok((answer?, parse_json::<GateSpec>(&spec)?.approvers))
     })
     .collect()
 }

@@ -3,11 +3,11 @@
 use crate::store::sql::{OptionalRow, SqlRow, Transaction};
 use rusqlite::params;
 
-use super::{RepositoryDatabase, run_reader::json};
+use super::{RepositoryDatabase, run_reader::parse_json};
 use crate::{
     store::{
         ApprovalRow, ArtifactRow, FindingRow, PastDesign, PastFinding, StoreError, VerdictRow,
-        database::{signed, unsigned},
+        database::{to_signed, to_unsigned},
         error::TransactionError,
         pending_writes::PackedDocument,
     },
@@ -15,11 +15,11 @@ use crate::{
 };
 
 /// A person agreed, and it was published.
-const APPROVED: &str =
+const APPROVED_CONDITION: &str =
     "(run.status = 'done' AND EXISTS (SELECT 1 FROM approval WHERE approval.run = run.seq))";
 
 /// No script answered in it: what a rehearsal came to is nobody's opinion.
-const REAL: &str = "NOT EXISTS (SELECT 1 FROM call WHERE call.run = run.seq
+const NOT_REHEARSED_CONDITION: &str = "NOT EXISTS (SELECT 1 FROM call WHERE call.run = run.seq
     AND CASE WHEN json_valid(call.body) THEN call.body ->> 'provider' = 'stub' END)";
 
 impl RepositoryDatabase {
@@ -35,16 +35,16 @@ impl RepositoryDatabase {
         let workflow = workflow.to_owned();
         self.read(move |tx| {
             let mut statement = tx.prepare(&format!(
-                "SELECT seq, issue, {APPROVED},
+                "SELECT seq, issue, {APPROVED_CONDITION},
                         (SELECT body FROM approval WHERE approval.run = seq ORDER BY rowid DESC LIMIT 1),
                         (SELECT body FROM verdict WHERE verdict.run = seq ORDER BY rowid DESC LIMIT 1)
-                 FROM run WHERE workflow = ?1 AND seq < ?2 AND (issue = ?3 OR {APPROVED}) AND {REAL}
+                 FROM run WHERE workflow = ?1 AND seq < ?2 AND (issue = ?3 OR {APPROVED_CONDITION}) AND {NOT_REHEARSED_CONDITION}
                  ORDER BY seq DESC LIMIT ?4"
             ))?;
-            let mut rows = statement.query(params![workflow, signed(before.seq), signed(issue.0), most])?;
+            let mut rows = statement.query(params![workflow, to_signed(before.seq), to_signed(issue.0), most])?;
             let mut designs = Vec::new();
             while let Some(row) = rows.next()? {
-                designs.extend(readable(row.get(0)?, design(tx, &row))?.flatten());
+                designs.extend(skip_unreadable(row.get(0)?, read_design(tx, &row))?.flatten());
             }
             Ok(designs)
         })
@@ -58,15 +58,15 @@ impl RepositoryDatabase {
             let mut statement = tx.prepare(&format!(
                 "SELECT run.seq, body ->> 'hash' FROM artifact JOIN run ON run.seq = artifact.run
                  WHERE artifact.rowid = (SELECT MAX(rowid) FROM artifact WHERE run = run.seq AND body ->> 'kind' = ?1)
-                     AND run.seq < ?2 AND {REAL}
+                     AND run.seq < ?2 AND {NOT_REHEARSED_CONDITION}
                  ORDER BY artifact.rowid DESC LIMIT ?3"
             ))?;
-            let mut rows = statement.query(params![ArtifactRow::LESSON, signed(before.seq), most])?;
+            let mut rows = statement.query(params![ArtifactRow::LESSON, to_signed(before.seq), most])?;
             let mut lessons = Vec::new();
             while let Some(row) = rows.next()? {
                 let hash: Option<Hash> = row.get::<_, String>(1)?.parse().ok();
-                let read = hash.map_or(Ok(None), |hash| text(tx, hash));
-                lessons.extend(readable(row.get(0)?, read)?.flatten());
+                let read = hash.map_or(Ok(None), |hash| read_text(tx, hash));
+                lessons.extend(skip_unreadable(row.get(0)?, read)?.flatten());
             }
             Ok(lessons)
         })
@@ -85,14 +85,14 @@ impl RepositoryDatabase {
         let workflow = workflow.to_owned();
         self.read(move |tx| {
             let mut statement = tx.prepare(&format!(
-                "SELECT run.seq, issue, {APPROVED}, body FROM finding JOIN run ON run.seq = finding.run
-                 WHERE workflow = ?1 AND run.seq < ?2 AND (issue = ?3 OR {APPROVED}) AND {REAL}
+                "SELECT run.seq, issue, {APPROVED_CONDITION}, body FROM finding JOIN run ON run.seq = finding.run
+                 WHERE workflow = ?1 AND run.seq < ?2 AND (issue = ?3 OR {APPROVED_CONDITION}) AND {NOT_REHEARSED_CONDITION}
                  ORDER BY run.seq DESC, finding.visit DESC, finding.rowid LIMIT ?4"
             ))?;
-            let mut rows = statement.query(params![workflow, signed(before.seq), signed(issue.0), most])?;
+            let mut rows = statement.query(params![workflow, to_signed(before.seq), to_signed(issue.0), most])?;
             let mut findings: Vec<PastFinding> = Vec::new();
             while let Some(row) = rows.next()? {
-                let Some(past) = readable(row.get(0)?, finding(&row))? else { continue };
+                let Some(past) = skip_unreadable(row.get(0)?, read_finding(&row))? else { continue };
                 // Each review writes all of them anew.
                 let of_its_run = findings.iter().rev().take_while(|known| known.run == past.run);
                 if !of_its_run.into_iter().any(|known| known.finding.id == past.finding.id) {
@@ -106,7 +106,7 @@ impl RepositoryDatabase {
 }
 
 /// What cannot be read of an old run is left out: no run needs it.
-fn readable<V>(run: i64, read: Result<V, TransactionError>) -> Result<Option<V>, TransactionError> {
+fn skip_unreadable<V>(run: i64, read: Result<V, TransactionError>) -> Result<Option<V>, TransactionError> {
     match read {
         Ok(value) => Ok(Some(value)),
         Err(TransactionError::Row(detail)) => {
@@ -117,33 +117,36 @@ fn readable<V>(run: i64, read: Result<V, TransactionError>) -> Result<Option<V>,
     }
 }
 
-fn design(tx: &Transaction<'_>, row: &SqlRow<'_>) -> Result<Option<PastDesign>, TransactionError> {
-    let (issue, approved) = (IssueNo(unsigned(row.get(1)?)), row.get(2)?);
+fn read_design(tx: &Transaction<'_>, row: &SqlRow<'_>) -> Result<Option<PastDesign>, TransactionError> {
+    let (issue, approved) = (IssueNo(to_unsigned(row.get(1)?)), row.get(2)?);
     let (approval, verdict): (Option<String>, Option<String>) = (row.get(3)?, row.get(4)?);
     let Some(verdict) = verdict else { return Ok(None) };
-    let verdict: VerdictRow = json(&verdict)?;
+    let verdict: VerdictRow = parse_json(&verdict)?;
     let document = match approval.filter(|_| approved) {
-        Some(approval) => json::<ApprovalRow>(&approval)?.document,
+        Some(approval) => parse_json::<ApprovalRow>(&approval)?.document,
         None => verdict.document,
     };
-    let text = text(tx, document)?;
+    let text = read_text(tx, document)?;
     Ok(text.map(|text| PastDesign { issue, verdict: verdict.verdict, approved, text }))
 }
 
-fn finding(row: &SqlRow<'_>) -> Result<PastFinding, TransactionError> {
-    let finding: FindingRow = json(&row.get::<_, String>(3)?)?;
-    let (run, issue) = (unsigned(row.get(0)?), IssueNo(unsigned(row.get(1)?)));
+fn read_finding(row: &SqlRow<'_>) -> Result<PastFinding, TransactionError> {
+    let finding: FindingRow = parse_json(&row.get::<_, String>(3)?)?;
+    let (run, issue) = (to_unsigned(row.get(0)?), IssueNo(to_unsigned(row.get(1)?)));
     Ok(PastFinding { run, issue, approved: row.get(2)?, finding })
 }
 
 /// A stored text, if there is one under this hash.
-pub(in crate::store) fn text(tx: &Transaction<'_>, hash: Hash) -> Result<Option<String>, TransactionError> {
+pub(in crate::store) fn read_text(
+    tx: &Transaction<'_>,
+    hash: Hash,
+) -> Result<Option<String>, TransactionError> {
     let found: Option<(i64, Vec<u8>)> = tx
         .prepare_cached("SELECT bytes, zstd FROM document WHERE hash = ?1")?
         .query_row([hash.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((size, zstd)) = found else { return Ok(None) };
-    let bytes = usize::try_from(unsigned(size)).unwrap_or(usize::MAX);
+    let bytes = usize::try_from(to_unsigned(size)).unwrap_or(usize::MAX);
     Ok(String::from_utf8(PackedDocument { bytes, zstd }.unpack(hash)?).ok())
 }
 
@@ -205,12 +208,12 @@ mod tests {
     }
 
     /// What is known of a run of issue `n`, and how `finding` says it ended.
-    fn write(old: &Connection, n: u64, status: &str, provider: &str) {
-        let (run, text) = (signed(n), format!("# {n} - Feature: x"));
-        let hash = Hash::of(text.as_bytes());
+    fn insert_past_run(old: &Connection, n: u64, status: &str, provider: &str) {
+        let (run, text) = (to_signed(n), format!("# {n} - Feature: x"));
+        let hash = Hash::digest(text.as_bytes());
         let zstd = compression::pack(text.as_bytes()).unwrap();
         let document = "INSERT INTO document (hash, bytes, zstd, created_at) VALUES (?1, ?2, ?3, 0)";
-        old.execute(document, params![hash.to_string(), signed(text.len() as u64), zstd]).unwrap();
+        old.execute(document, params![hash.to_string(), to_signed(text.len() as u64), zstd]).unwrap();
         let finding = FindingRow {
             id: "F1".into(),
             round: 1,
@@ -256,16 +259,16 @@ mod tests {
             (5, "done", "anthropic"),
             (6, "done", "anthropic"),
         ] {
-            write(&old, n, status, provider);
+            insert_past_run(&old, n, status, provider);
         }
-        let four = Hash::of(b"# 4 - Feature: x").to_string();
+        let four = Hash::digest(b"# 4 - Feature: x").to_string();
         old.execute("UPDATE document SET zstd = x'00' WHERE hash = ?1", [four]).unwrap();
         old.execute_batch("UPDATE approval SET body = '{}' WHERE run = 5").unwrap();
         old.execute_batch("UPDATE finding SET body = '{}' WHERE run = 6").unwrap();
         drop(old);
 
         let store = Store::open(root.path(), Arc::new(SystemClock)).unwrap();
-        let db = store.repo(REPO).await.unwrap();
+        let db = store.repository_database(REPO).await.unwrap();
         let now = RunId { repo: REPO, seq: 7 };
         let designs = async |issue| {
             let past = db.past_designs(now, "lld", IssueNo(issue), 60).await.unwrap();

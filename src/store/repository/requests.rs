@@ -6,7 +6,7 @@ use rusqlite::params;
 use super::{
     RepositoryDatabase,
     audit_chain::{NO_VISIT, NewAuditLink},
-    run_reader::{RunReader, given_remarks, json},
+    run_reader::{RunReader, count_remarks, parse_json},
 };
 use crate::{
     store::{
@@ -14,23 +14,23 @@ use crate::{
         StartDecision, StoreError,
         agenda::RunUpdate,
         cluster::ClusterNotice,
-        database::{signed, unsigned},
+        database::{to_signed, to_unsigned},
         error::TransactionError,
     },
     types::{Cause, IssueNo, RunId, Timestamp},
 };
 
 impl RepositoryDatabase {
-    pub(in crate::store) async fn start(
+    pub(in crate::store) async fn start_run(
         &self,
         new: NewRun,
     ) -> Result<(StartDecision, Vec<RunUpdate>), StoreError> {
-        let (at, now) = (self.at(), self.clock.now().0);
+        let (at, now) = (self.run_reader(), self.clock.now().0);
         self.write(move |tx| {
-            let opened = at.open(tx, &new, now)?;
+            let opened = at.open_run(tx, &new, now)?;
             let became = match &opened {
-                StartDecision::New(run) => vec![at.became(tx, signed(run.seq))?],
-                StartDecision::Duplicate(_) | StartDecision::Live(_) => Vec::new(),
+                StartDecision::New(run) => vec![at.run_update(tx, to_signed(run.seq))?],
+                StartDecision::Duplicate(_) | StartDecision::AlreadyLive(_) => Vec::new(),
             };
             Ok((opened, became))
         })
@@ -38,12 +38,12 @@ impl RepositoryDatabase {
     }
 
     /// Books an answer at `gate` if that still is open and asks about the same subject.
-    pub(in crate::store) async fn answer(
+    pub(in crate::store) async fn record_answer(
         &self,
         gate: GateRow,
         answer: GateAnswer,
     ) -> Result<(AnswerReceipt, Vec<RunUpdate>), StoreError> {
-        let (at, now) = (self.at(), self.clock.now().0);
+        let (at, now) = (self.run_reader(), self.clock.now().0);
         self.write(move |tx| {
             let known: bool = tx.query_row(
                 "SELECT EXISTS (SELECT 1 FROM answer WHERE cause = ?1)",
@@ -53,61 +53,62 @@ impl RepositoryDatabase {
             if known {
                 return Ok((AnswerReceipt::Duplicate, Vec::new()));
             }
-            let run = at.known(tx, gate.run.seq)?;
+            let run = at.existing_run(tx, gate.run.seq)?;
             let asks_the_same = run
                 .gate
                 .as_ref()
                 .is_some_and(|open| open.id == gate.id && open.spec.subject == gate.spec.subject);
-            if !asks_the_same || !run.status.live() {
+            if !asks_the_same || !run.status.is_live() {
                 return Ok((AnswerReceipt::Changed, Vec::new()));
             }
             let (body, subject) = (serde_json::to_string(&answer)?, gate.spec.subject.to_string());
-            let link = NewAuditLink::of((gate.run, NO_VISIT), "answer", &answer.cause.0, &body)?;
-            link.sealing(&format!("{subject} {body}")).add(tx, now)?;
+            let link = NewAuditLink::for_row((gate.run, NO_VISIT), "answer", &answer.cause.0, &body)?;
+            link.with_body_hash(&format!("{subject} {body}")).append_if_changed(tx, now)?;
             tx.execute(
                 "INSERT INTO answer (cause, gate, run, subject, body, state, received_at)
                      VALUES (?1, ?2, ?3, ?4, ?5, 'waiting', ?6)",
-                params![answer.cause.0, signed(gate.id), signed(gate.run.seq), subject, body, now],
+                params![answer.cause.0, to_signed(gate.id), to_signed(gate.run.seq), subject, body, now],
             )?;
             tx.execute(
                 "UPDATE run SET due = CASE WHEN due < ?2 THEN due ELSE ?2 END, updated_at = ?2 WHERE seq = ?1",
-                params![signed(gate.run.seq), now],
+                params![to_signed(gate.run.seq), now],
             )?;
-            Ok((AnswerReceipt::Taken, vec![at.became(tx, signed(gate.run.seq))?]))
+            Ok((AnswerReceipt::Accepted, vec![at.run_update(tx, to_signed(gate.run.seq))?]))
         })
         .await
     }
 
     /// Keeps what was said of a finding of a run that lives; one that waits for people is saved anew, and so looks at it.
-    pub(in crate::store) async fn remark(
+    pub(in crate::store) async fn record_remark(
         &self,
         run: RunId,
         remark: RunRemark,
     ) -> Result<(AnswerReceipt, Vec<RunUpdate>), StoreError> {
-        let (at, now) = (self.at(), self.clock.now().0);
+        let (at, now) = (self.run_reader(), self.clock.now().0);
         self.write(move |tx| {
             let sql = "SELECT EXISTS (SELECT 1 FROM remark WHERE cause = ?1)";
             if tx.query_row(sql, [&remark.cause.0], |row| row.get(0))? {
                 return Ok((AnswerReceipt::Duplicate, Vec::new()));
             }
-            let Some(row) = at.run(tx, run.seq)?.filter(|row| row.status.live()) else {
+            let Some(row) = at.run(tx, run.seq)?.filter(|row| row.status.is_live()) else {
                 return Ok((AnswerReceipt::Changed, Vec::new()));
             };
-            let (seq, number) = (signed(run.seq), signed(given_remarks(tx, run)? + 1));
+            let (seq, number) = (to_signed(run.seq), to_signed(count_remarks(tx, run)? + 1));
             let body = serde_json::to_string(&remark)?;
-            NewAuditLink::of((run, NO_VISIT), "remark", &remark.cause.0, &body)?.add(tx, now)?;
+            NewAuditLink::for_row((run, NO_VISIT), "remark", &remark.cause.0, &body)?
+                .append_if_changed(tx, now)?;
             tx.execute(
                 "INSERT INTO remark (run, number, cause, body, at) VALUES (?1, ?2, ?3, ?4, ?5)",
                 params![seq, number, remark.cause.0, body, now],
             )?;
             if row.status == RunStatus::Asking {
-                let due = Timestamp(now).plus(remark.patience());
+                let due = Timestamp(now).plus(remark.read_within());
                 tx.execute(
                     "UPDATE run SET due = CASE WHEN due < ?2 THEN due ELSE ?2 END WHERE seq = ?1",
                     [seq, due.0],
                 )?;
             }
-            Ok((AnswerReceipt::Taken, vec![at.became(tx, seq)?]))
+            Ok((AnswerReceipt::Accepted, vec![at.run_update(tx, seq)?]))
         })
         .await
     }
@@ -118,22 +119,22 @@ impl RepositoryDatabase {
             let sql =
                 "SELECT body FROM remark WHERE run = ?1 AND number > ?2 AND number <= ?3 ORDER BY number";
             let mut statement = tx.prepare_cached(sql)?;
-            let keys = [signed(run.seq), signed(after), signed(upto)];
+            let keys = [to_signed(run.seq), to_signed(after), to_signed(upto)];
             let rows = statement.query_map(keys, |row| row.get::<_, String>(0))?;
-            rows.map(|text| json(&text?)).collect()
+            rows.map(|text| parse_json(&text?)).collect()
         })
         .await
     }
 
     /// Whether a gate of this issue asks, or asked once, about what has a hash that begins so.
-    pub async fn has_asked_about(&self, issue: IssueNo, hash: &str) -> Result<bool, StoreError> {
+    pub async fn has_gate_about(&self, issue: IssueNo, hash: &str) -> Result<bool, StoreError> {
         let begins = format!("{hash}%");
         self.read(move |tx| {
             // A gate that asks about another subject after an answer keeps only that one.
             let sql = "SELECT EXISTS (
                  SELECT 1 FROM gate JOIN run ON run.seq = gate.run LEFT JOIN answer ON answer.gate = gate.id
                  WHERE run.issue = ?1 AND ((gate.spec ->> 'subject') LIKE ?2 OR answer.subject LIKE ?2))";
-            tx.query_row(sql, params![signed(issue.0), begins], |row| row.get(0))
+            tx.query_row(sql, params![to_signed(issue.0), begins], |row| row.get(0))
         })
         .await
     }
@@ -149,13 +150,13 @@ impl RepositoryDatabase {
 
     /// Writes the wish beside the runs it is for: one, or all live ones of the issue. The runs that
     /// carry it are returned, the same for a repeated cause.
-    pub(in crate::store) async fn cancel(
+    pub(in crate::store) async fn cancel_runs(
         &self,
         issue: IssueNo,
         run: Option<RunId>,
         cancel: CancelRow,
     ) -> Result<(Vec<RunId>, Vec<RunUpdate>), StoreError> {
-        let (at, now) = (self.at(), self.clock.now().0);
+        let (at, now) = (self.run_reader(), self.clock.now().0);
         self.write(move |tx| {
                 let fresh = tx.execute(
                     "INSERT INTO cancel (cause, actor, why, at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (cause) DO NOTHING",
@@ -167,27 +168,27 @@ impl RepositoryDatabase {
                     tx.execute(
                         "UPDATE run SET cancel = ?1 WHERE issue = ?2 AND (CAST(?3 AS BIGINT) IS NULL OR seq = ?3) AND cancel IS NULL
                              AND status IN ('ready', 'asking', 'waiting', 'halting')",
-                        params![id, signed(issue.0), run.map(|run| signed(run.seq))],
+                        params![id, to_signed(issue.0), run.map(|run| to_signed(run.seq))],
                     )?;
                 }
                 let mut statement =
                     tx.prepare("SELECT seq FROM run WHERE issue = ?1 AND cancel = ?2 ORDER BY seq")?;
                 let marked = statement
-                    .query_map([signed(issue.0), id], |row| row.get(0))?
+                    .query_map([to_signed(issue.0), id], |row| row.get(0))?
                     .collect::<Result<Vec<i64>, _>>()?;
                 let runs: Vec<_> =
-                    marked.iter().map(|seq| RunId { repo: at.repo, seq: unsigned(*seq) }).collect();
+                    marked.iter().map(|seq| RunId { repo: at.repo, seq: to_unsigned(*seq) }).collect();
                 for run in &runs {
-                    ClusterNotice::Cancelled(*run).say(tx)?;
+                    ClusterNotice::Cancelled(*run).notify(tx)?;
                 }
                 for run in runs.iter().filter(|_| fresh == 1) {
                     let detail = serde_json::json!({ "by": cancel.by, "why": cancel.why, "at": cancel.at });
                     let said = format!("{} {}", serde_json::to_string(&cancel.by)?, cancel.why);
                     let name = format!("stop/{}", cancel.cause);
                     let what = "somebody asked that the run end";
-                    NewAuditLink { run: *run, visit: NO_VISIT, name, what, detail }.sealing(&said).add(tx, now)?;
+                    NewAuditLink { run: *run, visit: NO_VISIT, name, what, detail }.with_body_hash(&said).append_if_changed(tx, now)?;
                 }
-                let became = marked.iter().map(|seq| at.became(tx, *seq)).collect::<Result<_, _>>()?;
+                let became = marked.iter().map(|seq| at.run_update(tx, *seq)).collect::<Result<_, _>>()?;
                 Ok((runs, became))
             })
             .await
@@ -195,44 +196,44 @@ impl RepositoryDatabase {
 
     /// Makes a run that failed live again at the step it failed at, on a visit of its own, and lets one that waits go
     /// on like that; one that is parked is read once more.
-    pub(in crate::store) async fn retry(
+    pub(in crate::store) async fn retry_run(
         &self,
         run: RunId,
         cause: Cause,
         by: String,
     ) -> Result<(RetryDecision, Vec<RunUpdate>), StoreError> {
-        let (at, now) = (self.at(), self.clock.now().0);
+        let (at, now) = (self.run_reader(), self.clock.now().0);
         self.write(move |tx| {
             let sql = "SELECT EXISTS (SELECT 1 FROM retry WHERE cause = ?1)";
             if tx.query_row(sql, [&cause.0], |row| row.get(0))? {
                 return Ok((RetryDecision::Duplicate, Vec::new()));
             }
             let Some(row) = at.run(tx, run.seq)? else { return Ok((RetryDecision::NoRun, Vec::new())) };
-            let parked = row.parked && row.status.live();
+            let parked = row.parked && row.status.is_live();
             let waits = row.status == RunStatus::Waiting && row.gate.is_none();
             if !parked && !waits && row.status != RunStatus::Failed {
                 return Ok((RetryDecision::NotFailed(Box::new(row)), Vec::new()));
             }
-            let other = live(tx, &row.workflow, row.trigger.issue)?;
+            let other = find_live_run(tx, &row.workflow, row.trigger.issue)?;
             if let Some(other) = other.filter(|seq| *seq != run.seq) {
-                return Ok((RetryDecision::Another(Box::new(at.known(tx, other)?)), Vec::new()));
+                return Ok((RetryDecision::OtherRunLive(Box::new(at.existing_run(tx, other)?)), Vec::new()));
             }
             tx.execute(
                 "INSERT INTO retry (cause, run, by, at) VALUES (?1, ?2, ?3, ?4)",
-                params![cause.0, signed(run.seq), by, now],
+                params![cause.0, to_signed(run.seq), by, now],
             )?;
             let (name, what) = (format!("retry/{cause}"), "the run was tried again");
             let detail = serde_json::json!({ "by": by });
-            NewAuditLink { run, visit: NO_VISIT, name, what, detail }.sealing(&by).add(tx, now)?;
-            let seq = signed(run.seq);
+            NewAuditLink { run, visit: NO_VISIT, name, what, detail }.with_body_hash(&by).append_if_changed(tx, now)?;
+            let seq = to_signed(run.seq);
             if parked {
                 tx.execute("UPDATE run SET parked = NULL, due = ?2 WHERE seq = ?1", [seq, now])?;
-                return Ok((RetryDecision::Going, vec![at.became(tx, seq)?]));
+                return Ok((RetryDecision::Resumed, vec![at.run_update(tx, seq)?]));
             }
-            let visit = signed(row.visit + 1);
+            let visit = to_signed(row.visit + 1);
             tx.execute(
                 "UPDATE trail SET left_at = ?3, how = 'retry' WHERE run = ?1 AND visit = ?2 AND left_at IS NULL",
-                params![seq, signed(row.visit), now],
+                params![seq, to_signed(row.visit), now],
             )?;
             tx.execute(
                 "UPDATE run SET status = 'ready', visit = ?2, moves = 0, attempts = 0, due = ?3, halt = NULL,
@@ -244,27 +245,31 @@ impl RepositoryDatabase {
                 "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, ?2, ?3, ?4, ?5)",
                 params![seq, visit, row.step, row.state, now],
             )?;
-            Ok((RetryDecision::Going, vec![at.became(tx, seq)?]))
+            Ok((RetryDecision::Resumed, vec![at.run_update(tx, seq)?]))
         })
         .await
     }
 }
 
 /// The run of this workflow that lives on this issue.
-fn live(tx: &Transaction<'_>, workflow: &str, issue: IssueNo) -> Result<Option<u64>, TransactionError> {
+fn find_live_run(
+    tx: &Transaction<'_>,
+    workflow: &str,
+    issue: IssueNo,
+) -> Result<Option<u64>, TransactionError> {
     let seq: Option<i64> = tx
         .prepare_cached(
             "SELECT seq FROM run WHERE workflow = ?1 AND issue = ?2
                  AND status IN ('ready', 'asking', 'waiting', 'halting')",
         )?
-        .query_row(params![workflow, signed(issue.0)], |row| row.get(0))
+        .query_row(params![workflow, to_signed(issue.0)], |row| row.get(0))
         .optional()?;
-    Ok(seq.map(unsigned))
+    Ok(seq.map(to_unsigned))
 }
 
 impl RunReader {
     /// Begins a run, unless its cause began one before or one of its workflow lives on the issue.
-    pub(super) fn open(
+    pub(super) fn open_run(
         self,
         tx: &Transaction<'_>,
         new: &NewRun,
@@ -275,10 +280,10 @@ impl RunReader {
             .query_row("SELECT seq FROM run WHERE cause = ?1", [&trigger.cause.0], |row| row.get(0))
             .optional()?;
         if let Some(seq) = started {
-            return Ok(StartDecision::Duplicate(RunId { repo: self.repo, seq: unsigned(seq) }));
+            return Ok(StartDecision::Duplicate(RunId { repo: self.repo, seq: to_unsigned(seq) }));
         }
-        if let Some(seq) = live(tx, &new.workflow, trigger.issue)? {
-            return Ok(StartDecision::Live(Box::new(self.known(tx, seq)?)));
+        if let Some(seq) = find_live_run(tx, &new.workflow, trigger.issue)? {
+            return Ok(StartDecision::AlreadyLive(Box::new(self.existing_run(tx, seq)?)));
         }
         let request = serde_json::to_string(trigger)?;
         let seq: i64 = tx.query_row(
@@ -288,7 +293,7 @@ impl RunReader {
             params![
                 new.workflow,
                 new.version,
-                signed(trigger.issue.0),
+                to_signed(trigger.issue.0),
                 trigger.cause.0,
                 request,
                 new.step,
@@ -301,8 +306,8 @@ impl RunReader {
             "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, 1, ?2, ?3, ?4)",
             params![seq, new.step, new.state, now],
         )?;
-        let run = RunId { repo: self.repo, seq: unsigned(seq) };
-        NewAuditLink::of((run, NO_VISIT), "run", "", &request)?.add(tx, now)?;
+        let run = RunId { repo: self.repo, seq: to_unsigned(seq) };
+        NewAuditLink::for_row((run, NO_VISIT), "run", "", &request)?.append_if_changed(tx, now)?;
         Ok(StartDecision::New(run))
     }
 }

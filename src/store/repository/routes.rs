@@ -3,21 +3,21 @@
 use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
 
-use super::{RepositoryDatabase, run_reader::json};
+use super::{RepositoryDatabase, run_reader::parse_json};
 use crate::{
     store::{
         DatabaseSource, PastRoute, RouteRow, StoreError,
-        database::{signed, unsigned},
+        database::{to_signed, to_unsigned},
     },
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp, UserId},
 };
 
 /// Whoever finds a decision wrong says so within this, in milliseconds.
-const DAY: i64 = 24 * 3600 * 1000;
+const CORRECTION_WINDOW_MS: i64 = 24 * 3600 * 1000;
 
 impl RepositoryDatabase {
     /// What a model decided of the same words since then.
-    pub async fn decided(&self, key: Hash, since: Timestamp) -> Result<Option<RouteRow>, StoreError> {
+    pub async fn cached_route(&self, key: Hash, since: Timestamp) -> Result<Option<RouteRow>, StoreError> {
         self.read(move |tx| {
             let body: Option<String> = tx
                 .prepare_cached(
@@ -26,13 +26,13 @@ impl RepositoryDatabase {
                 )?
                 .query_row(params![key.to_string(), since.0], |row| row.get(0))
                 .optional()?;
-            body.map(|body| json(&body)).transpose()
+            body.map(|body| parse_json(&body)).transpose()
         })
         .await
     }
 
     /// The newest decision before that run's on what this person asked on this issue, and when it was made.
-    pub async fn decided_before(
+    pub async fn previous_route(
         &self,
         run: RunId,
         issue: IssueNo,
@@ -45,17 +45,17 @@ impl RepositoryDatabase {
                      WHERE run.issue = ?1 AND route.run < ?2 AND CAST(route.body ->> 'by' AS BIGINT) = ?3
                      ORDER BY route.run DESC LIMIT 1",
                 )?
-                .query_row(params![signed(issue.0), signed(run.seq), signed(person.0)], |row| {
+                .query_row(params![to_signed(issue.0), to_signed(run.seq), to_signed(person.0)], |row| {
                     Ok((row.get(0)?, row.get(1)?))
                 })
                 .optional()?;
-            found.map(|(body, at)| Ok((json(&body)?, Timestamp(at)))).transpose()
+            found.map(|(body, at)| Ok((parse_json(&body)?, Timestamp(at)))).transpose()
         })
         .await
     }
 
     /// When this person's questions were read that were answered or still may be, up to that of this run, the oldest first.
-    pub async fn questions_of(&self, person: UserId, run: RunId) -> Result<Vec<Timestamp>, StoreError> {
+    pub async fn question_times(&self, person: UserId, run: RunId) -> Result<Vec<Timestamp>, StoreError> {
         self.read(move |tx| {
             let mut statement = tx.prepare_cached(
                 "SELECT route.at FROM route JOIN run ON run.seq = route.run
@@ -63,19 +63,19 @@ impl RepositoryDatabase {
                      AND (run.outcome ->> 'url' IS NOT NULL OR run.status NOT IN ('done', 'failed', 'stopped'))
                      AND route.rowid <= (SELECT MAX(rowid) FROM route WHERE run = ?2) ORDER BY route.rowid",
             )?;
-            let times = statement.query_map(params![signed(person.0), signed(run.seq)], |row| row.get(0))?;
+            let times = statement.query_map(params![to_signed(person.0), to_signed(run.seq)], |row| row.get(0))?;
             times.map(|at| at.map(Timestamp)).collect::<Result<_, _>>()
         })
         .await
     }
 
     /// What the last requests cost for which a model was asked, at most so many, the newest first; in micro-dollars.
-    pub async fn costs_of_routes(&self, most: u32) -> Result<Vec<u64>, StoreError> {
+    pub async fn route_costs(&self, most: u32) -> Result<Vec<u64>, StoreError> {
         self.read(move |tx| {
             let mut statement = tx.prepare(
                 "SELECT CAST(body ->> 'cost_microusd' AS BIGINT) FROM route WHERE CAST(body ->> 'calls' AS BIGINT) > 0 ORDER BY rowid DESC LIMIT ?1",
             )?;
-            let costs = statement.query_map([most], |row| Ok(unsigned(row.get(0)?)))?;
+            let costs = statement.query_map([most], |row| Ok(to_unsigned(row.get(0)?)))?;
             costs.collect::<Result<_, _>>()
         })
         .await
@@ -83,8 +83,8 @@ impl RepositoryDatabase {
 }
 
 /// The decisions of a repository, the oldest first, read without the lock, beside a server at work.
-pub fn routes(place: &DatabaseSource, repo: RepoId) -> Result<Vec<PastRoute>, StoreError> {
-    place.repository(repo, |tx| {
+pub fn read_routes(place: &DatabaseSource, repo: RepoId) -> Result<Vec<PastRoute>, StoreError> {
+    place.read_repository(repo, |tx| {
         if let Transaction::File(_) = tx {
             let there = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'route')";
             // Otherwise nobody has opened it since such requests are read.
@@ -95,24 +95,24 @@ pub fn routes(place: &DatabaseSource, repo: RepoId) -> Result<Vec<PastRoute>, St
         let mut statement = tx.prepare(&format!(
             "SELECT route.run, route.body, route.at, run.issue, begun.seq,
                  begun.seq IS NOT NULL AND (
-                     (begun.status = 'stopped' AND begun.updated_at < route.at + {DAY})
+                     (begun.status = 'stopped' AND begun.updated_at < route.at + {CORRECTION_WINDOW_MS})
                      OR EXISTS (SELECT 1 FROM run AS other WHERE other.issue = run.issue AND other.seq > begun.seq
-                         AND other.workflow <> begun.workflow AND other.started_at < route.at + {DAY}
+                         AND other.workflow <> begun.workflow AND other.started_at < route.at + {CORRECTION_WINDOW_MS}
                          AND (begun.status <> 'done' OR other.started_at < begun.updated_at)))
              FROM route JOIN run ON run.seq = route.run
              LEFT JOIN run AS begun ON begun.cause = run.cause || '{}' ORDER BY route.rowid",
-            Cause::ONWARD
+            Cause::FOLLOW_UP_SUFFIX
         ))?;
         let mut rows = statement.query([])?;
         let mut lines = Vec::new();
         while let Some(row) = rows.next()? {
-            let run = |seq: i64| RunId { repo, seq: unsigned(seq) };
+            let run = |seq: i64| RunId { repo, seq: to_unsigned(seq) };
             lines.push(PastRoute {
                 run: run(row.get(0)?),
-                route: json(&row.get::<_, String>(1)?)?,
+                route: parse_json(&row.get::<_, String>(1)?)?,
                 at: Timestamp(row.get(2)?),
-                issue: IssueNo(unsigned(row.get(3)?)),
-                begun: row.get::<_, Option<i64>>(4)?.map(run),
+                issue: IssueNo(to_unsigned(row.get(3)?)),
+                started_run: row.get::<_, Option<i64>>(4)?.map(run),
                 changed: row.get(5)?,
             });
         }

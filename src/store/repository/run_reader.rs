@@ -10,8 +10,8 @@ use crate::{
         AnswerRow, CancelRow, GateRow, GitHubCallCount, RunFilter, RunRemark, RunRow, RunStatus, StoreError,
         VisitRow, VisitSpan,
         agenda::{RunPosition, RunPriority, RunUpdate, ScheduledRun},
-        cluster::{ClusterNotice, living},
-        database::{signed, unsigned},
+        cluster::{ClusterNotice, living_node_condition},
+        database::{to_signed, to_unsigned},
         error::TransactionError,
     },
     types::{Cause, InstallationId, RepoId, RunId, Timestamp},
@@ -19,13 +19,13 @@ use crate::{
 
 impl RepositoryDatabase {
     pub async fn run(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
-        let at = self.at();
+        let at = self.run_reader();
         self.read(move |tx| at.run(tx, id.seq)).await
     }
 
     /// Runs in the order they were started.
     pub async fn runs(&self, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
-        let at = self.at();
+        let at = self.run_reader();
         self.read(move |tx| at.runs(tx, filter)).await
     }
 
@@ -33,7 +33,7 @@ impl RepositoryDatabase {
     pub async fn trail(&self, run: RunId) -> Result<Vec<VisitRow>, StoreError> {
         self.read(move |tx| {
             let mut statement = tx.prepare_cached(&format!("{VISITS} ORDER BY visit"))?;
-            let rows = statement.query_map([signed(run.seq)], visit_row)?;
+            let rows = statement.query_map([to_signed(run.seq)], visit_row)?;
             rows.collect()
         })
         .await
@@ -42,7 +42,7 @@ impl RepositoryDatabase {
     /// One visit of a run, with so many of its calls and journal entries at most.
     pub async fn visit(&self, run: RunId, visit: u64, most: u32) -> Result<Option<VisitSpan>, StoreError> {
         self.read(move |tx| {
-            let (of, many) = ([signed(run.seq), signed(visit)], [signed(run.seq), signed(visit), most.into()]);
+            let (of, many) = ([to_signed(run.seq), to_signed(visit)], [to_signed(run.seq), to_signed(visit), most.into()]);
             let times = tx
                 .prepare_cached("SELECT entered_at, left_at, how FROM trail WHERE run = ?1 AND visit = ?2")?
                 .query_row(of, |row| Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?, row.get(2)?)))
@@ -60,7 +60,7 @@ impl RepositoryDatabase {
                     "SELECT key, at, body FROM call WHERE run = ?1 AND visit = ?2 ORDER BY rowid LIMIT ?3",
                 )?
                 .query_map(many, |row| Ok((row.get(0)?, Timestamp(row.get(1)?), row.get::<_, String>(2)?)))?
-                .map(|row| row.and_then(|(key, at, body)| Ok((key, at, json(&body)?))))
+                .map(|row| row.and_then(|(key, at, body)| Ok((key, at, parse_json(&body)?))))
                 .collect::<Result<_, _>>()?;
             let entries = tx
                 .prepare_cached(
@@ -73,12 +73,12 @@ impl RepositoryDatabase {
                 })?
                 .collect::<Result<_, _>>()?;
             let (entered_at, left_at) = (Timestamp(entered), left.map(Timestamp));
-            Ok(Some(VisitSpan { entered_at, left_at, how, again, after_retry, calls, entries }))
+            Ok(Some(VisitSpan { entered_at, left_at, how, retried_at: again, after_retry, calls, entries }))
         })
         .await
     }
 
-    pub(super) fn at(&self) -> RunReader {
+    pub(super) fn run_reader(&self) -> RunReader {
         RunReader { repo: self.repo, epoch: self.epoch }
     }
 }
@@ -89,7 +89,7 @@ pub(in crate::store) const VISITS: &str =
 
 pub(in crate::store) fn visit_row(row: &SqlRow<'_>) -> Result<VisitRow, TransactionError> {
     Ok(VisitRow {
-        visit: unsigned(row.get(0)?),
+        visit: to_unsigned(row.get(0)?),
         step: row.get(1)?,
         entered_at: Timestamp(row.get(2)?),
         left_at: row.get::<_, Option<i64>>(3)?.map(Timestamp),
@@ -98,7 +98,7 @@ pub(in crate::store) fn visit_row(row: &SqlRow<'_>) -> Result<VisitRow, Transact
 }
 
 /// Of a run that may still take a step.
-pub(in crate::store) const LIVE: &str = "status IN ('ready', 'asking', 'waiting', 'halting')";
+pub(in crate::store) const LIVE_RUN_CONDITION: &str = "status IN ('ready', 'asking', 'waiting', 'halting')";
 
 /// Whose rows are read, and by which boot.
 #[derive(Clone, Copy)]
@@ -111,26 +111,28 @@ impl RunReader {
     pub(super) fn run(self, tx: &Transaction<'_>, seq: u64) -> Result<Option<RunRow>, TransactionError> {
         let raw = tx
             .prepare_cached("SELECT * FROM run WHERE seq = ?1")?
-            .query_row([signed(seq)], |row| Ok(self.row(row)))
+            .query_row([to_signed(seq)], |row| Ok(self.read_run_row(row)))
             .optional()?;
         let Some(raw) = raw else { return Ok(None) };
         let (mut run, cancel) = raw?;
         if run.taken {
             // Nobody is at work on what a dead one had in hand.
-            let lives =
-                format!("SELECT EXISTS (SELECT 1 FROM run WHERE seq = ?1 AND {})", living("run.taken"));
-            run.taken = tx.prepare_cached(&lives)?.query_row([signed(seq)], |row| row.get(0))?;
+            let lives = format!(
+                "SELECT EXISTS (SELECT 1 FROM run WHERE seq = ?1 AND {})",
+                living_node_condition("run.taken")
+            );
+            run.taken = tx.prepare_cached(&lives)?.query_row([to_signed(seq)], |row| row.get(0))?;
         }
         run.cancel = cancel.map(|id| read_cancel(tx, id)).transpose()?;
-        run.gate = self.gate(tx, run.id)?;
+        run.gate = self.open_gate(tx, run.id)?;
         if let Some(gate) = &run.gate {
-            run.answer = waiting_answer(tx, gate.id)?;
+            run.answer = oldest_waiting_answer(tx, gate.id)?;
         }
         Ok(Some(run))
     }
 
     /// A run the caller's transaction knows to exist.
-    pub(super) fn known(self, tx: &Transaction<'_>, seq: u64) -> Result<RunRow, TransactionError> {
+    pub(super) fn existing_run(self, tx: &Transaction<'_>, seq: u64) -> Result<RunRow, TransactionError> {
         let id = RunId { repo: self.repo, seq };
         self.run(tx, seq)?.ok_or_else(|| TransactionError::Missing(format!("run {id}")))
     }
@@ -138,27 +140,27 @@ impl RunReader {
     fn runs(self, tx: &Transaction<'_>, filter: RunFilter) -> Result<Vec<RunRow>, TransactionError> {
         // Written apart, so that each finds its index.
         let of_issue = if filter.issue.is_some() { "issue = ?1" } else { "CAST(?1 AS BIGINT) IS NULL" };
-        let of_status = if filter.live_only { LIVE } else { "TRUE" };
+        let of_status = if filter.live_only { LIVE_RUN_CONDITION } else { "TRUE" };
         let seqs = tx
             .prepare_cached(&format!("SELECT seq FROM run WHERE {of_issue} AND {of_status} ORDER BY seq"))?
-            .query_map(params![filter.issue.map(|issue| signed(issue.0))], |row| row.get(0))?
+            .query_map(params![filter.issue.map(|issue| to_signed(issue.0))], |row| row.get(0))?
             .collect::<Result<Vec<i64>, _>>()?;
-        seqs.into_iter().map(|seq| self.known(tx, unsigned(seq))).collect()
+        seqs.into_iter().map(|seq| self.existing_run(tx, to_unsigned(seq))).collect()
     }
 
     /// The row itself, and the number of the cancel it carries.
-    fn row(self, row: &SqlRow<'_>) -> Result<(RunRow, Option<i64>), TransactionError> {
+    fn read_run_row(self, row: &SqlRow<'_>) -> Result<(RunRow, Option<i64>), TransactionError> {
         let time = |column: &str| -> Result<Timestamp, TransactionError> { Ok(Timestamp(row.get(column)?)) };
-        let status = status(&row.get::<_, String>("status")?)?;
+        let status = parse_status(&row.get::<_, String>("status")?)?;
         let run = RunRow {
-            id: RunId { repo: self.repo, seq: unsigned(row.get("seq")?) },
+            id: RunId { repo: self.repo, seq: to_unsigned(row.get("seq")?) },
             workflow: row.get("workflow")?,
             version: row.get("version")?,
-            trigger: json(&row.get::<_, String>("request")?)?,
+            trigger: parse_json(&row.get::<_, String>("request")?)?,
             status,
             step: row.get("step")?,
             state: row.get("state")?,
-            visit: unsigned(row.get("visit")?),
+            visit: to_unsigned(row.get("visit")?),
             moves: row.get("moves")?,
             attempts: row.get("attempts")?,
             due: row.get::<_, Option<i64>>("due")?.map(Timestamp),
@@ -168,22 +170,22 @@ impl RunReader {
             parked: row.get::<_, Option<i64>>("parked")?.is_some_and(|by| by >= self.epoch),
             halt: row.get("halt")?,
             why: row.get("why")?,
-            outcome: row.get::<_, Option<String>>("outcome")?.map(|text| json(&text)).transpose()?,
+            outcome: row.get::<_, Option<String>>("outcome")?.map(|text| parse_json(&text)).transpose()?,
             calls: GitHubCallCount {
-                calls: unsigned(row.get("api_calls")?),
-                writes: unsigned(row.get("api_writes")?),
+                calls: to_unsigned(row.get("api_calls")?),
+                writes: to_unsigned(row.get("api_writes")?),
             },
             cancel: None,
             gate: None,
             answer: None,
-            remarks: unsigned(row.get("remarks")?),
+            remarks: to_unsigned(row.get("remarks")?),
             started_at: time("started_at")?,
             updated_at: time("updated_at")?,
         };
         Ok((run, row.get("cancel")?))
     }
 
-    fn gate(self, tx: &Transaction<'_>, run: RunId) -> Result<Option<GateRow>, TransactionError> {
+    fn open_gate(self, tx: &Transaction<'_>, run: RunId) -> Result<Option<GateRow>, TransactionError> {
         let found = tx
             .prepare_cached(
                 "SELECT id, spec, (SELECT COUNT(*) FROM answer WHERE answer.gate = gate.id),
@@ -191,7 +193,7 @@ impl RunReader {
                           AND body ->> 'finding' = CAST(visit AS TEXT) ORDER BY number DESC LIMIT 1)
                  FROM gate WHERE run = ?1 AND closed_at IS NULL",
             )?
-            .query_row(params![signed(run.seq), RunRemark::TOUCHED], |row| {
+            .query_row(params![to_signed(run.seq), RunRemark::COMMENT_EDITED], |row| {
                 Ok((
                     row.get::<_, i64>(0)?,
                     row.get::<_, String>(1)?,
@@ -201,35 +203,35 @@ impl RunReader {
             })
             .optional()?;
         let Some((id, spec, answers, touched)) = found else { return Ok(None) };
-        let (spec, touched) = (json(&spec)?, touched.map(|body| json(&body)).transpose()?);
-        Ok(Some(GateRow { id: unsigned(id), run, spec, answers, touched }))
+        let (spec, touched) = (parse_json(&spec)?, touched.map(|body| parse_json(&body)).transpose()?);
+        Ok(Some(GateRow { id: to_unsigned(id), run, spec, answers, comment_edit: touched }))
     }
 }
 
 impl RunReader {
     /// What the agenda is to know of a run, here and wherever else it may be claimed.
-    pub(super) fn became(self, tx: &Transaction<'_>, seq: i64) -> Result<RunUpdate, TransactionError> {
-        ClusterNotice::Runs(self.repo).say(tx)?;
-        let mut statement = tx.prepare_cached(&self.slots(tx, "seq = ?2"))?;
-        let slot = statement.query_row([self.epoch, seq], |row| Ok(slot(row))).optional()?;
-        Ok((unsigned(seq), slot.transpose()?))
+    pub(super) fn run_update(self, tx: &Transaction<'_>, seq: i64) -> Result<RunUpdate, TransactionError> {
+        ClusterNotice::Runs(self.repo).notify(tx)?;
+        let mut statement = tx.prepare_cached(&self.scheduled_runs_query(tx, "seq = ?2"))?;
+        let slot = statement.query_row([self.epoch, seq], |row| Ok(read_scheduled_run(row))).optional()?;
+        Ok((to_unsigned(seq), slot.transpose()?))
     }
 
     /// The same of every live run.
-    pub(super) fn live(self, tx: &Transaction<'_>) -> Result<Vec<ScheduledRun>, TransactionError> {
-        let mut statement = tx.prepare_cached(&self.slots(tx, "TRUE"))?;
-        let slots = statement.query_map([self.epoch], |row| Ok(slot(row)))?;
+    pub(super) fn live_runs(self, tx: &Transaction<'_>) -> Result<Vec<ScheduledRun>, TransactionError> {
+        let mut statement = tx.prepare_cached(&self.scheduled_runs_query(tx, "TRUE"))?;
+        let slots = statement.query_map([self.epoch], |row| Ok(read_scheduled_run(row)))?;
         slots.map(|slot| slot?).collect()
     }
 
     /// Live runs as this boot (`?1`) sees them: a cancel does not wait for the due time, nor for someone who can
     /// read the run.
-    fn slots(self, tx: &Transaction<'_>, which: &str) -> String {
+    fn scheduled_runs_query(self, tx: &Transaction<'_>, which: &str) -> String {
         // One that another process has in hand is nobody else's to take, until that one's lease is over.
         let elsewhere = match tx {
             Transaction::File(_) => String::new(),
             Transaction::Server(_) => {
-                format!("WHEN taken <> {} AND {} THEN NULL", self.epoch, living("run.taken"))
+                format!("WHEN taken <> {} AND {} THEN NULL", self.epoch, living_node_condition("run.taken"))
             }
         };
         format!(
@@ -240,55 +242,55 @@ impl RunReader {
                  AND gate = (SELECT id FROM gate WHERE gate.run = run.seq AND closed_at IS NULL)),
              status = 'ready' AND why IS NOT NULL,
              CAST(request ->> 'installation' AS BIGINT), workflow, step, status
-         FROM run WHERE {which} AND {LIVE}"
+         FROM run WHERE {which} AND {LIVE_RUN_CONDITION}"
     )
     }
 }
 
-fn slot(row: &SqlRow<'_>) -> Result<ScheduledRun, TransactionError> {
+fn read_scheduled_run(row: &SqlRow<'_>) -> Result<ScheduledRun, TransactionError> {
     let (spoken, again): (bool, bool) = (row.get(2)?, row.get(3)?);
     let rank = match (spoken, again) {
-        (true, _) => RunPriority::Spoken,
-        (false, false) => RunPriority::Going,
-        (false, true) => RunPriority::Again,
+        (true, _) => RunPriority::PersonWaiting,
+        (false, false) => RunPriority::Normal,
+        (false, true) => RunPriority::AfterFailure,
     };
     Ok(ScheduledRun {
-        seq: unsigned(row.get(0)?),
+        seq: to_unsigned(row.get(0)?),
         due: row.get::<_, Option<i64>>(1)?.map(Timestamp),
-        rank,
-        installation: InstallationId(unsigned(row.get(4)?)),
-        place: RunPosition {
+        priority: rank,
+        installation: InstallationId(to_unsigned(row.get(4)?)),
+        position: RunPosition {
             workflow: row.get(5)?,
             step: row.get(6)?,
-            status: status(&row.get::<_, String>(7)?)?,
+            status: parse_status(&row.get::<_, String>(7)?)?,
         },
     })
 }
 
 /// How many remarks a run was given so far.
-pub(super) fn given_remarks(tx: &Transaction<'_>, run: RunId) -> Result<u64, TransactionError> {
+pub(super) fn count_remarks(tx: &Transaction<'_>, run: RunId) -> Result<u64, TransactionError> {
     let newest = tx
         .prepare_cached("SELECT COALESCE(MAX(number), 0) FROM remark WHERE run = ?1")?
-        .query_row([signed(run.seq)], |row| row.get(0))?;
-    Ok(unsigned(newest))
+        .query_row([to_signed(run.seq)], |row| row.get(0))?;
+    Ok(to_unsigned(newest))
 }
 
-fn waiting_answer(tx: &Transaction<'_>, gate: u64) -> Result<Option<AnswerRow>, TransactionError> {
+fn oldest_waiting_answer(tx: &Transaction<'_>, gate: u64) -> Result<Option<AnswerRow>, TransactionError> {
     tx.prepare_cached(
         "SELECT id, gate, subject, body FROM answer WHERE gate = ?1 AND state = 'waiting' ORDER BY id LIMIT 1",
     )?
-    .query_row([signed(gate)], |row| Ok(answer(row)))
+    .query_row([to_signed(gate)], |row| Ok(read_answer(row)))
     .optional()?
     .transpose()
 }
 
 /// Columns id, gate, subject, body.
-pub(super) fn answer(row: &SqlRow<'_>) -> Result<AnswerRow, TransactionError> {
+pub(super) fn read_answer(row: &SqlRow<'_>) -> Result<AnswerRow, TransactionError> {
     Ok(AnswerRow {
-        id: unsigned(row.get(0)?),
-        gate: unsigned(row.get(1)?),
+        id: to_unsigned(row.get(0)?),
+        gate: to_unsigned(row.get(1)?),
         subject: row.get::<_, String>(2)?.parse()?,
-        answer: json(&row.get::<_, String>(3)?)?,
+        answer: parse_json(&row.get::<_, String>(3)?)?,
     })
 }
 
@@ -296,14 +298,14 @@ fn read_cancel(tx: &Transaction<'_>, id: i64) -> Result<CancelRow, TransactionEr
     let (cause, actor, why, at) = tx
         .prepare_cached("SELECT cause, actor, why, at FROM cancel WHERE id = ?1")?
         .query_row([id], |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?)))?;
-    Ok(CancelRow { cause: Cause(cause), by: json(&actor)?, why, at: Timestamp(at) })
+    Ok(CancelRow { cause: Cause(cause), by: parse_json(&actor)?, why, at: Timestamp(at) })
 }
 
-pub(in crate::store) fn json<V: DeserializeOwned>(text: &str) -> Result<V, TransactionError> {
+pub(in crate::store) fn parse_json<V: DeserializeOwned>(text: &str) -> Result<V, TransactionError> {
     Ok(serde_json::from_str(text)?)
 }
 
-pub(in crate::store) fn status(text: &str) -> Result<RunStatus, TransactionError> {
+pub(in crate::store) fn parse_status(text: &str) -> Result<RunStatus, TransactionError> {
     Ok(serde_json::from_value(text.into())?)
 }
 

@@ -6,15 +6,15 @@ use rusqlite::params;
 use super::{
     RepositoryDatabase,
     audit_chain::NewAuditLink,
-    run_reader::{LIVE, RunReader, given_remarks, status_text},
+    run_reader::{LIVE_RUN_CONDITION, RunReader, count_remarks, status_text},
 };
 use crate::{
     limits,
     store::{
         Checkpoint, GateSpec, RunLease, RunRow, RunStatus, StartDecision, StoreError,
         agenda::RunUpdate,
-        cluster::living,
-        database::{signed, unsigned},
+        cluster::living_node_condition,
+        database::{to_signed, to_unsigned},
         error::TransactionError,
     },
     types::{RunId, Timestamp},
@@ -23,82 +23,82 @@ use crate::{
 impl RepositoryDatabase {
     /// Reads a run that is to take a step, and its version; none if it lives no more. Nothing is written: that it
     /// is taken is known to the one process that has the directory.
-    pub(in crate::store) async fn claim(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
-        let at = self.at();
+    pub(in crate::store) async fn claim_run(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
+        let at = self.run_reader();
         if self.db.is_shared() {
-            return self.claim_among_others(run).await;
+            return self.claim_run_in_cluster(run).await;
         }
-        self.glance(move |tx| {
+        self.read_small(move |tx| {
             let number: Option<i64> = tx
-                .prepare_cached(&format!("SELECT lease FROM run WHERE seq = ?1 AND {LIVE}"))?
-                .query_row([signed(run.seq)], |row| row.get(0))
+                .prepare_cached(&format!("SELECT lease FROM run WHERE seq = ?1 AND {LIVE_RUN_CONDITION}"))?
+                .query_row([to_signed(run.seq)], |row| row.get(0))
                 .optional()?;
             let Some(number) = number else { return Ok(None) };
-            Ok(Some((at.known(tx, run.seq)?, unsigned(number))))
+            Ok(Some((at.existing_run(tx, run.seq)?, to_unsigned(number))))
         })
         .await
     }
 
     /// Takes a run that no other process has in hand, and that is due now; as long as its own lease holds, since whatever
     /// it took after that would be free to all.
-    async fn claim_among_others(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
-        let (at, now) = (self.at(), self.clock.now().0);
+    async fn claim_run_in_cluster(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
+        let (at, now) = (self.run_reader(), self.clock.now().0);
         self.write_here(move |tx| {
             let sql = format!(
-                "UPDATE run SET taken = ?2, lease = lease + 1 WHERE seq = ?1 AND {LIVE}
+                "UPDATE run SET taken = ?2, lease = lease + 1 WHERE seq = ?1 AND {LIVE_RUN_CONDITION}
                      AND (due <= ?3 OR cancel IS NOT NULL AND status <> 'halting')
                      AND (taken IS NULL OR taken = ?2 OR NOT {}) AND {} RETURNING lease",
-                living("run.taken"),
-                living("?2")
+                living_node_condition("run.taken"),
+                living_node_condition("?2")
             );
             let number: Option<i64> = tx
                 .prepare_cached(&sql)?
-                .query_row([signed(run.seq), at.epoch, now], |row| row.get(0))
+                .query_row([to_signed(run.seq), at.epoch, now], |row| row.get(0))
                 .optional()?;
             let Some(number) = number else { return Ok(None) };
-            Ok(Some((at.known(tx, run.seq)?, unsigned(number))))
+            Ok(Some((at.existing_run(tx, run.seq)?, to_unsigned(number))))
         })
         .await
     }
 
     /// Lets go of a run that is as it was when it was taken; before `until` nobody wants it, unless somebody spoke.
-    pub(in crate::store) async fn give_back(
+    pub(in crate::store) async fn release_run(
         &self,
         lease: &RunLease,
         until: Option<Timestamp>,
     ) -> Result<Vec<RunUpdate>, StoreError> {
-        let (at, held, now) = (self.at(), lease.clone(), self.clock.now());
+        let (at, held, now) = (self.run_reader(), lease.clone(), self.clock.now());
         self.write(move |tx| {
-            at.fenced(tx, &held)?;
-            let seq = signed(held.run.id.seq);
+            at.check_lease(tx, &held)?;
+            let seq = to_signed(held.run.id.seq);
             let sql = "UPDATE run SET taken = ?4, due = CASE
                            WHEN CAST(?2 AS BIGINT) IS NULL OR cancel IS NOT NULL OR remarks < ?3
                                OR EXISTS (SELECT 1 FROM answer WHERE answer.run = run.seq AND state = 'waiting')
                            THEN due ELSE ?2 END
                        WHERE seq = ?1";
-            let remarks = signed(given_remarks(tx, held.run.id)?);
-            let taken = until.and_then(|until| at.keeps(tx, until, now));
+            let remarks = to_signed(count_remarks(tx, held.run.id)?);
+            let taken = until.and_then(|until| at.waiting_holder(tx, until, now));
             tx.prepare_cached(sql)?.execute(params![seq, until.map(|until| until.0), remarks, taken])?;
-            Ok(vec![at.became(tx, seq)?])
+            Ok(vec![at.run_update(tx, seq)?])
         })
         .await
     }
 
     /// Saves what a step left and gives the run back.
-    pub(in crate::store) async fn save(
+    pub(in crate::store) async fn save_checkpoint(
         &self,
         lease: &RunLease,
         left: Checkpoint,
     ) -> Result<Vec<RunUpdate>, StoreError> {
-        let (at, now, held) = (self.at(), self.clock.now(), lease.clone());
-        let seq = signed(lease.run.id.seq);
+        let (at, now, held) = (self.run_reader(), self.clock.now(), lease.clone());
+        let seq = to_signed(lease.run.id.seq);
         if !left.has_state() {
-            lease.gathered.drop_documents();
+            lease.pending_writes.drop_documents();
         }
-        self.write_with(&lease.gathered, lease.run.id, move |tx| {
-            at.fenced(tx, &held)?;
-            let follows = CheckpointSave { at, tx, lease: &held, now }.apply(left)?;
-            follows.into_iter().chain([seq]).map(|seq| at.became(tx, seq)).collect()
+        self.write_with_pending(&lease.pending_writes, lease.run.id, move |tx| {
+            at.check_lease(tx, &held)?;
+            let follows = CheckpointSave { reader: at, tx, lease: &held, now }.apply_checkpoint(left)?;
+            follows.into_iter().chain([seq]).map(|seq| at.run_update(tx, seq)).collect()
         })
         .await
     }
@@ -106,18 +106,18 @@ impl RepositoryDatabase {
 
 impl RunReader {
     /// Who looks at a run again soon keeps it from others: a job that goes on for it is in no other process.
-    fn keeps(self, tx: &Transaction<'_>, until: Timestamp, now: Timestamp) -> Option<i64> {
-        let soon = until <= now.plus(limits::JOB_LOOK);
+    fn waiting_holder(self, tx: &Transaction<'_>, until: Timestamp, now: Timestamp) -> Option<i64> {
+        let soon = until <= now.plus(limits::JOB_POLL_INTERVAL);
         (soon && matches!(tx, Transaction::Server(_))).then_some(self.epoch)
     }
 
     /// Refuses whoever took the run in an older boot, or before it was saved last.
-    pub(super) fn fenced(self, tx: &Transaction<'_>, lease: &RunLease) -> Result<(), TransactionError> {
+    pub(super) fn check_lease(self, tx: &Transaction<'_>, lease: &RunLease) -> Result<(), TransactionError> {
         let number: Option<i64> = tx
             .prepare_cached("SELECT lease FROM run WHERE seq = ?1")?
-            .query_row([signed(lease.run.id.seq)], |row| row.get(0))
+            .query_row([to_signed(lease.run.id.seq)], |row| row.get(0))
             .optional()?;
-        if number.map(unsigned) != Some(lease.number) {
+        if number.map(to_unsigned) != Some(lease.number) {
             return Err(TransactionError::Fenced);
         }
         if let Transaction::Server(_) = tx {
@@ -138,7 +138,7 @@ impl RunReader {
 
 /// One save, in one transaction.
 struct CheckpointSave<'a> {
-    at: RunReader,
+    reader: RunReader,
     tx: &'a Transaction<'a>,
     lease: &'a RunLease,
     now: Timestamp,
@@ -164,7 +164,7 @@ struct RunColumns<'a> {
 
 impl CheckpointSave<'_> {
     /// Gives the number of the run that follows, if one does.
-    fn apply(&self, left: Checkpoint) -> Result<Option<i64>, TransactionError> {
+    fn apply_checkpoint(&self, left: Checkpoint) -> Result<Option<i64>, TransactionError> {
         let run = &self.lease.run;
         let as_it_was = RunColumns {
             status: run.status,
@@ -181,7 +181,7 @@ impl CheckpointSave<'_> {
             remarks: run.remarks,
             taken: None,
         };
-        let remarks = given_remarks(self.tx, run.id)?;
+        let remarks = count_remarks(self.tx, run.id)?;
         let (now, next) = (Some(self.now), run.visit + 1);
         let mut follows = None;
         match left {
@@ -190,7 +190,7 @@ impl CheckpointSave<'_> {
                 let (step, state) = (step.as_str(), state.as_slice());
                 self.next_visit("go", step, state)?;
                 let status = RunStatus::Ready;
-                self.update(RunColumns {
+                self.update_run(RunColumns {
                     status,
                     step,
                     state,
@@ -206,28 +206,36 @@ impl CheckpointSave<'_> {
                 if remarks > run.remarks {
                     due = now;
                 }
-                self.update(RunColumns { status, state, due, remarks, ..as_it_was })
+                self.update_run(RunColumns { status, state, due, remarks, ..as_it_was })
             }
             Checkpoint::Wait { state, until, why } => {
-                let due = if self.answered_meanwhile()? { now } else { Some(until) };
+                let due = if self.has_new_answer()? { now } else { Some(until) };
                 let (status, state) = (RunStatus::Waiting, state.as_slice());
-                let taken = self.at.keeps(self.tx, until, self.now);
-                self.update(RunColumns { status, state, due, why: Some(&why), remarks, taken, ..as_it_was })
+                let taken = self.reader.waiting_holder(self.tx, until, self.now);
+                self.update_run(RunColumns {
+                    status,
+                    state,
+                    due,
+                    why: Some(&why),
+                    remarks,
+                    taken,
+                    ..as_it_was
+                })
             }
             Checkpoint::Done { state, outcome, then } => {
                 self.close_gate()?;
-                self.leave("done")?;
+                self.leave_visit("done")?;
                 let (status, state) = (RunStatus::Done, state.as_slice());
                 let outcome = serde_json::to_string(&outcome)?;
-                self.ends(RunStatus::Done, &outcome)?;
+                self.add_end_link(RunStatus::Done, &outcome)?;
                 let outcome = Some(outcome);
                 // Whoever stopped it meant what follows as well.
-                let stopped = self.at.known(self.tx, run.id.seq)?.cancel.is_some();
-                self.update(RunColumns { status, state, due: None, outcome, ..as_it_was })?;
+                let stopped = self.reader.existing_run(self.tx, run.id.seq)?.cancel.is_some();
+                self.update_run(RunColumns { status, state, due: None, outcome, ..as_it_was })?;
                 if let Some(new) = then.filter(|_| !stopped)
-                    && let StartDecision::New(run) = self.at.open(self.tx, &new, self.now.0)?
+                    && let StartDecision::New(run) = self.reader.open_run(self.tx, &new, self.now.0)?
                 {
-                    follows = Some(signed(run.seq));
+                    follows = Some(to_signed(run.seq));
                 }
                 Ok(())
             }
@@ -237,33 +245,33 @@ impl CheckpointSave<'_> {
                 let detail = serde_json::json!({ "halt": halt, "why": why });
                 let name = "halt".to_owned();
                 NewAuditLink { run: run.id, visit: run.visit, name, what: "the run was halted", detail }
-                    .add(self.tx, self.now.0)?;
+                    .append_if_changed(self.tx, self.now.0)?;
                 let (status, halt, why) = (RunStatus::Halting, Some(halt.as_str()), Some(why.as_str()));
-                self.update(RunColumns { status, visit: next, due: now, halt, why, ..as_it_was })
+                self.update_run(RunColumns { status, visit: next, due: now, halt, why, ..as_it_was })
             }
             Checkpoint::Ended { status, why } => {
                 // As it can be kept anywhere, since the chain seals it.
                 let why = why.replace('\0', "\u{fffd}");
                 self.close_gate()?;
-                self.leave("ended")?;
-                self.ends(status, &why)?;
-                self.update(RunColumns { status, due: None, why: Some(&why), ..as_it_was })
+                self.leave_visit("ended")?;
+                self.add_end_link(status, &why)?;
+                self.update_run(RunColumns { status, due: None, why: Some(&why), ..as_it_was })
             }
             Checkpoint::Retry { attempts, due, why } => {
-                let taken = self.at.keeps(self.tx, due, self.now);
+                let taken = self.reader.waiting_holder(self.tx, due, self.now);
                 let (due, why) = (Some(due), Some(why.as_str()));
-                self.update(RunColumns { attempts, due, why, taken, ..as_it_was })
+                self.update_run(RunColumns { attempts, due, why, taken, ..as_it_was })
             }
             Checkpoint::Park { why } => {
-                let parked = Some(self.at.epoch);
-                self.update(RunColumns { parked, why: Some(&why), ..as_it_was })
+                let parked = Some(self.reader.epoch);
+                self.update_run(RunColumns { parked, why: Some(&why), ..as_it_was })
             }
         }?;
         Ok(follows)
     }
 
     /// Every save gives the run a new version, so that whoever took it before is refused.
-    fn update(&self, to: RunColumns<'_>) -> Result<(), TransactionError> {
+    fn update_run(&self, to: RunColumns<'_>) -> Result<(), TransactionError> {
         self.tx
             .prepare_cached(
                 "UPDATE run SET status = ?2, step = ?3, state = ?4, visit = ?5, moves = ?6, attempts = ?7, due = ?8,
@@ -272,11 +280,11 @@ impl CheckpointSave<'_> {
                  WHERE seq = ?1",
             )?
             .execute(params![
-                signed(self.lease.run.id.seq),
+                to_signed(self.lease.run.id.seq),
                 status_text(to.status),
                 to.step,
                 to.state,
-                signed(to.visit),
+                to_signed(to.visit),
                 to.moves,
                 to.attempts,
                 to.due.map(|due| due.0),
@@ -285,28 +293,29 @@ impl CheckpointSave<'_> {
                 to.why,
                 to.outcome,
                 self.now.0,
-                signed(to.remarks),
+                to_signed(to.remarks),
                 to.taken
             ])?;
         Ok(())
     }
 
-    fn ends(&self, status: RunStatus, why: &str) -> Result<(), TransactionError> {
+    fn add_end_link(&self, status: RunStatus, why: &str) -> Result<(), TransactionError> {
         let run = &self.lease.run;
-        NewAuditLink::end(run.id, run.visit, status_text(status), why).add(self.tx, self.now.0)
+        NewAuditLink::for_run_end(run.id, run.visit, status_text(status), why)
+            .append_if_changed(self.tx, self.now.0)
     }
 
-    fn leave(&self, how: &str) -> Result<(), TransactionError> {
+    fn leave_visit(&self, how: &str) -> Result<(), TransactionError> {
         let run = &self.lease.run;
         self.tx
             .prepare_cached("UPDATE trail SET left_at = ?3, how = ?4 WHERE run = ?1 AND visit = ?2")?
-            .execute(params![signed(run.id.seq), signed(run.visit), self.now.0, how])?;
+            .execute(params![to_signed(run.id.seq), to_signed(run.visit), self.now.0, how])?;
         Ok(())
     }
 
     fn next_visit(&self, how: &str, step: &str, state: &[u8]) -> Result<(), TransactionError> {
-        self.leave(how)?;
-        let (seq, visit) = (signed(self.lease.run.id.seq), signed(self.lease.run.visit + 1));
+        self.leave_visit(how)?;
+        let (seq, visit) = (to_signed(self.lease.run.id.seq), to_signed(self.lease.run.visit + 1));
         self.tx
             .prepare_cached(
                 "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -318,7 +327,7 @@ impl CheckpointSave<'_> {
     /// The answer the step was given has had its effect.
     fn consume_answer(&self) -> Result<(), TransactionError> {
         if let Some(answer) = &self.lease.run.answer {
-            self.tx.execute("UPDATE answer SET state = 'consumed' WHERE id = ?1", [signed(answer.id)])?;
+            self.tx.execute("UPDATE answer SET state = 'consumed' WHERE id = ?1", [to_signed(answer.id)])?;
         }
         Ok(())
     }
@@ -326,7 +335,7 @@ impl CheckpointSave<'_> {
     fn close_gate(&self) -> Result<(), TransactionError> {
         self.consume_answer()?;
         let Some(gate) = &self.lease.run.gate else { return Ok(()) };
-        let id = signed(gate.id);
+        let id = to_signed(gate.id);
         self.tx.execute("UPDATE answer SET state = 'late' WHERE gate = ?1 AND state = 'waiting'", [id])?;
         self.tx.execute("UPDATE gate SET closed_at = ?2 WHERE id = ?1", params![id, self.now.0])?;
         Ok(())
@@ -339,36 +348,36 @@ impl CheckpointSave<'_> {
         let Some(open) = &self.lease.run.gate else {
             self.tx.execute(
                 "INSERT INTO gate (run, visit, spec, opened_at) VALUES (?1, ?2, ?3, ?4)",
-                params![signed(self.lease.run.id.seq), signed(self.lease.run.visit), text, self.now.0],
+                params![to_signed(self.lease.run.id.seq), to_signed(self.lease.run.visit), text, self.now.0],
             )?;
-            return Ok(self.expiry(spec));
+            return Ok(self.next_expiry(spec));
         };
-        let id = signed(open.id);
+        let id = to_signed(open.id);
         self.tx.execute("UPDATE gate SET spec = ?2 WHERE id = ?1", params![id, text])?;
         // An answer to another subject is no answer to this one.
         self.tx.execute(
             "UPDATE answer SET state = 'late' WHERE gate = ?1 AND state = 'waiting' AND subject <> ?2",
             params![id, spec.subject.to_string()],
         )?;
-        Ok(if self.has_answer(open.id)? { Some(self.now) } else { self.expiry(spec) })
+        Ok(if self.has_waiting_answer(open.id)? { Some(self.now) } else { self.next_expiry(spec) })
     }
 
-    fn has_answer(&self, gate: u64) -> Result<bool, TransactionError> {
+    fn has_waiting_answer(&self, gate: u64) -> Result<bool, TransactionError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM answer WHERE gate = ?1 AND state = 'waiting')";
-        self.tx.query_row(sql, [signed(gate)], |row| row.get(0))
+        self.tx.query_row(sql, [to_signed(gate)], |row| row.get(0))
     }
 
     /// Did somebody answer the open gate while the step worked? One that was given an answer and waits all the
     /// same waits knowing it.
-    fn answered_meanwhile(&self) -> Result<bool, TransactionError> {
+    fn has_new_answer(&self) -> Result<bool, TransactionError> {
         match (&self.lease.run.gate, &self.lease.run.answer) {
-            (Some(open), None) => self.has_answer(open.id),
+            (Some(open), None) => self.has_waiting_answer(open.id),
             _ => Ok(false),
         }
     }
 
     /// A step that asks again after its own expiry waits for people only.
-    fn expiry(&self, spec: &GateSpec) -> Option<Timestamp> {
+    fn next_expiry(&self, spec: &GateSpec) -> Option<Timestamp> {
         spec.expires.filter(|at| *at > self.now)
     }
 }

@@ -12,8 +12,8 @@ use crate::{
     store::{
         ActivePause, CallRow, CallStatus, Checkpoint, CommitRow, LedgerRecord, PauseScope, RepositoryRow,
         Reservation, ReservationOutcome, RetryDecision, RunFilter, RunLease, RunStatus, SharedCap,
-        StartDecision, Store, StoreError, backup,
-        tests::{claim_at, new_run},
+        StartDecision, Store, StoreError, create_backup,
+        tests::{claim_after_scans, new_run},
     },
     types::{Cause, Hash, InstallationId, IssueNo, MicroUsd, RepoId, RunId, Timestamp},
 };
@@ -25,7 +25,7 @@ fn open(root: &Path) -> Arc<Store> {
 }
 
 async fn claim(store: &Store) -> Option<RunLease> {
-    claim_at(store, Timestamp(i64::MAX)).await
+    claim_after_scans(store, Timestamp(i64::MAX)).await
 }
 
 fn go() -> Checkpoint {
@@ -49,7 +49,7 @@ async fn a_database_of_the_first_version_reads_right() {
     old.execute_batch(include_str!("../migrations/repository-1.sql")).unwrap();
     old.execute_batch("PRAGMA application_id = 0x43537231; PRAGMA user_version = 1").unwrap();
     let request = serde_json::to_string(&new_run(REPO, 42).trigger).unwrap();
-    let (document, commit) = (Hash::of(b"design"), "1".repeat(40));
+    let (document, commit) = (Hash::digest(b"design"), "1".repeat(40));
     let proposed = format!(
         r#"{{"proposal": {{"branch": "countersign/issue-43", "path": "a.md", "commit": "{commit}", "document": "{document}"}}}}"#
     );
@@ -68,13 +68,13 @@ async fn a_database_of_the_first_version_reads_right() {
     let store = open(root.path());
     let lease = claim(&store).await.unwrap();
     assert_eq!((lease.run.id.seq, lease.run.visit, lease.number, lease.run.calls.calls), (1, 2, 7, 0));
-    let db = store.repo(REPO).await.unwrap();
+    let db = store.repository_database(REPO).await.unwrap();
     assert_eq!(
         db.journal_begin(&lease, "now").await.unwrap(),
         crate::store::JournalLookup::Done(b"1".to_vec())
     );
-    lease.gathered.tally().add(true);
-    lease.gathered.tally().add(false);
+    lease.pending_writes.github_calls().count_call(true);
+    lease.pending_writes.github_calls().count_call(false);
     store.save_step(&lease, go()).await.unwrap();
     let run = store.run_row(lease.run.id).await.unwrap().unwrap();
     assert_eq!((run.visit, run.calls.calls, run.calls.writes), (3, 2, 1));
@@ -96,19 +96,19 @@ async fn what_is_booked_is_kept_with_the_next_write_and_not_before() {
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
     let lease = claim(&store).await.unwrap();
-    let db = store.repo(REPO).await.unwrap();
+    let db = store.repository_database(REPO).await.unwrap();
     let kept = async || db.ledger(lease.run.id).await.unwrap().calls;
     db.journal_begin(&lease, "draft/1").await.unwrap();
     db.record(&lease, "draft/1", LedgerRecord::Call(call(CallStatus::Reserved))).await.unwrap();
-    lease.gathered.book(lease.run.visit, "draft/1", LedgerRecord::Call(call(CallStatus::Done)));
+    lease.pending_writes.add_record(lease.run.visit, "draft/1", LedgerRecord::Call(call(CallStatus::Done)));
     assert_eq!(kept().await, [call(CallStatus::Reserved)]);
     db.journal_done(&lease, "draft/1", b"1".to_vec()).await.unwrap();
     assert_eq!(kept().await, [call(CallStatus::Done)]);
-    assert_eq!(db.booked(&lease, "draft/1").await.unwrap(), Some(call(CallStatus::Done)));
-    assert_eq!(db.booked(&lease, "draft/2").await.unwrap(), None);
+    assert_eq!(db.call_row(&lease, "draft/1").await.unwrap(), Some(call(CallStatus::Done)));
+    assert_eq!(db.call_row(&lease, "draft/2").await.unwrap(), None);
 
     // What was paid was paid, though the attempt came to nothing.
-    lease.gathered.book(lease.run.visit, "draft/2", LedgerRecord::Call(call(CallStatus::Failed)));
+    lease.pending_writes.add_record(lease.run.visit, "draft/2", LedgerRecord::Call(call(CallStatus::Failed)));
     let again = Checkpoint::Retry { attempts: 1, due: Timestamp(0), why: "a fault".into() };
     store.save_step(&lease, again).await.unwrap();
     assert_eq!(kept().await, [call(CallStatus::Done), call(CallStatus::Failed)]);
@@ -122,7 +122,7 @@ fn call(status: CallStatus) -> CallRow {
         served: None,
         accepted_by: None,
         family: None,
-        prompt: Hash::of(b"prompt"),
+        prompt: Hash::digest(b"prompt"),
         cut: Vec::new(),
         status,
         input_tokens: 1000,
@@ -159,7 +159,7 @@ async fn a_newer_database_holds_up_its_own_repository_only() {
     drop(newer);
     let store = open(root.path());
     assert_eq!(claim(&store).await.unwrap().run.id.repo, RepoId(4));
-    let refused = store.repo(REPO).await.err().unwrap();
+    let refused = store.repository_database(REPO).await.err().unwrap();
     assert!(matches!(refused, StoreError::Newer { found: 99, .. }), "{refused}");
     assert!(refused.to_string().contains("repos/3/checkpoints.db"), "{refused}");
 }
@@ -223,7 +223,7 @@ async fn damage_that_shows_late_holds_up_its_own_repository_only() {
     let store = open(root.path());
     assert_eq!(claim(&store).await.unwrap().run.id.repo, RepoId(4));
     assert!(claim(&store).await.is_none());
-    let refused = store.repo(REPO).await.err().unwrap();
+    let refused = store.repository_database(REPO).await.err().unwrap();
     assert!(matches!(&refused, StoreError::Damaged { file: named, .. } if *named == file), "{refused}");
 }
 
@@ -232,11 +232,14 @@ async fn more_repositories_than_may_be_open_go_on_all_the_same() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let repos = limits::OPEN_REPOSITORIES as u64 + 5;
-    let first = store.repo(RepoId(1)).await.unwrap();
+    let first = store.repository_database(RepoId(1)).await.unwrap();
     for repo in 1..=repos {
         store.start_run(new_run(RepoId(repo), 1)).await.unwrap();
     }
-    assert!(Arc::ptr_eq(&first, &store.repo(RepoId(1)).await.unwrap()), "what is in use is not closed");
+    assert!(
+        Arc::ptr_eq(&first, &store.repository_database(RepoId(1)).await.unwrap()),
+        "what is in use is not closed"
+    );
     let log = |repo: &u64| fs::metadata(root.path().join(format!("repos/{repo}/checkpoints.db-wal")));
     let logs = (1..=repos).filter(|repo| log(repo).is_ok_and(|log| log.len() > 0));
     assert!(logs.count() <= limits::OPEN_REPOSITORIES, "the others are closed");
@@ -256,20 +259,20 @@ async fn a_pause_outlives_a_restart_and_a_suspended_installation_rests() {
     store.start_run(new_run(REPO, 1)).await.unwrap();
     let pause =
         ActivePause { scope: PauseScope::Server, by: "root".into(), why: "upgrade".into(), at: Timestamp(1) };
-    store.pause(pause.clone()).await.unwrap();
+    store.set_pause(pause.clone()).await.unwrap();
     drop(store);
     let store = open(root.path());
     assert!(claim(&store).await.is_none());
     assert_eq!(store.pauses().await.unwrap(), [pause]);
-    assert!(store.resume(PauseScope::Server).await.unwrap());
-    assert!(!store.resume(PauseScope::Server).await.unwrap());
+    assert!(store.remove_pause(PauseScope::Server).await.unwrap());
+    assert!(!store.remove_pause(PauseScope::Server).await.unwrap());
 
-    store.directory().saw_installation(InstallationId(7), "acme", true).await.unwrap();
+    store.installation_registry().record_installation(InstallationId(7), "acme", true).await.unwrap();
     assert!(claim(&store).await.is_none());
     drop(store);
     let store = open(root.path());
     assert!(claim(&store).await.is_none());
-    store.directory().saw_installation(InstallationId(7), "acme", false).await.unwrap();
+    store.installation_registry().record_installation(InstallationId(7), "acme", false).await.unwrap();
     assert!(claim(&store).await.is_some());
 }
 
@@ -284,22 +287,22 @@ async fn a_run_that_failed_goes_on_where_it_failed() {
     let failed = Checkpoint::Ended { status: RunStatus::Failed, why: "broken".into() };
     store.save_step(&lease, failed).await.unwrap();
     assert_eq!(store.next_due(), None);
-    assert!(matches!(retry("r2").await.unwrap(), RetryDecision::Going));
+    assert!(matches!(retry("r2").await.unwrap(), RetryDecision::Resumed));
     assert!(matches!(retry("r2").await.unwrap(), RetryDecision::Duplicate));
     drop(store);
 
     let store = open(root.path());
     let lease = claim(&store).await.expect("its hint was written anew");
     assert_eq!((lease.run.id, lease.run.visit, lease.run.step.as_str()), (run, 2, "\"Load\""));
-    let trail = store.repo(REPO).await.unwrap().trail(run).await.unwrap();
+    let trail = store.repository_database(REPO).await.unwrap().trail(run).await.unwrap();
     assert_eq!(trail.len(), 2);
     let live =
         store.runs(RunFilter { repo: Some(REPO), live_only: true, ..RunFilter::default() }).await.unwrap();
     assert!(live[0].taken && live[0].updated_at.plus(Duration::from_secs(60)) > lease.run.started_at);
-    assert!(matches!(store.get_document(&lease, Hash::of(b"?")).await, Err(StoreError::Missing { .. })));
+    assert!(matches!(store.get_document(&lease, Hash::digest(b"?")).await, Err(StoreError::Missing { .. })));
 }
 
-fn set_back_main(root: &Path, to: Option<&[u8]>) {
+fn set_main_epoch_back(root: &Path, to: Option<&[u8]>) {
     for name in ["main.db", "main.db-wal", "main.db-shm"] {
         drop(fs::remove_file(root.join(name)));
     }
@@ -321,7 +324,7 @@ async fn beside_an_older_or_a_new_main_db_every_run_goes_on() {
                 store.save_step(&claim(&store).await.unwrap(), go()).await.unwrap();
             }
         }
-        set_back_main(root.path(), older);
+        set_main_epoch_back(root.path(), older);
         let store = open(root.path());
         let mut served = HashSet::new();
         for _ in [1, 2] {
@@ -352,7 +355,7 @@ async fn a_boot_that_happens_to_have_the_same_number_tries_again_what_was_parked
     store.start_run(new_run(REPO, 1)).await.unwrap();
     store.save_step(&claim(&store).await.unwrap(), Checkpoint::Park { why: "old".into() }).await.unwrap();
     drop(store);
-    set_back_main(root.path(), None);
+    set_main_epoch_back(root.path(), None);
     assert!(claim(&open(root.path())).await.is_some());
 }
 
@@ -361,12 +364,12 @@ async fn forgetting_may_stop_anywhere_and_is_asked_for_again() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let row = RepositoryRow { id: REPO, installation: InstallationId(7), name: "acme/shop".parse().unwrap() };
-    store.directory().saw_repository(row).await.unwrap();
+    store.installation_registry().record_repository(row).await.unwrap();
     store.start_run(new_run(REPO, 1)).await.unwrap();
     let gone = root.path().join("repos/.gone-3");
     fs::write(&gone, "in the way").unwrap();
     assert!(store.forget_repo(REPO).await.is_err());
-    assert_eq!(store.repos().await.unwrap(), [REPO], "nothing was done yet");
+    assert_eq!(store.repositories().await.unwrap(), [REPO], "nothing was done yet");
     fs::remove_file(&gone).unwrap();
     drop(store);
 
@@ -375,10 +378,10 @@ async fn forgetting_may_stop_anywhere_and_is_asked_for_again() {
     assert_eq!(super::super::repositories_in(root.path()).unwrap(), []);
     let store = open(root.path());
     assert!(!gone.exists() && claim(&store).await.is_none());
-    assert!(store.directory().repository(REPO).await.unwrap().is_some(), "it still can be named");
+    assert!(store.installation_registry().repository(REPO).await.unwrap().is_some(), "it still can be named");
     for _ in 0..2 {
         store.forget_repo(REPO).await.unwrap();
-        assert!(store.directory().repository(REPO).await.unwrap().is_none());
+        assert!(store.installation_registry().repository(REPO).await.unwrap().is_none());
     }
     assert!(
         matches!(store.start_run(new_run(REPO, 1)).await.unwrap(), StartDecision::New(run) if run.seq == 1)
@@ -398,7 +401,7 @@ async fn a_backup_leaves_out_what_is_damaged_and_says_so() {
     fs::write(file(&root, REPO), b"junk".repeat(4096)).unwrap();
     let _open = open(&root);
     let copy = root.join("copy");
-    let made = backup(&root.as_path().into(), &copy, &Default::default()).unwrap();
+    let made = create_backup(&root.as_path().into(), &copy, &Default::default()).unwrap();
     assert_eq!((made.repositories, made.missing.len()), (1, 1), "{made:?}");
     assert!(made.missing[0].contains("repos/3/checkpoints.db") && made.missing[0].contains("whole folder"));
     let store = open(&copy);
@@ -409,7 +412,7 @@ async fn a_backup_leaves_out_what_is_damaged_and_says_so() {
 }
 
 /// A call of `repo` for which so many dollars are to be held, of 2.5 in a day or a month.
-fn asked(repo: RepoId, seq: u64, dollars: u64) -> Reservation {
+fn reservation(repo: RepoId, seq: u64, dollars: u64) -> Reservation {
     Reservation {
         run: RunId { repo, seq },
         visit: 1,
@@ -422,7 +425,7 @@ fn asked(repo: RepoId, seq: u64, dollars: u64) -> Reservation {
 }
 
 /// A run of `REPO` was in the middle of a call when its server crashed: two dollars are held.
-async fn crash_in_a_call(root: &Path) {
+async fn crash_during_call(root: &Path) {
     let store = open(root);
     store.start_run(new_run(REPO, 1)).await.unwrap();
     let lease = claim(&store).await.unwrap();
@@ -432,8 +435,17 @@ async fn crash_in_a_call(root: &Path) {
         held_microusd: Some(2_000_000),
         ..call(CallStatus::Reserved)
     };
-    assert_eq!(store.reserve(asked(REPO, lease.run.id.seq, 2)).await.unwrap(), ReservationOutcome::Held);
-    store.repo(REPO).await.unwrap().record(&lease, "draft/1", LedgerRecord::Call(row)).await.unwrap();
+    assert_eq!(
+        store.reserve_budget(reservation(REPO, lease.run.id.seq, 2)).await.unwrap(),
+        ReservationOutcome::Granted
+    );
+    store
+        .repository_database(REPO)
+        .await
+        .unwrap()
+        .record(&lease, "draft/1", LedgerRecord::Call(row))
+        .await
+        .unwrap();
 }
 
 const SPENT: MicroUsd = MicroUsd(2_000_000);
@@ -441,41 +453,41 @@ const SPENT: MicroUsd = MicroUsd(2_000_000);
 #[tokio::test]
 async fn a_held_call_is_read_from_its_ledger_after_a_crash() {
     let root = tempfile::tempdir().unwrap();
-    crash_in_a_call(root.path()).await;
-    let over = ReservationOutcome::Over { cap: SharedCap::RepositoryDay, spent: SPENT };
+    crash_during_call(root.path()).await;
+    let over = ReservationOutcome::OverCap { cap: SharedCap::RepositoryDay, spent: SPENT };
     let store = open(root.path());
-    assert_eq!(store.reserve(asked(REPO, 99, 1)).await.unwrap(), over);
+    assert_eq!(store.reserve_budget(reservation(REPO, 99, 1)).await.unwrap(), over);
     drop(store);
-    set_back_main(root.path(), None);
+    set_main_epoch_back(root.path(), None);
     let store = open(root.path());
     let caps = [SharedCap::RepositoryDay, SharedCap::InstallationMonth].map(|cap| (cap, SPENT));
     assert_eq!(store.shared_spend(REPO, InstallationId(7)).await.unwrap(), caps);
     assert_eq!(store.spent_this_month().await.unwrap(), SPENT);
     assert_eq!(
-        store.reserve(asked(REPO, 99, 1)).await.unwrap(),
+        store.reserve_budget(reservation(REPO, 99, 1)).await.unwrap(),
         over,
         "a new main.db knows nothing of its own"
     );
 
     let lease = claim(&store).await.unwrap();
-    let db = store.repo(REPO).await.unwrap();
+    let db = store.repository_database(REPO).await.unwrap();
     let settled = LedgerRecord::Call(call(CallStatus::Done));
     db.record(&lease, "draft/1", settled).await.unwrap();
-    store.follow_spend(lease.run.id).await.unwrap();
-    assert_eq!(store.reserve(asked(REPO, 99, 2)).await.unwrap(), ReservationOutcome::Held);
+    store.sync_run_spend(lease.run.id).await.unwrap();
+    assert_eq!(store.reserve_budget(reservation(REPO, 99, 2)).await.unwrap(), ReservationOutcome::Granted);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ledger_that_cannot_be_read_still_counts_and_its_repository_reserves_nothing() {
     let root = tempfile::tempdir().unwrap();
-    crash_in_a_call(root.path()).await;
+    crash_during_call(root.path()).await;
     fs::write(file(root.path(), REPO), b"junk".repeat(4096)).unwrap();
     let store = open(root.path());
-    let refused = store.reserve(asked(REPO, 99, 1)).await.unwrap_err().to_string();
+    let refused = store.reserve_budget(reservation(REPO, 99, 1)).await.unwrap_err().to_string();
     assert!(refused.contains("restore it from a backup, or remove the whole folder"), "{refused}");
-    let over = ReservationOutcome::Over { cap: SharedCap::InstallationMonth, spent: SPENT };
-    assert_eq!(store.reserve(asked(RepoId(4), 1, 1)).await.unwrap(), over);
+    let over = ReservationOutcome::OverCap { cap: SharedCap::InstallationMonth, spent: SPENT };
+    assert_eq!(store.reserve_budget(reservation(RepoId(4), 1, 1)).await.unwrap(), over);
     // Its runs are gone then, and its bill is not.
     fs::remove_dir_all(root.path().join("repos/3")).unwrap();
-    assert_eq!(store.reserve(asked(RepoId(4), 1, 1)).await.unwrap(), over);
+    assert_eq!(store.reserve_budget(reservation(RepoId(4), 1, 1)).await.unwrap(), over);
 }

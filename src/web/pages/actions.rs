@@ -14,53 +14,58 @@ use crate::{
 };
 
 /// Who the log, and a run's trail, say it was.
-const BY: &str = "operator (page)";
+const OPERATOR: &str = "operator (page)";
 
 type PageActionResult = Result<Redirect, OperatorPageError>;
 
 pub(super) async fn pause(State(room): PagesState) -> PageActionResult {
-    paused(&room, PauseScope::Server, true, "/").await
+    set_paused(&room, PauseScope::Server, true, "/").await
 }
 
 pub(super) async fn resume(State(room): PagesState) -> PageActionResult {
-    paused(&room, PauseScope::Server, false, "/").await
+    set_paused(&room, PauseScope::Server, false, "/").await
 }
 
 pub(super) async fn pause_repository(State(room): PagesState, Path(repo): Path<u64>) -> PageActionResult {
-    paused(&room, known(&room, repo).await?, true, &format!("/repositories/{repo}")).await
+    set_paused(&room, known_scope(&room, repo).await?, true, &format!("/repositories/{repo}")).await
 }
 
 pub(super) async fn resume_repository(State(room): PagesState, Path(repo): Path<u64>) -> PageActionResult {
-    paused(&room, known(&room, repo).await?, false, &format!("/repositories/{repo}")).await
+    set_paused(&room, known_scope(&room, repo).await?, false, &format!("/repositories/{repo}")).await
 }
 
-async fn known(room: &super::PagesContext, repo: u64) -> Result<PauseScope, OperatorPageError> {
-    let row = room.operator.control.store.directory().repository(RepoId(repo)).await?;
+async fn known_scope(room: &super::PagesContext, repo: u64) -> Result<PauseScope, OperatorPageError> {
+    let row = room.operator.control.store.installation_registry().repository(RepoId(repo)).await?;
     Ok(PauseScope::Repo(row.ok_or(OperatorPageError::Missing)?.id))
 }
 
-async fn paused(room: &super::PagesContext, scope: PauseScope, pause: bool, back: &str) -> PageActionResult {
+async fn set_paused(
+    room: &super::PagesContext,
+    scope: PauseScope,
+    pause: bool,
+    back: &str,
+) -> PageActionResult {
     let control = &room.operator.control;
     if pause {
-        control.pause(scope, BY.to_owned(), "asked to on the operator's page").await?;
+        control.pause(scope, OPERATOR.to_owned(), "asked to on the operator's page").await?;
     } else {
-        control.resume(scope, BY.to_owned()).await?;
+        control.resume(scope, OPERATOR.to_owned()).await?;
     }
     Ok(Redirect::to(back))
 }
 
 pub(super) async fn retry(State(room): PagesState, Path((repo, seq)): Path<(u64, u64)>) -> PageActionResult {
     let run = RunId { repo: RepoId(repo), seq };
-    room.operator.control.retry(run, BY.to_owned()).await?;
+    room.operator.control.retry(run, OPERATOR.to_owned()).await?;
     Ok(Redirect::to(&format!("/runs/{repo}/{seq}")))
 }
 
 pub(super) async fn replay(State(room): PagesState, Path(id): Path<String>) -> PageActionResult {
-    if !room.operator.control.store.inbox().rearm(&DeliveryId(id.clone())).await? {
+    if !room.operator.control.store.inbox().retry_given_up(&DeliveryId(id.clone())).await? {
         let why = "Only a delivery that was given up and whose body is still kept can be tried again.";
         return Err(OperatorPageError::Refused(StatusCode::CONFLICT, why.to_owned()));
     }
-    tracing::info!(delivery = id, by = BY, "tried again");
+    tracing::info!(delivery = id, by = OPERATOR, "tried again");
     room.operator.bell.notify_one();
     Ok(Redirect::to("/deliveries?given_up=true"))
 }

@@ -8,7 +8,7 @@ use axum::{
 use serde::Deserialize;
 use url::form_urlencoded;
 
-use super::{OperatorPageResult, PageFrame, PagesState, filters, page_sessions::PageSession, show};
+use super::{OperatorPageResult, PageFrame, PagesState, filters, page_sessions::PageSession, render_page};
 use crate::store::{DeliveryRow, InboxCounts};
 
 #[derive(Deserialize)]
@@ -43,15 +43,15 @@ pub(super) async fn page(
     let control = &room.operator.control;
     let (inbox, now) = (control.store.inbox(), control.clock.now());
     let mut rows = Vec::new();
-    for row in inbox.newest(given_up).await? {
+    for row in inbox.list_deliveries(given_up).await? {
         let repository = match row.subject.repository {
-            Some(id) => super::runs::name(&room, id).await?,
+            Some(id) => super::runs::repository_name(&room, id).await?,
             None => String::new(),
         };
         let path: String = form_urlencoded::byte_serialize(row.id.0.as_bytes()).collect();
         let path = path.replace('+', "%20");
-        rows.push(DeliveryTableRow { path, age: super::ago(now, row.received_at), repository, row });
+        rows.push(DeliveryTableRow { path, age: super::relative_age(now, row.received_at), repository, row });
     }
     let page = PageFrame::new("Deliveries", &visit);
-    show(&DeliveriesPage { page, given_up, counts: inbox.counts().await?, rows })
+    render_page(&DeliveriesPage { page, given_up, counts: inbox.counts().await?, rows })
 }

@@ -34,7 +34,7 @@ pub(super) async fn stream(
     })?;
     let control = &room.operator.control;
     let first = (
-        control.store.changes(),
+        control.store.subscribe_changes(),
         control.store.clone(),
         control.clock.clone(),
         room.operator.stop.clone(),
@@ -48,7 +48,7 @@ pub(super) async fn stream(
                 }
                 changes.changed().await.ok()?;
                 // One that was taken back, or is over, hears no more.
-                store.session(visit.session).await.ok()?
+                store.session_scope(visit.session).await.ok()?
             };
             let still = stop.run_until_cancelled(hint).await.flatten();
             still.map(|_| {

@@ -28,7 +28,7 @@ use axum::{
 use tokio::sync::Semaphore;
 
 use self::page_sessions::PageSession;
-pub(super) use self::page_sessions::by_name;
+pub(super) use self::page_sessions::require_known_host;
 use super::{OperatorContext, control::ControlError};
 use crate::{
     documents::is_invisible,
@@ -46,18 +46,18 @@ pub(super) struct PagesContext {
 type PagesState = axum::extract::State<Arc<PagesContext>>;
 
 /// Every page, stream and form. All of them are behind the guard, and so is whatever is not here.
-fn table() -> Vec<(&'static str, MethodRouter<Arc<PagesContext>>)> {
+fn page_routes() -> Vec<(&'static str, MethodRouter<Arc<PagesContext>>)> {
     vec![
         ("/", get(runs::page)),
         ("/runs/{repo}/{seq}", get(run::page)),
-        ("/runs/{repo}/{seq}/raw", get(run::raw)),
-        ("/runs/{repo}/{seq}/text/{hash}", get(run::text)),
+        ("/runs/{repo}/{seq}/raw", get(run::raw_json)),
+        ("/runs/{repo}/{seq}/text/{hash}", get(run::stored_text)),
         ("/repositories/{repo}", get(repository::page)),
         ("/spend", get(spend::page)),
         ("/deliveries", get(deliveries::page)),
         ("/models", get(models::page)),
         ("/events", get(events::stream)),
-        ("/live.js", get(async || asset("text/javascript", include_str!("live.js")))),
+        ("/live.js", get(async || asset_response("text/javascript", include_str!("live.js")))),
         ("/pause", post(actions::pause)),
         ("/resume", post(actions::resume)),
         ("/runs/{repo}/{seq}/retry", post(actions::retry)),
@@ -69,24 +69,24 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<PagesContext>>)> {
 
 /// The paths of the table, for whoever knocks at each of them.
 pub fn paths() -> Vec<&'static str> {
-    table().into_iter().map(|(path, _)| path).collect()
+    page_routes().into_iter().map(|(path, _)| path).collect()
 }
 
 /// All of them, and the two that a stranger may see.
 pub(super) fn router(operator: Arc<OperatorContext>) -> Router {
     let room = Arc::new(PagesContext { operator, streams: Arc::new(Semaphore::new(events::STREAMS)) });
     let guarded =
-        table().into_iter().fold(Router::new(), |router, (path, method)| router.route(path, method));
+        page_routes().into_iter().fold(Router::new(), |router, (path, method)| router.route(path, method));
     guarded
         .fallback(async || OperatorPageError::Missing)
-        .layer(from_fn_with_state(Arc::clone(&room), page_sessions::guard))
-        .route("/enter", get(page_sessions::ask).post(page_sessions::enter))
-        .route("/style.css", get(async || asset("text/css", include_str!("style.css"))))
-        .route("/icon.svg", get(async || asset("image/svg+xml", include_str!("icon.svg"))))
+        .layer(from_fn_with_state(Arc::clone(&room), page_sessions::require_session))
+        .route("/enter", get(page_sessions::show_entry).post(page_sessions::open_session))
+        .route("/style.css", get(async || asset_response("text/css", include_str!("style.css"))))
+        .route("/icon.svg", get(async || asset_response("image/svg+xml", include_str!("icon.svg"))))
         .with_state(room)
 }
 
-fn asset(kind: &'static str, text: &'static str) -> Response {
+fn asset_response(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
@@ -105,7 +105,7 @@ impl PageFrame {
         Self { title: title.into(), key: visit.key.clone(), inside: true, paused: visit.paused }
     }
 
-    fn outside(title: &str) -> Self {
+    fn without_session(title: &str) -> Self {
         Self { title: title.to_owned(), key: None, inside: false, paused: false }
     }
 }
@@ -113,7 +113,7 @@ impl PageFrame {
 /// A page, or why there is none.
 type OperatorPageResult = Result<Response, OperatorPageError>;
 
-fn show(template: &impl Template) -> OperatorPageResult {
+fn render_page(template: &impl Template) -> OperatorPageResult {
     Ok(Html(template.render()?).into_response())
 }
 
@@ -147,12 +147,12 @@ impl IntoResponse for OperatorPageError {
                 (StatusCode::INTERNAL_SERVER_ERROR, "Cannot be read", text)
             }
         };
-        said(status, PageFrame { inside: true, ..PageFrame::outside(title) }, &text)
+        message_page(status, PageFrame { inside: true, ..PageFrame::without_session(title) }, &text)
     }
 }
 
 /// A page of one sentence.
-fn said(status: StatusCode, page: PageFrame, text: &str) -> Response {
+fn message_page(status: StatusCode, page: PageFrame, text: &str) -> Response {
     let page = MessagePage { page, text }.render();
     (status, page.map(Html).map_err(|error| error.to_string())).into_response()
 }
@@ -183,7 +183,7 @@ impl From<ControlError> for OperatorPageError {
 }
 
 /// `3 h`: how long ago that was.
-fn ago(now: Timestamp, at: Timestamp) -> String {
+fn relative_age(now: Timestamp, at: Timestamp) -> String {
     match now.since(at).as_secs() {
         seconds @ ..60 => format!("{seconds} s"),
         seconds @ ..3600 => format!("{} min", seconds / 60),

@@ -3,7 +3,9 @@
 use askama::Template;
 use axum::{Extension, extract::State};
 
-use super::{OperatorPageResult, PageFrame, PagesState, ago, filters, page_sessions::PageSession, show};
+use super::{
+    OperatorPageResult, PageFrame, PagesState, filters, page_sessions::PageSession, relative_age, render_page,
+};
 use crate::{
     config::ModelSettings,
     providers::{ActiveCooldown, GeminiKeyState, LastFailure, ModelProviders, ModelReadiness, gemini_keys},
@@ -49,26 +51,26 @@ pub(super) async fn page(
 ) -> OperatorPageResult {
     let (providers, settings) = (&room.operator.providers, &room.operator.settings.models);
     let now = room.operator.control.clock.now();
-    let learned = room.operator.control.store.resting_keys().await?;
+    let learned = room.operator.control.store.key_cooldowns().await?;
     let roles = providers.readiness(settings);
-    show(&ModelsPage {
+    render_page(&ModelsPage {
         page: PageFrame::new("Models", &visit),
-        pools: pools(settings, providers, &roles),
+        pools: pool_rows(settings, providers, &roles),
         roles,
-        resting: providers.resting(now).await,
-        failures: providers.last_failures().into_iter().map(|one| (ago(now, one.at), one)).collect(),
-        keys: keys(providers, &learned, now),
+        resting: providers.active_cooldowns(now).await,
+        failures: providers.last_failures().into_iter().map(|one| (relative_age(now, one.at), one)).collect(),
+        keys: key_rows(providers, &learned, now),
     })
 }
 
-fn pools(
+fn pool_rows(
     settings: &ModelSettings,
     providers: &ModelProviders,
     roles: &[ModelReadiness],
 ) -> Vec<PoolTableRow> {
     let member = |spec: &String, fallback| {
-        let lacks = match providers.member(spec) {
-            Ok((provider, _)) => provider.lacks(),
+        let lacks = match providers.resolve_member(spec) {
+            Ok((provider, _)) => provider.missing_requirement(),
             Err(error) => Some(error.to_string()),
         };
         PoolMemberRow { spec: spec.clone(), fallback, lacks }
@@ -88,22 +90,26 @@ fn pools(
 }
 
 /// As they are since the last reload.
-fn keys(providers: &ModelProviders, learned: &[StoredKeyCooldown], now: Timestamp) -> Vec<GeminiKeyTableRow> {
+fn key_rows(
+    providers: &ModelProviders,
+    learned: &[StoredKeyCooldown],
+    now: Timestamp,
+) -> Vec<GeminiKeyTableRow> {
     let others = providers
-        .other_keys()
+        .other_key_names()
         .into_iter()
         .map(|name| GeminiKeyTableRow { name: name.to_owned(), rests: Vec::new() });
-    let settings = providers.gemini();
+    let settings = providers.gemini_settings();
     let gemini = gemini_keys(&settings, learned, now).into_iter().map(|GeminiKeyState { key, rests }| {
         GeminiKeyTableRow {
             name: key.name.clone(),
-            rests: rests.into_iter().map(|(model, rest)| rested(model, rest)).collect(),
+            rests: rests.into_iter().map(|(model, rest)| rest_text(model, rest)).collect(),
         }
     });
     gemini.chain(others).collect()
 }
 
-fn rested(model: &str, rest: KeyCooldownReason) -> String {
+fn rest_text(model: &str, rest: KeyCooldownReason) -> String {
     match rest {
         KeyCooldownReason::Rate { until } => format!("asked too often for {model}, rests until {until}"),
         KeyCooldownReason::Quota { until } => format!("used up for {model}, rests until {until}"),

@@ -17,14 +17,15 @@ use axum::{
 use serde::Deserialize;
 
 use super::{
-    OperatorPageError, OperatorPageResult, PageFrame, PagesContext, PagesState, filters, said, show,
+    OperatorPageError, OperatorPageResult, PageFrame, PagesContext, PagesState, filters, message_page,
+    render_page,
 };
 use crate::{
     store::{PauseScope, SessionScope, StoreError},
     types::Hash,
     web::{
         OperatorContext,
-        server_token::{random, same, text},
+        server_token::{constant_time_eq, header_text, random_hex},
     },
 };
 
@@ -53,12 +54,12 @@ pub(super) struct PageHost {
 }
 
 /// Answers to our own names only, so that a page of another site can't read ours through a name that leads here.
-pub(in crate::web) async fn by_name(
+pub(in crate::web) async fn require_known_host(
     State(room): State<Arc<OperatorContext>>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let mut answer = match name(&room, text(request.headers(), &header::HOST)) {
+    let mut answer = match match_host(&room, header_text(request.headers(), &header::HOST)) {
         Some(name) => {
             request.extensions_mut().insert(name);
             next.run(request).await
@@ -75,7 +76,7 @@ pub(in crate::web) async fn by_name(
     answer
 }
 
-fn name(room: &OperatorContext, host: &str) -> Option<PageHost> {
+fn match_host(room: &OperatorContext, host: &str) -> Option<PageHost> {
     // Whoever comes through a tunnel has another port. The colons of `[::1]` are not before one.
     let port = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     let bare = host.rsplit_once(':').filter(|(_, end)| port(end)).map_or(host, |(name, _)| name);
@@ -103,19 +104,19 @@ pub(super) struct PageSession {
 }
 
 /// Lets only those through who have a session; and to what changes something, only those who may, from our own pages.
-pub(super) async fn guard(
+pub(super) async fn require_session(
     State(room): PagesState,
     Extension(name): Extension<PageHost>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let visit = match visit(&room, &name, request.headers()).await {
+    let visit = match find_session(&room, &name, request.headers()).await {
         Ok(Some(visit)) => visit,
-        Ok(None) => return stranger(&name, request.headers()),
+        Ok(None) => return no_session_response(&name, request.headers()),
         Err(error) => return OperatorPageError::from(error).into_response(),
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        request = match allowed(&name, &visit, request).await {
+        request = match check_form(&name, &visit, request).await {
             Ok(request) => request,
             Err(why) => {
                 return OperatorPageError::Refused(StatusCode::FORBIDDEN, why.to_owned()).into_response();
@@ -126,7 +127,7 @@ pub(super) async fn guard(
     next.run(request).await
 }
 
-async fn visit(
+async fn find_session(
     room: &PagesContext,
     name: &PageHost,
     headers: &HeaderMap,
@@ -136,11 +137,11 @@ async fn visit(
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
     let pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     for (_, secret) in pairs.filter(|(name, _)| *name == cookie).take(2) {
-        let session = Hash::of(secret.as_bytes());
-        if let Some(scope) = control.store.session(session).await? {
+        let session = Hash::digest(secret.as_bytes());
+        if let Some(scope) = control.store.session_scope(session).await? {
             // Whoever has no cookie cannot know it, and each node behind one name does.
             let key = (scope == SessionScope::Act)
-                .then(|| Hash::of_parts([b"form", secret.as_bytes()]).to_string());
+                .then(|| Hash::digest_parts([b"form", secret.as_bytes()]).to_string());
             let pauses = control.store.pauses().await?;
             let paused = pauses.iter().any(|pause| pause.scope == PauseScope::Server);
             return Ok(Some(PageSession { session, key, paused }));
@@ -156,8 +157,8 @@ fn cookie_name(name: &PageHost) -> String {
 }
 
 /// May this visitor send this form? The request comes back whole.
-async fn allowed(name: &PageHost, visit: &PageSession, request: Request) -> Result<Request, &'static str> {
-    ours(name, request.headers())?;
+async fn check_form(name: &PageHost, visit: &PageSession, request: Request) -> Result<Request, &'static str> {
+    check_origin(name, request.headers())?;
     let key = visit.key.as_deref();
     let key =
         key.ok_or("You may read here and change nothing; that needs a link of `countersign open --act`.")?;
@@ -165,7 +166,7 @@ async fn allowed(name: &PageHost, visit: &PageSession, request: Request) -> Resu
     let body =
         to_bytes(body, FORM_BYTES).await.map_err(|_| "This is no form of ours; send it from the page.")?;
     let mut fields = url::form_urlencoded::parse(&body);
-    if !fields.any(|(name, value)| name == "key" && same(&value, key)) {
+    if !fields.any(|(name, value)| name == "key" && constant_time_eq(&value, key)) {
         return Err(
             "This form is of an earlier session or server; load the page again and send it from there.",
         );
@@ -174,23 +175,23 @@ async fn allowed(name: &PageHost, visit: &PageSession, request: Request) -> Resu
 }
 
 /// Does the request come from a page of ours? A browser says so and lets no page lie.
-fn ours(name: &PageHost, headers: &HeaderMap) -> Result<(), &'static str> {
-    let from = text(headers, &header::ORIGIN);
+fn check_origin(name: &PageHost, headers: &HeaderMap) -> Result<(), &'static str> {
+    let from = header_text(headers, &header::ORIGIN);
     let why = "This form was sent by a page of another site; open ours and send it from there.";
     if from.eq_ignore_ascii_case(&name.origin) { Ok(()) } else { Err(why) }
 }
 
 /// What is said to whoever has no session. At this machine, how to get one; to the world nothing, whatever was asked.
-fn stranger(name: &PageHost, headers: &HeaderMap) -> Response {
+fn no_session_response(name: &PageHost, headers: &HeaderMap) -> Response {
     let mut answer = if name.public {
         (StatusCode::NOT_FOUND, "Not found.\n").into_response()
     } else {
         let how = "These pages are for whoever runs this server. Run `countersign open` there, and open the link that it prints; \
                    `--act` lets you change something, too.";
-        said(StatusCode::UNAUTHORIZED, PageFrame::outside("Who are you?"), how)
+        message_page(StatusCode::UNAUTHORIZED, PageFrame::without_session("Who are you?"), how)
     };
     // A strict cookie stays away when a link on another site was followed. What this page then asks for itself brings it.
-    if text(headers, &HeaderName::from_static("sec-fetch-site")) == "cross-site" {
+    if header_text(headers, &HeaderName::from_static("sec-fetch-site")) == "cross-site" {
         answer.headers_mut().insert(header::REFRESH, HeaderValue::from_static("0"));
     }
     answer
@@ -210,23 +211,24 @@ struct EntryPage<'a> {
 }
 
 /// A link that is only looked at, as mail programs and browsers do ahead of a person, is not spent.
-pub(super) async fn ask(Query(EntryLink { link }): Query<EntryLink>) -> OperatorPageResult {
-    show(&EntryPage { page: PageFrame::outside("Come in"), link: &link })
+pub(super) async fn show_entry(Query(EntryLink { link }): Query<EntryLink>) -> OperatorPageResult {
+    render_page(&EntryPage { page: PageFrame::without_session("Come in"), link: &link })
 }
 
-pub(super) async fn enter(
+pub(super) async fn open_session(
     State(room): PagesState,
     Extension(name): Extension<PageHost>,
     headers: HeaderMap,
     Form(EntryLink { link }): Form<EntryLink>,
 ) -> OperatorPageResult {
-    let refused = |why: &str| Ok(said(StatusCode::FORBIDDEN, PageFrame::outside("Not in"), why));
-    if let Err(why) = ours(&name, &headers) {
+    let refused =
+        |why: &str| Ok(message_page(StatusCode::FORBIDDEN, PageFrame::without_session("Not in"), why));
+    if let Err(why) = check_origin(&name, &headers) {
         return refused(why);
     }
-    let secret = random().map_err(|error| OperatorPageError::Broken(error.to_string()))?;
-    let (link, session) = (Hash::of(link.as_bytes()), Hash::of(secret.as_bytes()));
-    let Some(lasts) = room.operator.control.store.spend_link(link, session).await? else {
+    let secret = random_hex().map_err(|error| OperatorPageError::Broken(error.to_string()))?;
+    let (link, session) = (Hash::digest(link.as_bytes()), Hash::digest(secret.as_bytes()));
+    let Some(lasts) = room.operator.control.store.redeem_link(link, session).await? else {
         return refused(
             "This link was used before, or is older than ten minutes; `countersign open` prints another.",
         );

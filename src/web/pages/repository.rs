@@ -11,9 +11,9 @@ use axum::{
 use super::{
     OperatorPageError, OperatorPageResult, PageFrame, PagesContext, PagesState, filters,
     page_sessions::PageSession,
-    runs::{self, RunTableRow, name},
-    show,
-    svg::{CHART_HEIGHT, SpendChart, chart},
+    render_page,
+    runs::{self, RunTableRow, repository_name},
+    svg::{CHART_HEIGHT, SpendChart, draw_chart},
 };
 use crate::{
     codebase::{self, CodebaseContext, ContextReport},
@@ -21,8 +21,8 @@ use crate::{
     types::{IssueNo, RepoId, RunId, Timestamp},
 };
 
-const RUNS: usize = 20;
-const DAYS: u64 = 30;
+const SHOWN_RUNS: usize = 20;
+const SHOWN_DAYS: u64 = 30;
 
 /// Rows of findings that are read, as many as for a drafter.
 const FINDINGS: u32 = 1500;
@@ -60,25 +60,25 @@ pub(super) async fn page(
 ) -> OperatorPageResult {
     let control = &room.operator.control;
     let store = &control.store;
-    let known = store.directory().repository(id).await?;
-    if known.is_none() && !store.repos().await?.contains(&id) {
+    let known = store.installation_registry().repository(id).await?;
+    if known.is_none() && !store.repositories().await?.contains(&id) {
         return Err(OperatorPageError::Missing);
     }
-    let found = store.run_page(&RunQuery { repo: Some(id), most: RUNS, ..RunQuery::default() }).await?;
+    let found = store.run_page(&RunQuery { repo: Some(id), most: SHOWN_RUNS, ..RunQuery::default() }).await?;
     let pauses = store.pauses().await?;
     let now = control.clock.now();
-    let since = now.minus(Duration::from_secs((DAYS - 1) * 24 * 3600)).day_start();
+    let since = now.minus(Duration::from_secs((SHOWN_DAYS - 1) * 24 * 3600)).day_start();
     let (lines, mut left_out) = store.spend_since(Some(id), since).await?;
     let spent: Vec<_> = lines.iter().map(|line| (line.day, line.spent)).collect();
-    left_out.extend(found.left_out);
+    left_out.extend(found.skipped);
     left_out.sort_by(|a, b| a.why.cmp(&b.why));
     left_out.dedup();
     let damaged = !left_out.is_empty();
-    let pause = ActivePause::of(&pauses, id);
+    let pause = ActivePause::for_repository(&pauses, id);
     let own = pauses.iter().any(|pause| pause.scope == crate::store::PauseScope::Repo(id));
-    let title = name(&room, id).await?;
+    let title = repository_name(&room, id).await?;
     let web_url = control.web_url.as_str().trim_end_matches('/');
-    show(&RepositoryPage {
+    render_page(&RepositoryPage {
         id,
         url: known.map_or_else(|| web_url.to_owned(), |row| format!("{web_url}/{}", row.name)),
         standing: pause.map_or_else(
@@ -87,32 +87,37 @@ pub(super) async fn page(
         ),
         action: format!("/repositories/{id}/{}", if own { "resume" } else { "pause" }),
         label: if own { "Resume" } else { "Pause" },
-        notices: runs::left_out(&room, &left_out).await?,
-        rows: runs::rows(&room, found.runs, &pauses).await?,
+        notices: runs::unreadable_notices(&room, &left_out).await?,
+        rows: runs::run_rows(&room, found.runs, &pauses).await?,
         since: since.to_string()[..10].to_owned(),
         total: spent.iter().fold(Spending::default(), |sum, (_, spent)| sum.plus(spent)),
-        chart: chart(&spent, since, now),
+        chart: draw_chart(&spent, since, now),
         height: CHART_HEIGHT,
-        rules: unless_named(damaged, rules(&room, id).await)?,
-        shown: unless_named(damaged, excerpt(&room, id).await)?,
+        rules: default_if_damaged(damaged, lesson_texts(&room, id).await)?,
+        shown: default_if_damaged(damaged, latest_context(&room, id).await)?,
         page: PageFrame::new(title, &visit),
     })
 }
 
 /// As a drafter of each workflow would be told them.
-async fn rules(room: &PagesContext, id: RepoId) -> Result<Vec<(&'static str, String)>, OperatorPageError> {
-    let Some(db) = room.operator.control.store.repo_if_any(id).await? else { return Ok(Vec::new()) };
+async fn lesson_texts(
+    room: &PagesContext,
+    id: RepoId,
+) -> Result<Vec<(&'static str, String)>, OperatorPageError> {
+    let Some(db) = room.operator.control.store.existing_repository_database(id).await? else {
+        return Ok(Vec::new());
+    };
     let (newest, none) = (RunId { repo: id, seq: i64::MAX as u64 }, IssueNo(0));
     let mut all = Vec::new();
     for workflow in room.operator.workflows {
         let findings = db.past_findings(newest, workflow.name(), none, FINDINGS).await?;
-        let found = codebase::history(none, "", &[], &findings, |_| true).rules.into_iter();
+        let found = codebase::select_history(none, "", &[], &findings, |_| true).rules.into_iter();
         all.extend(found.map(|rule| (workflow.name(), rule.trim().trim_start_matches("- ").to_owned())));
     }
     Ok(all)
 }
 
-async fn excerpt(room: &PagesContext, id: RepoId) -> Result<Option<LatestContext>, OperatorPageError> {
+async fn latest_context(room: &PagesContext, id: RepoId) -> Result<Option<LatestContext>, OperatorPageError> {
     let Some((run, at, stored)) = room.operator.control.store.last_excerpt(id).await? else {
         return Ok(None);
     };
@@ -121,7 +126,7 @@ async fn excerpt(room: &PagesContext, id: RepoId) -> Result<Option<LatestContext
 }
 
 /// Where the page has said already that the database cannot be read whole, the rest of it is shown all the same.
-fn unless_named<V: Default>(
+fn default_if_damaged<V: Default>(
     damaged: bool,
     read: Result<V, OperatorPageError>,
 ) -> Result<V, OperatorPageError> {

@@ -14,12 +14,12 @@ use serde_json::json;
 use super::{
     OperatorPageError, OperatorPageResult, PageFrame, PagesContext, PagesState, filters,
     page_sessions::PageSession,
-    runs::{class, cut},
-    show,
-    svg::{GraphDrawing, graph},
+    render_page,
+    runs::{status_class, truncate},
+    svg::{GraphDrawing, draw_graph},
 };
 use crate::{
-    documents::harmless,
+    documents::escape_control_characters,
     engine::{RunView, RunViewStatus},
     messages::step_name,
     store::{
@@ -83,9 +83,9 @@ pub(super) async fn page(
     Path((repo, seq)): Path<(RepoId, u64)>,
 ) -> OperatorPageResult {
     let id = RunId { repo, seq };
-    let (view, story) = read(&room, id).await?;
+    let (view, story) = read_run(&room, id).await?;
     let control = &room.operator.control;
-    let name = control.store.directory().repository(repo).await?.map(|row| row.name);
+    let name = control.store.installation_registry().repository(repo).await?.map(|row| row.name);
     let listed = RunListItem::new(&view, name.as_ref(), &control.store.pauses().await?, &control.web_url);
     let workflow = room.operator.workflows.iter().find(|workflow| workflow.name() == view.workflow);
     let step_of = |saved: &str| workflow.and_then(|workflow| workflow.step(saved));
@@ -93,36 +93,36 @@ pub(super) async fn page(
         let been: HashSet<_> =
             story.visits.iter().filter_map(|visit| Some(step_of(&visit.step)?.id)).collect();
         let now = if view.status == RunViewStatus::Done { "" } else { view.step_id.as_str() };
-        graph(&workflow.steps(), &workflow.edges(), &been, now)
+        draw_graph(&workflow.steps(), &workflow.edges(), &been, now)
     });
     let now = control.clock.now();
     let visits = story.visits.iter().map(|visit| {
         let step = step_of(&visit.step);
         VisitSection {
             number: visit.visit,
-            step: step.map_or_else(|| cut(&visit.step, 40), |step| step_name(step.id, step.title)),
+            step: step.map_or_else(|| truncate(&visit.step, 40), |step| step_name(step.id, step.title)),
             at: visit.entered_at,
-            took: took(visit.entered_at, visit.left_at, now),
+            took: duration_text(visit.entered_at, visit.left_at, now),
             how: visit.how.clone().unwrap_or_default(),
-            items: items(&story, visit.visit, now),
+            items: visit_items(&story, visit.visit, now),
         }
     });
     let title = story.texts.iter().find_map(|text| text.row.title.clone()).unwrap_or_default();
     let change =
         story.texts.iter().rev().find(|text| text.row.kind == TextKind::Diff).map(|text| text.row.text);
     let base = format!("/runs/{repo}/{seq}");
-    show(&RunDetailPage {
+    render_page(&RunDetailPage {
         retry: format!("{base}/retry"),
-        title: cut(&title, 300),
-        class: class(&listed.status),
-        spent: Spending::of(story.calls.iter().map(|call| &call.row)),
+        title: truncate(&title, 300),
+        class: status_class(&listed.status),
+        spent: Spending::from_calls(story.calls.iter().map(|call| &call.row)),
         retries: matches!(
             view.status,
             RunViewStatus::Failed | RunViewStatus::Waiting | RunViewStatus::Parked
         ),
-        links: links(&room, &listed, &view, &story),
+        links: github_links(&room, &listed, &view, &story),
         change,
-        chain: chain(&room, repo, &listed.repository).await?,
+        chain: verify_chain(&room, repo, &listed.repository).await?,
         graph,
         visits: visits.collect(),
         page: PageFrame::new(format!("Run {id}: {}", view.workflow), &visit),
@@ -134,11 +134,11 @@ pub(super) async fn page(
 }
 
 /// All that the page shows, and what it has no room for.
-pub(super) async fn raw(
+pub(super) async fn raw_json(
     State(room): PagesState,
     Path((repo, seq)): Path<(RepoId, u64)>,
 ) -> OperatorPageResult {
-    let (view, story) = read(&room, RunId { repo, seq }).await?;
+    let (view, story) = read_run(&room, RunId { repo, seq }).await?;
     let run = json!({
         "run": view.id, "workflow": view.workflow, "version": view.version, "issue": view.issue,
         "status": view.status.as_str(), "step": view.step_id, "visit": view.visit, "why": view.why,
@@ -152,7 +152,7 @@ pub(super) async fn raw(
 }
 
 /// A text of this run, as text.
-pub(super) async fn text(
+pub(super) async fn stored_text(
     State(room): PagesState,
     Path((repo, seq, hash)): Path<(RepoId, u64, String)>,
 ) -> OperatorPageResult {
@@ -163,28 +163,29 @@ pub(super) async fn text(
         text.truncate(text.floor_char_boundary(TEXT_BYTES));
         text += "\n… the rest is left out: `countersign export` has it.\n";
     }
-    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], harmless(&text)).into_response())
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], escape_control_characters(&text))
+        .into_response())
 }
 
-async fn read(room: &PagesContext, id: RunId) -> Result<(RunView, RunHistory), OperatorPageError> {
+async fn read_run(room: &PagesContext, id: RunId) -> Result<(RunView, RunHistory), OperatorPageError> {
     let control = &room.operator.control;
     let view = control.engine.inspect(id).await?.ok_or(OperatorPageError::Missing)?;
-    let story = control.store.run_story(id).await?.ok_or(OperatorPageError::Missing)?;
+    let story = control.store.run_history(id).await?.ok_or(OperatorPageError::Missing)?;
     Ok((view, story))
 }
 
-async fn chain(
+async fn verify_chain(
     room: &PagesContext,
     repo: RepoId,
     repository: &str,
 ) -> Result<AuditChainPanel, OperatorPageError> {
-    let Some(walked) = room.operator.control.store.walk_chain(repo).await? else {
+    let Some(walked) = room.operator.control.store.verify_audit_chain(repo).await? else {
         let said = format!(
             "The audit chain of this repository is too long for a page: `countersign audit verify {repository}` walks it."
         );
         return Ok(AuditChainPanel { sound: true, said, wrong: Vec::new() });
     };
-    let (sound, links, head) = (walked.sound(), walked.links, walked.head.short());
+    let (sound, links, head) = (walked.is_sound(), walked.links, walked.head.short());
     let said = if sound {
         format!("The audit chain holds: all {links} links were walked just now, head {head}.")
     } else {
@@ -198,7 +199,7 @@ async fn chain(
 }
 
 /// To the places on GitHub that are known.
-fn links(
+fn github_links(
     room: &PagesContext,
     listed: &RunListItem,
     view: &RunView,
@@ -225,44 +226,44 @@ fn links(
 }
 
 /// What happened in a visit: what was done once, in its order, and then what its ledgers say.
-fn items(story: &RunHistory, visit: u64, now: Timestamp) -> Vec<VisitItem> {
+fn visit_items(story: &RunHistory, visit: u64, now: Timestamp) -> Vec<VisitItem> {
     let calls: Vec<_> = story.calls.iter().filter(|call| call.visit == visit).collect();
     let mut items = Vec::new();
     for entry in story.entries.iter().filter(|entry| entry.visit == visit) {
         let call = calls.iter().find(|call| call.key == entry.key);
         let mut item = call.map_or_else(
             || VisitItem {
-                title: format!("{} · {}", entry.key, took(entry.begun_at, entry.done_at, now)),
+                title: format!("{} · {}", entry.key, duration_text(entry.begun_at, entry.done_at, now)),
                 ..VisitItem::default()
             },
-            |call| of_call(&call.row),
+            |call| call_item(&call.row),
         );
         let named = if call.is_some() { "Answer" } else { "Result" };
         item.texts.extend(entry.texts.iter().map(|text| (named, *text)));
         items.push(item);
     }
     let done = |key: &str| story.entries.iter().any(|entry| entry.visit == visit && entry.key == key);
-    items.extend(calls.iter().filter(|call| !done(&call.key)).map(|call| of_call(&call.row)));
-    items.extend(of(&story.texts, visit).map(|text| VisitItem {
-        title: text.kind.what().to_owned(),
+    items.extend(calls.iter().filter(|call| !done(&call.key)).map(|call| call_item(&call.row)));
+    items.extend(rows_of_visit(&story.texts, visit).map(|text| VisitItem {
+        title: text.kind.audit_text().to_owned(),
         facts: text.served.iter().map(|served| ("Model", served.clone())).collect(),
         texts: vec![("Text", text.text)],
     }));
-    items.extend(of(&story.verdicts, visit).map(of_verdict));
-    items.extend(of(&story.approvals, visit).map(of_approval));
-    items.extend(of(&story.commits, visit).map(of_commit));
-    items.extend(story.gates.iter().filter(|gate| gate.visit == visit).map(of_gate));
+    items.extend(rows_of_visit(&story.verdicts, visit).map(verdict_item));
+    items.extend(rows_of_visit(&story.approvals, visit).map(approval_item));
+    items.extend(rows_of_visit(&story.commits, visit).map(commit_item));
+    items.extend(story.gates.iter().filter(|gate| gate.visit == visit).map(gate_item));
     items
 }
 
-fn of<R>(rows: &[VisitRecord<R>], visit: u64) -> impl Iterator<Item = &R> {
+fn rows_of_visit<R>(rows: &[VisitRecord<R>], visit: u64) -> impl Iterator<Item = &R> {
     rows.iter().filter(move |seen| seen.visit == visit).map(|seen| &seen.row)
 }
 
-fn of_call(call: &CallRow) -> VisitItem {
+fn call_item(call: &CallRow) -> VisitItem {
     let status = format!("{:?}", call.status).to_lowercase();
     let served = call.served.as_deref().unwrap_or("nobody said");
-    let cost = call.cost_microusd.map(|cost| MicroUsd(cost).exact());
+    let cost = call.cost_microusd.map(|cost| MicroUsd(cost).to_exact_dollars());
     let cost = match (&cost, call.billed) {
         (Some(cost), true) => format!("{cost} billed"),
         (Some(cost), false) => format!("{cost} by list price"),
@@ -284,14 +285,14 @@ fn of_call(call: &CallRow) -> VisitItem {
         ("Latency", format!("{seconds:.1} s in {} attempts", call.attempts)),
     ];
     facts.extend(call.family.iter().map(|family| ("Family", family.to_string())));
-    facts.extend(call.held_microusd.map(|held| ("Held back", MicroUsd(held).exact())));
+    facts.extend(call.held_microusd.map(|held| ("Held back", MicroUsd(held).to_exact_dollars())));
     facts.extend(cut_out.map(|cut| ("Had no room for", cut)));
-    facts.extend(call.error.iter().map(|error| ("Error", cut(error, 2000))));
+    facts.extend(call.error.iter().map(|error| ("Error", truncate(error, 2000))));
     let title = format!("{}: {served} · {status} · {cost} · {seconds:.1} s", call.role);
     VisitItem { title, facts, texts: Vec::new() }
 }
 
-fn of_verdict(verdict: &VerdictRow) -> VisitItem {
+fn verdict_item(verdict: &VerdictRow) -> VisitItem {
     let VerdictRow { document, round, verdict, prompt, nonce, why, reviewer_served, .. } = verdict;
     VisitItem {
         title: format!("Verdict {verdict} in round {round}"),
@@ -299,30 +300,30 @@ fn of_verdict(verdict: &VerdictRow) -> VisitItem {
             ("Reviewer", reviewer_served.clone().unwrap_or_default()),
             ("Prompt, sha256", prompt.to_string()),
             ("Nonce", nonce.clone()),
-            ("Why", cut(why, 4000)),
+            ("Why", truncate(why, 4000)),
         ],
         texts: vec![("Document", *document)],
     }
 }
 
-fn of_approval(approval: &ApprovalRow) -> VisitItem {
+fn approval_item(approval: &ApprovalRow) -> VisitItem {
     let by = approval.answer.iter().map(|answer| ("By", answer.by.login.clone()));
     let title = format!("Accepted: {}", format!("{:?}", approval.kind).to_lowercase());
     let facts = [("Subject", approval.subject.to_string())].into_iter().chain(by).collect();
     VisitItem { title, facts, texts: vec![("Document", approval.document)] }
 }
 
-fn of_commit(commit: &CommitRow) -> VisitItem {
+fn commit_item(commit: &CommitRow) -> VisitItem {
     let made = commit.commit.as_ref().map_or_else(|| "not seen to be made".to_owned(), ToString::to_string);
     let title = format!("Commit on {}: {made}", commit.branch);
     let facts = commit.files.iter().map(|(path, _)| ("File", path.clone())).collect();
     VisitItem { title, facts, texts: Vec::new() }
 }
 
-fn of_gate(gate: &GateHistory) -> VisitItem {
+fn gate_item(gate: &GateHistory) -> VisitItem {
     let verbs = gate.spec.verbs.iter().map(|(verb, who)| ("May be answered", format!("/{verb}, by {who}")));
     let answers = gate.answers.iter().map(|answer| {
-        let said = cut(&answer.text, 1000);
+        let said = truncate(&answer.text, 1000);
         (
             "Answered",
             format!("/{} by {} ({}), {}: {said}", answer.verb, answer.by.login, answer.role, answer.at),
@@ -339,7 +340,7 @@ fn of_gate(gate: &GateHistory) -> VisitItem {
 }
 
 /// How long something took, or has taken so far.
-fn took(from: Timestamp, to: Option<Timestamp>, now: Timestamp) -> String {
+fn duration_text(from: Timestamp, to: Option<Timestamp>, now: Timestamp) -> String {
     let seconds = to.unwrap_or(now).since(from).as_secs_f64();
     let text = match seconds {
         ..60.0 => format!("{seconds:.1} s"),

@@ -12,9 +12,9 @@ use serde::Deserialize;
 use super::{
     OperatorPageResult, PageFrame, PagesState, filters,
     page_sessions::PageSession,
-    runs::{self, cut},
-    show,
-    svg::{CHART_HEIGHT, SpendChart, chart},
+    render_page,
+    runs::{self, truncate},
+    svg::{CHART_HEIGHT, SpendChart, draw_chart},
 };
 use crate::{
     store::{DailySpend, Spending},
@@ -22,10 +22,10 @@ use crate::{
 };
 
 /// Days that are shown unless another first one is asked for.
-const DAYS: u64 = 30;
+const DEFAULT_DAYS: u64 = 30;
 
 /// Rows of one table.
-const MOST: usize = 300;
+const MAX_TABLE_ROWS: usize = 300;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -55,7 +55,7 @@ struct SpendTable {
 }
 
 impl SpendTable {
-    fn by(
+    fn grouped_by(
         title: &'static str,
         heads: &'static [&'static str],
         lines: &[&DailySpend],
@@ -66,12 +66,13 @@ impl SpendTable {
             let sum = sums.entry(key(line)).or_default();
             *sum = sum.plus(&line.spent);
         }
-        let (more, mut rows) = (sums.len().saturating_sub(MOST), Vec::from_iter(sums.into_iter().rev()));
+        let (more, mut rows) =
+            (sums.len().saturating_sub(MAX_TABLE_ROWS), Vec::from_iter(sums.into_iter().rev()));
         // Those by day stay with the newest first; of the others that comes first which cost most.
         if heads[0] != "Day" {
             rows.sort_by_key(|(_, sum)| Reverse((sum.billed.plus(sum.held).plus(sum.notional).0, sum.calls)));
         }
-        rows.truncate(MOST);
+        rows.truncate(MAX_TABLE_ROWS);
         Self { title, heads, rows, more }
     }
 }
@@ -83,45 +84,58 @@ pub(super) async fn page(
 ) -> OperatorPageResult {
     let control = &room.operator.control;
     let now = control.clock.now();
-    let (since, wrong) = since(&wanted.since, now);
+    let (since, wrong) = first_day(&wanted.since, now);
     let month = now.month_start();
     let (lines, left_out) = control.store.spend_since(None, since.min(month)).await?;
-    let mut notices = runs::left_out(&room, &left_out).await?;
+    let mut notices = runs::unreadable_notices(&room, &left_out).await?;
     notices.extend(wrong);
     let this_month = lines.iter().filter(|line| line.day >= month);
     let month = this_month.fold(Spending::default(), |sum, line| sum.plus(&line.spent));
     let lines: Vec<_> = lines.iter().filter(|line| line.day >= since).collect();
-    let names = runs::names(&room, lines.iter().map(|line| line.repo)).await?;
-    let day = |line: &DailySpend| day(line.day);
+    let names = runs::repository_names(&room, lines.iter().map(|line| line.repo)).await?;
+    let day = |line: &DailySpend| format_day(line.day);
     let tables = vec![
-        SpendTable::by("By repository", &["Repository"], &lines, |line| vec![names[&line.repo].clone()]),
-        SpendTable::by("By workflow and role", &["Workflow", "Role"], &lines, |line| {
+        SpendTable::grouped_by("By repository", &["Repository"], &lines, |line| {
+            vec![names[&line.repo].clone()]
+        }),
+        SpendTable::grouped_by("By workflow and role", &["Workflow", "Role"], &lines, |line| {
             vec![line.workflow.clone(), line.role.clone()]
         }),
-        SpendTable::by("By model", &["Model"], &lines, |line| vec![cut(&line.model, 80)]),
-        SpendTable::by("All of it", &["Day", "Workflow", "Role", "Model"], &lines, |line| {
-            vec![day(line), line.workflow.clone(), line.role.clone(), cut(&line.model, 80)]
+        SpendTable::grouped_by("By model", &["Model"], &lines, |line| vec![truncate(&line.model, 80)]),
+        SpendTable::grouped_by("All of it", &["Day", "Workflow", "Role", "Model"], &lines, |line| {
+            vec![day(line), line.workflow.clone(), line.role.clone(), truncate(&line.model, 80)]
         }),
     ];
     let by_day: Vec<_> = lines.iter().map(|line| (line.day, line.spent)).collect();
-    let chart = chart(&by_day, since, now);
+    let chart = draw_chart(&by_day, since, now);
     let page = PageFrame::new("Spend", &visit);
-    show(&SpendPage { page, month, since: self::day(since), chart, height: CHART_HEIGHT, tables, notices })
+    render_page(&SpendPage {
+        page,
+        month,
+        since: format_day(since),
+        chart,
+        height: CHART_HEIGHT,
+        tables,
+        notices,
+    })
 }
 
 /// The first day shown, and what is wrong with the one that was asked for.
-fn since(asked: &str, now: Timestamp) -> (Timestamp, Option<String>) {
-    let usual = now.minus(std::time::Duration::from_secs((DAYS - 1) * 24 * 3600)).day_start();
+fn first_day(asked: &str, now: Timestamp) -> (Timestamp, Option<String>) {
+    let usual = now.minus(std::time::Duration::from_secs((DEFAULT_DAYS - 1) * 24 * 3600)).day_start();
     match Timestamp::parse(&format!("{asked}T00:00:00Z")) {
         _ if asked.is_empty() => (usual, None),
         Ok(since) if since <= now => (since, None),
         _ => {
-            let said = format!("“{}” is no day that has begun: the last {DAYS} are shown.", cut(asked, 40));
+            let said = format!(
+                "“{}” is no day that has begun: the last {DEFAULT_DAYS} are shown.",
+                truncate(asked, 40)
+            );
             (usual, Some(said))
         }
     }
 }
 
-fn day(at: Timestamp) -> String {
+fn format_day(at: Timestamp) -> String {
     at.to_string()[..10].to_owned()
 }

@@ -49,7 +49,7 @@ pub(super) struct StepArrow {
 }
 
 /// Lays out steps in rows: each below all that lead to it, where no loop does. Edges of a loop go back at the right.
-pub(super) fn graph(
+pub(super) fn draw_graph(
     steps: &[StepInfo],
     edges: &[(&'static str, &'static str)],
     been: &HashSet<&str>,
@@ -58,7 +58,7 @@ pub(super) fn graph(
     let at = |id: &str| steps.iter().position(|step| step.id == id);
     let edges: Vec<(usize, usize)> =
         edges.iter().filter_map(|(from, to)| Some((at(from)?, at(to)?))).collect();
-    let rows = rows(steps.len(), &edges);
+    let rows = step_rows(steps.len(), &edges);
     let widest = (0..steps.len()).map(|row| rows.iter().filter(|of| **of == row).count()).max().unwrap_or(0);
     let inner = widest * (BOX.0 + GAP.0);
     let mut boxes = Vec::with_capacity(steps.len());
@@ -80,13 +80,14 @@ pub(super) fn graph(
         boxes.push(StepBox { x, y: row * (BOX.1 + GAP.1) + 4, step: info, title, class, next });
     }
     let width = inner + 2 * LANE;
-    let arrows = edges.iter().map(|(from, to)| arrow(&boxes, width, (*from, rows[*from]), (*to, rows[*to])));
+    let arrows =
+        edges.iter().map(|(from, to)| draw_arrow(&boxes, width, (*from, rows[*from]), (*to, rows[*to])));
     let arrows = arrows.collect();
     let height = rows.iter().max().map_or(0, |last| (last + 1) * (BOX.1 + GAP.1));
     GraphDrawing { width, height, boxes, arrows }
 }
 
-fn arrow(
+fn draw_arrow(
     boxes: &[StepBox],
     width: usize,
     (from, above): (usize, usize),
@@ -119,11 +120,11 @@ fn arrow(
 }
 
 /// The row of each step: that of the longest path to it which goes round no loop. The first step is where it begins.
-fn rows(steps: usize, edges: &[(usize, usize)]) -> Vec<usize> {
+fn step_rows(steps: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut order = Vec::with_capacity(steps);
     let mut seen = vec![false; steps];
     for first in 0..steps {
-        visit(first, edges, &mut seen, &mut order);
+        visit_step(first, edges, &mut seen, &mut order);
     }
     // Backwards it is an order in which only the edges that close a loop lead to what was before.
     order.reverse();
@@ -137,12 +138,12 @@ fn rows(steps: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     rows
 }
 
-fn visit(step: usize, edges: &[(usize, usize)], seen: &mut [bool], order: &mut Vec<usize>) {
+fn visit_step(step: usize, edges: &[(usize, usize)], seen: &mut [bool], order: &mut Vec<usize>) {
     if std::mem::replace(&mut seen[step], true) {
         return;
     }
     for (_, to) in edges.iter().filter(|(from, _)| *from == step) {
-        visit(*to, edges, seen, order);
+        visit_step(*to, edges, seen, order);
     }
     order.push(step);
 }
@@ -168,7 +169,7 @@ pub(super) const CHART_HEIGHT: usize = 120;
 const BAR: usize = 14;
 
 /// The days from `since` to `now`, those on which nothing was spent among them, but no more than a year's newest.
-pub(super) fn chart(spent: &[(Timestamp, Spending)], since: Timestamp, now: Timestamp) -> SpendChart {
+pub(super) fn draw_chart(spent: &[(Timestamp, Spending)], since: Timestamp, now: Timestamp) -> SpendChart {
     let mut days = vec![];
     let mut day = now.day_start();
     while day >= since.day_start() && days.len() < 366 {
@@ -207,15 +208,15 @@ mod tests {
     #[test]
     fn each_step_stands_below_what_leads_to_it_and_loops_go_back() {
         let edges = [(0, 1), (1, 2), (2, 1), (1, 3), (2, 3), (3, 3), (3, 0)];
-        assert_eq!(rows(4, &edges), [0, 1, 2, 3]);
-        assert_eq!(rows(0, &[]), [0; 0]);
+        assert_eq!(step_rows(4, &edges), [0, 1, 2, 3]);
+        assert_eq!(step_rows(0, &[]), [0; 0]);
     }
 
     #[test]
     fn every_workflow_is_drawn_whole_and_no_two_boxes_meet() {
         for workflow in workflows::ALL {
             let (steps, edges) = (workflow.steps(), workflow.edges());
-            let drawn = graph(&steps, &edges, &HashSet::from([steps[0].id]), steps[1].id);
+            let drawn = draw_graph(&steps, &edges, &HashSet::from([steps[0].id]), steps[1].id);
             assert_eq!((drawn.boxes.len(), drawn.arrows.len()), (steps.len(), edges.len()));
             assert_eq!((drawn.boxes[0].class, drawn.boxes[1].class), ("done", "now"));
             for (nth, one) in drawn.boxes.iter().enumerate() {
@@ -232,7 +233,7 @@ mod tests {
         let day = |text: &str| Timestamp::parse(text).unwrap();
         let spent = Spending { billed: MicroUsd(5), ..Spending::default() };
         let (since, now) = (day("2026-01-30T07:00:00Z"), day("2026-02-02T01:00:00Z"));
-        let drawn = chart(&[(day("2026-01-31T00:00:00Z"), spent)], since, now);
+        let drawn = draw_chart(&[(day("2026-01-31T00:00:00Z"), spent)], since, now);
         let days: Vec<_> = drawn.bars.iter().map(|bar| (bar.day.as_str(), bar.counted > 0)).collect();
         let wanted =
             [("2026-01-30", false), ("2026-01-31", true), ("2026-02-01", false), ("2026-02-02", false)];

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ImplementRunState,
-    change_document::{ChangeDocument, LOCKED, LOCKED_HEADING},
-    keep,
-    test_jobs::{goes_on, job},
+    change_document::{ChangeDocument, LOCKED_HEADING, LOCKED_TESTS},
+    store_json,
+    test_jobs::{run_test_job, wait_for_tests},
 };
 use crate::{
     codebase::TreeIndex,
@@ -17,23 +17,23 @@ use crate::{
         DocumentMistake,
         change::{
             self, FileChangeBody, TestEvidence,
-            adversarial::{AdversarialTestFile, prompt_rules, with_adversarial},
+            adversarial::{AdversarialTestFile, prompt_rules, with_adversarial_tests},
         },
         verdict::{FindingSeverity, RawFinding},
     },
     engine::{LedgerRecord, StepError, TextKind, TextRow},
-    rounds::{AdversarialTestSet, need, text_of},
+    rounds::{AdversarialTestSet, load_text, require_state},
     runners::{
         change_verification::ChangeVerifier,
-        one_line,
         red_green::{self, AdversarialOutcome},
+        sanitize_line,
     },
     stage::{self, BackgroundText, StageDocument as _, StepResult, StepVisit},
     types::Hash,
 };
 
 /// What the models are told of those that fail.
-const FAILING: &str = "adversarial-tests";
+const FAILING_TESTS: &str = "adversarial-tests";
 
 /// What came of them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -61,22 +61,22 @@ pub(super) struct AdversarialResults {
 
 impl AdversarialResults {
     /// Was nothing tried?
-    pub(super) fn is_none(&self) -> bool {
+    pub(super) fn is_untried(&self) -> bool {
         self.not_tried.is_some()
     }
 
     /// The files of which the reviewer's model is the author.
-    pub(super) fn joined(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn joined_paths(&self) -> impl Iterator<Item = &str> {
         self.joined.iter().map(|(path, _)| path.as_str())
     }
 
     /// What came of them, for the gate and the report of this text.
-    pub(super) fn tell(&self, document: Option<Hash>, evidence: &mut TestEvidence) {
+    pub(super) fn add_evidence(&self, document: Option<Hash>, evidence: &mut TestEvidence) {
         if let Some(why) = &self.not_tried {
             evidence.not_shown.push(format!("The reviewer's model wrote no tests against it: {why}"));
             return;
         }
-        let shown = |path: &str| format!("`{}`", one_line(path).replace('`', "'"));
+        let shown = |path: &str| format!("`{}`", sanitize_line(path).replace('`', "'"));
         let passes = |n: usize, one: &str, many: &str| {
             (n > 0).then(|| format!("{n} {}", if n == 1 { one } else { many }))
         };
@@ -95,10 +95,10 @@ impl AdversarialResults {
             let (all, by) = (self.joined.len() + self.failing.len() + left_out, shown(&self.by));
             let of = if self.of == document { "" } else { ", for an earlier version of the code" };
             let came = parts.join(", ");
-            evidence.show("Tests written against it", format!("{all} by {by}{of}; {came}."));
+            evidence.add_sentence("Tests written against it", format!("{all} by {by}{of}; {came}."));
         }
         if !self.joined.is_empty() {
-            let paths: Vec<String> = self.joined().map(shown).collect();
+            let paths: Vec<String> = self.joined_paths().map(shown).collect();
             evidence.review.push(format!(
                 "The reviewer's model wrote {}, and no other model reviewed that.",
                 paths.join(", ")
@@ -113,7 +113,7 @@ impl AdversarialResults {
 }
 
 /// Has them written, once in a run.
-pub(super) async fn write(
+pub(super) async fn write_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
     text: &ChangeDocument,
@@ -123,7 +123,7 @@ pub(super) async fn write(
     }
     let cx = v.cx;
     let tests = text.spec().tests.into_iter().map(|row| row.file).collect();
-    let written = match stage::attack(&mut s.stage, v, &prompt_rules(&tests)).await? {
+    let written = match stage::write_adversarial_tests(&mut s.stage, v, &prompt_rules(&tests)).await? {
         Ok(written) => written,
         Err(exit) => return Ok(exit),
     };
@@ -132,14 +132,14 @@ pub(super) async fn write(
         Err(why) => adversary.not_tried = Some(why),
         Ok(AdversarialTestSet { by, tests, beyond }) => {
             (adversary.by, adversary.beyond) = (by, beyond);
-            let tree = cx.tools().tree(cx, s.stage.base()?).await?;
-            let mut document = text_of(cx, need(&s.stage.document())?).await?;
+            let tree = cx.tools().file_tree(cx, s.stage.base()?).await?;
+            let mut document = load_text(cx, require_state(&s.stage.document())?).await?;
             for test in tests {
-                let with = with_adversarial(&document, [&test]);
-                let taken = text.is_taken(&test.name, &adversary.new);
+                let with = with_adversarial_tests(&document, [&test]);
+                let taken = text.is_name_taken(&test.name, &adversary.new);
                 let taken = taken
                     .then(|| "has the name of another test, and runs tell tests by that alone".to_owned());
-                match taken.or_else(|| refused(&test, &document, &with, text, v, &tree)) {
+                match taken.or_else(|| refusal_reason(&test, &document, &with, text, v, &tree)) {
                     Some(why) => adversary.left_out.push((test.path, why)),
                     None => {
                         document = with;
@@ -149,12 +149,12 @@ pub(super) async fn write(
             }
         }
     }
-    s.adversary = Some(keep(cx, &adversary).await?);
+    s.adversary = Some(store_json(cx, &adversary).await?);
     Ok(StepResult::Pass)
 }
 
 /// Why a test cannot be one of the change, as the end of a sentence. It is held against what every test is.
-fn refused(
+fn refusal_reason(
     test: &AdversarialTestFile,
     before: &str,
     with: &str,
@@ -162,12 +162,17 @@ fn refused(
     v: &StepVisit<'_>,
     tree: &TreeIndex,
 ) -> Option<String> {
-    let allowed = text.allowed().with(&change::parse(before));
-    if let Some(why) = test.refused(&allowed) {
+    let allowed = text.allowed().with_tests(&change::parse(before));
+    if let Some(why) = test.refusal_reason(&allowed) {
         return Some(why.to_owned());
     }
     let found = text.before.as_ref().and_then(|ran| {
-        red_green::unaddressed(&ran.runner, ran.within(&test.path).unwrap_or(&test.path), true, &ran.found)
+        red_green::unreachable_reason(
+            &ran.runner,
+            ran.project_path(&test.path).unwrap_or(&test.path),
+            true,
+            &ran.found,
+        )
     });
     if let Some(why) = found {
         return Some(why.to_owned());
@@ -177,43 +182,44 @@ fn refused(
     if stands.is_none_or(|file| file.body != FileChangeBody::Whole(test.text.clone())) {
         return Some("is no file that a change can hold".to_owned());
     }
-    let allowed = allowed.with(&change);
+    let allowed = allowed.with_tests(&change);
     let issue = v.cx.run().trigger.issue;
     let mistakes = change::check(with, issue, &allowed, &text.files, tree);
-    let hollow = || text.hollow_of(&test.path, &test.text, &test.name);
+    let hollow = || text.vacuous_reason(&test.path, &test.text, &test.name);
     let wrong = mistakes.into_iter().find(DocumentMistake::is_error).map(|mistake| mistake.message);
-    wrong.or_else(hollow).map(|why| format!("is refused: {}", one_line(&why)))
+    wrong.or_else(hollow).map(|why| format!("is refused: {}", sanitize_line(&why)))
 }
 
 /// Runs those that were not run yet, and those that failed, with the code as it is.
-pub(super) async fn run(
+pub(super) async fn run_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
     text: &ChangeDocument,
 ) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    stage::at_work(&mut s.stage, v).await?;
-    let mut adversary = need(&text.adversary)?.clone();
+    stage::show_working(&mut s.stage, v).await?;
+    let mut adversary = require_state(&text.adversary)?.clone();
     let failed = adversary.failing.iter().map(|(_, test)| test);
     let tests: Vec<AdversarialTestFile> = adversary.new.iter().chain(failed).cloned().collect();
-    let (base, document) = (s.stage.base()?.clone(), *need(&s.stage.document())?);
+    let (base, document) = (s.stage.base()?.clone(), *require_state(&s.stage.document())?);
     if tests.is_empty() || s.attacked == Some(document) {
         return Ok(StepResult::Pass);
     }
-    let document = text_of(cx, &document).await?;
-    let overlay = match text.overlay(&with_adversarial(&document, &tests)) {
+    let document = load_text(cx, &document).await?;
+    let overlay = match text.overlay(&with_adversarial_tests(&document, &tests)) {
         Ok(overlay) => overlay,
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
     };
     let rows: Vec<red_green::ExpectedTest> =
-        tests.iter().map(|test| text.row_of(&test.path, &test.name)).collect();
+        tests.iter().map(|test| text.test_row(&test.path, &test.name)).collect();
     let known = text.known_tests();
     let tried: Vec<_> = tests.iter().map(|test| test.path.clone()).zip(rows).collect();
-    let (ran, red) = (need(&text.before)?.clone(), need(&text.red)?.clone());
-    let look =
-        |trial: ChangeVerifier| async move { trial.attacked(&tried, &overlay, &known, (&ran, &red)).await };
-    let Some((came, green)) = job(cx, &base, text.files_to_change(), look).await? else {
-        return Ok(goes_on(cx));
+    let (ran, red) = (require_state(&text.before)?.clone(), require_state(&text.red)?.clone());
+    let look = |trial: ChangeVerifier| async move {
+        trial.run_adversarial_tests(&tried, &overlay, &known, (&ran, &red)).await
+    };
+    let Some((came, green)) = run_test_job(cx, &base, text.files_to_change(), look).await? else {
+        return Ok(wait_for_tests(cx));
     };
     let before = std::mem::take(&mut adversary.failing);
     adversary.new.clear();
@@ -228,7 +234,7 @@ pub(super) async fn run(
             }
             (AdversarialOutcome::Fails(_), Some(finding)) => adversary.failing.push((finding.clone(), test)),
             (AdversarialOutcome::Fails(said), None) => {
-                objections.push(objection(&test, &said));
+                objections.push(to_finding(&test, &said));
                 failing.push(test);
             }
             (AdversarialOutcome::Nothing(why), None) => adversary.left_out.push((test.path, why)),
@@ -238,12 +244,12 @@ pub(super) async fn run(
             }
         }
     }
-    let (ids, exit) = stage::object(&mut s.stage, cx, &objections, &met).await?;
+    let (ids, exit) = stage::record_objections(&mut s.stage, cx, &objections, &met).await?;
     adversary.failing.extend(ids.into_iter().zip(failing));
     if !joined.is_empty() {
-        join(s, v, text, &document, &joined).await?;
+        join_tests(s, v, text, &document, &joined).await?;
         if let (Some(green), Some(document)) = (green, s.stage.document()) {
-            s.joined = Some((document, keep(cx, &green).await?));
+            s.joined = Some((document, store_json(cx, &green).await?));
         }
         let names = joined.into_iter().map(|test| (test.path, test.requirement));
         adversary.joined.extend(names);
@@ -253,13 +259,14 @@ pub(super) async fn run(
     let shown: String =
         adversary.failing.iter().map(|(finding, test)| format!("{finding}:\n{}\n", test.text)).collect();
     let heading = "Tests of the reviewer's model that fail with the code, each with its finding";
-    let (kind, heading, text) = (FAILING.to_owned(), heading.to_owned(), cx.put(shown.as_bytes()).await?);
-    s.stage.know(BackgroundText { kind, heading, text, left: false });
-    s.adversary = Some(keep(cx, &adversary).await?);
+    let (kind, heading, text) =
+        (FAILING_TESTS.to_owned(), heading.to_owned(), cx.put(shown.as_bytes()).await?);
+    s.stage.add_background(BackgroundText { kind, heading, text, left: false });
+    s.adversary = Some(store_json(cx, &adversary).await?);
     Ok(exit)
 }
 
-fn objection(test: &AdversarialTestFile, said: &str) -> RawFinding {
+fn to_finding(test: &AdversarialTestFile, said: &str) -> RawFinding {
     let AdversarialTestFile { path, name, requirement, why, .. } = test;
     let detail = format!("{why} The test `{name}` of `{path}` fails, twice alike: {said}");
     RawFinding {
@@ -273,7 +280,7 @@ fn objection(test: &AdversarialTestFile, said: &str) -> RawFinding {
 }
 
 /// They are tests of the change from now on, and locked like the others.
-async fn join(
+async fn join_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
     text: &ChangeDocument,
@@ -281,17 +288,17 @@ async fn join(
     tests: &[AdversarialTestFile],
 ) -> Result<(), StepError> {
     let cx = v.cx;
-    let locked = text_of(cx, need(&s.locked)?).await?;
-    let locked = cx.put(with_adversarial(&locked, tests).as_bytes()).await?;
-    let document = cx.put(with_adversarial(document, tests).as_bytes()).await?;
-    cx.book("tests", LedgerRecord::Text(TextRow::of(TextKind::Tests, document))).await?;
-    let rows = tests.iter().map(|test| text.row_of(&test.path, &test.name)).collect();
-    let red = need(&text.red)?.clone().with(rows);
-    s.reds.push((locked, keep(cx, &red).await?));
+    let locked = load_text(cx, require_state(&s.locked)?).await?;
+    let locked = cx.put(with_adversarial_tests(&locked, tests).as_bytes()).await?;
+    let document = cx.put(with_adversarial_tests(document, tests).as_bytes()).await?;
+    cx.record_later("tests", LedgerRecord::Text(TextRow::new(TextKind::Tests, document))).await?;
+    let rows = tests.iter().map(|test| text.test_row(&test.path, &test.name)).collect();
+    let red = require_state(&text.red)?.clone().with_rows(rows);
+    s.reds.push((locked, store_json(cx, &red).await?));
     s.locked = Some(locked);
-    s.stage.amend(document);
-    let (kind, heading) = (LOCKED.to_owned(), LOCKED_HEADING.to_owned());
-    s.stage.know(BackgroundText { kind, heading, text: locked, left: false });
+    s.stage.replace_draft(document);
+    let (kind, heading) = (LOCKED_TESTS.to_owned(), LOCKED_HEADING.to_owned());
+    s.stage.add_background(BackgroundText { kind, heading, text: locked, left: false });
     Ok(())
 }
 
@@ -307,12 +314,12 @@ mod tests {
 
     #[test]
     fn of_what_was_tried_it_is_said_with_which_version_and_who_has_read_it() {
-        let (now, before) = (Some(Hash::of(b"now")), Some(Hash::of(b"before")));
+        let (now, before) = (Some(Hash::digest(b"now")), Some(Hash::digest(b"before")));
         let mut adversary = AdversarialResults { of: before, ..AdversarialResults::default() };
         let told = |adversary: &AdversarialResults, document| {
             let mut evidence = TestEvidence::default();
-            adversary.tell(document, &mut evidence);
-            evidence.all()
+            adversary.add_evidence(document, &mut evidence);
+            evidence.all_lines()
         };
         adversary.by = "o3".to_owned();
         assert_eq!(told(&adversary, before), [""; 0]);
@@ -340,7 +347,7 @@ mod tests {
             let mut text = ChangeDocument::default();
             text.before
                 .get_or_insert(RecordedTestRun { runner: runner.to_owned(), ..RecordedTestRun::default() });
-            assert_eq!(text.is_taken(name, &[test("Sums::full")]), taken, "{name}");
+            assert_eq!(text.is_name_taken(name, &[test("Sums::full")]), taken, "{name}");
         }
     }
 }

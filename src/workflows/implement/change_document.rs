@@ -16,15 +16,14 @@ use crate::{
     },
     engine::{StepError, Workflow as _},
     messages::{ChangeReport, ProofLine},
-    rounds::{self, Policy, StepContext, text_of},
+    rounds::{self, Policy, StepContext, load_text},
     runners::{
         ChangeCoverage,
         change_verification::{
             FileOverlay, MutationCheck, RecordedTestRun, RepositoryCheck, RepositoryCheckKind,
         },
-        one_line,
         red_green::{self, GreenProof, RedProof},
-        unfetched,
+        sanitize_line, unfetched_note,
     },
     stage::{
         self, DocumentGate, DocumentInfo, Exception, ExceptionRequest, GateQuestion, PublicationTarget,
@@ -41,15 +40,15 @@ pub(super) const SPEC: &str = "spec";
 const DESIGN: &str = "lld";
 
 /// What the drafter of the code is told of the tests.
-pub(super) const LOCKED: &str = "locked-tests";
+pub(super) const LOCKED_TESTS: &str = "locked-tests";
 pub(super) const LOCKED_HEADING: &str =
     "The tests, which are locked: they were seen to fail, and the code is to make them pass";
 
 /// Lines that no test runs are named to who writes tests, so many of them.
-const MOST_LINES: usize = 40;
+const MOST_LINES_FOR_MODELS: usize = 40;
 
 /// The same to people.
-const FEW_LINES: usize = 5;
+const MOST_LINES_FOR_PEOPLE: usize = 5;
 
 /// The change as a step has it at hand.
 #[derive(Default)]
@@ -86,29 +85,29 @@ pub(super) struct ChangeDocument {
 }
 
 impl ChangeDocument {
-    pub(super) async fn read(s: &ImplementRunState, cx: &StepContext) -> Result<Self, StepError> {
-        Self::read_with(s, cx, &[]).await
+    pub(super) async fn load(s: &ImplementRunState, cx: &StepContext) -> Result<Self, StepError> {
+        Self::load_with_files(s, cx, &[]).await
     }
 
     /// As if these files were allowed as well.
-    pub(super) async fn read_with(
+    pub(super) async fn load_with_files(
         s: &ImplementRunState,
         cx: &StepContext,
         paths: &[String],
     ) -> Result<Self, StepError> {
-        let spec = s.stage.told(SPEC, cx).await?;
-        let design = s.stage.told(DESIGN, cx).await?;
+        let spec = s.stage.background_text(SPEC, cx).await?;
+        let design = s.stage.background_text(DESIGN, cx).await?;
         let locked = match &s.locked {
-            Some(hash) => Some(text_of(cx, hash).await?),
+            Some(hash) => Some(load_text(cx, hash).await?),
             None => None,
         };
         let (mut files, mut commit) = (BTreeMap::new(), String::new());
-        let leaves = s.stage.leaves().to_vec();
-        let besides = [besides(&leaves), paths.to_vec()].concat();
+        let leaves = s.stage.exceptions().to_vec();
+        let besides = [excepted_files(&leaves), paths.to_vec()].concat();
         if let Ok(base) = s.stage.base() {
             let pushed = s.pushed.iter().cloned().collect();
-            let paths = [files_of(&spec), besides.clone(), pushed].concat();
-            files = rounds::raw_files(cx, base, &paths).await?;
+            let paths = [spec_files(&spec), besides.clone(), pushed].concat();
+            files = rounds::read_raw_files(cx, base, &paths).await?;
             commit = base.commit.to_string();
         }
         let document = s.stage.document();
@@ -126,43 +125,43 @@ impl ChangeDocument {
             design,
             locked,
             files,
-            before: super::kept(cx, s.before).await?,
-            red: super::kept(cx, red).await?,
-            green: super::kept(cx, green).await?,
-            adversary: super::kept(cx, s.adversary).await?,
-            lines: super::kept(cx, s.lines).await?.unwrap_or_default(),
+            before: super::load_json(cx, s.before).await?,
+            red: super::load_json(cx, red).await?,
+            green: super::load_json(cx, green).await?,
+            adversary: super::load_json(cx, s.adversary).await?,
+            lines: super::load_json(cx, s.lines).await?.unwrap_or_default(),
             complaints: complaints.map(|(_, which, _)| *which).collect(),
-            bite: super::kept(cx, bite).await?,
-            replayed: super::kept(cx, replayed).await?,
-            covered: super::kept(cx, covered).await?.flatten(),
+            bite: super::load_json(cx, bite).await?,
+            replayed: super::load_json(cx, replayed).await?,
+            covered: super::load_json(cx, covered).await?.flatten(),
             document,
             commit,
             issue: Some(cx.run().trigger.issue),
             pushed: s.pushed.clone(),
-            mends: s.stage.mends(),
+            mends: s.stage.is_fixing_ci(),
             leaves,
             besides,
         })
     }
 
     /// The section being drafted.
-    fn part(&self) -> ChangeSection {
+    fn current_part(&self) -> ChangeSection {
         if self.locked.is_some() { ChangeSection::Code } else { ChangeSection::Tests }
     }
 
     /// What of a text lies over the files of the commit when its tests run.
     pub(super) fn overlay(&self, text: &str) -> Result<FileOverlay, Vec<DocumentMistake>> {
-        change::apply(&change::parse(text), &self.files).map(change::laid_over)
+        change::apply(&change::parse(text), &self.files).map(change::overlay_files)
     }
 
     /// The same of one that was tried before.
-    pub(super) fn tried(&self, text: &str) -> Result<FileOverlay, StepError> {
-        self.overlay(text).map_err(was_tried)
+    pub(super) fn tried_overlay(&self, text: &str) -> Result<FileOverlay, StepError> {
+        self.overlay(text).map_err(tried_change_error)
     }
 
     /// Are its tests the locked ones, word for word?
     pub(super) fn has_locked_tests(&self, text: &str) -> bool {
-        change::tests_of(text) == self.locked.as_deref().and_then(change::tests_of)
+        change::tests_section(text) == self.locked.as_deref().and_then(change::tests_section)
     }
 
     /// The spec's own parts.
@@ -172,26 +171,29 @@ impl ChangeDocument {
 
     /// What may be in the change now, as far as the spec goes, what people allowed, and what joined its tests.
     pub(super) fn allowed(&self) -> ChangeScope {
-        let allowed = ChangeScope::of(&self.spec(), self.part()).and(&self.besides, &self.files);
+        let allowed =
+            ChangeScope::from_spec(&self.spec(), self.current_part()).with_files(&self.besides, &self.files);
         match &self.locked {
-            Some(locked) => allowed.with(&change::parse(locked)),
+            Some(locked) => allowed.with_tests(&change::parse(locked)),
             None => allowed,
         }
     }
 
     /// A test as the project's own tests have it.
-    pub(super) fn row_of(&self, file: &str, name: &str) -> red_green::ExpectedTest {
-        self.before.clone().unwrap_or_default().row(file, name)
+    pub(super) fn test_row(&self, file: &str, name: &str) -> red_green::ExpectedTest {
+        self.before.clone().unwrap_or_default().expected_test(file, name)
     }
 
     /// Does another test end with this name, where the runs know tests by nothing else? `new` are some beside those of the spec.
-    pub(super) fn is_taken(&self, name: &str, new: &[AdversarialTestFile]) -> bool {
-        let row = |name: &str| self.row_of("", name);
-        let of_runs = |name: &str| self.known_tests().iter().any(|id| row(name).is(id));
+    pub(super) fn is_name_taken(&self, name: &str, new: &[AdversarialTestFile]) -> bool {
+        let row = |name: &str| self.test_row("", name);
+        let of_runs = |name: &str| self.known_tests().iter().any(|id| row(name).matches_id(id));
         let spec = self.spec();
         let mut others = spec.tests.iter().map(|row| &row.name).chain(new.iter().map(|test| &test.name));
         let alone = self.before.as_ref().is_some_and(RecordedTestRun::is_command);
-        alone && (of_runs(name) || others.any(|other| row(name).is(other) || row(other).is(name)))
+        alone
+            && (of_runs(name)
+                || others.any(|other| row(name).matches_id(other) || row(other).matches_id(name)))
     }
 
     /// The ids of the tests that ran so far.
@@ -201,23 +203,27 @@ impl ChangeDocument {
     }
 
     /// Why a file shows nothing by a test of this name; none where that is not known.
-    pub(super) fn hollow_of(&self, path: &str, text: &str, name: &str) -> Option<String> {
-        let tests = codebase::tests(Language::of(path), text)?;
+    pub(super) fn vacuous_reason(&self, path: &str, text: &str, name: &str) -> Option<String> {
+        let tests = codebase::audit_tests(Language::from_path(path), text)?;
         // What it calls them is not repeated.
         let hollow = tests.hollow.first().map(|(_, _, why)| format!("a test in it {why}"));
-        hollow.or_else(|| (!tests.has(name)).then(|| "it has no test of its name".to_owned()))
+        hollow.or_else(|| (!tests.contains_name(name)).then(|| "it has no test of its name".to_owned()))
     }
 
     /// What design and spec declare, as far as it can be built before it is written.
     pub(super) fn stubs(&self) -> FileOverlay {
         let spec = self.spec();
         let parts = spec.types.iter().chain(&spec.functions).flat_map(|part| part.code.first()).cloned();
-        let blocks: Vec<String> = lld::signatures(&self.design).into_iter().chain(parts).collect();
-        change::laid_over(change::stubs(&blocks, &ChangeScope::of(&spec, ChangeSection::Code), &self.files))
+        let blocks: Vec<String> = lld::signature_blocks(&self.design).into_iter().chain(parts).collect();
+        change::overlay_files(change::make_stubs(
+            &blocks,
+            &ChangeScope::from_spec(&spec, ChangeSection::Code),
+            &self.files,
+        ))
     }
 
     /// Does the spec still fit the code? If not, no change could be right, and none is paid for.
-    pub(super) fn fits(&self, issue: IssueNo, tree: &TreeIndex) -> Result<(), StepError> {
+    pub(super) fn require_spec_fits(&self, issue: IssueNo, tree: &TreeIndex) -> Result<(), StepError> {
         let mistakes = spec::check(&self.spec, issue, tree);
         if let Some(mistake) = mistakes.iter().find(|m| m.is_error() && m.rule.starts_with("files.")) {
             return Err(StepError::User(format!(
@@ -226,22 +232,22 @@ impl ChangeDocument {
                 mistake.message
             )));
         }
-        match change::unbuildable(&ChangeScope::of(&self.spec(), ChangeSection::Code), tree) {
-            Some(why) => Err(no_way(&why)),
+        match change::unbuildable_reason(&ChangeScope::from_spec(&self.spec(), ChangeSection::Code), tree) {
+            Some(why) => Err(unbuildable_spec_error(&why)),
             None => Ok(()),
         }
     }
 
     /// Can the project's own tests be asked about those of the spec? If not, none of them would ever be seen to fail.
-    pub(super) fn addressed(&self, ran: &RecordedTestRun) -> Result<(), StepError> {
-        ran.unaddressed(&self.spec()).map_or(Ok(()), |why| Err(no_way(&why)))
+    pub(super) fn require_addressable_tests(&self, ran: &RecordedTestRun) -> Result<(), StepError> {
+        ran.unreachable_test(&self.spec()).map_or(Ok(()), |why| Err(unbuildable_spec_error(&why)))
     }
 
     /// The new tests that show nothing, and those of the spec that stand in comments alone.
-    fn hollow(&self, text: &str, allowed: &ChangeScope) -> Vec<DocumentMistake> {
+    fn find_vacuous_tests(&self, text: &str, allowed: &ChangeScope) -> Vec<DocumentMistake> {
         let (change, mut wrong) = (change::parse(text), Vec::new());
         let files = change::apply(&change, &self.files).unwrap_or_default();
-        let read = |path: &str, text: &str| codebase::tests(Language::of(path), text);
+        let read = |path: &str, text: &str| codebase::audit_tests(Language::from_path(path), text);
         for (file, (path, made)) in change.files.iter().zip(&files) {
             let Some(tests) =
                 made.as_ref().filter(|_| file.part == ChangeSection::Tests).and_then(|t| read(path, t))
@@ -252,24 +258,24 @@ impl ChangeDocument {
             let known = |name: &str| before.hollow.iter().any(|(known, ..)| known == name);
             let new = tests.hollow.iter().filter(|(name, ..)| !known(name));
             wrong.extend(new.map(|(name, line, why)| {
-                (format!("{path}:{line}"), format!("`{}` {why}", one_line(name).replace('`', "'")))
+                (format!("{path}:{line}"), format!("`{}` {why}", sanitize_line(name).replace('`', "'")))
             }));
-            let gone = allowed.rows.iter().filter(|row| row.file == *path && !tests.has(&row.name));
+            let gone = allowed.rows.iter().filter(|row| row.file == *path && !tests.contains_name(&row.name));
             wrong.extend(gone.map(|row| {
                 (path.clone(), format!("it has no test `{}`, which the approved spec asks for", row.name))
             }));
         }
-        let places = wrong.into_iter().map(|(place, why)| super::mistake("tests.hollow", &place, why));
+        let places = wrong.into_iter().map(|(place, why)| super::to_mistake("tests.hollow", &place, why));
         places.collect()
     }
 
-    fn unfetched(&self) -> Option<String> {
-        unfetched(self.files_to_change().iter().map(String::as_str))
+    fn unfetched_note(&self) -> Option<String> {
+        unfetched_note(self.files_to_change().iter().map(String::as_str))
     }
 
     /// Why the work ends, with what people should know of its runs.
-    pub(super) fn halted(&self, why: StepError) -> StepError {
-        match (why, self.unfetched()) {
+    pub(super) fn with_unfetched_note(&self, why: StepError) -> StepError {
+        match (why, self.unfetched_note()) {
             (StepError::User(why), Some(note)) => StepError::User(format!("{why} {note}.")),
             (why, _) => why,
         }
@@ -278,43 +284,44 @@ impl ChangeDocument {
     /// What the runs came to.
     fn evidence(&self) -> TestEvidence {
         let mut evidence = TestEvidence::default();
-        self.red.iter().for_each(|red| red.tell(&mut evidence));
-        self.green.iter().for_each(|green| green.tell(&mut evidence));
-        self.bite.iter().for_each(|bite| bite.tell(&mut evidence));
-        self.adversary.iter().for_each(|adversary| adversary.tell(self.document, &mut evidence));
+        self.red.iter().for_each(|red| red.add_evidence(&mut evidence));
+        self.green.iter().for_each(|green| green.add_evidence(&mut evidence));
+        self.bite.iter().for_each(|bite| bite.add_evidence(&mut evidence));
+        self.adversary.iter().for_each(|adversary| adversary.add_evidence(self.document, &mut evidence));
         // Before that they were not all run with it.
         for line in self.lines.iter().filter(|_| self.green.is_some()) {
-            line.tell(self.complaints.contains(&line.which), &mut evidence);
+            line.add_evidence(self.complaints.contains(&line.which), &mut evidence);
         }
         let (covered, most) = match &self.bite {
-            Some(bite) => (&bite.covered, FEW_LINES),
-            None => (&self.covered, MOST_LINES),
+            Some(bite) => (&bite.covered, MOST_LINES_FOR_PEOPLE),
+            None => (&self.covered, MOST_LINES_FOR_MODELS),
         };
         match covered {
-            Some(covered) => covered.tell(most, &mut evidence),
+            Some(covered) => covered.add_evidence(most, &mut evidence),
             None if self.bite.is_some() => evidence.not_shown.push(
                 "Coverage was not measured: it is for Go, Node, and Python with coverage.py.".to_owned(),
             ),
             None => {}
         }
-        self.replayed.iter().for_each(|replayed| replayed.tell(&mut evidence));
+        self.replayed.iter().for_each(|replayed| replayed.add_evidence(&mut evidence));
         evidence
             .not_shown
-            .extend(self.before.iter().flat_map(RecordedTestRun::noted).map(|note| format!("{note}.")));
+            .extend(self.before.iter().flat_map(RecordedTestRun::all_notes).map(|note| format!("{note}.")));
         evidence
     }
 
     /// With what of the change is left to people.
     fn evidence_for_people(&self, text: &str) -> TestEvidence {
         let mut evidence = self.evidence();
-        let shown = |path: &str| format!("`{}`", one_line(path).replace('`', "'"));
-        let allowed = self.leaves.iter().map(|leave| format!("Allowed beyond the plan: {}", leave.text()));
+        let shown = |path: &str| format!("`{}`", sanitize_line(path).replace('`', "'"));
+        let allowed =
+            self.leaves.iter().map(|leave| format!("Allowed beyond the plan: {}", leave.sentence()));
         evidence.review.extend(allowed);
-        let offered = change::paths(text).into_iter().filter(|path| change::is_workflow(path));
+        let offered = change::file_paths(text).into_iter().filter(|path| change::is_workflow(path));
         evidence.review.extend(offered.map(|path| {
             format!("{} is a GitHub Actions workflow: not committed, but offered as a patch.", shown(&path))
         }));
-        let restored: Vec<String> = self.restored(text).map(|path| shown(path)).collect();
+        let restored: Vec<String> = self.restored_paths(text).map(|path| shown(path)).collect();
         if !restored.is_empty() {
             let restored = restored.join(", ");
             evidence.review.push(format!("Left by an earlier change and put back as before it: {restored}."));
@@ -323,8 +330,8 @@ impl ChangeDocument {
     }
 
     /// Pushed files that the text leaves alone: the push puts them back as they are at the commit.
-    fn restored(&self, text: &str) -> impl Iterator<Item = &String> {
-        let paths = change::paths(text);
+    fn restored_paths(&self, text: &str) -> impl Iterator<Item = &String> {
+        let paths = change::file_paths(text);
         self.pushed.iter().filter(move |path| !paths.contains(path))
     }
 
@@ -335,51 +342,51 @@ impl ChangeDocument {
             test: row.name.clone(),
             file: row.file.clone(),
             red: self.red.as_ref().map_or("", |red| {
-                let asked = self.row_of(&row.file, &row.name);
+                let asked = self.test_row(&row.file, &row.name);
                 let seen = red.rows.iter().find(|row| (&row.file, &row.name) == (&asked.file, &asked.name));
-                seen.map_or("was not seen to fail", |row| red.seen(row))
+                seen.map_or("was not seen to fail", |row| red.describe_test(row))
             }),
         });
         rows.filter(|row| change.files.iter().any(|file| file.path == row.file)).collect()
     }
 }
 
-fn was_tried(mistakes: Vec<DocumentMistake>) -> StepError {
+fn tried_change_error(mistakes: Vec<DocumentMistake>) -> StepError {
     StepError::Bug(anyhow::anyhow!("a change that was tried cannot be made: {mistakes:?}"))
 }
 
-fn no_way(why: &str) -> StepError {
+fn unbuildable_spec_error(why: &str) -> StepError {
     StepError::User(format!(
         "The approved spec cannot be built: {why}. Write `/spec` to have it written anew, then start anew."
     ))
 }
 
 /// The files that an approved spec changes.
-fn files_of(spec: &str) -> Vec<String> {
-    ChangeScope::of(&spec::parse(spec), ChangeSection::Code).files.into_keys().collect()
+fn spec_files(spec: &str) -> Vec<String> {
+    ChangeScope::from_spec(&spec::parse(spec), ChangeSection::Code).files.into_keys().collect()
 }
 
 /// The files that people allowed beside them.
-fn besides(leaves: &[Exception]) -> Vec<String> {
+fn excepted_files(leaves: &[Exception]) -> Vec<String> {
     leaves.iter().flat_map(|leave| leave.wish.paths()).cloned().collect()
 }
 
 impl StageDocument for ChangeDocument {
-    fn about(&self) -> DocumentInfo {
+    fn info(&self) -> DocumentInfo {
         DocumentInfo {
             workflow: ImplementWorkflow::NAME,
             stage: "change",
             what: "change",
             commands: ImplementWorkflow::COMMANDS,
-            steps: stage::steps(ImplementWorkflow::GRAPH),
+            steps: stage::step_infos(ImplementWorkflow::GRAPH),
             proofs: ImplementWorkflow::PROOFS,
             target: PublicationTarget::Code,
             roles: &["implementer", "tester", "maintainer"],
         }
     }
 
-    fn author(&self) -> &'static str {
-        match self.part() {
+    fn author_persona(&self) -> &'static str {
+        match self.current_part() {
             ChangeSection::Tests => {
                 "a test engineer who writes the tests of an approved specification before there is any code"
             }
@@ -388,7 +395,7 @@ impl StageDocument for ChangeDocument {
     }
 
     fn role(&self) -> &'static str {
-        match self.part() {
+        match self.current_part() {
             ChangeSection::Tests => "tester",
             _ if self.mends => "maintainer",
             _ => "implementer",
@@ -400,7 +407,7 @@ impl StageDocument for ChangeDocument {
         Some(Workspace::new(self.allowed(), self.files.clone(), text))
     }
 
-    fn shows_from(&self) -> Option<&'static str> {
+    fn first_shown_step(&self) -> Option<&'static str> {
         Some("N0.5")
     }
 
@@ -408,9 +415,9 @@ impl StageDocument for ChangeDocument {
         const SPEC_FIRST: [StageInput; 5] = [
             StageInput { kind: SPEC, heading: "The approved spec", made_by: Some("/spec") },
             StageInput { kind: DESIGN, heading: "The approved design", made_by: None },
-            issue::LEFT[0],
-            issue::LEFT[1],
-            issue::LEFT[2],
+            issue::ISSUE_INPUTS[0],
+            issue::ISSUE_INPUTS[1],
+            issue::ISSUE_INPUTS[2],
         ];
         &SPEC_FIRST
     }
@@ -424,34 +431,34 @@ impl StageDocument for ChangeDocument {
         // What is pushed is run: always a person's word.
         (step == "N7").then_some(DocumentGate {
             word: "implement",
-            asks: GateQuestion::Verdict,
-            on: true,
-            ways: &[],
+            question: GateQuestion::Verdict,
+            is_on: true,
+            options: &[],
         })
     }
 
     fn rules(&self) -> String {
         // Known before it is paid for.
-        let unfetched = self.unfetched().map(|note| format!("\n{note}.\n"));
-        change::format_rules(self.part()) + &unfetched.unwrap_or_default()
+        let unfetched = self.unfetched_note().map(|note| format!("\n{note}.\n"));
+        change::format_rules(self.current_part()) + &unfetched.unwrap_or_default()
     }
 
     fn fix(&self, text: &str, issue: IssueNo) -> String {
-        change::fix(text, issue, self.locked.as_deref().and_then(change::tests_of))
+        change::fix(text, issue, self.locked.as_deref().and_then(change::tests_section))
     }
 
     fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<DocumentMistake> {
         let allowed = self.allowed();
         let mut mistakes = change::check(text, issue, &allowed, &self.files, tree);
-        if self.part() == ChangeSection::Tests && !mistakes.iter().any(DocumentMistake::is_error) {
-            mistakes.extend(self.hollow(text, &allowed));
+        if self.current_part() == ChangeSection::Tests && !mistakes.iter().any(DocumentMistake::is_error) {
+            mistakes.extend(self.find_vacuous_tests(text, &allowed));
         }
         mistakes
     }
 
     fn facts(&self, commit: &str) -> String {
-        let runs: String = self.evidence().all().iter().map(|fact| format!("- {fact}\n")).collect();
-        let tests = match self.part() {
+        let runs: String = self.evidence().all_lines().iter().map(|fact| format!("- {fact}\n")).collect();
+        let tests = match self.current_part() {
             ChangeSection::Tests => {
                 "There are only the tests yet, and they are locked after this: judge whether they show each requirement and each \
                  row of the Test Mapping, and whether wrong code could pass them. That there is no code is no fault."
@@ -477,8 +484,8 @@ impl StageDocument for ChangeDocument {
     }
 
     fn paths(&self, text: &str) -> Vec<String> {
-        let mut paths = change::paths(text);
-        paths.extend(self.restored(text).cloned());
+        let mut paths = change::file_paths(text);
+        paths.extend(self.restored_paths(text).cloned());
         paths
     }
 
@@ -495,9 +502,9 @@ impl StageDocument for ChangeDocument {
     }
 
     fn files(&self, text: &str) -> Result<Vec<(String, Option<String>)>, StepError> {
-        let mut files = change::apply(&change::parse(text), &self.files).map_err(was_tried)?;
+        let mut files = change::apply(&change::parse(text), &self.files).map_err(tried_change_error)?;
         files.retain(|(path, _)| !change::is_workflow(path));
-        files.extend(self.restored(text).map(|path| (path.clone(), self.files.get(path).cloned())));
+        files.extend(self.restored_paths(text).map(|path| (path.clone(), self.files.get(path).cloned())));
         Ok(files)
     }
 
@@ -511,7 +518,7 @@ impl StageDocument for ChangeDocument {
             issue: self.issue?,
             title: change.title.clone(),
             why: text[change.summary.clone()].trim().to_owned(),
-            only_documents: change.of(ChangeSection::Code).next().is_none(),
+            only_documents: change.files_in(ChangeSection::Code).next().is_none(),
             evidence: self.evidence_for_people(text),
             proofs: self.proofs(&change),
             requirements: lld::requirements(&self.design),
@@ -521,18 +528,18 @@ impl StageDocument for ChangeDocument {
         })
     }
 
-    fn executed(&self, text: &str) -> Vec<String> {
-        change::paths(text).into_iter().filter(|path| change::is_executed(path)).collect()
+    fn executed_files(&self, text: &str) -> Vec<String> {
+        change::file_paths(text).into_iter().filter(|path| change::is_executed(path)).collect()
     }
 
     fn diff(&self, text: &str) -> Option<String> {
-        Some(change::diff(&change::parse(text).files, &self.files))
+        Some(change::unified_diff(&change::parse(text).files, &self.files))
     }
 
-    fn offered(&self, text: &str) -> Option<String> {
+    fn offered_patch(&self, text: &str) -> Option<String> {
         let change = change::parse(text);
         let workflows = change.files.iter().filter(|file| change::is_workflow(&file.path));
-        Some(change::diff(workflows, &self.files)).filter(|patch| !patch.is_empty())
+        Some(change::unified_diff(workflows, &self.files)).filter(|patch| !patch.is_empty())
     }
 }
 
@@ -548,7 +555,7 @@ mod tests {
                 "## 2. Files to Implement\n\n| File | Change | Purpose |\n|---|---|---|\n| `{path}` | Modify | A crate |\n"
             );
             let text = ChangeDocument { spec, ..ChangeDocument::default() };
-            (text.rules(), text.halted(StepError::User("It ends.".to_owned())).to_string())
+            (text.rules(), text.with_unfetched_note(StepError::User("It ends.".to_owned())).to_string())
         };
         let note = "`a/Cargo.toml` is changed; what it may name anew is not fetched in this run.";
         let (rules, halt) = of("a/Cargo.toml");

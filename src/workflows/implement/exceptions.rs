@@ -3,12 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeDocument, ImplementRunState, adversarial::AdversarialResults, lock};
+use super::{ChangeDocument, ImplementRunState, adversarial::AdversarialResults, lock_tests};
 use crate::{
     documents::{DocumentMistake, change},
     engine::StepError,
     publication,
-    rounds::{need, text_of},
+    rounds::{load_text, require_state},
     stage::{self, ExceptionRequest, StageDocument as _, StepResult, StepVisit},
     types::Hash,
 };
@@ -23,15 +23,15 @@ pub(super) struct TestUnlock {
 
 /// The tests that this draft has in the place of the locked ones, if it still has such. What joined those is none of its own,
 /// and is written anew once others are locked.
-pub(super) async fn others(
+pub(super) async fn find_other_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
     text: &ChangeDocument,
 ) -> Result<(), StepError> {
     let (cx, Some(locked)) = (v.cx, &s.locked) else { return Ok(()) };
-    let joined: Vec<&str> = text.adversary.iter().flat_map(AdversarialResults::joined).collect();
-    let draft = text_of(cx, need(&s.stage.document())?).await?;
-    s.others = match change::other_tests(&draft, &text_of(cx, locked).await?, &joined) {
+    let joined: Vec<&str> = text.adversary.iter().flat_map(AdversarialResults::joined_paths).collect();
+    let draft = load_text(cx, require_state(&s.stage.document())?).await?;
+    s.others = match change::replaced_tests(&draft, &load_text(cx, locked).await?, &joined) {
         Some(others) => Some(cx.put(others.as_bytes()).await?),
         None => None,
     };
@@ -40,31 +40,31 @@ pub(super) async fn others(
 
 /// Mends and checks the draft. Where the last of all that are allowed has nothing wrong but files beyond the spec, they may
 /// be allowed.
-pub(super) async fn check(
+pub(super) async fn check_draft(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
     text: &ChangeDocument,
 ) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    stage::fix(&mut s.stage, v).await?;
-    let checked = stage::check(&mut s.stage, v).await;
+    stage::fix_draft(&mut s.stage, v).await?;
+    let checked = stage::check_draft(&mut s.stage, v).await;
     if s.unlocked.is_some() || !matches!(checked, Err(StepError::User(_))) {
-        return proven(s, checked);
+        return settle_proof(s, checked);
     }
-    let draft = text_of(cx, need(&s.stage.document())?).await?;
-    let tree = cx.tools().tree(cx, s.stage.base()?).await?;
-    let paths = change::beyond(&change::parse(&draft), &text.allowed(), &tree);
-    let with = ChangeDocument::read_with(s, cx, &paths).await?;
+    let draft = load_text(cx, require_state(&s.stage.document())?).await?;
+    let tree = cx.tools().file_tree(cx, s.stage.base()?).await?;
+    let paths = change::files_beyond_scope(&change::parse(&draft), &text.allowed(), &tree);
+    let with = ChangeDocument::load_with_files(s, cx, &paths).await?;
     if paths.is_empty()
         || with.check(&draft, cx.run().trigger.issue, &tree).iter().any(DocumentMistake::is_error)
     {
         return checked;
     }
-    stage::wish(&mut s.stage, v, ExceptionRequest::Scope(paths)).await
+    stage::request_exception(&mut s.stage, v, ExceptionRequest::Scope(paths)).await
 }
 
 /// No code passes the locked tests. Where its drafter wrote others, these are proven next, in their place.
-pub(super) fn unlock(
+pub(super) fn unlock_tests(
     s: &mut ImplementRunState,
     came: Result<StepResult, StepError>,
 ) -> Result<StepResult, StepError> {
@@ -78,43 +78,46 @@ pub(super) fn unlock(
     (s.locked, s.unlocked) = (None, Some(TestUnlock { locked, code, why }));
     // Their form is nothing that they are sent back for.
     s.told = 1;
-    s.stage.begin_anew()?;
-    s.stage.amend(others);
-    Ok(StepResult::Beyond)
+    s.stage.reset_rounds()?;
+    s.stage.replace_draft(others);
+    Ok(StepResult::NeedsException)
 }
 
 /// What a step makes of tests. Those that are to take the place of locked ones are not drafted again: people are to be asked
 /// about what the code was written beside.
-pub(super) fn proven(
+pub(super) fn settle_proof(
     s: &ImplementRunState,
     came: Result<StepResult, StepError>,
 ) -> Result<StepResult, StepError> {
     match (came, &s.unlocked) {
         (Ok(StepResult::Redraft), Some(TestUnlock { why, .. })) => Err(StepError::User(format!(
             "No code passes the locked tests, and those that its drafter wants in their place show nothing: {}. {why}",
-            s.stage.wrong().unwrap_or("they cannot be used").trim_end_matches('.')
+            s.stage.first_error().unwrap_or("they cannot be used").trim_end_matches('.')
         ))),
         (came, _) => came,
     }
 }
 
 /// Asks people for them.
-pub(super) async fn ask(
+pub(super) async fn request_other_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
     unlocked: &TestUnlock,
 ) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    let tests = |text: String| change::tests_of(&text).unwrap_or_default().to_owned();
-    let before = tests(text_of(cx, &unlocked.locked).await?);
-    let now = tests(text_of(cx, need(&s.stage.document())?).await?);
-    let diff = cx.put(publication::diff(&before, &now).as_bytes()).await?;
-    stage::wish(&mut s.stage, v, ExceptionRequest::Tests { diff }).await
+    let tests = |text: String| change::tests_section(&text).unwrap_or_default().to_owned();
+    let before = tests(load_text(cx, &unlocked.locked).await?);
+    let now = tests(load_text(cx, require_state(&s.stage.document())?).await?);
+    let diff = cx.put(publication::text_diff(&before, &now).as_bytes()).await?;
+    stage::request_exception(&mut s.stage, v, ExceptionRequest::Tests { diff }).await
 }
 
 /// Hears people. What they allow holds from then on; otherwise the lock is what it was.
-pub(super) async fn leave(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
-    let exit = stage::leave(&mut s.stage, v).await?;
+pub(super) async fn run_exception_gate(
+    s: &mut ImplementRunState,
+    v: &StepVisit<'_>,
+) -> Result<StepResult, StepError> {
+    let exit = stage::run_exception_gate(&mut s.stage, v).await?;
     let unlocked = match &exit {
         StepResult::Pass | StepResult::Reread => s.unlocked.take(),
         _ => None,
@@ -122,15 +125,16 @@ pub(super) async fn leave(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Resul
     let Some(TestUnlock { locked, mut code, .. }) = unlocked else { return Ok(exit) };
     let cx = v.cx;
     if let StepResult::Pass = exit {
-        lock(s)?;
+        lock_tests(s)?;
         // The tests against the code are written and run anew, beside those that are locked now.
         (s.adversary, s.attacked, s.joined) = (None, None, None);
-        let tests = text_of(cx, need(&s.locked)?).await?;
-        let text = change::fix(&text_of(cx, &code).await?, cx.run().trigger.issue, change::tests_of(&tests));
+        let tests = load_text(cx, require_state(&s.locked)?).await?;
+        let text =
+            change::fix(&load_text(cx, &code).await?, cx.run().trigger.issue, change::tests_section(&tests));
         code = cx.put(text.as_bytes()).await?;
     } else {
         s.locked = Some(locked);
     }
-    s.stage.amend(code);
+    s.stage.replace_draft(code);
     Ok(exit)
 }

@@ -18,9 +18,9 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use self::{
-    change_document::{ChangeDocument, LOCKED, LOCKED_HEADING, SPEC},
+    change_document::{ChangeDocument, LOCKED_HEADING, LOCKED_TESTS, SPEC},
     exceptions::TestUnlock,
-    test_jobs::{goes_on, job},
+    test_jobs::{run_test_job, wait_for_tests},
 };
 use crate::{
     codebase::mutation_units,
@@ -34,10 +34,11 @@ use crate::{
         LesserProof, RunCompletion, RunHalt, RunTrigger, StepError, StepInfo, StepKind, Transition, Workflow,
         WorkflowStep,
     },
-    rounds::{StepContext, StepServices, need, text_of},
+    rounds::{StepContext, StepServices, load_text, require_state},
     runners::{
+        can_measure,
         change_verification::{ChangeVerifier, GREEN_RUNS, RepositoryCheck, RepositoryCheckKind},
-        is_measured, red_green,
+        red_green,
     },
     stage::{self, BackgroundText, StageCall, StageDocument as _, StageState, StepResult, StepVisit},
     types::{Hash, Role},
@@ -50,7 +51,7 @@ pub struct ImplementWorkflow;
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     makes_code: true,
     looks: true,
-    ..WorkflowDefaults::of(ImplementWorkflow::NAME, "docs/reports/IMPLEMENT-{issue}.md")
+    ..WorkflowDefaults::for_document(ImplementWorkflow::NAME, "docs/reports/IMPLEMENT-{issue}.md")
 };
 
 /// Where a run is.
@@ -266,14 +267,14 @@ impl Workflow<StepServices> for ImplementWorkflow {
         cx: &'a StepContext,
     ) -> Result<Transition<ImplementStep>, StepError> {
         // A look at a job is not worth reading anything.
-        if cx.job_goes_on() {
-            return goes_on(cx).next(|_| None);
+        if cx.is_job_running() {
+            return wait_for_tests(cx).into_next(|_| None);
         }
-        let text = ChangeDocument::read(s, cx).await?;
+        let text = ChangeDocument::load(s, cx).await?;
         let v = &StepVisit::begin(&mut s.stage, &text, at, cx);
         if matches!(at, ImplementStep::Gate | ImplementStep::Push) {
-            need(&text.green)?;
-            let document = text_of(cx, need(&s.stage.document())?).await?;
+            require_state(&text.green)?;
+            let document = load_text(cx, require_state(&s.stage.document())?).await?;
             if !text.has_locked_tests(&document) {
                 return Err(StepError::Bug(anyhow::anyhow!(
                     "the change has other tests than those that are locked"
@@ -291,94 +292,108 @@ impl Workflow<StepServices> for ImplementWorkflow {
                 | ImplementStep::Leave
                 | ImplementStep::Push
         ) {
-            stage::stands(&s.stage, v, SPEC).await?;
+            stage::require_unchanged_input(&s.stage, v, SPEC).await?;
         }
         let exit = match at {
             ImplementStep::Load => {
-                if text.adversary.as_ref().is_some_and(adversarial::AdversarialResults::is_none) {
+                if text.adversary.as_ref().is_some_and(adversarial::AdversarialResults::is_untried) {
                     // What was in the way may be so no more.
                     s.adversary = None;
                 }
-                if s.stage.fresh()
-                    && let exit @ StepResult::Done(_) = stage::load(&mut s.stage, v).await?
+                if s.stage.is_fresh()
+                    && let exit @ StepResult::Done(_) = stage::load_issue(&mut s.stage, v).await?
                 {
-                    return exit.next(|_| None);
+                    return exit.into_next(|_| None);
                 }
-                stage::stands(&s.stage, v, SPEC).await?;
+                stage::require_unchanged_input(&s.stage, v, SPEC).await?;
                 // Now it is known what to read.
-                let text = ChangeDocument::read(s, cx).await?;
-                s.pushed.extend(stage::earlier(&mut s.stage, &StepVisit { doc: &text, at: v.at, cx }).await?);
-                let text = ChangeDocument::read(s, cx).await?;
-                stage::analyze(&mut s.stage, &StepVisit { doc: &text, at: v.at, cx }).await?;
-                let tree = cx.tools().tree(cx, s.stage.base()?).await?;
-                text.fits(cx.run().trigger.issue, &tree)?;
+                let text = ChangeDocument::load(s, cx).await?;
+                s.pushed.extend(
+                    stage::find_earlier_files(&mut s.stage, &StepVisit { doc: &text, at: v.at, cx }).await?,
+                );
+                let text = ChangeDocument::load(s, cx).await?;
+                stage::analyze_codebase(&mut s.stage, &StepVisit { doc: &text, at: v.at, cx }).await?;
+                let tree = cx.tools().file_tree(cx, s.stage.base()?).await?;
+                text.require_spec_fits(cx.run().trigger.issue, &tree)?;
                 StepResult::Pass
             }
-            ImplementStep::Base => before(s, v, &text).await?,
+            ImplementStep::Base => run_base_tests(s, v, &text).await?,
             ImplementStep::Tests | ImplementStep::Code => {
-                let exit = stage::draft(&mut s.stage, v).await?;
+                let exit = stage::write_draft(&mut s.stage, v).await?;
                 if let StepResult::Pass = exit {
-                    exceptions::others(s, v, &text).await?;
+                    exceptions::find_other_tests(s, v, &text).await?;
                 }
                 exit
             }
-            ImplementStep::CheckTests | ImplementStep::CheckCode => exceptions::check(s, v, &text).await?,
+            ImplementStep::CheckTests | ImplementStep::CheckCode => {
+                exceptions::check_draft(s, v, &text).await?
+            }
             ImplementStep::Red => {
-                let came = red(s, v, &text).await;
-                exceptions::proven(s, came)?
+                let came = prove_red(s, v, &text).await;
+                exceptions::settle_proof(s, came)?
             }
             ImplementStep::ReviewTests => review_tests(s, v).await?,
             ImplementStep::Lint => {
-                project_checks::run(s, v, &text, &[RepositoryCheckKind::Format, RepositoryCheckKind::Lint])
-                    .await?
+                project_checks::run_checks(
+                    s,
+                    v,
+                    &text,
+                    &[RepositoryCheckKind::Format, RepositoryCheckKind::Lint],
+                )
+                .await?
             }
-            ImplementStep::Green => green(s, v, &text).await?,
+            ImplementStep::Green => prove_green(s, v, &text).await?,
             ImplementStep::EndToEnd => {
-                project_checks::run(s, v, &text, &[RepositoryCheckKind::EndToEnd]).await?
+                project_checks::run_checks(s, v, &text, &[RepositoryCheckKind::EndToEnd]).await?
             }
-            ImplementStep::Attack => adversarial::write(s, v, &text).await?,
-            ImplementStep::TryAttack => adversarial::run(s, v, &text).await?,
-            ImplementStep::Review => stage::review(&mut s.stage, v).await?,
-            ImplementStep::Bite => mutation_check::bite(s, v, &text).await?,
-            ImplementStep::Gate if !s.stage.asks_in(cx) => match replay::replay(s, v, &text).await? {
-                Err(exit) => exit,
-                Ok(replay) => {
-                    if let Some((replay, document)) = replay.zip(s.stage.document()) {
-                        s.replayed = Some((document, keep(cx, &replay).await?));
+            ImplementStep::Attack => adversarial::write_tests(s, v, &text).await?,
+            ImplementStep::TryAttack => adversarial::run_tests(s, v, &text).await?,
+            ImplementStep::Review => stage::review_draft(&mut s.stage, v).await?,
+            ImplementStep::Bite => mutation_check::run_mutation_check(s, v, &text).await?,
+            ImplementStep::Gate if !s.stage.has_open_gate(cx) => {
+                match replay::replay_on_new_base(s, v, &text).await? {
+                    Err(exit) => exit,
+                    Ok(replay) => {
+                        if let Some((replay, document)) = replay.zip(s.stage.document()) {
+                            s.replayed = Some((document, store_json(cx, &replay).await?));
+                        }
+                        // It is among what people are shown.
+                        let text = ChangeDocument::load(s, cx).await?;
+                        stage::run_gate(&mut s.stage, &StepVisit { doc: &text, at: v.at, cx }).await?
                     }
-                    // It is among what people are shown.
-                    let text = ChangeDocument::read(s, cx).await?;
-                    stage::gate(&mut s.stage, &StepVisit { doc: &text, at: v.at, cx }).await?
                 }
-            },
-            ImplementStep::Gate => stage::gate(&mut s.stage, v).await?,
+            }
+            ImplementStep::Gate => stage::run_gate(&mut s.stage, v).await?,
             ImplementStep::Push => {
-                let replay =
-                    if s.stage.is_proposed() { Ok(None) } else { replay::replay(s, v, &text).await? };
+                let replay = if s.stage.is_proposed() {
+                    Ok(None)
+                } else {
+                    replay::replay_on_new_base(s, v, &text).await?
+                };
                 let exit = match replay {
                     Err(exit) => exit,
                     Ok(replay) => {
                         // What was approved is pushed as it was shown, so this stands elsewhere.
-                        replay.iter().for_each(|replay| s.stage.say(replay.fact()));
-                        stage::publish(&mut s.stage, v).await?
+                        replay.iter().for_each(|replay| s.stage.add_note(replay.fact()));
+                        stage::publish_document(&mut s.stage, v).await?
                     }
                 };
                 // On its branch it is also where it is asked for anew after that.
                 let is_there = matches!(exit, StepResult::Pass) || s.stage.is_proposed();
                 if let Some(pushed) = s.stage.document().filter(|_| is_there) {
-                    s.pushed.extend(change::paths(&text_of(cx, &pushed).await?));
+                    s.pushed.extend(change::file_paths(&load_text(cx, &pushed).await?));
                 }
                 exit
             }
-            ImplementStep::Watch => stage::watch(&mut s.stage, v).await?,
-            ImplementStep::Leave => exceptions::leave(s, v).await?,
-            ImplementStep::Budget => stage::budget(&mut s.stage, v).await?,
+            ImplementStep::Watch => stage::watch_merge(&mut s.stage, v).await?,
+            ImplementStep::Leave => exceptions::run_exception_gate(s, v).await?,
+            ImplementStep::Budget => stage::wait_for_budget(&mut s.stage, v).await?,
         };
         let s = &*s;
-        exit.next(|exit| edge(at, exit, s))
+        exit.into_next(|exit| next_step(at, exit, s))
     }
 
-    async fn halted<'a>(
+    async fn report_halt<'a>(
         &'a self,
         at: ImplementStep,
         s: &'a ImplementRunState,
@@ -388,19 +403,19 @@ impl Workflow<StepServices> for ImplementWorkflow {
         let mut stage = s.stage.clone();
         if let Some(unlocked) = &s.unlocked {
             // The draft is what people go on from, and not the tests that it wanted.
-            stage.amend(unlocked.code);
+            stage.replace_draft(unlocked.code);
         }
         // What it pushed says of itself what it did before.
-        let text = ChangeDocument::read(s, cx).await.unwrap_or_else(|error| {
+        let text = ChangeDocument::load(s, cx).await.unwrap_or_else(|error| {
             tracing::warn!(run = %cx.run().id, %error, "could not read the change of a run that ended");
             ChangeDocument::default()
         });
-        stage::halted(&stage, halt, (&text, at), cx).await
+        stage::report_halt(&stage, halt, (&text, at), cx).await
     }
 }
 
 /// Where a step's end leads. Once the tests are locked, it is the code that is drafted, and reviewed with them.
-fn edge(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Option<ImplementStep> {
+fn next_step(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Option<ImplementStep> {
     let (draft, review) = match s.locked {
         Some(_) => (ImplementStep::Code, ImplementStep::Review),
         None => (ImplementStep::Tests, ImplementStep::ReviewTests),
@@ -431,94 +446,95 @@ fn edge(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Option<I
         }
         (_, StepResult::Resume(StageCall::Review) | StepResult::ReviewAgain) => review,
         (ImplementStep::Review, StepResult::Pass | StepResult::Undecided) => ImplementStep::Bite,
-        (ImplementStep::Bite, StepResult::Pass) | (_, StepResult::AskAnew) => ImplementStep::Gate,
+        (ImplementStep::Bite, StepResult::Pass) | (_, StepResult::ReopenGate) => ImplementStep::Gate,
         (ImplementStep::Gate, StepResult::Pass) => ImplementStep::Push,
         (ImplementStep::Push, StepResult::Pass)
-        | (ImplementStep::Code | ImplementStep::Gate | ImplementStep::Push, StepResult::AsPushed) => {
+        | (ImplementStep::Code | ImplementStep::Gate | ImplementStep::Push, StepResult::KeepPushed) => {
             ImplementStep::Watch
         }
         // Other tests have to be proven before people are asked about them.
-        (ImplementStep::Green, StepResult::Beyond) => ImplementStep::CheckTests,
-        (_, StepResult::Beyond) => ImplementStep::Leave,
+        (ImplementStep::Green, StepResult::NeedsException) => ImplementStep::CheckTests,
+        (_, StepResult::NeedsException) => ImplementStep::Leave,
         (ImplementStep::Leave, StepResult::Pass) if s.locked.is_some() => ImplementStep::CheckCode,
         (ImplementStep::Leave, StepResult::Pass) => ImplementStep::CheckTests,
-        (_, StepResult::Money) => ImplementStep::Budget,
+        (_, StepResult::OutOfBudget) => ImplementStep::Budget,
         _ => return None,
     })
 }
 
 /// Runs the tests there are, before anything is paid for: where they cannot be run, nothing can be proven.
-async fn before(
+async fn run_base_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
     text: &ChangeDocument,
 ) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    stage::at_work(&mut s.stage, v).await?;
+    stage::show_working(&mut s.stage, v).await?;
     let base = s.stage.base()?.clone();
     if s.before.is_some() {
         return Ok(StepResult::Pass);
     }
     let once = |trial: ChangeVerifier| async move {
         let ran = trial.run(&[], Vec::new()).await?;
-        Ok((trial.lines(test_jobs::lines(&trial)).await?, ran))
+        Ok((trial.run_baseline_checks(test_jobs::check_lines(&trial)).await?, ran))
     };
-    let Some((lines, ran)) = job(cx, &base, text.files_to_change(), once).await? else {
-        return Ok(goes_on(cx));
+    let Some((lines, ran)) = run_test_job(cx, &base, text.files_to_change(), once).await? else {
+        return Ok(wait_for_tests(cx));
     };
-    if let Some(why) = red_green::unfit(&ran.found) {
-        let notes: String = ran.noted().map(|note| format!("; {note}")).collect();
+    if let Some(why) = red_green::unusable_reason(&ran.found) {
+        let notes: String = ran.all_notes().map(|note| format!("; {note}")).collect();
         return Err(StepError::User(format!(
             "The tests on `{}` do not run as they are ({why}{notes}), so nothing could be proven by new ones. Mend them, then start \
              anew.",
             base.branch
         )));
     }
-    text.addressed(&ran)?;
-    s.before = Some(keep(cx, &ran).await?);
-    s.lines = Some(keep(cx, &lines).await?);
+    text.require_addressable_tests(&ran)?;
+    s.before = Some(store_json(cx, &ran).await?);
+    s.lines = Some(store_json(cx, &lines).await?);
     Ok(StepResult::Pass)
 }
 
 /// Runs the new tests without the code, twice: they have to fail as they should.
-async fn red(
+async fn prove_red(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
     text: &ChangeDocument,
 ) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    stage::at_work(&mut s.stage, v).await?;
-    let (base, document) = (s.stage.base()?.clone(), *need(&s.stage.document())?);
-    let tests = text_of(cx, &document).await?;
-    let before = need(&text.before)?.clone();
+    stage::show_working(&mut s.stage, v).await?;
+    let (base, document) = (s.stage.base()?.clone(), *require_state(&s.stage.document())?);
+    let tests = load_text(cx, &document).await?;
+    let before = require_state(&text.before)?.clone();
     let overlay = match text.overlay(&tests) {
         Ok(overlay) => overlay,
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
     };
     let (change, stubs) = (change::parse(&tests), text.stubs());
-    let told = before.told(&text.spec(), &change);
-    let targets: Vec<String> = change.of(ChangeSection::Tests).map(|file| file.path.clone()).collect();
+    let told = before.expectations(&text.spec(), &change);
+    let targets: Vec<String> = change.files_in(ChangeSection::Tests).map(|file| file.path.clone()).collect();
     // A linter wants code that can be built; what is of no form now nobody may bring into it later.
     let form: Vec<RepositoryCheck> =
         text.lines.iter().filter(|line| line.which == RepositoryCheckKind::Format).cloned().collect();
-    let form = if project_checks::may_be_told(s) { form } else { Vec::new() };
+    let form = if project_checks::may_report_complaints(s) { form } else { Vec::new() };
     let twice = |trial: ChangeVerifier| async move {
-        let said = trial.complaints(&form, &overlay).await?;
+        let said = trial.new_complaints(&form, &overlay).await?;
         if !said.is_empty() {
             return Ok((true, Err(said.into_iter().map(|(_, said)| said).collect())));
         }
-        Ok((false, trial.red(&targets, [overlay, stubs], &before.found, &told).await?))
+        Ok((false, trial.prove_red(&targets, [overlay, stubs], &before.found, &told).await?))
     };
-    match job(cx, &base, text.files_to_change(), twice).await? {
-        None => Ok(goes_on(cx)),
+    match run_test_job(cx, &base, text.files_to_change(), twice).await? {
+        None => Ok(wait_for_tests(cx)),
         Some((_, Ok(red))) => {
-            s.reds.push((document, keep(cx, &red).await?));
+            s.reds.push((document, store_json(cx, &red).await?));
             Ok(StepResult::Pass)
         }
         Some((of_form, Err(wrong))) => {
             s.told += u32::from(of_form);
             let rule = if of_form { "format" } else { "red" };
-            stage::settle_checks(&mut s.stage, mistakes(rule, "Tests", wrong)).map_err(|why| text.halted(why))
+            stage::settle_checks(&mut s.stage, to_mistakes(rule, "Tests", wrong))
+                .map_err(|why| text.with_unfetched_note(why))
         }
     }
 }
@@ -528,11 +544,11 @@ const MOST_OBJECTIONS: u32 = 2;
 
 /// Has the tests reviewed, of which no word changes afterwards; then they are locked, and the code is next.
 async fn review_tests(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
-    let exit = stage::review(&mut s.stage, v).await?;
+    let exit = stage::review_draft(&mut s.stage, v).await?;
     if let Some(unlocked) = s.unlocked.clone() {
         return match exit {
             StepResult::Pass | StepResult::Undecided | StepResult::Redraft => {
-                exceptions::ask(s, v, &unlocked).await
+                exceptions::request_other_tests(s, v, &unlocked).await
             }
             other => Ok(other),
         };
@@ -545,29 +561,29 @@ async fn review_tests(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<St
         StepResult::Pass | StepResult::Undecided | StepResult::Redraft => {}
         other => return Ok(other),
     }
-    lock(s)?;
+    lock_tests(s)?;
     Ok(StepResult::Pass)
 }
 
 /// From now on the tests are what they are, and there is no code yet.
-fn lock(s: &mut ImplementRunState) -> Result<(), StepError> {
-    let document = *need(&s.stage.document())?;
+fn lock_tests(s: &mut ImplementRunState) -> Result<(), StepError> {
+    let document = *require_state(&s.stage.document())?;
     s.locked = Some(document);
     s.told = 0;
-    let (kind, heading) = (LOCKED.to_owned(), LOCKED_HEADING.to_owned());
-    s.stage.know(BackgroundText { kind, heading, text: document, left: false });
-    s.stage.begin_anew()
+    let (kind, heading) = (LOCKED_TESTS.to_owned(), LOCKED_HEADING.to_owned());
+    s.stage.add_background(BackgroundText { kind, heading, text: document, left: false });
+    s.stage.reset_rounds()
 }
 
 /// Runs all tests with the code.
-async fn green(
+async fn prove_green(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
     text: &ChangeDocument,
 ) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    stage::at_work(&mut s.stage, v).await?;
-    let (base, document) = (s.stage.base()?.clone(), *need(&s.stage.document())?);
+    stage::show_working(&mut s.stage, v).await?;
+    let (base, document) = (s.stage.base()?.clone(), *require_state(&s.stage.document())?);
     if text.green.is_some() {
         // It is the same again: its drafter had only to say something.
         return Ok(StepResult::Pass);
@@ -577,8 +593,8 @@ async fn green(
         s.greens.push(seen);
         return Ok(StepResult::Pass);
     }
-    let (before, red) = (need(&text.before)?.clone(), need(&text.red)?.clone());
-    let tried = text_of(cx, &document).await?;
+    let (before, red) = (require_state(&text.before)?.clone(), require_state(&text.red)?.clone());
+    let tried = load_text(cx, &document).await?;
     let overlay = match text.overlay(&tried) {
         Ok(overlay) => overlay,
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
@@ -587,44 +603,47 @@ async fn green(
     let wanted = s.stage.policy()?.coverage.unwrap_or_default();
     let first = s.adversary.is_none();
     let look = move |trial: ChangeVerifier| async move {
-        let green = match trial.repeated(GREEN_RUNS, &overlay, &before, &red).await? {
+        let green = match trial.prove_green(GREEN_RUNS, &overlay, &before, &red).await? {
             Ok(green) => green,
             Err(failing) => return Ok(Err(failing)),
         };
         let mut covered = None;
         // Lines that no test runs are told to who is yet to write tests against the code.
-        if first && is_measured(&before.runner) {
-            covered = trial.covered(&green, &overlay, &changed, wanted).await?;
+        if first && can_measure(&before.runner) {
+            covered = trial.measure_coverage(&green, &overlay, &changed, wanted).await?;
         }
         Ok(Ok((green, covered)))
     };
-    let failing = match job(cx, &base, text.files_to_change(), look).await? {
-        None => return Ok(goes_on(cx)),
+    let failing = match run_test_job(cx, &base, text.files_to_change(), look).await? {
+        None => return Ok(wait_for_tests(cx)),
         Some(Ok((green, covered))) => {
             s.others = None;
-            s.greens.push((document, keep(cx, &green).await?));
+            s.greens.push((document, store_json(cx, &green).await?));
             if first {
-                s.covered = Some((document, keep(cx, &covered).await?));
+                s.covered = Some((document, store_json(cx, &covered).await?));
             }
             return Ok(StepResult::Pass);
         }
         Some(Err(failing)) => failing,
     };
-    if let Some(gone) = failing.iter().find(|group| group.message == red_green::GONE) {
+    if let Some(gone) = failing.iter().find(|group| group.message == red_green::REMOVED_TEST_MESSAGE) {
         return Err(StepError::User(format!(
             "The new tests took tests away that there were, which no code brings back: `{}`. Write `/implement` to begin anew.",
             gone.tests.join("`, `")
         )));
     }
-    let exit = stage::settle_checks(&mut s.stage, mistakes("green", "Code", red_green::told(&failing)));
-    exceptions::unlock(s, exit).map_err(|why| text.halted(why))
+    let exit = stage::settle_checks(
+        &mut s.stage,
+        to_mistakes("green", "Code", red_green::describe_failures(&failing)),
+    );
+    exceptions::unlock_tests(s, exit).map_err(|why| text.with_unfetched_note(why))
 }
 
-fn mistakes(rule: &'static str, place: &str, lines: Vec<String>) -> Vec<DocumentMistake> {
-    lines.into_iter().map(|message| mistake(rule, place, message)).collect()
+fn to_mistakes(rule: &'static str, place: &str, lines: Vec<String>) -> Vec<DocumentMistake> {
+    lines.into_iter().map(|message| to_mistake(rule, place, message)).collect()
 }
 
-fn mistake(rule: &'static str, place: &str, message: String) -> DocumentMistake {
+fn to_mistake(rule: &'static str, place: &str, message: String) -> DocumentMistake {
     DocumentMistake {
         rule: rule.into(),
         severity: MistakeSeverity::Error,
@@ -634,11 +653,14 @@ fn mistake(rule: &'static str, place: &str, message: String) -> DocumentMistake 
     }
 }
 
-async fn keep(cx: &StepContext, value: &impl Serialize) -> Result<Hash, StepError> {
+async fn store_json(cx: &StepContext, value: &impl Serialize) -> Result<Hash, StepError> {
     cx.put(&serde_json::to_vec(value).map_err(anyhow::Error::new)?).await
 }
 
-async fn kept<V: DeserializeOwned>(cx: &StepContext, hash: Option<Hash>) -> Result<Option<V>, StepError> {
+async fn load_json<V: DeserializeOwned>(
+    cx: &StepContext,
+    hash: Option<Hash>,
+) -> Result<Option<V>, StepError> {
     match hash {
         Some(hash) => Ok(Some(serde_json::from_slice(&cx.get(&hash).await?).map_err(anyhow::Error::new)?)),
         None => Ok(None),

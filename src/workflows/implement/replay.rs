@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use super::{
     ImplementRunState,
     change_document::ChangeDocument,
-    test_jobs::{goes_on, job},
+    test_jobs::{run_test_job, wait_for_tests},
 };
 use crate::{
     documents::change::TestEvidence,
     engine::StepError,
-    rounds::{need, text_of},
-    runners::{change_verification::ChangeVerifier, one_line, red_green},
+    rounds::{load_text, require_state},
+    runners::{change_verification::ChangeVerifier, red_green, sanitize_line},
     stage::{self, StageDocument as _, StepResult, StepVisit},
     types::{Oid, count},
 };
@@ -36,15 +36,15 @@ enum ReplayOutcome {
 }
 
 impl BaseReplay {
-    pub(super) fn tell(&self, evidence: &mut TestEvidence) {
+    pub(super) fn add_evidence(&self, evidence: &mut TestEvidence) {
         match &self.came {
-            ReplayOutcome::Passed(..) => evidence.show("On a newer base", self.fact()),
+            ReplayOutcome::Passed(..) => evidence.add_sentence("On a newer base", self.fact()),
             ReplayOutcome::Untried(_) | ReplayOutcome::Failed(_) => evidence.not_shown.push(self.fact()),
         }
     }
 
     pub(super) fn fact(&self) -> String {
-        let (branch, commit) = (one_line(&self.branch).replace('`', "'"), self.commit.short());
+        let (branch, commit) = (sanitize_line(&self.branch).replace('`', "'"), self.commit.short());
         match &self.came {
             ReplayOutcome::Passed(locked, kept) => format!(
                 "The change was tried on `{commit}` as well, which was `{branch}` then and changes no file of this: with it on top \
@@ -73,16 +73,16 @@ impl BaseReplay {
 ///
 /// # Errors
 /// `User` where tests fail there and nothing was pushed.
-pub(super) async fn replay(
+pub(super) async fn replay_on_new_base(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
     text: &ChangeDocument,
 ) -> Result<Result<Option<BaseReplay>, StepResult>, StepError> {
     let (cx, base) = (v.cx, s.stage.base()?.clone());
     let current = s.stage.document();
-    let document = text_of(cx, need(&current)?).await?;
-    let repo = cx.tools().repo(cx).await?;
-    let now = cx.tools().fetch(cx, "replay-base", &repo).await?;
+    let document = load_text(cx, require_state(&current)?).await?;
+    let repo = cx.tools().repository(cx).await?;
+    let now = cx.tools().fetch_base(cx, "replay-base", &repo).await?;
     if now.commit == base.commit || text.replayed.as_ref().is_some_and(|known| known.commit == now.commit) {
         return Ok(Ok(None));
     }
@@ -91,37 +91,37 @@ pub(super) async fn replay(
     if paths.any(|path| then.entry(&path).map(|e| &e.oid) != there.entry(&path).map(|e| &e.oid)) {
         return Ok(Ok(None));
     }
-    let overlay = text.tried(&document)?;
-    let red = need(&text.red)?.clone();
-    stage::still_wanted(&s.stage, cx).await?;
+    let overlay = text.tried_overlay(&document)?;
+    let red = require_state(&text.red)?.clone();
+    stage::require_still_wanted(&s.stage, cx).await?;
     // Where this server has none by now, that says nothing of the commit.
-    cx.tools().sandbox().await?;
-    stage::at_work_as(&mut s.stage, v, "replay").await?;
+    cx.tools().find_sandbox().await?;
+    stage::show_working_as(&mut s.stage, v, "replay").await?;
     let look = |trial: ChangeVerifier| async move {
         let before = trial.run(&[], Vec::new()).await?;
-        if let Some(why) = red_green::unfit(&before.found) {
+        if let Some(why) = red_green::unusable_reason(&before.found) {
             return Ok(ReplayOutcome::Untried(why));
         }
-        let mut tried = trial.repeated(1, &overlay, &before, &red).await?;
+        let mut tried = trial.prove_green(1, &overlay, &before, &red).await?;
         if tried.is_err() {
             // So much hangs on it that chance gets no word.
-            tried = trial.repeated(1, &overlay, &before, &red).await?;
+            tried = trial.prove_green(1, &overlay, &before, &red).await?;
         }
         Ok(match tried {
             Ok(green) => ReplayOutcome::Passed(green.locked.len(), green.kept),
-            Err(failing) => ReplayOutcome::Failed(red_green::told(&failing)),
+            Err(failing) => ReplayOutcome::Failed(red_green::describe_failures(&failing)),
         })
     };
-    let came = match job(cx, &now, text.files_to_change(), look).await {
+    let came = match run_test_job(cx, &now, text.files_to_change(), look).await {
         Ok(Some(came)) => came,
-        Ok(None) => return Ok(Err(goes_on(cx))),
+        Ok(None) => return Ok(Err(wait_for_tests(cx))),
         // It is of that commit, and not of the change.
         Err(StepError::User(why)) => ReplayOutcome::Untried(why),
         Err(error) => return Err(error),
     };
     let replay = BaseReplay { branch: now.branch, commit: now.commit, came };
     if matches!(replay.came, ReplayOutcome::Failed(_)) {
-        if let Some(exit) = stage::as_pushed(&mut s.stage, v, &replay.fact()).await? {
+        if let Some(exit) = stage::keep_pushed_change(&mut s.stage, v, &replay.fact()).await? {
             return Ok(Err(exit));
         }
         return Err(StepError::User(format!(

@@ -22,7 +22,7 @@ use crate::{
 ///
 /// # Errors
 /// Those of `work`; `User` where nothing can be run here.
-pub(super) async fn job<V, W, Fut>(
+pub(super) async fn run_test_job<V, W, Fut>(
     cx: &StepContext,
     base: &BaseCommit,
     at_hand: Vec<String>,
@@ -33,7 +33,7 @@ where
     W: FnOnce(ChangeVerifier) -> Fut + Send + 'static,
     Fut: Future<Output = Result<V, TestError>> + Send + 'static,
 {
-    let (sandbox, snapshot) = (cx.tools().sandbox().await?, cx.tools().snapshot(cx, base).await?);
+    let (sandbox, snapshot) = (cx.tools().find_sandbox().await?, cx.tools().snapshot(cx, base).await?);
     let settings = match snapshot.read_path(REPOSITORY_FILE).await.map_err(git_error)? {
         Some(text) => TestSettings::parse(&String::from_utf8_lossy(&text)).map_err(|error| {
             StepError::User(format!("The tests cannot be run: {error}. Mend that, then start anew."))
@@ -44,16 +44,16 @@ where
     let time = cx.tools().settings.sandbox.time;
     let asked =
         TestRequest { settings, dependencies: Some(dependencies), at_hand, time, ..TestRequest::default() };
-    cx.job("tests", move |stop| async move {
-        work(ChangeVerifier { sandbox, snapshot, asked, stop }).await.map_err(refused)
+    cx.run_job("tests", move |stop| async move {
+        work(ChangeVerifier { sandbox, snapshot, asked, stop }).await.map_err(step_error)
     })
     .await
 }
 
 /// The lines that this repository is checked by: those of its kind, and its own.
-pub(super) fn lines(trial: &ChangeVerifier) -> Vec<(RepositoryCheckKind, String)> {
-    let profile = ToolchainProfile::of(trial.snapshot.entries().iter().map(|entry| entry.path.as_str()));
-    let of_kind = |(which, tool)| Some((which, profile.line(tool)?.to_owned()));
+pub(super) fn check_lines(trial: &ChangeVerifier) -> Vec<(RepositoryCheckKind, String)> {
+    let profile = ToolchainProfile::detect(trial.snapshot.entries().iter().map(|entry| entry.path.as_str()));
+    let of_kind = |(which, tool)| Some((which, profile.command_line(tool)?.to_owned()));
     let kinds =
         [(RepositoryCheckKind::Format, AgentTool::Format), (RepositoryCheckKind::Lint, AgentTool::Lint)]
             .into_iter()
@@ -63,22 +63,22 @@ pub(super) fn lines(trial: &ChangeVerifier) -> Vec<(RepositoryCheckKind, String)
 }
 
 /// The step looks again whether its tests are through.
-pub(super) fn goes_on(cx: &StepContext) -> StepResult {
-    StepResult::Wait { until: cx.clock().now().plus(limits::JOB_LOOK), why: "tests run".to_owned() }
+pub(super) fn wait_for_tests(cx: &StepContext) -> StepResult {
+    StepResult::Wait { until: cx.clock().now().plus(limits::JOB_POLL_INTERVAL), why: "tests run".to_owned() }
 }
 
-fn refused(error: TestError) -> StepError {
+fn step_error(error: TestError) -> StepError {
     match error {
         TestError::Git(error) => git_error(error),
         TestError::Sandbox(SandboxError::Cancelled) => {
-            StepError::Later { why: "a run of tests was stopped".into(), after: limits::JOB_LOOK }
+            StepError::Later { why: "a run of tests was stopped".into(), after: limits::JOB_POLL_INTERVAL }
         }
         // That is of this server, and of no commit.
         TestError::Sandbox(error @ (SandboxError::Failed { .. } | SandboxError::Io { .. })) => {
             StepError::Bug(error.into())
         }
         error @ (TestError::NoRunner
-        | TestError::Lacks(_)
+        | TestError::MissingPrerequisite(_)
         | TestError::Sandbox(_)
         | TestError::Overlay { .. }) => {
             StepError::User(format!("The tests of this repository cannot be run here: {error}."))

@@ -26,18 +26,20 @@ use crate::{
         self, AcceptedDocument, DocumentGate, DocumentInfo, FiledDocument, FilingOutcome, GateQuestion,
         PublicationTarget, StageCall, StageDocument, StageInput, StageState, StepResult, StepVisit,
     },
-    types::{IN_PLACE, IssueNo, Role, WAYS},
+    types::{APPROVAL_OPTIONS, IN_PLACE, IssueNo, Role},
 };
 
 /// The workflow.
 pub struct IssueWorkflow;
 
 /// What its settings are called, and what its drafts are named.
-pub(super) const TABLE: WorkflowDefaults =
-    WorkflowDefaults { files_issue: true, ..WorkflowDefaults::of(IssueWorkflow::NAME, "issue-{issue}.md") };
+pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
+    files_issue: true,
+    ..WorkflowDefaults::for_document(IssueWorkflow::NAME, "issue-{issue}.md")
+};
 
 /// What it leaves for the stages that follow.
-pub(super) const LEFT: &[StageInput] = &[
+pub(super) const ISSUE_INPUTS: &[StageInput] = &[
     StageInput {
         kind: "brief",
         heading: "The issue as it was opened, before it was worded anew",
@@ -135,46 +137,46 @@ impl Workflow<StepServices> for IssueWorkflow {
         s: &'a mut StageState,
         cx: &'a StepContext,
     ) -> Result<Transition<IssueStep>, StepError> {
-        let text = IssueDocument::of(s);
+        let text = IssueDocument::from_stage(s);
         let v = &StepVisit::begin(s, &text, at, cx);
         let exit = match at {
-            IssueStep::Load => stage::load(s, v).await?,
-            IssueStep::Preflight => preflight::preflight(s, v).await?,
-            IssueStep::Draft => Box::pin(draft(s, v)).await?,
-            IssueStep::DraftGate | IssueStep::VerdictGate => stage::gate(s, v).await?,
-            IssueStep::Review => stage::review(s, v).await?,
-            IssueStep::File => stage::publish(s, v).await?,
-            IssueStep::Questions => stage::questions(s, v).await?,
-            IssueStep::Budget => stage::budget(s, v).await?,
+            IssueStep::Load => stage::load_issue(s, v).await?,
+            IssueStep::Preflight => preflight::run_preflight(s, v).await?,
+            IssueStep::Draft => Box::pin(write_draft(s, v)).await?,
+            IssueStep::DraftGate | IssueStep::VerdictGate => stage::run_gate(s, v).await?,
+            IssueStep::Review => stage::review_draft(s, v).await?,
+            IssueStep::File => stage::publish_document(s, v).await?,
+            IssueStep::Questions => stage::ask_questions(s, v).await?,
+            IssueStep::Budget => stage::wait_for_budget(s, v).await?,
         };
-        let reviewed = s.policy().is_ok_and(reviews);
-        exit.next(|exit| edge(at, exit, reviewed))
+        let reviewed = s.policy().is_ok_and(has_review);
+        exit.into_next(|exit| next_step(at, exit, reviewed))
     }
 
-    async fn halted<'a>(
+    async fn report_halt<'a>(
         &'a self,
         at: IssueStep,
         s: &'a StageState,
         halt: &'a RunHalt,
         cx: &'a StepContext,
     ) -> Result<Option<RunCompletion>, StepError> {
-        stage::halted(s, halt, (&IssueDocument::of(s), at), cx).await
+        stage::report_halt(s, halt, (&IssueDocument::from_stage(s), at), cx).await
     }
 }
 
 /// Buys a draft, mends its form and holds it against the format: what code finds goes back at once.
-async fn draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
-    match stage::draft(s, v).await? {
+async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+    match stage::write_draft(s, v).await? {
         StepResult::Pass => {
-            stage::fix(s, v).await?;
-            stage::check(s, v).await
+            stage::fix_draft(s, v).await?;
+            stage::check_draft(s, v).await
         }
         other => Ok(other),
     }
 }
 
 /// Where a step's end leads; what is not `reviewed` goes from its gate to where it is filed.
-fn edge(at: IssueStep, exit: &StepResult, reviewed: bool) -> Option<IssueStep> {
+fn next_step(at: IssueStep, exit: &StepResult, reviewed: bool) -> Option<IssueStep> {
     let asks = if reviewed { IssueStep::VerdictGate } else { IssueStep::DraftGate };
     Some(match (at, exit) {
         (IssueStep::Load, StepResult::Pass)
@@ -187,15 +189,15 @@ fn edge(at: IssueStep, exit: &StepResult, reviewed: bool) -> Option<IssueStep> {
         (_, StepResult::Resume(StageCall::Review) | StepResult::ReviewAgain) => IssueStep::Review,
         (IssueStep::Review, StepResult::Pass | StepResult::Undecided) => IssueStep::VerdictGate,
         (IssueStep::DraftGate | IssueStep::VerdictGate, StepResult::Pass) => IssueStep::File,
-        (IssueStep::DraftGate, StepResult::AskAnew) => IssueStep::DraftGate,
-        (_, StepResult::AskAnew) => asks,
-        (_, StepResult::Money) => IssueStep::Budget,
+        (IssueStep::DraftGate, StepResult::ReopenGate) => IssueStep::DraftGate,
+        (_, StepResult::ReopenGate) => asks,
+        (_, StepResult::OutOfBudget) => IssueStep::Budget,
         _ => return None,
     })
 }
 
 /// Does a model review it?
-fn reviews(policy: &Policy) -> bool {
+fn has_review(policy: &Policy) -> bool {
     policy.filing.as_ref().is_none_or(|filing| filing.review)
 }
 
@@ -206,12 +208,12 @@ struct IssueDocument {
 }
 
 impl IssueDocument {
-    fn of(s: &StageState) -> Self {
+    fn from_stage(s: &StageState) -> Self {
         let filing = s.policy().ok().and_then(|policy| policy.filing.as_ref());
         Self { labels: filing.map(|filing| filing.labels.clone()).unwrap_or_default() }
     }
 
-    async fn put(
+    async fn file_document(
         &self,
         accepted: AcceptedDocument<'_>,
         cx: &StepContext,
@@ -230,12 +232,12 @@ impl IssueDocument {
             provenance,
             open,
         };
-        let at = publication::file(cx, filing).await?;
-        Ok(at.map_or(FilingOutcome::Edited, |at| FilingOutcome::On(placed(cx, at))))
+        let at = publication::file_issue(cx, filing).await?;
+        Ok(at.map_or(FilingOutcome::IssueEdited, |at| FilingOutcome::Issue(filed_document(cx, at))))
     }
 }
 
-fn placed(cx: &StepContext, at: FiledIssue) -> FiledDocument {
+fn filed_document(cx: &StepContext, at: FiledIssue) -> FiledDocument {
     let summary = match at.issue == cx.run().trigger.issue {
         true => format!("issue #{} says now what was accepted", at.issue),
         false => format!("filed as issue #{}", at.issue),
@@ -244,31 +246,44 @@ fn placed(cx: &StepContext, at: FiledIssue) -> FiledDocument {
 }
 
 impl StageDocument for IssueDocument {
-    fn about(&self) -> DocumentInfo {
+    fn info(&self) -> DocumentInfo {
         DocumentInfo {
             workflow: IssueWorkflow::NAME,
             stage: "issue",
             what: "issue",
             commands: IssueWorkflow::COMMANDS,
-            steps: stage::steps(IssueWorkflow::GRAPH),
+            steps: stage::step_infos(IssueWorkflow::GRAPH),
             proofs: IssueWorkflow::PROOFS,
             target: PublicationTarget::Issue,
             roles: &["ingestor"],
         }
     }
 
-    fn shows_from(&self) -> Option<&'static str> {
+    fn first_shown_step(&self) -> Option<&'static str> {
         Some("N1")
     }
 
     fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
         let word = "issue";
         match step {
-            "N3" if reviews(policy) => {
-                Some(DocumentGate { word, asks: GateQuestion::Draft, on: policy.draft_gate, ways: &[] })
-            }
-            "N3" => Some(DocumentGate { word, asks: GateQuestion::Unreviewed, on: true, ways: WAYS }),
-            "N5" => Some(DocumentGate { word, asks: GateQuestion::Verdict, on: true, ways: WAYS }),
+            "N3" if has_review(policy) => Some(DocumentGate {
+                word,
+                question: GateQuestion::Draft,
+                is_on: policy.draft_gate,
+                options: &[],
+            }),
+            "N3" => Some(DocumentGate {
+                word,
+                question: GateQuestion::Unreviewed,
+                is_on: true,
+                options: APPROVAL_OPTIONS,
+            }),
+            "N5" => Some(DocumentGate {
+                word,
+                question: GateQuestion::Verdict,
+                is_on: true,
+                options: APPROVAL_OPTIONS,
+            }),
             _ => None,
         }
     }
@@ -308,15 +323,18 @@ impl StageDocument for IssueDocument {
         issue::unchanged_at(before, now, place)
     }
 
-    fn file<'a>(
+    fn file_issue<'a>(
         &'a self,
         accepted: AcceptedDocument<'a>,
         cx: &'a StepContext,
     ) -> BoxFuture<'a, Result<FilingOutcome, StepError>> {
-        Box::pin(self.put(accepted, cx))
+        Box::pin(self.file_document(accepted, cx))
     }
 
-    fn filed<'a>(&'a self, cx: &'a StepContext) -> BoxFuture<'a, Result<Option<FiledDocument>, StepError>> {
-        Box::pin(async { Ok(publication::filed(cx).await?.map(|at| placed(cx, at))) })
+    fn find_filed_document<'a>(
+        &'a self,
+        cx: &'a StepContext,
+    ) -> BoxFuture<'a, Result<Option<FiledDocument>, StepError>> {
+        Box::pin(async { Ok(publication::find_filed_issue(cx).await?.map(|at| filed_document(cx, at))) })
     }
 }

@@ -3,37 +3,37 @@
 
 use crate::{
     documents::{
-        issue::{RubricGap, gaps},
+        issue::{RubricGap, find_gaps},
         open_questions::{MOST_QUESTIONS, OpenQuestion},
     },
     engine::StepError,
     messages, publication,
-    rounds::{StepContext, text_of},
+    rounds::{StepContext, load_text},
     stage::{self, BackgroundText, IssueQuestion, StageState, StepResult, StepVisit},
 };
 
 pub(super) const RUBRIC: &str = "rubric";
 pub(super) const RUBRIC_HEADING: &str = "What the issue as it was opened does not say";
 
-pub(super) async fn preflight(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+pub(super) async fn run_preflight(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    stage::analyze(s, v).await?;
-    if !s.fresh() {
+    stage::analyze_codebase(s, v).await?;
+    if !s.is_fresh() {
         // Whoever sent it back said what they want.
         return Ok(StepResult::Pass);
     }
     let issue = s.issue()?.clone();
-    let body = text_of(cx, &issue.body).await?;
-    let tree = cx.tools().tree(cx, s.base()?).await?;
-    let gaps = gaps(&issue.title, &body, &tree);
-    labels(s, cx).await?;
-    stage::similar(s, cx, issue.number, &format!("{}\n{body}", issue.title)).await?;
+    let body = load_text(cx, &issue.body).await?;
+    let tree = cx.tools().file_tree(cx, s.base()?).await?;
+    let gaps = find_gaps(&issue.title, &body, &tree);
+    report_missing_labels(s, cx).await?;
+    stage::add_similar_issues(s, cx, issue.number, &format!("{}\n{body}", issue.title)).await?;
     let by_code: String =
         gaps.iter().flat_map(|gap| &gap.question).map(|(text, _)| format!("- {text}\n")).collect();
-    let open = match stage::open_questions(s, v, &by_code).await? {
+    let open = match stage::find_open_questions(s, v, &by_code).await? {
         Ok(Some(found)) => found,
         Ok(None) => {
-            s.say(messages::questions_unknown());
+            s.add_note(messages::questions_unavailable_note());
             Vec::new()
         }
         Err(exit) => return Ok(exit),
@@ -41,18 +41,18 @@ pub(super) async fn preflight(s: &mut StageState, v: &StepVisit<'_>) -> Result<S
     let known: String = gaps.iter().map(|gap| format!("- {}\n", gap.said)).collect();
     if !known.is_empty() {
         let (kind, heading) = (RUBRIC.to_owned(), RUBRIC_HEADING.to_owned());
-        s.know(BackgroundText { kind, heading, text: cx.put(known.as_bytes()).await?, left: true });
+        s.add_background(BackgroundText { kind, heading, text: cx.put(known.as_bytes()).await?, left: true });
     }
-    let asked = asked(gaps, open);
+    let asked = collect_questions(gaps, open);
     if asked.is_empty() {
         return Ok(StepResult::Pass);
     }
-    s.ask(asked);
+    s.set_questions(asked);
     Ok(StepResult::Unclear)
 }
 
 /// What a model asks comes first: code asks the same of every issue.
-fn asked(gaps: Vec<RubricGap>, open: Vec<OpenQuestion>) -> Vec<IssueQuestion> {
+fn collect_questions(gaps: Vec<RubricGap>, open: Vec<OpenQuestion>) -> Vec<IssueQuestion> {
     let open = open.into_iter().map(|OpenQuestion { quote, question, default }| {
         let text = format!("“{quote}”: {question}");
         IssueQuestion { text, default }
@@ -62,16 +62,16 @@ fn asked(gaps: Vec<RubricGap>, open: Vec<OpenQuestion>) -> Vec<IssueQuestion> {
 }
 
 /// Says which labels of the settings are not there. We make none: what a repository calls things is its own.
-async fn labels(s: &mut StageState, cx: &StepContext) -> Result<(), StepError> {
+async fn report_missing_labels(s: &mut StageState, cx: &StepContext) -> Result<(), StepError> {
     let wanted = s.policy()?.filing.as_ref().map(|filing| filing.labels.clone()).unwrap_or_default();
     let lacking = cx
         .once("labels", |_| async {
-            let (there, repo) = (publication::labels_there(cx, &wanted).await?, &wanted);
+            let (there, repo) = (publication::existing_labels(cx, &wanted).await?, &wanted);
             Ok(repo.iter().filter(|label| !there.contains(label)).cloned().collect::<Vec<String>>())
         })
         .await?;
     if !lacking.is_empty() {
-        s.say(messages::labels_lacking(&lacking));
+        s.add_note(messages::missing_labels_note(&lacking));
     }
     Ok(())
 }
@@ -94,7 +94,7 @@ mod tests {
             [RubricPart::Criteria, RubricPart::Scope, RubricPart::Signal, RubricPart::Determinism]
                 .map(gap)
                 .to_vec();
-        let all = asked(gaps, vec![open.clone(), open]);
+        let all = collect_questions(gaps, vec![open.clone(), open]);
         assert_eq!(all.len(), 5);
         assert_eq!(all[0].text, "“be sorted”: By name or by time?");
         assert_eq!(all[2].text, "A gap?");

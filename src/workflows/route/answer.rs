@@ -8,7 +8,9 @@ use crate::{
     engine::{RunCompletion, StepError, Transition},
     git::CommitEntry,
     messages::{self, AnswerCard, CodeLink, DeclineReason},
-    rounds::{BaseCommit, StepContext, announce, explain, git_error, need, text_of},
+    rounds::{
+        BaseCommit, StepContext, answer_code_question, git_error, load_text, post_announcement, require_state,
+    },
     types::Timestamp,
 };
 
@@ -16,28 +18,28 @@ use crate::{
 const FILE_BYTES: u64 = 1 << 20;
 
 /// One person's questions are answered that far apart.
-const APART: Duration = Duration::from_secs(3600);
+const QUESTION_INTERVAL: Duration = Duration::from_secs(3600);
 
-pub(super) async fn answer(
+pub(super) async fn answer_question(
     s: &mut RouteRunState,
     cx: &StepContext,
 ) -> Result<Transition<super::RouteStep>, StepError> {
     let (id, by) = (cx.run().id, cx.run().trigger.actor.id);
     let turn = cx.once("turn", |_| async {
-        let db = cx.tools().store.repo(id.repo).await.map_err(anyhow::Error::new)?;
-        Ok(is_answered(&db.questions_of(by, id).await.map_err(anyhow::Error::new)?))
+        let db = cx.tools().store.repository_database(id.repo).await.map_err(anyhow::Error::new)?;
+        Ok(is_due_for_answer(&db.question_times(by, id).await.map_err(anyhow::Error::new)?))
     });
     if !turn.await? {
         return decline(cx, DeclineReason::TooSoon).await;
     }
-    let (issue, base) = (need(&s.issue)?, need(&s.base)?);
-    let request = text_of(cx, need(&s.request)?).await?;
-    let said = match explain(cx, need(&s.policy)?, issue, base, &request).await? {
+    let (issue, base) = (require_state(&s.issue)?, require_state(&s.base)?);
+    let request = load_text(cx, require_state(&s.request)?).await?;
+    let said = match answer_code_question(cx, require_state(&s.policy)?, issue, base, &request).await? {
         Ok(said) => said,
         Err(why) => return decline(cx, DeclineReason::NoAnswer(why)).await,
     };
-    let card = card(cx, base, said).await?;
-    let (url, _) = announce(cx, "answered", &messages::route_answered(&card)).await?;
+    let card = answer_card(cx, base, said).await?;
+    let (url, _) = post_announcement(cx, "answered", &messages::route_answer_reply(&card)).await?;
     Ok(Transition::Done(RunCompletion {
         summary: "a question, which was answered".to_owned(),
         url: Some(url),
@@ -46,28 +48,28 @@ pub(super) async fn answer(
 
 /// Of questions read at these times, is the last one answered? Each that was puts off those of the next hour, whichever of
 /// two that came at once asks first.
-fn is_answered(read_at: &[Timestamp]) -> bool {
+fn is_due_for_answer(read_at: &[Timestamp]) -> bool {
     let mut last: Option<Timestamp> = None;
     let mut answered = true;
     for at in read_at {
-        answered = last.is_none_or(|last| at.since(last) >= APART);
+        answered = last.is_none_or(|last| at.since(last) >= QUESTION_INTERVAL);
         last = if answered { Some(*at) } else { last };
     }
     answered
 }
 
 /// With those of its places that are there, at the commit that the model was shown.
-async fn card(cx: &StepContext, base: &BaseCommit, said: CodeAnswer) -> Result<AnswerCard, StepError> {
+async fn answer_card(cx: &StepContext, base: &BaseCommit, said: CodeAnswer) -> Result<AnswerCard, StepError> {
     let desk = cx.tools();
-    let (snapshot, name) = (desk.snapshot(cx, base).await?, desk.repo(cx).await?.name().clone());
+    let (snapshot, name) = (desk.snapshot(cx, base).await?, desk.repository(cx).await?.name().clone());
     let named = |path: &str| said.places.iter().any(|place| place.path == path);
     let read = |entry: &&CommitEntry| entry.mode.is_file() && entry.size <= FILE_BYTES && named(&entry.path);
     let files: Vec<_> = snapshot.entries().iter().filter(read).collect();
-    let texts = snapshot.texts(&files).await.map_err(git_error)?;
+    let texts = snapshot.read_texts(&files).await.map_err(git_error)?;
     let at = format!("{name}/blob/{}", base.commit);
     let line = |place: &CodeLocation| {
         let (_, text) = texts.iter().find(|(path, _)| *path == place.path)?;
-        if !place.is_in(text.lines().count() as u64) {
+        if !place.is_within(text.lines().count() as u64) {
             return None;
         }
         let lines = (place.from > 0).then_some((place.from, place.to));
@@ -95,7 +97,7 @@ mod tests {
             (&[0, 59, 60], true),
             (&[0, 60, 61], false),
         ] {
-            assert_eq!(is_answered(&minutes(asked)), answered, "{asked:?}");
+            assert_eq!(is_due_for_answer(&minutes(asked)), answered, "{asked:?}");
         }
     }
 }

@@ -13,7 +13,8 @@ use crate::{
     commands::{CommandKind, CommandSpec, ROUTE},
     config::{RouteMode, WorkflowDefaults},
     documents::routing::{
-        PROMPT_VERSION, RoutingAction, RoutingDecision, RoutingMethod, Skill, SkillFault, by_name, named,
+        PROMPT_VERSION, RoutingAction, RoutingDecision, RoutingMethod, Skill, SkillFault, decide_by_name,
+        find_named_skill,
     },
     engine::{
         LedgerRecord, RouteRow, RoutedRequest, RunCompletion, RunFilter, RunHalt, RunInfo, RunTrigger,
@@ -22,7 +23,7 @@ use crate::{
     messages::{self, ConflictingRunState, DeclineReason, RouteCard, RouteOffer},
     rounds::{
         BaseCommit, IssueSnapshot, Policy, RoutingRequest, RoutingResult, StepContext, StepServices,
-        announce, need, sort, text_of,
+        load_text, post_announcement, require_state, route_request,
     },
     store::RunRow,
     types::{Hash, Role, RunId},
@@ -33,15 +34,15 @@ pub struct RouteWorkflow;
 
 /// What its settings are called.
 pub(super) const TABLE: WorkflowDefaults =
-    WorkflowDefaults { routes: true, ..WorkflowDefaults::of(RouteWorkflow::NAME, "") };
+    WorkflowDefaults { routes: true, ..WorkflowDefaults::for_document(RouteWorkflow::NAME, "") };
 
 /// A decision holds that long for the same words.
-const CACHED: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+const DECISION_LIFETIME: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// Above these, in micro-dollars, a request costs more than it should: one call, and the mean of the last ones.
-pub const DEAR_CALL: u64 = 10_000;
-pub const DEAR_MEAN: u64 = 5_000;
-pub const MEAN_OF: u32 = 100;
+pub const CALL_ALERT_MICROUSD: u64 = 10_000;
+pub const MEAN_ALERT_MICROUSD: u64 = 5_000;
+pub const MEAN_SAMPLE: u32 = 100;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -132,14 +133,14 @@ impl Workflow<StepServices> for RouteWorkflow {
         cx: &'a StepContext,
     ) -> Result<Transition<RouteStep>, StepError> {
         match at {
-            RouteStep::Read => read::read(s, cx).await,
-            RouteStep::Choose => choose(s, cx).await,
-            RouteStep::Begin => begin(s, cx).await,
-            RouteStep::Answer => answer::answer(s, cx).await,
+            RouteStep::Read => read::read_request(s, cx).await,
+            RouteStep::Choose => choose_workflow(s, cx).await,
+            RouteStep::Begin => begin_chosen(s, cx).await,
+            RouteStep::Answer => answer::answer_question(s, cx).await,
         }
     }
 
-    async fn halted<'a>(
+    async fn report_halt<'a>(
         &'a self,
         _at: RouteStep,
         _s: &'a RouteRunState,
@@ -148,58 +149,61 @@ impl Workflow<StepServices> for RouteWorkflow {
     ) -> Result<Option<RunCompletion>, StepError> {
         // Whoever stopped it knows.
         if !matches!(halt, RunHalt::Stopped { .. }) {
-            announce(cx, "halted", &messages::route_halted(&halt.sentence())).await?;
+            post_announcement(cx, "halted", &messages::route_halted_reply(&halt.public_reason())).await?;
         }
         Ok(None)
     }
 }
 
 /// What may be begun: the names of all other workflows, and how each is begun.
-fn others() -> impl Iterator<Item = (&'static str, &'static CommandSpec)> {
+fn other_workflows() -> impl Iterator<Item = (&'static str, &'static CommandSpec)> {
     let others = super::ALL.iter().filter(|workflow| workflow.name() != RouteWorkflow::NAME);
     others.filter_map(|workflow| Some((workflow.name(), workflow.commands().first()?)))
 }
 
 /// Decides, and books how: a later comment of the same words finds that, and so does whoever looks back.
-async fn choose(s: &mut RouteRunState, cx: &StepContext) -> Result<Transition<RouteStep>, StepError> {
-    s.skills = catalog(s, cx).await?;
-    let policy = need(&s.policy)?;
-    let routing = need(&policy.routing)?;
-    let request = text_of(cx, need(&s.request)?).await?;
-    let body = text_of(cx, need(&s.body)?).await?;
-    let key = key(s, &request, &body, &routing.model);
+async fn choose_workflow(
+    s: &mut RouteRunState,
+    cx: &StepContext,
+) -> Result<Transition<RouteStep>, StepError> {
+    s.skills = load_skills(s, cx).await?;
+    let policy = require_state(&s.policy)?;
+    let routing = require_state(&policy.routing)?;
+    let request = load_text(cx, require_state(&s.request)?).await?;
+    let body = load_text(cx, require_state(&s.body)?).await?;
+    let key = decision_key(s, &request, &body, &routing.model);
     let store = &cx.tools().store;
     let repo = cx.run().id.repo;
-    let sorted = match named(&request, &s.skills) {
-        Some((skill, _)) => RoutingResult::free(by_name(skill)),
+    let sorted = match find_named_skill(&request, &s.skills) {
+        Some((skill, _)) => RoutingResult::without_call(decide_by_name(skill)),
         None if s.skills.is_empty() => RoutingResult {
             fell_back: Some("every brief skill is switched off here".to_owned()),
-            ..RoutingResult::free(crate::documents::routing::by_keywords("", &[], &[]))
+            ..RoutingResult::without_call(crate::documents::routing::decide_by_keywords("", &[], &[]))
         },
         None => {
             let cached: Option<RoutingDecision> = cx
                 .once("cached", |_| async {
-                    let db = store.repo(repo).await.map_err(anyhow::Error::new)?;
-                    let since = cx.clock().now().minus(CACHED);
-                    let row = db.decided(key, since).await.map_err(anyhow::Error::new)?;
+                    let db = store.repository_database(repo).await.map_err(anyhow::Error::new)?;
+                    let since = cx.clock().now().minus(DECISION_LIFETIME);
+                    let row = db.cached_route(key, since).await.map_err(anyhow::Error::new)?;
                     Ok(row.and_then(|row| serde_json::from_value(row.decision).ok()))
                 })
                 .await?;
             match cached {
                 Some(decision) => {
-                    RoutingResult::free(RoutingDecision { method: RoutingMethod::Cache, ..decision })
+                    RoutingResult::without_call(RoutingDecision { method: RoutingMethod::Cache, ..decision })
                 }
                 None => {
                     let (title, labels, skills) =
                         (s.title.as_str(), s.labels.as_slice(), s.skills.as_slice());
                     let asked = RoutingRequest { request: &request, title, body: &body, labels, skills };
-                    sort(cx, policy, routing, &asked).await?
+                    route_request(cx, policy, routing, &asked).await?
                 }
             }
         }
     };
-    let lead = sorted.decision.leads(routing.mode == RouteMode::Confirm);
-    book(s, cx, key, &request, &sorted, lead).await?;
+    let lead = sorted.decision.routing_action(routing.mode == RouteMode::Confirm);
+    record_decision(s, cx, key, &request, &sorted, lead).await?;
     s.chosen = Some(RouteChoice { decision: sorted.decision, lead, fell_back: sorted.fell_back });
     // A run of a version before this read no code.
     let answers = lead == RoutingAction::Answer && s.base.is_some();
@@ -207,15 +211,15 @@ async fn choose(s: &mut RouteRunState, cx: &StepContext) -> Result<Transition<Ro
 }
 
 /// Of all that the decision hangs on.
-fn key(s: &RouteRunState, request: &str, body: &str, model: &str) -> Hash {
+fn decision_key(s: &RouteRunState, request: &str, body: &str, model: &str) -> Hash {
     let words = request.split_whitespace().collect::<Vec<_>>().join(" ");
     let skills: Vec<String> =
         s.skills.iter().map(|skill| format!("{}\n{}", skill.name, skill.description)).collect();
     let parts = [&words, &s.title, body, &skills.join("\n\n"), model, &PROMPT_VERSION.to_string()];
-    Hash::of_parts(parts.map(str::as_bytes))
+    Hash::digest_parts(parts.map(str::as_bytes))
 }
 
-async fn book(
+async fn record_decision(
     s: &RouteRunState,
     cx: &StepContext,
     key: Hash,
@@ -256,12 +260,13 @@ async fn book(
 
 /// For the server's log alone.
 async fn warn_of_cost(cx: &StepContext, run: RunId, call: u64) {
-    if call > DEAR_CALL {
+    if call > CALL_ALERT_MICROUSD {
         tracing::warn!(%run, microusd = call, "cost alert: a call for a request cost more than $0.01; look at [route] model");
     }
-    let costs = async { cx.tools().store.repo(run.repo).await?.costs_of_routes(MEAN_OF).await };
+    let costs =
+        async { cx.tools().store.repository_database(run.repo).await?.route_costs(MEAN_SAMPLE).await };
     match costs.await {
-        Ok(costs) if mean(&costs) > DEAR_MEAN => {
+        Ok(costs) if mean(&costs) > MEAN_ALERT_MICROUSD => {
             let mean = mean(&costs);
             tracing::warn!(%run, microusd = mean, "cost alert: requests cost more than $0.005 in the mean; look at [route] model");
         }
@@ -275,27 +280,28 @@ pub fn mean(costs: &[u64]) -> u64 {
     costs.iter().sum::<u64>() / (costs.len() as u64).max(1)
 }
 
-async fn catalog(s: &RouteRunState, cx: &StepContext) -> Result<Vec<Skill>, StepError> {
-    let text = text_of(cx, need(&s.catalog)?).await?;
+async fn load_skills(s: &RouteRunState, cx: &StepContext) -> Result<Vec<Skill>, StepError> {
+    let text = load_text(cx, require_state(&s.catalog)?).await?;
     serde_json::from_str(&text).map_err(|error| StepError::Bug(error.into()))
 }
 
 /// Begins what was chosen, or says what people may write.
-async fn begin(s: &mut RouteRunState, cx: &StepContext) -> Result<Transition<RouteStep>, StepError> {
-    s.skills = catalog(s, cx).await?;
-    let chosen = need(&s.chosen)?.clone();
-    let request = text_of(cx, need(&s.request)?).await?;
+async fn begin_chosen(s: &mut RouteRunState, cx: &StepContext) -> Result<Transition<RouteStep>, StepError> {
+    s.skills = load_skills(s, cx).await?;
+    let chosen = require_state(&s.chosen)?.clone();
+    let request = load_text(cx, require_state(&s.request)?).await?;
     let of_name = |name: &String| s.skills.iter().find(|skill| skill.name == *name);
     let skill = chosen.decision.skill.as_ref().and_then(of_name);
     let summary = match (chosen.lead, skill) {
         (RoutingAction::Begin | RoutingAction::Probably, Some(skill)) => {
-            begin_one(s, cx, &chosen, skill, &request).await?
+            begin_workflow(s, cx, &chosen, skill, &request).await?
         }
         (RoutingAction::Decline | RoutingAction::Answer, _) => {
             return decline(cx, DeclineReason::NoWork).await;
         }
         _ => {
-            announce(cx, "offer", &messages::route_offer(&card(s, &chosen, &request))).await?;
+            post_announcement(cx, "offer", &messages::route_offer_reply(&route_card(s, &chosen, &request)))
+                .await?;
             "people were asked which workflow they mean".to_owned()
         }
     };
@@ -304,7 +310,7 @@ async fn begin(s: &mut RouteRunState, cx: &StepContext) -> Result<Transition<Rou
 
 /// It begins nothing, and people are told why.
 async fn decline(cx: &StepContext, why: DeclineReason) -> Result<Transition<RouteStep>, StepError> {
-    announce(cx, "declined", &messages::route_declined(&why)).await?;
+    post_announcement(cx, "declined", &messages::route_declined_reply(&why)).await?;
     Ok(Transition::Done(RunCompletion { summary: "no request for work".to_owned(), url: None }))
 }
 
@@ -323,8 +329,8 @@ struct ConflictingRun {
 }
 
 impl ConflictingRun {
-    fn of(run: &RunRow) -> Self {
-        let stands = match (run.status.live(), &run.gate) {
+    fn from_run(run: &RunRow) -> Self {
+        let stands = match (run.status.is_live(), &run.gate) {
             (false, _) => ConflictingRunState::Over,
             (true, None) => ConflictingRunState::AtWork,
             (true, Some(_)) => ConflictingRunState::Asking,
@@ -335,23 +341,23 @@ impl ConflictingRun {
 
 /// What keeps these words from beginning anything: a run of the issue that is live, or that was begun since they were
 /// written, for the model may take a while and what is said plainly wins.
-async fn other_work(cx: &StepContext) -> Result<Option<ConflictingRun>, StepError> {
+async fn find_conflicting_run(cx: &StepContext) -> Result<Option<ConflictingRun>, StepError> {
     let RunInfo { id, trigger, .. } = cx.run();
-    let db = cx.tools().store.repo(id.repo).await.map_err(anyhow::Error::new)?;
+    let db = cx.tools().store.repository_database(id.repo).await.map_err(anyhow::Error::new)?;
     let filter = RunFilter { repo: Some(id.repo), issue: Some(trigger.issue), live_only: false };
     let runs = db.runs(filter).await.map_err(anyhow::Error::new)?;
     // It was begun, and the process died before that was written down.
-    if runs.iter().any(|run| run.trigger.cause == trigger.cause.onward()) {
+    if runs.iter().any(|run| run.trigger.cause == trigger.cause.follow_up()) {
         return Ok(None);
     }
     let wins = |run: &&RunRow| {
         let since = run.workflow != RouteWorkflow::NAME && run.started_at >= trigger.at;
-        run.id != *id && (run.status.live() || since)
+        run.id != *id && (run.status.is_live() || since)
     };
-    Ok(runs.iter().rfind(wins).map(ConflictingRun::of))
+    Ok(runs.iter().rfind(wins).map(ConflictingRun::from_run))
 }
 
-async fn begin_one(
+async fn begin_workflow(
     s: &RouteRunState,
     cx: &StepContext,
     chosen: &RouteChoice,
@@ -359,18 +365,18 @@ async fn begin_one(
     request: &str,
 ) -> Result<String, StepError> {
     let trigger = &cx.run().trigger;
-    let Some((workflow, command)) = others().find(|(name, _)| *name == skill.workflow) else {
+    let Some((workflow, command)) = other_workflows().find(|(name, _)| *name == skill.workflow) else {
         return Err(StepError::User(format!("There is no workflow called {} here.", skill.workflow)));
     };
     // The text chooses among what this person may say, and gives nobody a right.
     if trigger.role < command.role {
-        let body = messages::route_not_allowed(&skill.name, command.usage, command.role);
-        announce(cx, "not-allowed", &body).await?;
+        let body = messages::route_not_allowed_reply(&skill.name, command.usage, command.role);
+        post_announcement(cx, "not-allowed", &body).await?;
         return Ok(format!("{} takes {} access", workflow, command.role));
     }
-    let words = named(request, &s.skills).map_or(request, |(_, words)| words);
+    let words = find_named_skill(request, &s.skills).map_or(request, |(_, words)| words);
     let request = RoutedRequest {
-        text: told(skill, words),
+        text: request_text(skill, words),
         skill: skill.name.clone(),
         confidence: chosen.decision.confidence,
         pool: skill.pool,
@@ -382,23 +388,27 @@ async fn begin_one(
         ..trigger.clone()
     };
     let busy = async |other: ConflictingRun| {
-        announce(cx, "busy", &messages::route_busy(&other.workflow, other.stands)).await?;
+        post_announcement(cx, "busy", &messages::route_busy_reply(&other.workflow, other.stands)).await?;
         Ok(format!("nothing, for {} was begun by other means", other.workflow))
     };
-    if let Some(other) = cx.once("other-work", |_| other_work(cx)).await? {
+    if let Some(other) = cx.once("other-work", |_| find_conflicting_run(cx)).await? {
         return busy(other).await;
     }
     // First: whoever wants it taken back reads this before anything else of it, also after a crash.
     if chosen.lead == RoutingAction::Probably || !s.faults.is_empty() {
-        let card = card(s, chosen, words);
-        announce(cx, "begun", &messages::route_begun(&card, skill.name.as_str(), command.usage, chosen.lead))
-            .await?;
+        let card = route_card(s, chosen, words);
+        post_announcement(
+            cx,
+            "begun",
+            &messages::route_started_reply(&card, skill.name.as_str(), command.usage, chosen.lead),
+        )
+        .await?;
     }
     let begun: RouteStart = cx
         .once("begin", |_| async {
-            Ok(match cx.begin(workflow, next).await? {
+            Ok(match cx.begin_run(workflow, next).await? {
                 StartDecision::New(run) | StartDecision::Duplicate(run) => RouteStart::Run(run),
-                StartDecision::Live(other) => RouteStart::Not(ConflictingRun::of(&other)),
+                StartDecision::AlreadyLive(other) => RouteStart::Not(ConflictingRun::from_run(&other)),
             })
         })
         .await?;
@@ -410,7 +420,7 @@ async fn begin_one(
 }
 
 /// What whoever writes the document is told of the request.
-fn told(skill: &Skill, words: &str) -> String {
+fn request_text(skill: &Skill, words: &str) -> String {
     let mut text = format!("{words}\n\nIt was read as a request of the kind {}. ", skill.name);
     let list = |rows: &[String]| rows.iter().map(|row| format!("\n- {row}")).collect::<String>();
     if !skill.required.is_empty() {
@@ -425,15 +435,15 @@ fn told(skill: &Skill, words: &str) -> String {
     text + &skill.advice
 }
 
-fn card(s: &RouteRunState, chosen: &RouteChoice, request: &str) -> RouteCard {
+fn route_card(s: &RouteRunState, chosen: &RouteChoice, request: &str) -> RouteCard {
     let RouteChoice { decision, fell_back, .. } = chosen;
-    let offers = decision.offers(&s.skills).into_iter().filter_map(|(skill, confidence)| {
-        let (_, command) = others().find(|(name, _)| *name == skill.workflow)?;
+    let offers = decision.offered_skills(&s.skills).into_iter().filter_map(|(skill, confidence)| {
+        let (_, command) = other_workflows().find(|(name, _)| *name == skill.workflow)?;
         let description = skill.description.split(['.', ':']).next().unwrap_or_default().to_owned();
         Some(RouteOffer { skill: skill.name.clone(), description, usage: command.usage, confidence })
     });
     let of_best = || {
-        let best = decision.offers(&s.skills).first().map(|(skill, _)| skill.questions.clone());
+        let best = decision.offered_skills(&s.skills).first().map(|(skill, _)| skill.questions.clone());
         best.filter(|_| decision.confidence > 0).unwrap_or_default()
     };
     let missing = if decision.missing.is_empty() { of_best() } else { decision.missing.clone() };

@@ -1,16 +1,22 @@
 //! Reading a request, its issue and the repository's brief skills.
 
-use super::{RouteRunState, RouteStep, RouteWorkflow, others};
+use super::{RouteRunState, RouteStep, RouteWorkflow, other_workflows};
 use crate::{
     config::RouteMode,
     documents::{
-        hidden_text::visible,
-        routing::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, SkillFault, as_answer, shortened, skills},
+        hidden_text::visible_text,
+        routing::{
+            FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, SkillFault, load_skills, shorten_request,
+            strip_answer_prefix,
+        },
     },
     engine::{RunCompletion, RunFilter, RunInfo, StepError, Transition, Workflow},
     git::CommitEntry,
     messages,
-    rounds::{BaseCommit, IssueSnapshot, StepContext, announce, fault, git_error, need, text_of},
+    rounds::{
+        BaseCommit, IssueSnapshot, StepContext, git_error, github_error, load_text, post_announcement,
+        require_state,
+    },
     types::{Hash, count},
 };
 
@@ -20,13 +26,13 @@ const OFFER: &str = "offer";
 /// More files than these that cannot be used are counted, not named.
 const MOST_FAULTS: usize = 10;
 
-pub(super) async fn read(
+pub(super) async fn read_request(
     s: &mut RouteRunState,
     cx: &StepContext,
 ) -> Result<Transition<RouteStep>, StepError> {
     let desk = cx.tools();
-    let repo = desk.repo(cx).await?;
-    let issue: IssueSnapshot = cx.once("issue", |_| desk.issue(cx, &repo)).await?;
+    let repo = desk.repository(cx).await?;
+    let issue: IssueSnapshot = cx.once("issue", |_| desk.read_issue(cx, &repo)).await?;
     let people = &desk.settings.people;
     if let Some(opt_out) = issue.labels.iter().find(|label| people.opts_out(label)) {
         return Err(StepError::User(format!(
@@ -35,38 +41,38 @@ pub(super) async fn read(
     }
     let policy = cx
         .once("policy", |_| async {
-            let info = repo.info().await.map_err(fault)?;
-            desk.policy(RouteWorkflow::NAME, &repo, &info).await
+            let info = repo.info().await.map_err(github_error)?;
+            desk.read_policy(RouteWorkflow::NAME, &repo, &info).await
         })
         .await?;
     s.policy = Some(policy);
-    let routing = need(&s.policy)?.routing.clone();
+    let routing = require_state(&s.policy)?.routing.clone();
     if routing.is_none_or(|routing| routing.mode == RouteMode::Manual) {
-        announce(cx, "off", &messages::route_off()).await?;
+        post_announcement(cx, "off", &messages::routing_disabled_reply()).await?;
         let summary = "free words are not read here".to_owned();
         return Ok(Transition::Done(RunCompletion { summary, url: None }));
     }
     // Anew each time: one that was added a minute ago counts.
-    let base = desk.fetch(cx, "fetch", &repo).await?;
-    let (files, mut faults) = files(cx, &base).await?;
-    let workflows: Vec<_> = others().map(|(name, _)| name).collect();
-    let (all, unusable) = skills(&files, &workflows);
+    let base = desk.fetch_base(cx, "fetch", &repo).await?;
+    let (files, mut faults) = read_skill_files(cx, &base).await?;
+    let workflows: Vec<_> = other_workflows().map(|(name, _)| name).collect();
+    let (all, unusable) = load_skills(&files, &workflows);
     faults.extend(unusable);
     for fault in &faults {
         tracing::warn!(run = %cx.run().id, path = fault.path, line = fault.line, why = fault.why, "a brief skill cannot be used");
     }
     let catalog = serde_json::to_vec(&all).map_err(anyhow::Error::new)?;
-    (s.catalog, s.faults) = (Some(cx.put(&catalog).await?), at_most(faults));
+    (s.catalog, s.faults) = (Some(cx.put(&catalog).await?), limit_faults(faults));
     // What people do not see in a request is none of it.
-    let mut request = shortened(&visible(&cx.run().trigger.args).text);
-    if let Some(answer) = as_answer(&request) {
-        let Some(open) = cx.once("open", |_| left_open(cx)).await? else {
-            announce(cx, "none-open", &messages::route_none_open()).await?;
+    let mut request = shorten_request(&visible_text(&cx.run().trigger.args).text);
+    if let Some(answer) = strip_answer_prefix(&request) {
+        let Some(open) = cx.once("open", |_| find_open_request(cx)).await? else {
+            post_announcement(cx, "none-open", &messages::no_open_request_reply()).await?;
             let summary = "an answer, and no request was open".to_owned();
             return Ok(Transition::Done(RunCompletion { summary, url: None }));
         };
         // One request, decided anew.
-        request = shortened(&format!("{}\n\n{answer}", text_of(cx, &open).await?));
+        request = shorten_request(&format!("{}\n\n{answer}", load_text(cx, &open).await?));
     }
     s.request = Some(cx.put(request.as_bytes()).await?);
     (s.title, s.labels, s.body) = (issue.title.clone(), issue.labels.clone(), Some(issue.body));
@@ -76,12 +82,12 @@ pub(super) async fn read(
 
 /// This person's request on this issue that waits for an answer: the newest that was read, if people were left to choose, not too
 /// long ago, and no work was begun since. Nobody answers for another: one's words would begin what takes the other's right.
-async fn left_open(cx: &StepContext) -> Result<Option<Hash>, StepError> {
+async fn find_open_request(cx: &StepContext) -> Result<Option<Hash>, StepError> {
     let RunInfo { id, trigger, .. } = cx.run();
-    let db = cx.tools().store.repo(id.repo).await.map_err(anyhow::Error::new)?;
-    let before = db.decided_before(*id, trigger.issue, trigger.actor.id).await.map_err(anyhow::Error::new)?;
+    let db = cx.tools().store.repository_database(id.repo).await.map_err(anyhow::Error::new)?;
+    let before = db.previous_route(*id, trigger.issue, trigger.actor.id).await.map_err(anyhow::Error::new)?;
     let now = cx.clock().now();
-    let open = before.filter(|(row, at)| row.lead == OFFER && now.since(*at) <= super::CACHED);
+    let open = before.filter(|(row, at)| row.lead == OFFER && now.since(*at) <= super::DECISION_LIFETIME);
     let Some((row, at)) = open else { return Ok(None) };
     let filter = RunFilter { repo: Some(id.repo), issue: Some(trigger.issue), live_only: false };
     let runs = db.runs(filter).await.map_err(anyhow::Error::new)?;
@@ -90,7 +96,7 @@ async fn left_open(cx: &StepContext) -> Result<Option<Hash>, StepError> {
 }
 
 /// Those that are named, and how many more there are: a folder full of them fills neither comment nor log.
-fn at_most(mut faults: Vec<SkillFault>) -> Vec<SkillFault> {
+fn limit_faults(mut faults: Vec<SkillFault>) -> Vec<SkillFault> {
     let more = faults.len().saturating_sub(MOST_FAULTS);
     if more > 0 {
         faults.truncate(MOST_FAULTS);
@@ -101,7 +107,7 @@ fn at_most(mut faults: Vec<SkillFault>) -> Vec<SkillFault> {
 }
 
 /// The repository's own, and those that are too many, too long or no files to be read.
-async fn files(
+async fn read_skill_files(
     cx: &StepContext,
     base: &BaseCommit,
 ) -> Result<(Vec<(String, String)>, Vec<SkillFault>), StepError> {
@@ -127,5 +133,5 @@ async fn files(
         let why = format!("{more} files above {MOST_SKILLS} are not read; remove some");
         faults.insert(0, SkillFault { path: FOLDER.to_owned(), line: None, why });
     }
-    Ok((snapshot.texts(&read).await.map_err(git_error)?, faults))
+    Ok((snapshot.read_texts(&read).await.map_err(git_error)?, faults))
 }

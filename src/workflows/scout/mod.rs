@@ -34,11 +34,11 @@ pub struct ScoutWorkflow;
 /// What its settings are called, and its defaults.
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     searches: true,
-    ..WorkflowDefaults::of(ScoutWorkflow::NAME, "docs/scout/{slug}-{issue}.md")
+    ..WorkflowDefaults::for_document(ScoutWorkflow::NAME, "docs/scout/{slug}-{issue}.md")
 };
 
 /// From a search to the question what else to search for.
-const ROUND: u64 = 3;
+const STEPS_PER_SEARCH: u64 = 3;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -161,47 +161,47 @@ impl Workflow<StepServices> for ScoutWorkflow {
             if at == ScoutStep::Check { BriefDocument::read(s, cx).await? } else { BriefDocument::default() };
         let v = &StepVisit::begin(&mut s.stage, &text, at, cx);
         let exit = match at {
-            ScoutStep::Load => load(s, v).await?,
-            ScoutStep::Search => search::search(s, v).await?,
-            ScoutStep::Read => read(s, v).await?,
+            ScoutStep::Load => load_topic(s, v).await?,
+            ScoutStep::Search => search::search_repositories(s, v).await?,
+            ScoutStep::Read => load(s, v).await?,
             ScoutStep::Further => {
-                search::further(s, v).await?;
+                search::plan_further_searches(s, v).await?;
                 if s.further.is_empty() {
                     return Ok(Transition::Go(ScoutStep::Draft));
                 }
-                s.stage.goes_round(ROUND);
+                s.stage.add_extra_steps(STEPS_PER_SEARCH);
                 return Ok(Transition::Go(ScoutStep::Search));
             }
-            ScoutStep::Draft => stage::draft(&mut s.stage, v).await?,
+            ScoutStep::Draft => stage::write_draft(&mut s.stage, v).await?,
             ScoutStep::Check => {
-                stage::fix(&mut s.stage, v).await?;
-                stage::check(&mut s.stage, v).await?
+                stage::fix_draft(&mut s.stage, v).await?;
+                stage::check_draft(&mut s.stage, v).await?
             }
-            ScoutStep::Review => stage::review(&mut s.stage, v).await?,
-            ScoutStep::Gate => stage::gate(&mut s.stage, v).await?,
-            ScoutStep::Publish => stage::publish(&mut s.stage, v).await?,
-            ScoutStep::Budget => stage::budget(&mut s.stage, v).await?,
+            ScoutStep::Review => stage::review_draft(&mut s.stage, v).await?,
+            ScoutStep::Gate => stage::run_gate(&mut s.stage, v).await?,
+            ScoutStep::Publish => stage::publish_document(&mut s.stage, v).await?,
+            ScoutStep::Budget => stage::wait_for_budget(&mut s.stage, v).await?,
         };
-        exit.next(|exit| edge(at, exit))
+        exit.into_next(|exit| next_step(at, exit))
     }
 
-    async fn halted<'a>(
+    async fn report_halt<'a>(
         &'a self,
         at: ScoutStep,
         s: &'a ScoutRunState,
         halt: &'a RunHalt,
         cx: &'a StepContext,
     ) -> Result<Option<RunCompletion>, StepError> {
-        stage::halted(&s.stage, halt, (&BriefDocument::default(), at), cx).await
+        stage::report_halt(&s.stage, halt, (&BriefDocument::default(), at), cx).await
     }
 }
 
-async fn load(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
-    let exit = stage::load(&mut s.stage, v).await?;
+async fn load_topic(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+    let exit = stage::load_issue(&mut s.stage, v).await?;
     let (args, title) = (&v.cx.run().trigger.args, &s.stage.issue()?.title);
     s.topic = search::topic(args, title);
     let slug = slug(args, title);
-    s.stage.name_after(&slug)?;
+    s.stage.set_path_slug(&slug)?;
     Ok(exit)
 }
 
@@ -211,37 +211,37 @@ pub fn slug(args: &str, title: &str) -> String {
 }
 
 /// Reads the sources, once, and of this repository where it stands; its code where the settings let it be shown.
-async fn read(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
-    if s.stage.fresh() {
-        search::read(s, v).await?;
+async fn load(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+    if s.stage.is_fresh() {
+        search::read_found(s, v).await?;
     }
     match s.stage.policy()?.search.as_ref().is_some_and(|search| search.send_code) {
         true => {
-            stage::analyze(&mut s.stage, v).await?;
-            stage::commits(&mut s.stage, v.cx, &s.topic).await?;
+            stage::analyze_codebase(&mut s.stage, v).await?;
+            stage::add_similar_commits(&mut s.stage, v.cx, &s.topic).await?;
         }
-        false => drop(stage::without_code(&mut s.stage, v).await?),
+        false => drop(stage::skip_codebase(&mut s.stage, v).await?),
     }
     let first = s.found.first().map_or(&s.stage.issue()?.url, |source| &source.url).clone();
-    s.stage.sample(first, scout::rows(&s.found)[0].clone());
+    s.stage.set_sample(first, scout::table_rows(&s.found)[0].clone());
     Ok(StepResult::Pass)
 }
 
 /// Where a step's end leads.
-fn edge(at: ScoutStep, exit: &StepResult) -> Option<ScoutStep> {
+fn next_step(at: ScoutStep, exit: &StepResult) -> Option<ScoutStep> {
     Some(match (at, exit) {
         (ScoutStep::Load, StepResult::Pass) => ScoutStep::Search,
         (ScoutStep::Search, StepResult::Pass) | (_, StepResult::Reread) => ScoutStep::Read,
         (ScoutStep::Read, StepResult::Pass) => ScoutStep::Further,
         (_, StepResult::Redraft | StepResult::Resume(StageCall::Draft)) => ScoutStep::Draft,
-        (ScoutStep::Draft, StepResult::Pass) | (_, StepResult::Theirs) => ScoutStep::Check,
+        (ScoutStep::Draft, StepResult::Pass) | (_, StepResult::ForeignVersion) => ScoutStep::Check,
         (ScoutStep::Check, StepResult::Pass)
         | (_, StepResult::Resume(StageCall::Review) | StepResult::ReviewAgain) => ScoutStep::Review,
-        (ScoutStep::Review, StepResult::Pass | StepResult::Undecided) | (_, StepResult::AskAnew) => {
+        (ScoutStep::Review, StepResult::Pass | StepResult::Undecided) | (_, StepResult::ReopenGate) => {
             ScoutStep::Gate
         }
         (ScoutStep::Gate, StepResult::Pass) => ScoutStep::Publish,
-        (_, StepResult::Money) => ScoutStep::Budget,
+        (_, StepResult::OutOfBudget) => ScoutStep::Budget,
         _ => return None,
     })
 }
@@ -253,8 +253,8 @@ struct BriefDocument(ScoutEvidence);
 impl BriefDocument {
     async fn read(s: &ScoutRunState, cx: &StepContext) -> Result<Self, StepError> {
         let mut texts = Vec::new();
-        for kind in search::kinds(s.found.len()) {
-            texts.push(s.stage.told(&kind, cx).await?);
+        for kind in search::background_kinds(s.found.len()) {
+            texts.push(s.stage.background_text(&kind, cx).await?);
         }
         let (first, then) = s.searched.split_at(s.first.min(s.searched.len()));
         let [first, then] = [first, then].map(|all| all.iter().map(|words| words.join(" ")).collect());
@@ -264,13 +264,13 @@ impl BriefDocument {
 }
 
 impl StageDocument for BriefDocument {
-    fn about(&self) -> DocumentInfo {
+    fn info(&self) -> DocumentInfo {
         DocumentInfo {
             workflow: ScoutWorkflow::NAME,
             stage: "scout",
             what: "brief on what other repositories do",
             commands: ScoutWorkflow::COMMANDS,
-            steps: stage::steps(ScoutWorkflow::GRAPH),
+            steps: stage::step_infos(ScoutWorkflow::GRAPH),
             proofs: ScoutWorkflow::PROOFS,
             target: PublicationTarget::Branch,
             roles: &["architect"],
@@ -280,9 +280,9 @@ impl StageDocument for BriefDocument {
     fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
         (step == "S5").then_some(DocumentGate {
             word: "scout",
-            asks: GateQuestion::Verdict,
-            on: policy.verdict_gate,
-            ways: &[],
+            question: GateQuestion::Verdict,
+            is_on: policy.verdict_gate,
+            options: &[],
         })
     }
 

@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 
 use super::ScoutRunState;
 use crate::{
-    codebase::{as_shown, estimate},
+    codebase::{estimate_tokens, redact_text},
     documents::{
-        hidden_text::{visible, visible_line},
+        hidden_text::{visible_line, visible_text},
         markdown::bare_addresses,
-        scout::{ScoutSource, SearchTerms, rows},
+        scout::{ScoutSource, SearchTerms, table_rows},
         shorten::shorten,
     },
     egress::{self, HostRefusal, PageError, RefusalReason},
     engine::StepError,
     github::{GitHubApiError, PublicRepository},
     messages,
-    rounds::{self, StepContext, fault, need},
+    rounds::{self, StepContext, github_error, require_state},
     stage::{self, BackgroundText, StepResult, StepVisit},
     types::{Hash, Role, Timestamp},
 };
 
 /// Files of a repository that are read besides its README.
-const FILES: u32 = 2;
+const FILES_PER_SOURCE: u32 = 2;
 
 /// Tokens of all that is read together, by our own estimate: half of a source's share is its README's, the rest its files'.
 const READ_TOKENS: usize = 30_000;
@@ -39,7 +39,7 @@ const README_BYTES: usize = 400_000;
 const TOPIC_CHARS: usize = 200;
 
 /// Words that a search finds nothing without, and everything with.
-const EMPTY: &[&str] = &[
+const STOP_WORDS: &[&str] = &[
     "the", "and", "for", "with", "from", "into", "that", "this", "what", "how", "are", "our", "can", "add",
     "use", "make", "should", "when", "where", "there", "have", "not", "all", "any", "other", "others",
     "well", "new",
@@ -55,8 +55,8 @@ pub(super) fn topic(args: &str, title: &str) -> String {
 
 /// At most three searches, each of fewer words than the one before: GitHub finds what has all of them. They are letters and
 /// digits, so none means anything else to it.
-pub(super) fn queries(topic: &str) -> Vec<Vec<String>> {
-    let telling = |word: &&str| word.chars().count() > 2 && !EMPTY.contains(word);
+pub(super) fn topic_queries(topic: &str) -> Vec<Vec<String>> {
+    let telling = |word: &&str| word.chars().count() > 2 && !STOP_WORDS.contains(word);
     let topic = topic.to_lowercase();
     let mut words: Vec<&str> = Vec::new();
     for word in topic.split(|c: char| !c.is_alphanumeric()).filter(telling) {
@@ -92,18 +92,19 @@ pub(super) fn slug(topic: &str) -> String {
 }
 
 /// What to search for at first: what a model plans, then the topic's own words.
-async fn plan(s: &mut ScoutRunState, cx: &StepContext) -> Result<Vec<SearchTerms>, StepError> {
+async fn plan_searches(s: &mut ScoutRunState, cx: &StepContext) -> Result<Vec<SearchTerms>, StepError> {
     let issue = s.stage.issue()?.clone();
-    let planned = rounds::queries(cx, s.stage.policy()?, &issue, &s.topic, None).await?;
+    let planned = rounds::plan_searches(cx, s.stage.policy()?, &issue, &s.topic, None).await?;
     if let Err(why) = &planned {
-        s.stage.say(messages::not_planned(why));
+        s.stage.add_note(messages::not_planned_note(why));
     }
     s.planned = planned.is_ok();
-    let mut queries: Vec<_> = planned.unwrap_or_default().into_iter().chain(queries(&s.topic)).collect();
+    let mut queries: Vec<_> =
+        planned.unwrap_or_default().into_iter().chain(topic_queries(&s.topic)).collect();
     let mut seen = BTreeSet::new();
     queries.retain(|words| seen.insert(words.clone()));
     if queries.is_empty() {
-        return Err(StepError::User(messages::search_failed(
+        return Err(StepError::User(messages::search_failed_reason(
             "the topic has no word to search for. Write `/scout` and a topic in a few words.",
         )));
     }
@@ -112,32 +113,39 @@ async fn plan(s: &mut ScoutRunState, cx: &StepContext) -> Result<Vec<SearchTerms
 
 /// Asks a model that read what was found whether something else is to be searched for: what it names that was not yet. Where
 /// none planned the searches, none is asked.
-pub(super) async fn further(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<(), StepError> {
+pub(super) async fn plan_further_searches(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let cx = v.cx;
     let nothing_new = s.deeper > 0 && s.found.len() == s.before;
-    if !s.stage.fresh() || !s.planned || s.deeper >= DEEPER || nothing_new {
+    if !s.stage.is_fresh() || !s.planned || s.deeper >= MOST_FURTHER_SEARCHES || nothing_new {
         return Ok(());
     }
-    let mut read = s.stage.told("found", cx).await?;
+    let mut read = s.stage.background_text("found", cx).await?;
     for n in 0..s.found.len() {
-        let readme = s.stage.told(&format!("{README}{n}"), cx).await?;
-        read.push_str(&format!("\nThe README of source {}:\n{}\n", n + 1, within(&readme, GLANCE_TOKENS)));
+        let readme = s.stage.background_text(&format!("{README}{n}"), cx).await?;
+        read.push_str(&format!(
+            "\nThe README of source {}:\n{}\n",
+            n + 1,
+            cut_to_tokens(&readme, GLANCE_TOKENS)
+        ));
     }
     let issue = s.stage.issue()?.clone();
-    match rounds::queries(cx, s.stage.policy()?, &issue, &s.topic, Some(&read)).await? {
-        Err(why) => s.stage.say(messages::not_searched_further(&why)),
+    match rounds::plan_searches(cx, s.stage.policy()?, &issue, &s.topic, Some(&read)).await? {
+        Err(why) => s.stage.add_note(messages::no_further_search_note(&why)),
         Ok(more) => s.further = more.into_iter().filter(|words| !s.searched.contains(words)).collect(),
     }
     Ok(())
 }
 
 /// Looks for repositories. What was found stays for the whole run: a brief is revised on what it was written from.
-pub(super) async fn search(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+pub(super) async fn search_repositories(
+    s: &mut ScoutRunState,
+    v: &StepVisit<'_>,
+) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    let rules = need(&s.stage.policy()?.search)?.clone();
+    let rules = require_state(&s.stage.policy()?.search)?.clone();
     let deeper = !s.further.is_empty();
-    let queries = if deeper { std::mem::take(&mut s.further) } else { plan(s, cx).await? };
-    let repo = cx.tools().repo(cx).await?;
+    let queries = if deeper { std::mem::take(&mut s.further) } else { plan_searches(s, cx).await? };
+    let repo = cx.tools().repository(cx).await?;
     let known: Vec<_> = s.found.iter().map(|source| source.name.clone()).collect();
     let (new, made, failed): (Vec<(PublicRepository, SearchTerms)>, usize, bool) = cx
         .once("searched", |_| async {
@@ -147,14 +155,14 @@ pub(super) async fn search(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<S
                 made += 1;
                 // More than are wanted, for this repository and those that are known may be among them.
                 let most = rules.limit + known.len() as u32 + 1;
-                let more = match repo.search(words, rules.min_stars, most).await {
+                let more = match repo.search_repositories(words, rules.min_stars, most).await {
                     // What was found by then is enough for a brief.
-                    Err(why) if deeper && !why.passes() => {
+                    Err(why) if deeper && !why.is_temporary() => {
                         tracing::warn!(run = %cx.run().id, %why, "a further search failed");
                         (made, failed) = (made - 1, true);
                         break;
                     }
-                    more => more.map_err(|fault| searched(fault, cx.clock().now()))?,
+                    more => more.map_err(|fault| search_error(fault, cx.clock().now()))?,
                 };
                 for one in more {
                     let twice = found.iter().any(|(other, _)| other.name == one.name);
@@ -171,7 +179,7 @@ pub(super) async fn search(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<S
         })
         .await?;
     if failed {
-        s.stage.say(messages::further_failed());
+        s.stage.add_note(messages::further_search_failed_note());
     }
     s.deeper += u8::from(deeper);
     s.before = s.found.len();
@@ -194,37 +202,39 @@ pub(super) async fn search(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<S
         s.abouts.push(line);
         s.homes.push(one.homepage.clone());
     }
-    let mut text = format!("Rows of the table:\n\n{}\n", rows(&s.found).join("\n"));
+    let mut text = format!("Rows of the table:\n\n{}\n", table_rows(&s.found).join("\n"));
     if s.found.is_empty() {
-        let sentence = messages::nothing_found(&s.topic, rules.min_stars);
+        let sentence = messages::nothing_found_note(&s.topic, rules.min_stars);
         text.push_str(&format!("\nThe search was made, and {sentence}.\n"));
-        s.stage.say(sentence);
+        s.stage.add_note(sentence);
     }
     for line in &s.abouts {
         text.push_str(&format!("\n{line}\n"));
     }
-    know(s, cx, "topic", "What is to be looked for", &s.topic.clone()).await?;
-    know(s, cx, "found", "What was found, as GitHub tells it", &text).await?;
+    add_background(s, cx, "topic", "What is to be looked for", &s.topic.clone()).await?;
+    add_background(s, cx, "found", "What was found, as GitHub tells it", &text).await?;
     let (own, words) = (s.stage.issue()?.number, s.topic.clone());
     if !deeper {
-        stage::similar(&mut s.stage, cx, own, &words).await?;
+        stage::add_similar_issues(&mut s.stage, cx, own, &words).await?;
     }
     Ok(StepResult::Pass)
 }
 
 /// The three ways in which a search gives nothing have a sentence each; this is where two of them part.
-fn searched(why: GitHubApiError, now: Timestamp) -> StepError {
+fn search_error(why: GitHubApiError, now: Timestamp) -> StepError {
     match why {
         GitHubApiError::RateLimited { until } => {
             let after = until.since(now).max(Duration::from_secs(1));
-            StepError::Later { why: messages::searches_limited(until), after }
+            StepError::Later { why: messages::search_rate_limit_reason(until), after }
         }
-        GitHubApiError::Rejected { status: 422, .. } => StepError::User(messages::search_failed(
+        GitHubApiError::Rejected { status: 422, .. } => StepError::User(messages::search_failed_reason(
             "GitHub does not take it. Write `/scout` and a topic in other words.",
         )),
-        other => match fault(other) {
-            StepError::Later { why, after } => StepError::Later { why: messages::search_failed(&why), after },
-            StepError::User(why) => StepError::User(messages::search_failed(&why)),
+        other => match github_error(other) {
+            StepError::Later { why, after } => {
+                StepError::Later { why: messages::search_failed_reason(&why), after }
+            }
+            StepError::User(why) => StepError::User(messages::search_failed_reason(&why)),
             ours => ours,
         },
     }
@@ -232,20 +242,20 @@ fn searched(why: GitHubApiError, now: Timestamp) -> StepError {
 
 /// Reads the READMEs of what was found since the last time, the files there that have most to do with the topic, and their home
 /// pages; of what was read before there is less then, so that all of it stays within one bound.
-pub(super) async fn read(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+pub(super) async fn read_found(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    let repo = cx.tools().repo(cx).await?;
-    let named = named(cx);
+    let repo = cx.tools().repository(cx).await?;
+    let named = named_pages(cx);
     let share = READ_TOKENS / (s.found.len() + usize::from(!named.is_empty())).max(1);
-    for kind in kinds(s.before) {
-        let text = s.stage.told(&kind, cx).await?;
-        let cut = within(&text, share / 4);
+    for kind in background_kinds(s.before) {
+        let text = s.stage.background_text(&kind, cx).await?;
+        let cut = cut_to_tokens(&text, share / 4);
         if cut != text {
             let text = cx.put(cut.as_bytes()).await?;
-            s.stage.recut(&kind, text);
+            s.stage.shorten_background(&kind, text);
         }
     }
-    pages(s, v, named, share / 4).await?;
+    read_pages(s, v, named, share / 4).await?;
     for (n, source) in s.found.clone().iter().enumerate().skip(s.before) {
         let name = source.name.parse().map_err(anyhow::Error::new)?;
         // Those that it was found by; a run of a version before this has none.
@@ -255,60 +265,72 @@ pub(super) async fn read(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<Ste
             false => {
                 cx.once(&format!("paths-{n}"), |_| async {
                     // One more than is wanted, for the README may be among them.
-                    optional(repo.search_code(&name, &words, FILES + 1).await)
+                    optional_answer(repo.search_code(&name, &words, FILES_PER_SOURCE + 1).await)
                 })
                 .await?
             }
         };
         if paths.is_none() {
-            s.stage.say(messages::files_not_searched(&source.name));
+            s.stage.add_note(messages::files_not_searched_note(&source.name));
         }
         let others = paths.unwrap_or_default();
         let others = others.into_iter().filter(|path| !path.to_lowercase().starts_with("readme"));
-        for (m, path) in others.take(FILES as usize).enumerate() {
+        for (m, path) in others.take(FILES_PER_SOURCE as usize).enumerate() {
             let text: Option<Hash> = cx
                 .once(&format!("file-{n}-{m}"), |_| async {
-                    let text = optional(repo.file_of(&name, &path).await)?.flatten();
+                    let text = optional_answer(repo.public_file(&name, &path).await)?.flatten();
                     let Some(text) = text.filter(|text| !text.contains('\0')) else { return Ok(None) };
                     // A path is anybody's words as well.
                     let shown: String = visible_line(&path).text.chars().take(PATH_CHARS).collect();
-                    let told = format!("{shown}\n\n{}", seen(&path, &text, share / 4));
+                    let told = format!("{shown}\n\n{}", visible_excerpt(&path, &text, share / 4));
                     Ok(Some(cx.put(told.as_bytes()).await?))
                 })
                 .await?;
             if let Some(text) = text {
                 let heading = format!("File {} of source {}: its path, and what stands in it", m + 1, n + 1);
-                s.stage.know(BackgroundText { kind: format!("{FILE}{n}-{m}"), heading, text, left: false });
+                s.stage.add_background(BackgroundText {
+                    kind: format!("{FILE}{n}-{m}"),
+                    heading,
+                    text,
+                    left: false,
+                });
             }
         }
-        let page = s.stage.told(&format!("{PAGE}{n}"), cx).await?;
+        let page = s.stage.background_text(&format!("{PAGE}{n}"), cx).await?;
         let room = if page.is_empty() { share / 2 } else { share / 4 };
         let readme: Option<Hash> = cx
             .once(&format!("readme-{n}"), |_| async {
-                let Some(text) = repo.readme_of(&name).await.map_err(fault)? else { return Ok(None) };
-                Ok(Some(cx.put(seen("README.md", &text, room).as_bytes()).await?))
+                let Some(text) = repo.public_readme(&name).await.map_err(github_error)? else {
+                    return Ok(None);
+                };
+                Ok(Some(cx.put(visible_excerpt("README.md", &text, room).as_bytes()).await?))
             })
             .await?;
         if let Some(text) = readme {
             let heading = format!("The README of source {}, as its authors wrote it", n + 1);
-            s.stage.know(BackgroundText { kind: format!("{README}{n}"), heading, text, left: false });
+            s.stage.add_background(BackgroundText {
+                kind: format!("{README}{n}"),
+                heading,
+                text,
+                left: false,
+            });
         }
     }
     Ok(StepResult::Pass)
 }
 
 /// The pages that somebody with write access named in the command that began this.
-fn named(cx: &StepContext) -> Vec<String> {
+fn named_pages(cx: &StepContext) -> Vec<String> {
     let trigger = &cx.run().trigger;
     // Where a request in free words began it, the words need not be this person's.
     match trigger.role >= Role::Write && trigger.request.is_none() {
-        true => pages_in(&trigger.args).into_iter().take(NAMED).collect(),
+        true => find_page_urls(&trigger.args).into_iter().take(MOST_NAMED_PAGES).collect(),
         false => Vec::new(),
     }
 }
 
 /// Addresses of pages that stand in a text as they are, each once.
-fn pages_in(text: &str) -> Vec<String> {
+fn find_page_urls(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for address in bare_addresses(text).filter(|a| a.starts_with("https://") || a.starts_with("http://")) {
         if !found.contains(&address) {
@@ -320,7 +342,7 @@ fn pages_in(text: &str) -> Vec<String> {
 
 /// Reads the pages that were named by people who may write here, and the home pages of what was found. They are fetched by
 /// code: no model that saw a text of the repository chooses where a request goes.
-async fn pages(
+async fn read_pages(
     s: &mut ScoutRunState,
     v: &StepVisit<'_>,
     named: Vec<String>,
@@ -329,21 +351,21 @@ async fn pages(
     let cx = v.cx;
     let hosts = &cx.tools().settings.fetch.hosts;
     let named = named.into_iter().filter(|_| s.deeper == 0);
-    let mut wanted: Vec<(usize, String)> = named.map(|url| (TOPICS, url)).collect();
+    let mut wanted: Vec<(usize, String)> = named.map(|url| (TOPIC_PAGE, url)).collect();
     let homes = s.homes.iter().enumerate().skip(s.before);
-    wanted.extend(homes.filter_map(|(n, home)| Some((n, pages_in(home.as_deref()?).pop()?))));
+    wanted.extend(homes.filter_map(|(n, home)| Some((n, find_page_urls(home.as_deref()?).pop()?))));
     let (mut refused, mut unread_homes) = (Vec::new(), 0);
     for (at, (n, url)) in wanted.into_iter().enumerate() {
         let read: Result<Hash, UnreadPage> = cx
             .once(&format!("page-{}-{at}", s.before), |_| async {
-                Ok(match egress::get(hosts, &url).await {
+                Ok(match egress::fetch_page(hosts, &url).await {
                     Ok(page) => {
                         let path = if page.html { PAGE_NAME } else { "page.md" };
                         // An address is anybody's words as well.
-                        let told = format!("{url}\n\n{}", seen(path, &page.text, tokens));
+                        let told = format!("{url}\n\n{}", visible_excerpt(path, &page.text, tokens));
                         Ok(cx.put(told.as_bytes()).await?)
                     }
-                    Err(PageError::Host(HostRefusal { host, why: RefusalReason::NotNamed })) => {
+                    Err(PageError::Host(HostRefusal { host, why: RefusalReason::NotAllowed })) => {
                         Err(UnreadPage::NotNamed(host))
                     }
                     Err(why) => Err(UnreadPage::Other(why.to_string())),
@@ -353,27 +375,27 @@ async fn pages(
         match read {
             Ok(text) => {
                 let (kind, heading) = match n {
-                    TOPICS => (format!("{PAGE}topic-{at}"), "A page that whoever asked named".to_owned()),
+                    TOPIC_PAGE => (format!("{PAGE}topic-{at}"), "A page that whoever asked named".to_owned()),
                     n => (format!("{PAGE}{n}"), format!("The home page of source {}", n + 1)),
                 };
-                s.stage.know(BackgroundText { kind, heading, text, left: false });
+                s.stage.add_background(BackgroundText { kind, heading, text, left: false });
                 s.pages.push(url);
             }
             // Nobody is to paste what a stranger wrote.
-            Err(_) if n != TOPICS => unread_homes += 1,
+            Err(_) if n != TOPIC_PAGE => unread_homes += 1,
             // Nor what a page led on to.
-            Err(UnreadPage::NotNamed(host)) if egress::nameable(&url).as_ref() == Some(&host) => {
-                s.stage.closed(host);
+            Err(UnreadPage::NotNamed(host)) if egress::allowable_host(&url).as_ref() == Some(&host) => {
+                s.stage.add_refused_host(host);
             }
             Err(UnreadPage::NotNamed(host)) => {
-                let why = PageError::Host(HostRefusal { host, why: RefusalReason::NotNamed });
+                let why = PageError::Host(HostRefusal { host, why: RefusalReason::NotAllowed });
                 refused.push((url, why.to_string()));
             }
             Err(UnreadPage::Other(why)) => refused.push((url, why)),
         }
     }
-    for sentence in messages::not_fetched(&refused, unread_homes) {
-        s.stage.say(sentence);
+    for sentence in messages::unread_pages_notes(&refused, unread_homes) {
+        s.stage.add_note(sentence);
     }
     Ok(())
 }
@@ -387,10 +409,10 @@ enum UnreadPage {
 }
 
 /// What comes of a call that the work also goes on without: nothing, where waiting does not help.
-fn optional<T>(called: Result<T, GitHubApiError>) -> Result<Option<T>, StepError> {
+fn optional_answer<T>(called: Result<T, GitHubApiError>) -> Result<Option<T>, StepError> {
     match called {
         Ok(answer) => Ok(Some(answer)),
-        Err(why) if why.passes() => Err(fault(why)),
+        Err(why) if why.is_temporary() => Err(github_error(why)),
         Err(why) => {
             tracing::info!(%why, "nothing is read there");
             Ok(None)
@@ -399,16 +421,16 @@ fn optional<T>(called: Result<T, GitHubApiError>) -> Result<Option<T>, StepError
 }
 
 /// A stranger's file as models are shown it: what people see of it, without what looks like a secret, and so much of that.
-fn seen(path: &str, text: &str, tokens: usize) -> String {
+fn visible_excerpt(path: &str, text: &str, tokens: usize) -> String {
     let text = &text[..text.floor_char_boundary(README_BYTES)];
     if path == PAGE_NAME {
         // A page has more that nobody sees than a README can have.
         let unseen = ["script", "style", "template", "noscript", "svg", "iframe"];
         let text = ammonia::Builder::empty().clean_content_tags(unseen.into()).clean(text).to_string();
-        return within(&as_shown(&text), tokens);
+        return cut_to_tokens(&redact_text(&text), tokens);
     }
     let marked = [".md", ".markdown", ".html", ".htm"].iter().any(|end| path.to_lowercase().ends_with(end));
-    within(&as_shown(&if marked { visible(text).text } else { text.to_owned() }), tokens)
+    cut_to_tokens(&redact_text(&if marked { visible_text(text).text } else { text.to_owned() }), tokens)
 }
 
 const README: &str = "readme-";
@@ -416,33 +438,33 @@ const README: &str = "readme-";
 const PAGE: &str = "page-";
 
 /// Under what names all that was read is told, of so many sources.
-pub(super) fn kinds(sources: usize) -> impl Iterator<Item = String> {
+pub(super) fn background_kinds(sources: usize) -> impl Iterator<Item = String> {
     let of_one = |n: usize| {
-        let files = (0..FILES).map(move |m| format!("{FILE}{n}-{m}"));
+        let files = (0..FILES_PER_SOURCE).map(move |m| format!("{FILE}{n}-{m}"));
         files.chain([format!("{README}{n}"), format!("{PAGE}{n}")])
     };
-    (0..sources).flat_map(of_one).chain((0..NAMED).map(|at| format!("{PAGE}topic-{at}")))
+    (0..sources).flat_map(of_one).chain((0..MOST_NAMED_PAGES).map(|at| format!("{PAGE}topic-{at}")))
 }
 
 /// What a page is called that is HTML.
 const PAGE_NAME: &str = "page.html";
 
 /// Stands for the number of a source where a page belongs to none.
-const TOPICS: usize = usize::MAX;
+const TOPIC_PAGE: usize = usize::MAX;
 
 /// Pages that whoever asked may name.
-const NAMED: usize = 2;
+const MOST_NAMED_PAGES: usize = 2;
 
 /// Of a README, to see whether that is enough.
 const GLANCE_TOKENS: usize = 1000;
 
 /// How often what was read leads to another search.
-const DEEPER: u8 = 2;
+const MOST_FURTHER_SEARCHES: u8 = 2;
 
 /// The first of a source's is followed by 0, the next by 1.
 const FILE: &str = "file-";
 
-async fn know(
+async fn add_background(
     s: &mut ScoutRunState,
     cx: &StepContext,
     kind: &str,
@@ -450,15 +472,20 @@ async fn know(
     text: &str,
 ) -> Result<(), StepError> {
     let text = cx.put(text.as_bytes()).await?;
-    s.stage.know(BackgroundText { kind: kind.to_owned(), heading: heading.to_owned(), text, left: false });
+    s.stage.add_background(BackgroundText {
+        kind: kind.to_owned(),
+        heading: heading.to_owned(),
+        text,
+        left: false,
+    });
     Ok(())
 }
 
 /// As much of a text as so many tokens hold, cut by its sections.
-fn within(text: &str, tokens: usize) -> String {
+fn cut_to_tokens(text: &str, tokens: usize) -> String {
     let mut text = text.to_owned();
     loop {
-        let estimate = estimate(&text);
+        let estimate = estimate_tokens(&text);
         if estimate <= tokens {
             return text;
         }
@@ -473,12 +500,12 @@ mod tests {
 
     #[test]
     fn searches_are_of_plain_words_and_ever_fewer() {
-        let all = queries("Report time by week, as well as by project (user:eve stars:>0 OR \"x\")");
+        let all = topic_queries("Report time by week, as well as by project (user:eve stars:>0 OR \"x\")");
         let joined: Vec<_> = all.iter().map(|words| words.join(" ")).collect();
         assert_eq!(joined, ["report time week project stars", "report project stars", "report project"]);
-        assert_eq!(queries("weeks"), [["weeks"]]);
-        assert!(queries("🦀 :: the").is_empty());
-        assert_eq!(queries("Wochenübersicht für Zeiten").len(), 2);
+        assert_eq!(topic_queries("weeks"), [["weeks"]]);
+        assert!(topic_queries("🦀 :: the").is_empty());
+        assert_eq!(topic_queries("Wochenübersicht für Zeiten").len(), 2);
     }
 
     #[test]
@@ -494,8 +521,11 @@ mod tests {
     #[test]
     fn a_readme_is_cut_to_its_share() {
         let text = format!("# A\n\n{}\n\n## B\n\nshort\n", "many words in here\n".repeat(2000));
-        let cut = within(&text, 500);
-        assert!(estimate(&cut) <= 500 && estimate(&cut) > 250 && cut.contains("## B\n\nshort"), "{cut}");
-        assert_eq!(within("short", 500), "short");
+        let cut = cut_to_tokens(&text, 500);
+        assert!(
+            estimate_tokens(&cut) <= 500 && estimate_tokens(&cut) > 250 && cut.contains("## B\n\nshort"),
+            "{cut}"
+        );
+        assert_eq!(cut_to_tokens("short", 500), "short");
     }
 }

@@ -137,7 +137,7 @@ impl Game {
         match (self.store().start_run(new).await.unwrap(), known) {
             (StartDecision::Duplicate(run), Some(known)) => assert_eq!(run, known),
             (StartDecision::New(run), None) => self.starts.push((cause, run)),
-            (StartDecision::Live(_), None) => {}
+            (StartDecision::AlreadyLive(_), None) => {}
             (opened, known) => panic!("{opened:?} where {known:?} was started before"),
         }
     }
@@ -152,7 +152,7 @@ impl Game {
 
     async fn claim_at(&self, now: countersign::types::Timestamp) -> Option<RunLease> {
         let store = self.store();
-        futures_util::future::join_all(store.looks(now)).await;
+        futures_util::future::join_all(store.live_run_scans(now)).await;
         store.claim_run(now, &HashSet::new()).await.unwrap()
     }
 
@@ -160,7 +160,7 @@ impl Game {
         let run = &lease.run;
         assert!(self.attempts.iter().all(|held| held.lease.run.id != run.id), "{} is held twice", run.id);
         assert!(!self.paused.contains(&run.id.repo), "{} is paused", run.id.repo);
-        assert!(run.status.live());
+        assert!(run.status.is_live());
         if let Some(gate) = &run.gate {
             let oldest = self.waiting.get(&(run.id.repo, gate.id)).and_then(|ids| ids.first()).copied();
             assert_eq!(run.answer.as_ref().map(|answer| answer.id), oldest, "the oldest answer comes first");
@@ -192,8 +192,8 @@ impl Game {
         let begun = store.journal_begin(lease, KEYS[key]).await.unwrap();
         match (self.journal.get(&(run, visit, key)), begun) {
             (Some(Some(value)), JournalLookup::Done(read)) => assert_eq!(*value, read),
-            (None, JournalLookup::Fresh { interrupted: false })
-            | (Some(None), JournalLookup::Fresh { interrupted: true }) => {
+            (None, JournalLookup::Begun { interrupted: false })
+            | (Some(None), JournalLookup::Begun { interrupted: true }) => {
                 self.journal.insert((run, visit, key), None);
                 *inside = Some(key);
             }
@@ -270,10 +270,10 @@ impl Game {
         let answer = says("approve", &self.cause().0);
         let key = (gate.run.repo, gate.id);
         assert_eq!(
-            self.store().book_answer(gate.clone(), answer.clone()).await.unwrap(),
-            AnswerReceipt::Taken
+            self.store().record_answer(gate.clone(), answer.clone()).await.unwrap(),
+            AnswerReceipt::Accepted
         );
-        let again = self.store().book_answer(gate.clone(), answer).await.unwrap();
+        let again = self.store().record_answer(gate.clone(), answer).await.unwrap();
         assert_eq!(again, AnswerReceipt::Duplicate);
         let ledger = self.store().ledger(gate.run).await.unwrap();
         self.waiting.entry(key).or_default().insert(ledger.answers.last().unwrap().0.id);
@@ -292,11 +292,11 @@ impl Game {
         let Some(run) = all.iter().find(|run| run.status == RunStatus::Failed) else { return };
         let cause = self.cause();
         let became = self.store().retry_run(run.id, cause.clone(), "root".into()).await.unwrap();
-        if matches!(became, RetryDecision::Going) {
+        if matches!(became, RetryDecision::Resumed) {
             let again = self.store().retry_run(run.id, cause, "root".into()).await.unwrap();
             assert!(matches!(again, RetryDecision::Duplicate));
         } else {
-            assert!(matches!(became, RetryDecision::Another(_)), "{became:?}");
+            assert!(matches!(became, RetryDecision::OtherRunLive(_)), "{became:?}");
         }
     }
 
@@ -315,10 +315,10 @@ impl Game {
         let repo = RepoId(1 + self.dice.roll(REPOS));
         let scope = PauseScope::Repo(repo);
         if self.paused.remove(&repo) {
-            assert!(self.store().resume(scope).await.unwrap());
+            assert!(self.store().remove_pause(scope).await.unwrap());
         } else {
             let pause = ActivePause { scope, by: "root".into(), why: "upgrade".into(), at: self.clock_now() };
-            self.store().pause(pause).await.unwrap();
+            self.store().set_pause(pause).await.unwrap();
             self.paused.insert(repo);
         }
     }
@@ -375,12 +375,12 @@ impl Game {
 fn gate() -> GateSpec {
     GateSpec {
         stage: "lld".into(),
-        subject: Hash::of(b"the design"),
+        subject: Hash::digest(b"the design"),
         verbs: vec![("approve".into(), Role::Write.into())],
         shown_at: BEGINNING,
         approvers: Approvers::default(),
         expires: None,
-        ways: Vec::new(),
+        options: Vec::new(),
     }
 }
 

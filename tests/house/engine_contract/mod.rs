@@ -105,7 +105,7 @@ async fn a_cause_starts_one_run(world: World) {
 
 async fn an_issue_has_one_live_run_of_a_workflow(world: World) {
     let run = world.started("walk").await;
-    let StartDecision::Live(view) = world.start("walk", "delivery-2#0").await else { panic!() };
+    let StartDecision::AlreadyLive(view) = world.start("walk", "delivery-2#0").await else { panic!() };
     assert_eq!((view.id, view.status), (run, RunViewStatus::Asking));
     assert!(matches!(world.start_on(IssueNo(43), "walk", "delivery-3#0").await, StartDecision::New(_)));
     world.cancel("delivery-4#0").await;
@@ -391,7 +391,7 @@ async fn answers_are_matched_to_their_gate(world: World) {
     world.touches(run).await;
     for _ in 0..2 {
         assert!(
-            matches!(world.signal(approve()).await, GateAnswerOutcome::TooSoon(gate) if gate.touched.is_some())
+            matches!(world.signal(approve()).await, GateAnswerOutcome::TooSoon(gate) if gate.comment_edit.is_some())
         );
         world.settle().await;
     }
@@ -399,7 +399,7 @@ async fn answers_are_matched_to_their_gate(world: World) {
     // With the hash, even at once; upper case and the stage's case are the writer's business.
     let hash = Some(subject().short().to_uppercase());
     let typed = GateAnswer { hash, stage: Some("LLD".into()), at: BEGINNING, ..approve() };
-    assert!(matches!(world.signal(typed.clone()).await, GateAnswerOutcome::Taken(id) if id == run));
+    assert!(matches!(world.signal(typed.clone()).await, GateAnswerOutcome::Accepted(id) if id == run));
     assert!(matches!(world.signal_late(typed).await, GateAnswerOutcome::Duplicate), "it was in time");
     world.settle().await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Done);
@@ -470,7 +470,7 @@ async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
         let StartDecision::New(run) = store.start_run(new(&format!("first-{issue}"))).await.unwrap() else {
             panic!()
         };
-        futures_util::future::join_all(store.looks(BEGINNING)).await;
+        futures_util::future::join_all(store.live_run_scans(BEGINNING)).await;
         let lease = store.claim_run(BEGINNING, &HashSet::new()).await.unwrap().unwrap();
         if stopped {
             let cancel = CancelRow {
@@ -496,7 +496,7 @@ async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
             at: BEGINNING,
         };
         store.cancel_runs(run.repo, IssueNo(issue), None, rest).await.unwrap();
-        futures_util::future::join_all(store.looks(BEGINNING)).await;
+        futures_util::future::join_all(store.live_run_scans(BEGINNING)).await;
         if let Some(lease) = store.claim_run(BEGINNING, &HashSet::new()).await.unwrap() {
             let ended = Checkpoint::Ended { status: RunStatus::Stopped, why: "no".into() };
             store.save_step(&lease, ended).await.unwrap();
@@ -537,7 +537,7 @@ impl Workflow<Toys> for Rewritten {
     ) -> Result<Transition<Only>, StepError> {
         Err(StepError::User("never".into()))
     }
-    async fn halted(
+    async fn report_halt(
         &self,
         _at: Only,
         _state: &(),
@@ -614,7 +614,7 @@ impl Workflow<Toys> for Renamed {
     ) -> Result<Transition<Now>, StepError> {
         Err(StepError::User(state.join(", ")))
     }
-    async fn halted(
+    async fn report_halt(
         &self,
         _: Now,
         _: &Vec<String>,
@@ -640,7 +640,7 @@ async fn a_run_that_waits_is_let_go_by_hand(world: World) {
     let before = world.view(run).await;
     assert_eq!(before.status, RunViewStatus::Waiting);
     let retry = RetryRunRequest { run, cause: Cause("r1".into()), by: "root".into() };
-    assert!(matches!(world.engine().retry(retry.clone()).await.unwrap(), RetryDecision::Going));
+    assert!(matches!(world.engine().retry(retry.clone()).await.unwrap(), RetryDecision::Resumed));
     assert!(matches!(world.engine().retry(retry).await.unwrap(), RetryDecision::Duplicate));
     let view = world.view(run).await;
     assert_eq!((view.status, view.visit), (RunViewStatus::Ready, before.visit + 1));
@@ -653,7 +653,7 @@ async fn a_run_that_failed_is_tried_again_by_hand(mut world: World) {
     let run = world.started("user").await;
     let retry = |cause: &str| RetryRunRequest { run, cause: Cause(cause.into()), by: "root".into() };
     let retried = world.engine().retry(retry("r1")).await.unwrap();
-    assert!(matches!(retried, RetryDecision::Going), "{retried:?}");
+    assert!(matches!(retried, RetryDecision::Resumed), "{retried:?}");
     assert!(matches!(world.engine().retry(retry("r1")).await.unwrap(), RetryDecision::Duplicate));
     let view = world.view(run).await;
     assert_eq!((view.status, view.visit, view.step_id.as_str()), (RunViewStatus::Ready, 3, "N1"));
@@ -664,7 +664,7 @@ async fn a_run_that_failed_is_tried_again_by_hand(mut world: World) {
 
     let StartDecision::New(other) = world.start("walk", "delivery-2#0").await else { panic!() };
     let refused = world.engine().retry(retry("r3")).await.unwrap();
-    assert!(matches!(refused, RetryDecision::Another(view) if view.id == other));
+    assert!(matches!(refused, RetryDecision::OtherRunLive(view) if view.id == other));
     let nobody = RunId { seq: 99, ..run };
     let unknown = RetryRunRequest { run: nobody, ..retry("r4") };
     assert!(matches!(world.engine().retry(unknown).await.unwrap(), RetryDecision::NoRun));
@@ -674,7 +674,7 @@ async fn a_run_that_failed_is_tried_again_by_hand(mut world: World) {
     world.settle().await;
     assert_eq!(world.view(other).await.status, RunViewStatus::Parked);
     let again = RetryRunRequest { run: other, ..retry("r5") };
-    assert!(matches!(world.engine().retry(again).await.unwrap(), RetryDecision::Going));
+    assert!(matches!(world.engine().retry(again).await.unwrap(), RetryDecision::Resumed));
     assert_eq!(world.engine().tick().await.unwrap(), 1);
 }
 
@@ -714,7 +714,7 @@ async fn a_busy_repository_starves_nobody(world: World) {
     let store = world.store();
     let now = BEGINNING.plus(Duration::from_secs(1));
     while claims.len() < 4 {
-        futures_util::future::join_all(store.looks(now)).await;
+        futures_util::future::join_all(store.live_run_scans(now)).await;
         claims.extend(store.claim_run(now, &HashSet::new()).await.unwrap());
     }
     assert!(claims[..2].iter().any(|lease| lease.run.id == quiet), "it is one of the first two");
@@ -742,7 +742,7 @@ async fn in_time(world: &World, run: RunId, status: RunViewStatus) {
         if world.view(run).await.status == status {
             return;
         }
-        world.clock.advance(5 * limits::JOB_LOOK);
+        world.clock.advance(5 * limits::JOB_POLL_INTERVAL);
         // Its job is on another thread, which may have no processor for a while.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -1027,7 +1027,7 @@ trait TakenBy {
 impl TakenBy for GateAnswerOutcome {
     fn run(&self) -> Option<RunId> {
         match self {
-            Self::Taken(run) => Some(*run),
+            Self::Accepted(run) => Some(*run),
             _ => None,
         }
     }

@@ -43,7 +43,7 @@ impl Nodes {
 
     /// Until each has renewed its lease and looked for the first time, which it does not again before the test is over.
     fn have_looked(&self) {
-        while self.stores.iter().any(|store| store.learned_elsewhere() == 0) {
+        while self.stores.iter().any(|store| store.remote_changes() == 0) {
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -57,7 +57,7 @@ impl Nodes {
     fn join_for(&mut self, lease: Duration, address: &str, clock: Arc<Hands>) {
         let home = tempfile::tempdir().unwrap();
         let server = PostgresServer { address: address.into(), lease };
-        self.stores.push(Store::join(&server, home.path(), clock).unwrap());
+        self.stores.push(Store::join_postgres(&server, home.path(), clock).unwrap());
         self.homes.push(home);
     }
 
@@ -88,7 +88,7 @@ impl Nodes {
 
     /// As if this node had not been heard of for long.
     pub(super) fn is_dead(&self, node: usize) {
-        let id = self.stores[node].boot();
+        let id = self.stores[node].boot_epoch();
         self.sql(&format!(
             "UPDATE node SET until = now() - interval '1 second' WHERE id = {id} RETURNING id"
         ));
@@ -108,7 +108,7 @@ pub(super) async fn claim(store: &Store) -> Option<RunLease> {
 }
 
 pub(super) async fn claim_at(store: &Store, now: Timestamp) -> Option<RunLease> {
-    futures_util::future::join_all(store.looks(now)).await;
+    futures_util::future::join_all(store.live_run_scans(now)).await;
     store.claim_run(now, &HashSet::new()).await.unwrap()
 }
 
@@ -141,8 +141,8 @@ async fn no_run_is_two_nodes_at_once() {
 async fn each_node_shows_the_runs_of_all() {
     let Some(nodes) = Nodes::new(2) else { return };
     let StartDecision::New(run) = nodes.stores[0].start_run(new_run(1)).await.unwrap() else { panic!() };
-    let db = nodes.stores[1].repo(REPO).await.unwrap();
-    assert!(!db.has_asked_about(IssueNo(1), "0123456789ab").await.unwrap());
+    let db = nodes.stores[1].repository_database(REPO).await.unwrap();
+    assert!(!db.has_gate_about(IssueNo(1), "0123456789ab").await.unwrap());
     let ready = RunQuery { state: Some(RunStatus::Ready), most: 5, ..RunQuery::default() };
     let any = RunQuery { state: None, ..ready.clone() };
     // It needs a person.
@@ -171,7 +171,7 @@ async fn who_has_no_lease_takes_nothing() {
     let (id, event) = (DeliveryId("one".into()), "issues".into());
     let new =
         NewDelivery { id, event, subject: DeliverySubject::default(), swept: false, body: b"{}".to_vec() };
-    store.inbox().accept(new).await.unwrap();
+    store.inbox().accept_delivery(new).await.unwrap();
     // Neither would be its own: the next one who looks may take both.
     nodes.is_dead(0);
     assert!(claim(store).await.is_none());
@@ -188,19 +188,19 @@ async fn a_delivery_waits_for_the_node_that_serves_its_installation() {
         let (id, event) = (DeliveryId(id.into()), "issues".into());
         store
             .inbox()
-            .accept(NewDelivery { id, event, subject, swept: false, body: b"{}".to_vec() })
+            .accept_delivery(NewDelivery { id, event, subject, swept: false, body: b"{}".to_vec() })
             .await
             .unwrap()
     };
     let tell = async |store: &Store, fingerprint: &str, allows: &[InstallationId]| {
         let fingerprints = [("[budget]", "same".to_owned()), ("[installations]", fingerprint.to_owned())];
-        store.tell_settings(&fingerprints.into(), allows).await.unwrap();
+        store.publish_settings(&fingerprints.into(), allows).await.unwrap();
     };
     tell(&nodes.stores[0], "none", &[]).await;
     tell(&nodes.stores[1], "one", &[InstallationId(7)]).await;
     for store in &nodes.stores {
         let unlike = loop {
-            match &store.unlike_nodes()[..] {
+            match &store.differing_nodes()[..] {
                 [] => tokio::task::yield_now().await,
                 [unlike] => break unlike.clone(),
                 more => panic!("{more:?}"),
@@ -208,11 +208,18 @@ async fn a_delivery_waits_for_the_node_that_serves_its_installation() {
         };
         assert!(unlike.ends_with(" in [installations]"), "{unlike}");
     }
-    assert!(nodes.stores[0].is_served(InstallationId(7)) && !nodes.stores[0].is_served(InstallationId(8)));
+    assert!(
+        nodes.stores[0].is_served_by_cluster(InstallationId(7))
+            && !nodes.stores[0].is_served_by_cluster(InstallationId(8))
+    );
     accept(&nodes.stores[0], "one").await;
     assert!(nodes.stores[0].inbox().claim_lanes(8, None).await.unwrap().is_empty());
     let taken = nodes.stores[1].inbox().claim().await.unwrap().unwrap();
-    nodes.stores[1].inbox().end(vec![(taken.id, DeliveryDisposition::Done("handled".into()))]).await.unwrap();
+    nodes.stores[1]
+        .inbox()
+        .record_dispositions(vec![(taken.id, DeliveryDisposition::Done("handled".into()))])
+        .await
+        .unwrap();
     // That node may be restarting. Ten minutes later nothing is gained by waiting.
     accept(&nodes.stores[0], "two").await;
     drop(nodes.stores.pop());
@@ -226,10 +233,10 @@ async fn a_delivery_waits_for_the_node_that_serves_its_installation() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_keeps_what_an_index_is_made_of() {
     let Some(nodes) = Nodes::new(1) else { return };
-    let key = CacheKey::of([b"blob".as_slice()]);
-    nodes.stores[0].cache(REPO).await.unwrap().put([(key, PackedValue::of(&key, b"answer"))]).unwrap();
+    let key = CacheKey::from_parts([b"blob".as_slice()]);
+    nodes.stores[0].cache(REPO).await.unwrap().put([(key, PackedValue::pack(&key, b"answer"))]).unwrap();
     let kept = nodes.stores[0].cache(REPO).await.unwrap().get(&[key]).unwrap();
-    assert_eq!(kept[0].as_ref().unwrap().bytes(&key).unwrap(), b"answer");
+    assert_eq!(kept[0].as_ref().unwrap().unpack(&key).unwrap(), b"answer");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -238,7 +245,7 @@ async fn whoever_lost_a_run_to_another_writes_nothing_more() {
     let [first, second] = [&nodes.stores[0], &nodes.stores[1]];
     let StartDecision::New(run) = first.start_run(new_run(1)).await.unwrap() else { panic!() };
     let lost = claim(first).await.unwrap();
-    let db = first.repo(REPO).await.unwrap();
+    let db = first.repository_database(REPO).await.unwrap();
     db.journal_begin(&lost, "paid").await.unwrap();
     // It is not the other's while its holder lives, and then it is.
     let looked = async || {
@@ -262,8 +269,8 @@ async fn whoever_lost_a_run_to_another_writes_nothing_more() {
     ] {
         assert!(matches!(refused, Err(StoreError::Fenced)), "{refused:?}");
     }
-    let begun = second.repo(REPO).await.unwrap().journal_begin(&found, "paid").await.unwrap();
-    assert!(matches!(begun, countersign::store::JournalLookup::Fresh { interrupted: true }), "{begun:?}");
+    let begun = second.repository_database(REPO).await.unwrap().journal_begin(&found, "paid").await.unwrap();
+    assert!(matches!(begun, countersign::store::JournalLookup::Begun { interrupted: true }), "{begun:?}");
     second.save_step(&found, wait()).await.unwrap();
     assert_eq!(nodes.sql("SELECT COUNT(*) FROM all_journal WHERE value IS NOT NULL"), [0]);
 }
@@ -278,7 +285,7 @@ async fn who_looks_again_soon_keeps_a_run_and_who_waits_for_long_does_not() {
         let held = claim(store).await.unwrap();
         let (until, why) = (BEGINNING, "tests run".to_owned());
         store.save_step(&held, Checkpoint::Wait { state: b"{}".to_vec(), until, why }).await.unwrap();
-        assert_eq!(nodes.sql("SELECT taken FROM all_run"), [store.boot()]);
+        assert_eq!(nodes.sql("SELECT taken FROM all_run"), [store.boot_epoch()]);
     }
     let held = claim(store).await.unwrap();
     store.save_step(&held, wait()).await.unwrap();
@@ -299,7 +306,8 @@ async fn who_lost_a_run_begins_no_call() {
         tokio::task::yield_now().await;
     };
     let call = |status| LedgerRecord::Call(CallRow { status, ..bill(1) });
-    let [first, second] = [first.repo(REPO).await.unwrap(), second.repo(REPO).await.unwrap()];
+    let [first, second] =
+        [first.repository_database(REPO).await.unwrap(), second.repository_database(REPO).await.unwrap()];
     second.record(&found, "paid", call(CallStatus::Done)).await.unwrap();
     let refused = first.record(&lost, "paid", call(CallStatus::Reserved)).await;
     assert!(matches!(refused, Err(StoreError::Fenced)), "{refused:?}");
@@ -322,7 +330,7 @@ async fn what_a_dead_node_had_in_hand_is_taken_alone() {
         };
         let (id, event) = (DeliveryId(id.into()), "issues".into());
         let new = NewDelivery { id, event, subject, swept: false, body: b"{}".to_vec() };
-        assert_eq!(nodes.stores[1].inbox().accept(new).await.unwrap(), DeliveryReceipt::New);
+        assert_eq!(nodes.stores[1].inbox().accept_delivery(new).await.unwrap(), DeliveryReceipt::New);
     };
     for (id, issue) in [("poison", 1), ("beside", 2)] {
         come(id, issue, &nodes).await;
@@ -347,7 +355,7 @@ async fn what_a_dead_node_had_in_hand_is_taken_alone() {
         assert_eq!(alone, [id]);
         assert_eq!(taken(2, &nodes).await, [""; 0], "nothing beside it");
         let done = vec![(DeliveryId(id.into()), DeliveryDisposition::Done(String::new()))];
-        nodes.stores[2].inbox().end(done).await.unwrap();
+        nodes.stores[2].inbox().record_dispositions(done).await.unwrap();
     }
     assert_eq!(taken(2, &nodes).await, ["behind"]);
 }
@@ -365,7 +373,7 @@ async fn a_lease_that_cannot_be_renewed_is_let_go_of_and_comes_back() {
     until(true).await;
     // The beat waits for it, as for a database that says nothing.
     let (held, holder) = nodes.held("BEGIN; LOCK TABLE countersign.node".to_owned());
-    while store.news().await != ClusterEvent::LeaseOver {}
+    while store.next_cluster_event().await != ClusterEvent::LeaseOver {}
     until(false).await;
     drop(held);
     holder.join().unwrap();
@@ -377,11 +385,11 @@ async fn what_github_limits_is_told_to_the_others() {
     let Some(nodes) = Nodes::new(2) else { return };
     let installation = InstallationId(7);
     // Until the other one listens.
-    while nodes.stores[1].limited(installation, true).is_none() {
-        nodes.stores[0].limit(installation, true, BEGINNING).await.unwrap();
+    while nodes.stores[1].rate_limited_until(installation, true).is_none() {
+        nodes.stores[0].publish_rate_limit(installation, true, BEGINNING).await.unwrap();
     }
-    assert_eq!(nodes.stores[1].limited(installation, true), Some(BEGINNING));
-    assert_eq!(nodes.stores[1].limited(installation, false), None);
+    assert_eq!(nodes.stores[1].rate_limited_until(installation, true), Some(BEGINNING));
+    assert_eq!(nodes.stores[1].rate_limited_until(installation, false), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

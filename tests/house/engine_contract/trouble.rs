@@ -31,7 +31,7 @@ fn a_database_that_cannot_be_used_is_refused_in_a_sentence() {
     let home = tempfile::tempdir().unwrap();
     let join = |address: &str| {
         let server = PostgresServer { address: address.into(), lease: Duration::from_secs(60) };
-        Store::join(&server, home.path(), Hands::new())
+        Store::join_postgres(&server, home.path(), Hands::new())
     };
     let refused = |address: &str, mend: &str| {
         let said = join(address).err().unwrap().to_string();
@@ -70,13 +70,13 @@ fn a_database_that_cannot_be_used_is_refused_in_a_sentence() {
 fn no_two_nodes_have_one_id() {
     let Some(nodes) = Nodes::new(1) else { return };
     let server = PostgresServer { address: nodes.address.clone().into(), lease: Duration::from_secs(60) };
-    let join = |home: &tempfile::TempDir| Store::join(&server, home.path(), Hands::new());
+    let join = |home: &tempfile::TempDir| Store::join_postgres(&server, home.path(), Hands::new());
     let homes: Vec<_> = (0..6).map(|_| tempfile::tempdir().unwrap()).collect();
     let stores: Vec<Arc<Store>> = thread::scope(|scope| {
         let joining: Vec<_> = homes.iter().map(|home| scope.spawn(move || join(home).unwrap())).collect();
         joining.into_iter().map(|joining| joining.join().unwrap()).collect()
     });
-    let ids: HashSet<i64> = stores.iter().chain(&nodes.stores).map(|store| store.boot()).collect();
+    let ids: HashSet<i64> = stores.iter().chain(&nodes.stores).map(|store| store.boot_epoch()).collect();
     assert_eq!(ids.len(), homes.len() + 1);
     assert!(matches!(join(&homes[0]), Err(StoreError::InUse { .. })), "one directory is one node's");
 }
@@ -256,7 +256,7 @@ async fn a_connection_cut_at_the_commit_is_asked_after_and_nothing_is_repeated()
     counts(1, 0, 1);
 
     let lease = claim(store).await.unwrap();
-    let db = store.repo(REPO).await.unwrap();
+    let db = store.repository_database(REPO).await.unwrap();
     db.journal_begin(&lease, "paid").await.unwrap();
     way.cuts(BEFORE);
     assert!(db.journal_done(&lease, "paid", b"1".to_vec()).await.is_err() && way.has_cut());

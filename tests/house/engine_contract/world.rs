@@ -153,12 +153,12 @@ pub(super) struct State {
 }
 
 pub(super) fn document() -> Hash {
-    Hash::of(b"the design")
+    Hash::digest(b"the design")
 }
 
 /// What approvals at the toy's gate are bound to.
 pub(super) fn subject() -> Hash {
-    Hash::of(b"the design and its policy")
+    Hash::digest(b"the design and its policy")
 }
 
 impl Workflow<Toys> for Toy {
@@ -197,7 +197,7 @@ impl Workflow<Toys> for Toy {
         }
     }
 
-    async fn halted(
+    async fn report_halt(
         &self,
         _at: At,
         _state: &State,
@@ -245,8 +245,8 @@ async fn draft(state: &mut State, cx: &AttemptContext<Toys>) -> Result<Transitio
         }
         "job" => {
             let long = Arc::clone(&toys.long);
-            let Some(green) = cx.job("tests", move |stop| long.work(stop)).await? else {
-                let until = cx.clock().now().plus(limits::JOB_LOOK);
+            let Some(green) = cx.run_job("tests", move |stop| long.work(stop)).await? else {
+                let until = cx.clock().now().plus(limits::JOB_POLL_INTERVAL);
                 return Ok(Transition::Wait { until, why: "tests run".into() });
             };
             toys.saw(green);
@@ -282,7 +282,7 @@ async fn draft(state: &mut State, cx: &AttemptContext<Toys>) -> Result<Transitio
         }
         "listen" => {
             toys.entered.notify_one();
-            cx.cancelled().cancelled().await;
+            cx.cancellation().cancelled().await;
             return Err(anyhow::anyhow!("the call was cut").into());
         }
         "half" => {
@@ -310,9 +310,9 @@ async fn draft(state: &mut State, cx: &AttemptContext<Toys>) -> Result<Transitio
         "bill" => {
             let attempt = toys.attempts.load(SeqCst);
             cx.once("bill", |_| async move {
-                let before = cx.booked("bill").await?.map(|row| row.attempts);
+                let before = cx.call_row("bill").await?.map(|row| row.attempts);
                 toys.saw(format!("booked {before:?}"));
-                cx.book("bill", LedgerRecord::Call(bill(attempt))).await?;
+                cx.record_later("bill", LedgerRecord::Call(bill(attempt))).await?;
                 if attempt == 1 { Err(anyhow::anyhow!("the answer was lost").into()) } else { Ok(()) }
             })
             .await?;
@@ -332,7 +332,7 @@ pub(super) fn bill(attempts: u32) -> CallRow {
         served: None,
         accepted_by: None,
         family: None,
-        prompt: Hash::of(b"prompt"),
+        prompt: Hash::digest(b"prompt"),
         cut: Vec::new(),
         status: CallStatus::Done,
         input_tokens: 1000,
@@ -356,7 +356,7 @@ async fn review(state: &State, cx: &AttemptContext<Toys>) -> Result<Transition<A
         _ => Verdict::Approved,
     };
     let reviewer = if state.mode == "inbred" { "claude" } else { "gemini" };
-    let document = if state.mode == "other" { Hash::of(b"another design") } else { document() };
+    let document = if state.mode == "other" { Hash::digest(b"another design") } else { document() };
     let row = VerdictRow {
         document,
         round: 1,
@@ -365,7 +365,7 @@ async fn review(state: &State, cx: &AttemptContext<Toys>) -> Result<Transition<A
         reviewer_family: Some(Family(reviewer.into())),
         drafter_served: Some("claude-1".into()),
         drafter_family: Some(Family("claude".into())),
-        prompt: Hash::of(b"prompt"),
+        prompt: Hash::digest(b"prompt"),
         nonce: cx.nonce("nonce").await?,
         why: "because".into(),
     };
@@ -378,8 +378,8 @@ async fn gate(state: &State, cx: &AttemptContext<Toys>) -> Result<Transition<At>
     let shown_at = cx
         .once("show", |_| async {
             toys.paid.fetch_add(100, SeqCst);
-            cx.tally().add(false);
-            cx.tally().add(true);
+            cx.github_call_counter().count_call(false);
+            cx.github_call_counter().count_call(true);
             Ok(BEGINNING)
         })
         .await?;
@@ -396,7 +396,7 @@ async fn gate(state: &State, cx: &AttemptContext<Toys>) -> Result<Transition<At>
         shown_at,
         approvers: Approvers::default(),
         expires,
-        ways: Vec::new(),
+        options: Vec::new(),
     };
     let Some(answer) = cx.answer() else {
         toys.saw("asked");
@@ -407,7 +407,7 @@ async fn gate(state: &State, cx: &AttemptContext<Toys>) -> Result<Transition<At>
         let key = format!("refuse-{}", answer.cause);
         cx.once(&key, |_| async { Ok(()) }).await?;
         if state.mode == "shift" {
-            spec.subject = Hash::of(b"the design, edited meanwhile");
+            spec.subject = Hash::digest(b"the design, edited meanwhile");
         }
         return Ok(Transition::Ask(spec));
     }
@@ -425,9 +425,9 @@ async fn gate(state: &State, cx: &AttemptContext<Toys>) -> Result<Transition<At>
     };
     match state.mode.as_str() {
         "unrecorded" => return Ok(Transition::Go(At::Publish)),
-        "misbound" => row.document = Hash::of(b"another design"),
+        "misbound" => row.document = Hash::digest(b"another design"),
         "forged" => row.answer.as_mut().unwrap().by.id = UserId(1),
-        "elsewhere" => row.subject = Hash::of(b"another gate"),
+        "elsewhere" => row.subject = Hash::digest(b"another gate"),
         _ => {}
     }
     cx.record("approval", LedgerRecord::Approval(row)).await?;
@@ -435,7 +435,7 @@ async fn gate(state: &State, cx: &AttemptContext<Toys>) -> Result<Transition<At>
 }
 
 async fn publish(cx: &AttemptContext<Toys>) -> Result<Transition<At>, StepError> {
-    let proof = cx.countersigned(document(), &[]).await;
+    let proof = cx.require_countersignature(document(), &[]).await;
     let text = match proof {
         Ok(proof) => format!(
             "{} {:?} by {}",
@@ -445,8 +445,8 @@ async fn publish(cx: &AttemptContext<Toys>) -> Result<Transition<At>, StepError>
         ),
         Err(error) => error.to_string(),
     };
-    let head = cx.audit("proof", "publish", serde_json::json!({ "proof": text })).await?;
-    let again = cx.audit("proof", "publish", serde_json::json!({})).await?;
+    let head = cx.append_audit_link("proof", "publish", serde_json::json!({ "proof": text })).await?;
+    let again = cx.append_audit_link("proof", "publish", serde_json::json!({})).await?;
     assert_eq!(head, again, "an audit key adds one link");
     cx.tools().saw(text);
     Ok(Transition::Done(RunCompletion { summary: "published".into(), url: None }))
@@ -494,7 +494,7 @@ impl World {
         *self.toys.long.clock.lock().unwrap() = Some(self.clock.clone());
         let (directory, clock) = (self.directory.path(), self.clock.clone());
         let store = match &self.server {
-            Some(server) => Store::join(server, directory, clock),
+            Some(server) => Store::join_postgres(server, directory, clock),
             None => Store::open(directory, clock),
         };
         let store = store.unwrap();
@@ -609,7 +609,7 @@ impl World {
     pub(super) async fn touches(&self, run: RunId) {
         let remark = RunRemark {
             cause: Cause("touched".into()),
-            verb: RunRemark::TOUCHED.into(),
+            verb: RunRemark::COMMENT_EDITED.into(),
             finding: self.view(run).await.visit.to_string(),
             text: "7".into(),
             by: person("grace", 1002),

@@ -12,7 +12,7 @@ use std::{
 use countersign::{
     clock::Clock,
     engine::RunViewStatus,
-    store::{SimulatedDisk, Store, check},
+    store::{SimulatedDisk, Store, check_databases},
     types::{Hash, RunId},
 };
 use rusqlite::{Connection, types::Value as Cell};
@@ -79,7 +79,7 @@ fn lines(file: &Path) -> Vec<Value> {
 }
 
 fn sound(w: &World) {
-    assert!(check(&w.data().into()).unwrap().iter().all(|database| database.wrong.is_empty()));
+    assert!(check_databases(&w.data().into()).unwrap().iter().all(|database| database.problems.is_empty()));
 }
 
 /// One run that ended a hundred days ago, and one at its gate on another issue.
@@ -121,7 +121,7 @@ async fn an_archive_takes_what_ended_long_ago_and_nothing_else() {
     let kept: Vec<_> =
         told.iter().filter_map(|line| Some((line["document"].as_str()?, &line["text"]))).collect();
     for (hash, text) in &kept {
-        assert_eq!(Hash::of(text.as_str().unwrap().as_bytes()).to_string(), *hash);
+        assert_eq!(Hash::digest(text.as_str().unwrap().as_bytes()).to_string(), *hash);
     }
     let of = |table: &str| told.iter().filter(|line| line["table"] == table).count() as u64;
     assert_eq!((TABLES.map(of), of("run")), (expected, 1));
@@ -160,14 +160,14 @@ async fn an_archiving_that_was_cut_short_goes_on_when_asked_again() {
     let _open = w.socket();
     let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));
     let before = all_of(&database, old);
-    w.app.store.pretend(SimulatedDisk::ReadOnly);
+    w.app.store.simulate_disk(SimulatedDisk::ReadOnly);
     let (code, said) = archive(&w, &to).await;
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("maya/tally: not archived: ") && said.contains("may not be written"), "{said}");
     assert_eq!(files(&to).len(), 1, "what was written is whole");
     assert!(all_of(&database, old) == before, "and nothing was removed");
 
-    w.app.store.pretend(SimulatedDisk::Sound);
+    w.app.store.simulate_disk(SimulatedDisk::Healthy);
     // In the same second, where one was cut short, and where the name leads elsewhere.
     let [first] = &files(&to)[..] else { panic!() };
     let (left, elsewhere) = (to.join(format!("{}-1.half-done", w.repo)), w.directory().join("elsewhere"));
@@ -263,14 +263,14 @@ async fn a_text_that_is_damaged_is_named_and_stays_and_the_rest_is_archived() {
 #[tokio::test]
 async fn nothing_is_left_of_a_repository_that_is_forgotten_while_it_is_archived() {
     let (w, _, _) = old_and_new(world().await).await;
-    let to = Store::archives(w.data());
+    let to = Store::archive_directory(w.data());
     let (store, repo) = (&w.app.store, w.repo);
-    let mut given_up = Box::pin(store.archive(repo, w.clock.now(), &to));
+    let mut given_up = Box::pin(store.archive_runs(repo, w.clock.now(), &to));
     assert!(futures_util::poll!(&mut given_up).is_pending());
     // Whoever asked has gone, and it is being written still.
     drop(given_up);
     store.forget_repo(repo).await.unwrap();
-    assert!(store.archive(repo, w.clock.now(), &to).await.unwrap().is_none());
+    assert!(store.archive_runs(repo, w.clock.now(), &to).await.unwrap().is_none());
     assert_eq!(files(&to), Vec::<PathBuf>::new());
 }
 

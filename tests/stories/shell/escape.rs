@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-use countersign::proc::confinement_lacks;
+use countersign::proc::missing_protections;
 
 use super::{
     process::{PATIENCE, Running, countersign},
@@ -71,9 +71,9 @@ fn contained(user: Option<u32>) {
     site.label("countersign:lld");
     let said = own.join("said");
     waited("it said nothing", || said.exists());
-    let held = !confinement_lacks().iter().any(|what| what.contains("TCP"));
+    let held = !missing_protections().iter().any(|what| what.contains("TCP"));
     let way = if held { "no way in" } else { "HTTP/1.1 404 Not Found\r" };
-    let filtered = !confinement_lacks().iter().any(|what| what.contains("sockets"));
+    let filtered = !missing_protections().iter().any(|what| what.contains("sockets"));
     assert!(filtered || !cfg!(target_arch = "x86_64"), "system calls are not filtered");
     let sockets = "socket: no way in\nsocket, token: no way in\n";
     let around =

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use countersign::{
-    cli::{SimulationRequest, foresee},
+    cli::{SimulationRequest, simulate_event},
     clock::Clock,
     engine::RunViewStatus,
     intake::SimulatedAction,
@@ -27,7 +27,7 @@ fn files(below: &Path, found: &mut BTreeMap<String, Hash>) {
         if entry.is_dir() {
             files(&entry, found);
         } else if !name.ends_with("-shm") {
-            found.insert(name, Hash::of(&fs::read(&entry).unwrap()));
+            found.insert(name, Hash::digest(&fs::read(&entry).unwrap()));
         }
     }
 }
@@ -41,10 +41,10 @@ async fn told(w: &World, event: SimulatedAction, by: &str) -> String {
     };
     let (before, writes, thread) = (seen(), w.hub.writes(), w.thread());
     let asked = w.hub.requests().len();
-    let settings = workflows::settings(&w.directory().join("bot/countersign.toml")).unwrap();
+    let settings = workflows::load_settings(&w.directory().join("bot/countersign.toml")).unwrap();
     let repo = "maya/tally".parse().unwrap();
     let asking = SimulationRequest { repo, issue: w.issue.0, event, by: Some(by.to_owned()) };
-    let lines = foresee(settings, w.clock.clone(), &asking).await.unwrap();
+    let lines = simulate_event(settings, w.clock.clone(), &asking).await.unwrap();
     let tokens = |request: &&countersign::localhub::HubRequestView| !request.path.ends_with("/access_tokens");
     let requests = w.hub.requests();
     let others: Vec<_> = requests[asked..].iter().filter(tokens).map(|request| &request.method).collect();
@@ -92,7 +92,7 @@ async fn a_run_that_would_begin_is_told_and_does_not_begin() {
     assert!(said.ends_with("a bot's comment never acts"), "{said}");
     let (by, why) = ("ops".to_owned(), String::new());
     let pause = ActivePause { scope: PauseScope::Repo(w.repo), by, why, at: w.clock.now() };
-    w.app.store.pause(pause).await.unwrap();
+    w.app.store.set_pause(pause).await.unwrap();
     let said = told(&w, label("countersign:lld"), "tess").await;
     assert!(said.contains("started lld as") && said.contains("is paused since"), "{said}");
 }
@@ -134,7 +134,7 @@ async fn with_the_data_in_a_postgres_the_same_is_told() {
     assert!(said.contains(&format!("`/approve` taken by {}", w.run().await.unwrap().id)), "{said}");
     let (by, why) = ("ops".to_owned(), String::new());
     let pause = ActivePause { scope: PauseScope::Repo(w.repo), by, why, at: w.clock.now() };
-    w.app.store.pause(pause).await.unwrap();
+    w.app.store.set_pause(pause).await.unwrap();
     let said = told(&w, label("countersign:issue"), "tess").await;
     assert!(said.contains("started issue as") && said.contains("is paused since"), "{said}");
     assert_eq!(rows(), before);

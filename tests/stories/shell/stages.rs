@@ -12,7 +12,9 @@ use std::{
     sync::Arc,
 };
 
-use countersign::{clock::Clock, engine::RunViewStatus, localhub::sample, store::check, types::Timestamp};
+use countersign::{
+    clock::Clock, engine::RunViewStatus, localhub::embedded_sample, store::check_databases, types::Timestamp,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tempfile::TempDir;
@@ -103,7 +105,7 @@ impl Stage {
         let toml = "[route]\nmodel = \"stub:router\"\n".to_owned();
         let mut w = World::new(Setting { script: Some(script.toml()), toml, ..Setting::default() }).await;
         if self.name == "issue" {
-            let (title, body) = sample().issues[1];
+            let (title, body) = embedded_sample().issues[1];
             w.issue = w.hub.open_issue(w.repo, w.user("tess"), title, body).unwrap();
         }
         if self.name == "spec" {
@@ -167,8 +169,11 @@ impl Stage {
         assert!(paid.iter().all(|row| now.contains(row)), "{}: {now:#?}", self.name);
         let prompts: BTreeSet<_> = now.iter().map(|(run, _, key, body)| (run, key, prompt(body))).collect();
         assert_eq!(prompts.len(), now.len(), "{}: a prompt was paid twice: {now:#?}", self.name);
-        let wrong: Vec<_> =
-            check(&data.as_path().into()).unwrap().into_iter().flat_map(|checked| checked.wrong).collect();
+        let wrong: Vec<_> = check_databases(&data.as_path().into())
+            .unwrap()
+            .into_iter()
+            .flat_map(|checked| checked.problems)
+            .collect();
         assert_eq!(wrong, [""; 0], "{}", self.name);
     }
 }

@@ -17,8 +17,8 @@ use std::{
 use countersign::{
     clock::Clock,
     engine::{CallStatus, RunViewStatus},
-    localhub::sample,
-    store::check,
+    localhub::embedded_sample,
+    store::check_databases,
     types::{Hash, IssueNo, MicroUsd, RunId, Timestamp},
 };
 use rusqlite::{Connection, params};
@@ -222,9 +222,10 @@ struct Kept {
 
 impl World {
     async fn of_run(&self) -> (RunId, Vec<String>, MicroUsd) {
-        let (run, db) = (self.run().await.unwrap().id, self.app.store.repo(self.repo).await.unwrap());
+        let (run, db) =
+            (self.run().await.unwrap().id, self.app.store.repository_database(self.repo).await.unwrap());
         let trail = db.trail(run).await.unwrap().into_iter().map(|row| row.step).collect();
-        let spent = db.ledger(run).await.unwrap().calls.iter().map(|row| row.counted().0).sum();
+        let spent = db.ledger(run).await.unwrap().calls.iter().map(|row| row.shared_cap_amount().0).sum();
         (run, trail, MicroUsd(spent))
     }
 
@@ -242,7 +243,7 @@ impl World {
         let (hub, bot, clock) = (self.hub.clone(), self.directory().join("bot"), self.clock.clone());
         let copied = Arc::new(OnceLock::new());
         let copy = Arc::clone(&copied);
-        self.app.store.watch(move |_| {
+        self.app.store.on_commit(move |_| {
             let checkpoints = bot.join(&place);
             if copy.get().is_none() && checkpoints.exists() && when(&checkpoints) {
                 let to = directory();
@@ -260,7 +261,7 @@ impl World {
     }
 
     async fn asks_for_the_next(&mut self, issue: usize) {
-        let (title, body) = sample().issues[issue];
+        let (title, body) = embedded_sample().issues[issue];
         self.issue = self.hub.open_issue(self.repo, self.user("maya"), title, body).unwrap();
         self.label("maya", "countersign:lld").await;
         self.stands(RunViewStatus::Asking).await;
@@ -289,7 +290,7 @@ async fn cut_off() -> TempDir {
     w.approved_by("sam").await;
     w.wait(60).await;
     w.find("was accepted");
-    let (ended, (_, trail, spent), design) = (w.issue, w.of_run().await, Hash::of(&w.design()));
+    let (ended, (_, trail, spent), design) = (w.issue, w.of_run().await, Hash::digest(&w.design()));
     w.asks_for_the_next(1).await;
     let asking = w.issue;
 
@@ -360,8 +361,8 @@ async fn is_carried_over(packed: &[u8]) {
     w.stands(RunViewStatus::Done).await;
     let (_, trail, spent) = w.of_run().await;
     assert_eq!((trail, spent), (kept.trail, kept.spent));
-    let db = w.app.store.repo(repo).await.unwrap();
-    assert_eq!(db.get(kept.design).await.unwrap(), w.design());
+    let db = w.app.store.repository_database(repo).await.unwrap();
+    assert_eq!(db.get_document(kept.design).await.unwrap(), w.design());
 
     w.issue = kept.amid;
     w.stands(RunViewStatus::Asking).await;
@@ -381,8 +382,11 @@ async fn is_carried_over(packed: &[u8]) {
         w.pull();
     }
     assert_eq!(calls(&checkpoints).len(), only);
-    let wrong: Vec<_> =
-        check(&data.as_path().into()).unwrap().into_iter().flat_map(|checked| checked.wrong).collect();
+    let wrong: Vec<_> = check_databases(&data.as_path().into())
+        .unwrap()
+        .into_iter()
+        .flat_map(|checked| checked.problems)
+        .collect();
     assert_eq!(wrong, [""; 0], "documents and audit chain");
 }
 

@@ -24,18 +24,24 @@ pub(crate) static ALL: &[&dyn AnyWorkflow<StepServices>] = &[
 
 /// The settings of all of them.
 pub(crate) const TABLES: &[WorkflowDefaults] = &[
-    WorkflowDefaults { routes: true, ..WorkflowDefaults::of("route", "") },
-    WorkflowDefaults { searches: true, ..WorkflowDefaults::of("scout", "docs/scout/{slug}-{issue}.md") },
-    WorkflowDefaults { files_issue: true, ..WorkflowDefaults::of("issue", "issue-{issue}.md") },
-    WorkflowDefaults { looks: true, ..WorkflowDefaults::of("lld", "docs/lld/LLD-{issue}.md") },
-    WorkflowDefaults { asks_before: true, ..WorkflowDefaults::of("spec", "docs/spec/SPEC-{issue}.md") },
+    WorkflowDefaults { routes: true, ..WorkflowDefaults::for_document("route", "") },
+    WorkflowDefaults {
+        searches: true,
+        ..WorkflowDefaults::for_document("scout", "docs/scout/{slug}-{issue}.md")
+    },
+    WorkflowDefaults { files_issue: true, ..WorkflowDefaults::for_document("issue", "issue-{issue}.md") },
+    WorkflowDefaults { looks: true, ..WorkflowDefaults::for_document("lld", "docs/lld/LLD-{issue}.md") },
+    WorkflowDefaults {
+        asks_before: true,
+        ..WorkflowDefaults::for_document("spec", "docs/spec/SPEC-{issue}.md")
+    },
     WorkflowDefaults {
         makes_code: true,
         looks: true,
-        ..WorkflowDefaults::of("implement", "docs/reports/IMPLEMENT-{issue}.md")
+        ..WorkflowDefaults::for_document("implement", "docs/reports/IMPLEMENT-{issue}.md")
     },
-    WorkflowDefaults::of("pages", "docs/pages/{issue}/index.md"),
-    WorkflowDefaults::of("patch", "docs/patch/{issue}.md"),
+    WorkflowDefaults::for_document("pages", "docs/pages/{issue}/index.md"),
+    WorkflowDefaults::for_document("patch", "docs/patch/{issue}.md"),
 ];
 
 /// A step in a line.

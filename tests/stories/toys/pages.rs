@@ -110,54 +110,54 @@ impl<const CODE: bool> Workflow<StepServices> for Made<CODE> {
     ) -> Result<Transition<At>, StepError> {
         let v = &StepVisit::begin(s, &Text::<CODE>, at, cx);
         let exit = match at {
-            At::Load => stage::load(s, v).await?,
-            At::Analyze => stage::analyze(s, v).await?,
-            At::Draft => stage::draft(s, v).await?,
-            At::Check => stage::check(s, v).await?,
-            At::Review => stage::review(s, v).await?,
-            At::Gate => stage::gate(s, v).await?,
-            At::Publish => stage::publish(s, v).await?,
-            At::Watch => stage::watch(s, v).await?,
-            At::Money => stage::budget(s, v).await?,
+            At::Load => stage::load_issue(s, v).await?,
+            At::Analyze => stage::analyze_codebase(s, v).await?,
+            At::Draft => stage::write_draft(s, v).await?,
+            At::Check => stage::check_draft(s, v).await?,
+            At::Review => stage::review_draft(s, v).await?,
+            At::Gate => stage::run_gate(s, v).await?,
+            At::Publish => stage::publish_document(s, v).await?,
+            At::Watch => stage::watch_merge(s, v).await?,
+            At::Money => stage::wait_for_budget(s, v).await?,
         };
-        exit.next(|exit| match (at, exit) {
+        exit.into_next(|exit| match (at, exit) {
             (At::Load, StepResult::Pass) | (_, StepResult::Reread) => Some(At::Analyze),
             (At::Analyze, StepResult::Pass)
             | (_, StepResult::Redraft | StepResult::Resume(StageCall::Draft)) => Some(At::Draft),
-            (At::Draft, StepResult::Pass) | (_, StepResult::Theirs) => Some(At::Check),
+            (At::Draft, StepResult::Pass) | (_, StepResult::ForeignVersion) => Some(At::Check),
             (At::Check, StepResult::Pass)
             | (_, StepResult::Resume(StageCall::Review) | StepResult::ReviewAgain) => Some(At::Review),
-            (At::Review, StepResult::Pass | StepResult::Undecided) | (_, StepResult::AskAnew) => {
+            (At::Review, StepResult::Pass | StepResult::Undecided) | (_, StepResult::ReopenGate) => {
                 Some(At::Gate)
             }
             (At::Gate, StepResult::Pass) => Some(At::Publish),
-            (At::Publish, StepResult::Pass) | (At::Draft, StepResult::AsPushed) => Some(At::Watch),
-            (_, StepResult::Money) => Some(At::Money),
+            (At::Publish, StepResult::Pass) | (At::Draft, StepResult::KeepPushed) => Some(At::Watch),
+            (_, StepResult::OutOfBudget) => Some(At::Money),
             _ => None,
         })
     }
 
-    async fn halted<'a>(
+    async fn report_halt<'a>(
         &'a self,
         at: At,
         s: &'a StageState,
         halt: &'a RunHalt,
         cx: &'a StepContext,
     ) -> Result<Option<RunCompletion>, StepError> {
-        stage::halted(s, halt, (&Text::<CODE>, at), cx).await
+        stage::report_halt(s, halt, (&Text::<CODE>, at), cx).await
     }
 }
 
 struct Text<const CODE: bool>;
 
 impl<const CODE: bool> StageDocument for Text<CODE> {
-    fn about(&self) -> DocumentInfo {
+    fn info(&self) -> DocumentInfo {
         DocumentInfo {
             workflow: Made::<CODE>::NAME,
             stage: Made::<CODE>::NAME,
             what: Made::<CODE>::NAME,
             commands: Made::<CODE>::COMMANDS,
-            steps: stage::steps(Made::<CODE>::GRAPH),
+            steps: stage::step_infos(Made::<CODE>::GRAPH),
             proofs: Made::<CODE>::PROOFS,
             target: if CODE { PublicationTarget::Code } else { PublicationTarget::Branch },
             roles: &["architect"],
@@ -166,9 +166,9 @@ impl<const CODE: bool> StageDocument for Text<CODE> {
     fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
         let gate = DocumentGate {
             word: Made::<CODE>::NAME,
-            asks: GateQuestion::Verdict,
-            on: policy.verdict_gate,
-            ways: &[],
+            question: GateQuestion::Verdict,
+            is_on: policy.verdict_gate,
+            options: &[],
         };
         (step == "B5").then_some(gate)
     }

@@ -116,7 +116,7 @@ pub(super) fn signature(language: Language, text: &str, name: &str) -> String {
 fn line_ends_and_a_byte_order_mark_change_nothing() {
     for (language, text) in FIXTURES {
         let plain = summarize(*language, text);
-        assert!(!plain.partial, "{language:?}: {}", plain.page(Detail::All));
+        assert!(!plain.partial, "{language:?}: {}", plain.render(Detail::All));
         for other in [text.replace('\n', "\r\n"), format!("\u{feff}{text}")] {
             assert_exact(&other, &summarize(*language, &other));
             assert_eq!(summarize(*language, &other), plain, "{language:?}");
@@ -186,7 +186,7 @@ fn a_fault_in_the_middle_costs_what_is_around_it_only() {
     let names: Vec<&str> = summary.items.iter().map(|item| item.name.as_str()).collect();
     assert!(names.contains(&"before") && names.contains(&"after"), "{names:?}");
     assert!(!names.contains(&"broken"), "{names:?}");
-    assert!(summary.page(Detail::Names).ends_with("(parts of this file did not parse)\n"));
+    assert!(summary.render(Detail::Names).ends_with("(parts of this file did not parse)\n"));
 }
 
 #[test]
@@ -250,7 +250,11 @@ fn what_names_much_at_once_is_not_kept_as_often() {
         (Language::Go, format!("package a\n{}", lines(format!("var {}z int\n", &many("a0,")[..1_500])))),
     ] {
         let summary = summarize(language, &text);
-        assert!(summary.partial && kept(&summary) <= room(&text), "{language:?}: {} bytes", kept(&summary));
+        assert!(
+            summary.partial && kept(&summary) <= kept_bytes_limit(&text),
+            "{language:?}: {} bytes",
+            kept(&summary)
+        );
         assert_exact(&text, &summary);
     }
 }
@@ -293,7 +297,7 @@ fn a_long_signature_says_that_it_is_cut() {
     assert_exact(&text, &summary);
     let item = &summary.items[0];
     assert!(item.cut && item.signature.lines().count() == limits::SIGNATURE_LINES);
-    assert!(summary.page(Detail::Public).ends_with("…\n"));
+    assert!(summary.render(Detail::Public).ends_with("…\n"));
 
     let attributes = format!("{}fn g() {{}}\n", "#[a]\n".repeat(100));
     let summary = summarize(Language::Rust, &attributes);
@@ -345,7 +349,7 @@ fn assert_whole(path: &Path, text: &str, summary: &Summary) {
 fn a_page_in_three_sizes() {
     let text = "use a::b;\n/// Does it.\n#[inline]\npub fn go(\n    x: u8,\n) {\n}\nfn hidden() {}\npub struct S { pub x: u8, y: u8 }\n";
     let summary = summarize(Language::Rust, text);
-    insta::assert_snapshot!(summary.page(Detail::All), @r"
+    insta::assert_snapshot!(summary.render(Detail::All), @r"
     L1         use a::b;
     L3-7       #[inline]
                pub fn go(
@@ -357,7 +361,7 @@ fn a_page_in_three_sizes() {
     L9           pub x: u8
     L9           y: u8
     ");
-    insta::assert_snapshot!(summary.page(Detail::Public), @r"
+    insta::assert_snapshot!(summary.render(Detail::Public), @r"
     L1         use a::b;
     L3-7       #[inline]
                pub fn go(
@@ -366,7 +370,7 @@ fn a_page_in_three_sizes() {
     L9         pub struct S
     L9           pub x: u8
     ");
-    insta::assert_snapshot!(summary.page(Detail::Names), @r"
+    insta::assert_snapshot!(summary.render(Detail::Names), @r"
     L3-7       go
     L9         S
     ");

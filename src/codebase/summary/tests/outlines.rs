@@ -51,21 +51,21 @@ fn what_is_cut_off_or_long_does_not_break_an_outline() {
         }
         let many = "{\n# h\n[t]\nk: v\n\"l\": 1,\n".repeat(limits::SUMMARY_ITEMS + 1);
         let summary = summarize(language, &many);
-        assert!(summary.partial && kept(&summary) <= room(&many), "{language:?}");
+        assert!(summary.partial && kept(&summary) <= kept_bytes_limit(&many), "{language:?}");
     }
 }
 
 /// What is found in the whole text, with nothing spared.
 fn whole(language: Language, text: &str) -> Summary {
-    let grammar = grammar::of(language).unwrap();
-    parse::begin(grammar, text);
-    let tree = parse::part(grammar, text, &[]).unwrap();
-    walk::read(grammar, SourceText { text, seen: text }, tree.root_node())
+    let grammar = grammar::grammar_for(language).unwrap();
+    parse::begin_file(grammar, text);
+    let tree = parse::parse_ranges(grammar, text, &[]).unwrap();
+    walk::read_tree(grammar, SourceText { text, seen: text }, tree.root_node())
 }
 
 fn without_bodies(language: Language, text: &str) -> String {
-    let grammar = grammar::of(language).unwrap();
-    bodies::blanked(language, grammar.heads, grammar.import_words, text)
+    let grammar = grammar::grammar_for(language).unwrap();
+    bodies::blank_bodies(language, grammar.heads, grammar.import_words, text)
 }
 
 #[test]
@@ -163,5 +163,5 @@ fn macros_are_told_by_their_place() {
 #[test]
 fn names_used_are_called_entered_or_begin_with_a_capital() {
     let text = "use aa::bb; // Not (this)\nlet c = Some(dd::ee(\"And (not) this\"), ff);\n * Nor this()\n";
-    assert_eq!(read(Language::Rust, text).1, ["Some", "aa", "dd", "ee"]);
+    assert_eq!(summarize_with_uses(Language::Rust, text).1, ["Some", "aa", "dd", "ee"]);
 }

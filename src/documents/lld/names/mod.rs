@@ -10,7 +10,7 @@ use super::{ChangeType, DocumentSchema, ParsedDesign, SCHEMA, parse};
 use crate::documents::{
     CodebaseLookup, DocumentMistake,
     markdown::{self, MarkdownOutline},
-    path_rules, shown_path,
+    path_rules, quotable_path,
 };
 
 /// Mistakes of one kind that are told at once: enough to see what is wrong.
@@ -25,28 +25,34 @@ const NAMED_BLOCKS: usize = 100;
 const NAMED_UNKNOWN: usize = 200;
 
 /// What code calls the place where it stands.
-const HERE: [&str; 5] = ["Self", "crate", "self", "super", "this"];
+const SELF_WORDS: [&str; 5] = ["Self", "crate", "self", "super", "this"];
 
 /// Paths, words and imports of this repository that are named and do not exist.
-pub fn names(text: &str, repository: &dyn CodebaseLookup) -> Vec<DocumentMistake> {
-    names_of(SCHEMA, text, &parse(text), repository)
+pub fn check_names(text: &str, repository: &dyn CodebaseLookup) -> Vec<DocumentMistake> {
+    check_names_in(SCHEMA, text, &parse(text), repository)
 }
 
 /// The same of another document of a schema.
-pub(in crate::documents) fn names_of(
+pub(in crate::documents) fn check_names_in(
     schema: &DocumentSchema,
     text: &str,
     lld: &ParsedDesign,
     repository: &dyn CodebaseLookup,
 ) -> Vec<DocumentMistake> {
-    let outline = &markdown::outline(text);
-    let mut design =
-        DesignNameChecker { schema, lld, outline, repository, own: BTreeSet::new(), new: BTreeSet::new() };
-    design.read_own();
-    let mut out = design.paths();
-    let (imports, told) = design.imports();
+    let outline = &markdown::parse_outline(text);
+    let mut design = DesignNameChecker {
+        schema,
+        lld,
+        outline,
+        repository,
+        declared_words: BTreeSet::new(),
+        new_words: BTreeSet::new(),
+    };
+    design.collect_declared_words();
+    let mut out = design.check_paths();
+    let (imports, told) = design.check_imports();
     out.extend(imports);
-    out.extend(design.words(told));
+    out.extend(design.check_words(told));
     out
 }
 
@@ -56,9 +62,9 @@ struct DesignNameChecker<'a> {
     outline: &'a MarkdownOutline,
     repository: &'a dyn CodebaseLookup,
     /// Words that it declares: they stand where code declares something, or in a row of what is added.
-    own: BTreeSet<&'a str>,
+    declared_words: BTreeSet<&'a str>,
     /// Words of the sections that say what is new, which no file has.
-    new: BTreeSet<&'a str>,
+    new_words: BTreeSet<&'a str>,
 }
 
 /// Names of code, one had by the other.
@@ -72,41 +78,41 @@ struct QualifiedName<'a> {
 
 impl<'a> DesignNameChecker<'a> {
     /// The section that a place in the text belongs to.
-    fn number(&self, at: usize) -> &'a str {
+    fn section_number(&self, at: usize) -> &'a str {
         // In the order of the text: the last that holds it is the innermost.
         let section = self.lld.sections.iter().rfind(|section| section.body.contains(&at));
         section.map_or("", |section| section.number.as_str())
     }
 
-    fn place(&self, at: usize) -> String {
-        self.schema.title(self.number(at)).to_owned()
+    fn section_title(&self, at: usize) -> String {
+        self.schema.section_title(self.section_number(at)).to_owned()
     }
 
     /// Code of the design with where it stands and whether it is a block. Tests and fixtures name what is made up for them.
-    fn code(&self) -> impl Iterator<Item = (&'a str, usize, bool)> {
+    fn code_pieces(&self) -> impl Iterator<Item = (&'a str, usize, bool)> {
         let blocks = self.outline.code_blocks.iter().take(NAMED_BLOCKS);
         let blocks = blocks.map(|block| (block.text.as_str(), block.range.start, true));
         let spans = self.outline.code_spans.iter().map(|span| (span.text.as_str(), span.range.start, false));
-        spans.chain(blocks).filter(|(_, at, _)| !self.chapter(*at).is_empty() && !self.is_made_up(*at))
+        spans.chain(blocks).filter(|(_, at, _)| !self.chapter_number(*at).is_empty() && !self.is_fixture(*at))
     }
 
-    fn chapter(&self, at: usize) -> &'a str {
-        self.number(at).split('.').next().unwrap_or_default()
+    fn chapter_number(&self, at: usize) -> &'a str {
+        self.section_number(at).split('.').next().unwrap_or_default()
     }
 
-    fn is_made_up(&self, at: usize) -> bool {
-        self.schema.made_up.contains(&self.chapter(at))
+    fn is_fixture(&self, at: usize) -> bool {
+        self.schema.fixture_chapters.contains(&self.chapter_number(at))
     }
 
-    fn read_own(&mut self) {
+    fn collect_declared_words(&mut self) {
         for row in self.lld.files.iter().filter(|row| row.change == Some(ChangeType::Add)) {
-            let chains = chains(&row.path).chain(chains(&row.description));
-            self.own.extend(chains.flat_map(|chain| chain.parts));
+            let chains = qualified_names(&row.path).chain(qualified_names(&row.description));
+            self.declared_words.extend(chains.flat_map(|chain| chain.parts));
         }
         let (mut own, mut mentions) = (BTreeSet::new(), BTreeSet::new());
-        for (code, at, block) in self.code() {
-            let is_new = self.schema.new.contains(&self.number(at));
-            for chain in chains(code) {
+        for (code, at, block) in self.code_pieces() {
+            let is_new = self.schema.new_sections.contains(&self.section_number(at));
+            for chain in qualified_names(code) {
                 if is_new {
                     mentions.extend(chain.parts.iter().copied());
                 }
@@ -115,86 +121,90 @@ impl<'a> DesignNameChecker<'a> {
                 }
             }
         }
-        self.own.append(&mut own);
+        self.declared_words.append(&mut own);
         let unknown = mentions.into_iter().take(NAMED_WORDS).filter(|word| !self.repository.has_word(word));
-        self.new = unknown.collect();
+        self.new_words = unknown.collect();
     }
 
     /// Files and folders that neither exist nor are added.
-    fn paths(&self) -> Vec<DocumentMistake> {
+    fn check_paths(&self) -> Vec<DocumentMistake> {
         let mut seen = BTreeSet::new();
-        let paths = self.code().filter(|(_, _, block)| !block);
-        let paths = paths.filter_map(|(span, at, _)| Some((path_of(span)?, at)));
-        let paths = paths.filter(|(path, _)| path_rules::refused(path).is_none() && seen.insert(*path));
+        let paths = self.code_pieces().filter(|(_, _, block)| !block);
+        let paths = paths.filter_map(|(span, at, _)| Some((leading_path(span)?, at)));
+        let paths =
+            paths.filter(|(path, _)| path_rules::refusal_reason(path).is_none() && seen.insert(*path));
         let strange = paths.take(NAMED_UNKNOWN).filter_map(|(named, at)| {
-            let listed =
-                |row: &str| within(named, row) || within(row, named) || row.ends_with(&format!("/{named}"));
+            let listed = |row: &str| {
+                is_within(named, row) || is_within(row, named) || row.ends_with(&format!("/{named}"))
+            };
             let known = self.lld.files.iter().any(|row| listed(row.path.trim_end_matches('/')));
-            if known || self.repository.may_have(named) {
+            if known || self.repository.may_contain(named) {
                 return None;
             }
-            let near = self.repository.tree().nearest(named).into_iter().next();
+            let near = self.repository.tree().nearest_paths(named).into_iter().next();
             let file = named.rsplit('/').next().unwrap_or(named);
             let moved = near.as_ref().is_some_and(|near| near.rsplit('/').next() == Some(file));
             let here = self.repository.tree().is_dir(named.split('/').next().unwrap_or_default());
             let hint = near.map_or_else(
                 || "mend the path or add a row".to_owned(),
-                |near| format!("did you mean `{}`?", shown_path(&near)),
+                |near| format!("did you mean `{}`?", quotable_path(&near)),
             );
             let message = format!(
                 "`{}` is named here, but it neither exists nor stands in {}; {hint}",
-                shown_path(named),
-                self.schema.title(self.schema.files)
+                quotable_path(named),
+                self.schema.section_title(self.schema.files_section)
             );
             // Without an ending it may be anything else.
             let is_file = file.trim_start_matches('.').contains('.');
-            let mistake = DocumentMistake::error("names.path", self.place(at), message).about(named);
-            (here || is_file && moved).then(|| mistake.only_warns_unless(here && is_file))
+            let mistake =
+                DocumentMistake::error("names.path", self.section_title(at), message).with_name(named);
+            (here || is_file && moved).then(|| mistake.downgrade_unless(here && is_file))
         });
         strange.take(NAMED_MISTAKES).collect()
     }
 
     /// Imports that lead nowhere, and the names that were told of with them.
-    fn imports(&self) -> (Vec<DocumentMistake>, BTreeSet<String>) {
+    fn check_imports(&self) -> (Vec<DocumentMistake>, BTreeSet<String>) {
         let files: Vec<&str> = self.lld.files.iter().map(|row| row.path.trim_end_matches('/')).collect();
         let (mut out, mut told) = (Vec::new(), BTreeSet::new());
         for block in self.outline.code_blocks.iter().take(NAMED_BLOCKS) {
-            if self.is_made_up(block.range.start) {
+            if self.is_fixture(block.range.start) {
                 continue;
             }
-            for stray in self.repository.strays(&block.tag, &block.text, &files) {
-                let (module, name) = (shown_path(&stray.module), shown_path(&stray.name));
+            for stray in self.repository.unresolved_imports(&block.tag, &block.text, &files) {
+                let (module, name) = (quotable_path(&stray.module), quotable_path(&stray.name));
                 let whole = stray.module.contains(&stray.name);
-                let own = !whole && self.own.contains(stray.name.as_str());
+                let own = !whole && self.declared_words.contains(stray.name.as_str());
                 if out.len() == NAMED_MISTAKES || own || !told.insert(stray.name) {
                     continue;
                 }
                 let what = if whole { format!("`{module}`") } else { format!("`{name}` of `{module}`") };
                 let hint = stray.nearest.map_or_else(
                     || "import what exists, or add a row".to_owned(),
-                    |near| format!("did you mean `{}`?", shown_path(&near)),
+                    |near| format!("did you mean `{}`?", quotable_path(&near)),
                 );
                 let message = format!(
                     "{what} is imported, but it neither exists nor is added in {}; {hint}",
-                    self.schema.title(self.schema.files)
+                    self.schema.section_title(self.schema.files_section)
                 );
-                let mistake = DocumentMistake::error("names.import", self.place(block.range.start), message);
-                out.push(mistake.about(&format!("{module} {name}")).only_warns_unless(stray.sure));
+                let mistake =
+                    DocumentMistake::error("names.import", self.section_title(block.range.start), message);
+                out.push(mistake.with_name(&format!("{module} {name}")).downgrade_unless(stray.is_certain));
             }
         }
         (out, told)
     }
 
     /// Words that no file has.
-    fn words(&self, mut told: BTreeSet<String>) -> Vec<DocumentMistake> {
+    fn check_words(&self, mut told: BTreeSet<String>) -> Vec<DocumentMistake> {
         let (mut known, mut unknown) = (BTreeSet::new(), BTreeMap::new());
         let mut out: Vec<DocumentMistake> = Vec::new();
-        for (code, at, block) in self.code() {
-            let behind = path_of(code).filter(|_| !block).map_or(code, |path| &code[path.len()..]);
-            for chain in chains(behind) {
-                let doubted = if block { &[] } else { self.doubted(&chain, at) };
-                for word in chain.parts.iter().copied().filter(|word| chain.is_code(word)) {
-                    if self.own.contains(word) || told.contains(word) || known.contains(word) {
+        for (code, at, block) in self.code_pieces() {
+            let behind = leading_path(code).filter(|_| !block).map_or(code, |path| &code[path.len()..]);
+            for chain in qualified_names(behind) {
+                let doubted = if block { &[] } else { self.doubtful_parts(&chain, at) };
+                for word in chain.parts.iter().copied().filter(|word| chain.may_be_name(word)) {
+                    if self.declared_words.contains(word) || told.contains(word) || known.contains(word) {
                         continue;
                     }
                     if !unknown.contains_key(word) {
@@ -206,10 +216,10 @@ impl<'a> DesignNameChecker<'a> {
                             continue;
                         }
                     }
-                    let near = unknown.entry(word).or_insert_with(|| self.repository.slip(word));
+                    let near = unknown.entry(word).or_insert_with(|| self.repository.closest_name(word));
                     if near.is_some() || doubted.contains(&word) {
                         told.insert(word.to_owned());
-                        out.push(self.unknown(word, &chain, near.as_deref(), at));
+                        out.push(self.unknown_word_mistake(word, &chain, near.as_deref(), at));
                     }
                 }
             }
@@ -219,7 +229,7 @@ impl<'a> DesignNameChecker<'a> {
         out
     }
 
-    fn unknown(
+    fn unknown_word_mistake(
         &self,
         word: &str,
         chain: &QualifiedName<'_>,
@@ -229,38 +239,38 @@ impl<'a> DesignNameChecker<'a> {
         let sure = near.is_some() && (word == chain.parts[0] || !self.is_foreign(chain));
         let hint = near.map_or_else(
             || "name one that is there.".to_owned(),
-            |near| format!("did you mean `{}`?", shown_path(near)),
+            |near| format!("did you mean `{}`?", quotable_path(near)),
         );
         let message = format!(
             "`{}` is not in this repository: no file has the word `{}`; {hint} A new one has its signature in {}",
-            shown_path(chain.text),
-            shown_path(word),
-            self.schema.title(self.schema.signatures)
+            quotable_path(chain.text),
+            quotable_path(word),
+            self.schema.section_title(self.schema.signatures_section)
         );
-        let mistake = DocumentMistake::error("names.word", self.place(at), message).about(word);
-        mistake.only_warns_unless(sure && self.repository.knows_all())
+        let mistake = DocumentMistake::error("names.word", self.section_title(at), message).with_name(word);
+        mistake.downgrade_unless(sure && self.repository.has_read_all())
     }
 
     /// Does it begin with what nothing here is called by?
     fn is_foreign(&self, chain: &QualifiedName<'_>) -> bool {
         let first = chain.parts[0];
-        chain.parts.len() > 1 && !HERE.contains(&first) && !self.repository.is_own(first)
+        chain.parts.len() > 1 && !SELF_WORDS.contains(&first) && !self.repository.defines_name(first)
     }
 
     /// The parts of a name in prose that are surely taken from the repository's code.
-    fn doubted<'c>(&self, chain: &'c QualifiedName<'a>, at: usize) -> &'c [&'a str] {
-        let speaks = self.schema.speaks.contains(&self.chapter(at));
+    fn doubtful_parts<'c>(&self, chain: &'c QualifiedName<'a>, at: usize) -> &'c [&'a str] {
+        let speaks = self.schema.prose_chapters.contains(&self.chapter_number(at));
         let quoted = chain.before.ends_with(['"', '\'', '-', '/', '@', '$', '%']);
         // What a new type has is new as well.
-        let is_new = chain.parts.iter().any(|part| self.new.contains(part));
-        if !speaks || quoted || is_new || !self.repository.knows_all() {
+        let is_new = chain.parts.iter().any(|part| self.new_words.contains(part));
+        if !speaks || quoted || is_new || !self.repository.has_read_all() {
             return &[];
         }
         match chain.parts.as_slice() {
-            [name] if is_code(name) || chain.is_called() && name.len() > 2 => &chain.parts,
+            [name] if is_code_word(name) || chain.is_called() && name.len() > 2 => &chain.parts,
             // No dependency has a type that nothing here spells.
             [first, ..] if self.is_foreign(chain) => {
-                if is_code(first) {
+                if is_code_word(first) {
                     &chain.parts[..1]
                 } else {
                     &[]
@@ -278,9 +288,9 @@ impl QualifiedName<'_> {
     }
 
     /// May a word of it be a name? A plain word alone is prose, or anything.
-    fn is_code(&self, word: &str) -> bool {
-        let shaped = is_code(word) || word.starts_with(char::is_uppercase);
-        !HERE.contains(&word) && (self.parts.len() > 1 || shaped || self.is_called())
+    fn may_be_name(&self, word: &str) -> bool {
+        let shaped = is_code_word(word) || word.starts_with(char::is_uppercase);
+        !SELF_WORDS.contains(&word) && (self.parts.len() > 1 || shaped || self.is_called())
     }
 
     /// Does it stand where code declares a name: behind a word, or before what follows one?
@@ -295,7 +305,7 @@ impl QualifiedName<'_> {
 }
 
 /// The names in a piece of code.
-fn chains(code: &str) -> impl Iterator<Item = QualifiedName<'_>> {
+fn qualified_names(code: &str) -> impl Iterator<Item = QualifiedName<'_>> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let mut rest = 0;
     std::iter::from_fn(move || {
@@ -330,14 +340,14 @@ fn chains(code: &str) -> impl Iterator<Item = QualifiedName<'_>> {
 }
 
 /// Is a word written as only code is?
-fn is_code(word: &str) -> bool {
+fn is_code_word(word: &str) -> bool {
     let inner = word.trim_matches('_');
     inner.contains('_')
         || inner.chars().zip(inner.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase())
 }
 
 /// The path that a span is, without the line or the name in it that may follow.
-fn path_of(span: &str) -> Option<&str> {
+fn leading_path(span: &str) -> Option<&str> {
     let path = span.split([':', '#']).next().unwrap_or(span);
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-./@+".contains(c);
     let is_path =
@@ -345,7 +355,7 @@ fn path_of(span: &str) -> Option<&str> {
     (is_path && !span[path.len()..].starts_with("://")).then_some(path)
 }
 
-fn within(path: &str, folder: &str) -> bool {
+fn is_within(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 

@@ -11,7 +11,7 @@ impl FileTree for NamesTestRepository {
     fn is_dir(&self, path: &str) -> bool {
         path == "src"
     }
-    fn nearest(&self, path: &str) -> Vec<String> {
+    fn nearest_paths(&self, path: &str) -> Vec<String> {
         vec![if path.ends_with("moved.rs") { "src/moved.rs" } else { "src/`a\u{202e}\n.rs" }.to_owned()]
     }
 }
@@ -20,34 +20,34 @@ impl CodebaseLookup for NamesTestRepository {
     fn tree(&self) -> &dyn FileTree {
         self
     }
-    fn may_have(&self, path: &str) -> bool {
+    fn may_contain(&self, path: &str) -> bool {
         self.is_file(path) || path.starts_with("src/made/")
     }
     fn has_word(&self, word: &str) -> bool {
         matches!(word, "Sheet" | "parse_sheet" | "rows" | "os" | "src") || word.len() < 3
     }
-    fn knows_all(&self) -> bool {
+    fn has_read_all(&self) -> bool {
         true
     }
-    fn is_own(&self, name: &str) -> bool {
+    fn defines_name(&self, name: &str) -> bool {
         name == "Sheet"
     }
-    fn slip(&self, word: &str) -> Option<String> {
+    fn closest_name(&self, word: &str) -> Option<String> {
         matches!(word, "parse_shet" | "covert" | "crate").then(|| "parse_sheet (src/a.rs:1)".to_owned())
     }
-    fn strays(&self, _: &str, code: &str, _: &[&str]) -> Vec<UnresolvedImport> {
+    fn unresolved_imports(&self, _: &str, code: &str, _: &[&str]) -> Vec<UnresolvedImport> {
         let stray = |module: &str| UnresolvedImport {
             module: module.into(),
             name: module.into(),
             nearest: None,
-            sure: true,
+            is_certain: true,
         };
         code.lines().filter_map(|line| line.strip_prefix("use ")).map(stray).collect()
     }
 }
 
 /// What is told of a design with this text in §2.5 and this code in §2.4, errors with a `!`.
-fn told(text: &str, code: &str) -> Vec<String> {
+fn reported_names(text: &str, code: &str) -> Vec<String> {
     let design = format!(
         "# 1 - Feature: T\n\n## Proposed Changes\n\n### Files Changed\n\n| File | Change Type | Description |\n\
          |---|---|---|\n| `src/a.rs` | Modify | x |\n| `src/new.rs` | Add | holds `Fresh::take_all()` |\n\n\
@@ -55,12 +55,12 @@ fn told(text: &str, code: &str) -> Vec<String> {
          ## Verification & Testing\n\n`made_up()` in `src/fixture.rs`\n"
     );
     let mark = |mistake: &DocumentMistake| if mistake.is_error() { "!" } else { "" };
-    let mistakes = names(&design, &NamesTestRepository);
+    let mistakes = check_names(&design, &NamesTestRepository);
     mistakes.iter().map(|mistake| format!("{}{}", mark(mistake), mistake.about.as_deref().unwrap())).collect()
 }
 
 #[test]
-fn a_name_is_doubted_when_its_last_part_is_a_word_of_no_file() {
+fn name_is_doubted_if_no_file_has_its_last_part() {
     for (text, said) in [
         ("It calls `parse_all()`.", &["parse_all"][..]),
         ("It calls `Sheet::print()` and `self.lineCount`.", &["print", "lineCount"]),
@@ -70,12 +70,12 @@ fn a_name_is_doubted_when_its_last_part_is_a_word_of_no_file() {
         ("`src/a.rs:12` and `src/a.rs::parse_all` are there.", &["parse_all"]),
         ("```rust\nlet new_one = parse_shet(new_one, parse_all());\n```", &["!parse_shet"]),
     ] {
-        assert_eq!(told(text, ""), said, "{text}");
+        assert_eq!(reported_names(text, ""), said, "{text}");
     }
 }
 
 #[test]
-fn what_is_there_declared_or_of_others_is_not() {
+fn existing_declared_and_foreign_names_are_not_reported() {
     let code =
         "pub fn parse_all(deep: Option<LineCount>) -> u8;\nstruct Line { line_count: u8 }\nfn parse_shet();";
     for text in [
@@ -87,33 +87,33 @@ fn what_is_there_declared_or_of_others_is_not() {
         "It says `\"not_found\"`, `--dry_run`, `application/json`, `https://example.com/a_b.html`.",
         "`src/made/api_v2.rs` is made, `/etc/some_file` and `~/.config/x_y` are elsewhere, `src/*/x_y.rs` are many.",
     ] {
-        assert_eq!(told(text, code), [""; 0], "{text}");
+        assert_eq!(reported_names(text, code), [""; 0], "{text}");
     }
 }
 
 #[test]
-fn paths_and_imports_that_lead_nowhere() {
+fn reports_unresolved_paths_and_imports() {
     for (text, said) in [
         ("`src/b.rs` is read.", &["!src/b.rs"][..]),
         ("`src/deep` is a folder.", &["src/deep"]),
         ("`other/moved.rs` is read, and `other/b.rs`.", &["other/moved.rs"]),
         ("```rust\nuse crate::gone\n```", &["!crate::gone crate::gone"]),
     ] {
-        assert_eq!(told(text, ""), said, "{text}");
+        assert_eq!(reported_names(text, ""), said, "{text}");
     }
 }
 
 #[test]
 #[ignore = "takes long"]
-fn no_text_makes_it_panic_and_what_it_says_is_short() {
-    use crate::documents::lld::check::tests::nasty;
+fn check_never_panics_and_messages_are_short() {
+    use crate::documents::lld::check::tests::hostile_texts;
     let units =
         ["`a_b` ", "`a` ", "`A::b` ", "x", "`src/x.rs`", "\n```rust\nuse a;\n```\n", "\n# 2.5 A\n`a_b`\n"];
     let long = units.map(|unit| format!("## Proposed Changes\n\n{}", unit.repeat(262_144 / unit.len())));
     let design = "# 1 - Feature: x\n\n## Proposed Changes\n\n`src/b.rs` `a_b::éc_d()?.x->y#` in `src/a.rs`\n\n```rust\nuse x;é (: =\n``` \n\n";
     let cut = design.char_indices().map(|(at, _)| design[..at].to_owned());
-    for text in nasty().into_iter().chain(long).chain([design.repeat(200)]).chain(cut) {
-        let mistakes = names(&text, &NamesTestRepository);
+    for text in hostile_texts().into_iter().chain(long).chain([design.repeat(200)]).chain(cut) {
+        let mistakes = check_names(&text, &NamesTestRepository);
         assert!(mistakes.len() <= 3 * NAMED_MISTAKES);
         for mistake in mistakes {
             let message = &mistake.message;

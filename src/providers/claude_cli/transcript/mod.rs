@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::super::{
     CallError, CallErrorKind, ModelCall, ModelReply, Usage, answer_checks,
     http::{self, CallFault},
-    program::limited,
-    quote,
+    program::limit_kind,
+    quote_text,
 };
 use crate::{proc::ChildOutput, types::Timestamp};
 
@@ -40,40 +40,40 @@ pub(super) struct ClaudeTranscript {
 }
 
 impl ClaudeTranscript {
-    pub(super) fn line(&mut self, line: &[u8]) {
+    pub(super) fn read_line(&mut self, line: &[u8]) {
         let Ok(value) = serde_json::from_slice::<Value>(line) else { return };
-        match text(&value, "type") {
-            Some("assistant") => self.assistant(&value),
-            Some("system") if text(&value, "subtype") == Some("api_retry") => {
+        match text_field(&value, "type") {
+            Some("assistant") => self.read_assistant(&value),
+            Some("system") if text_field(&value, "subtype") == Some("api_retry") => {
                 // Its delay is the program's own back-off, not what the service asked for.
                 self.retries += 1;
             }
             Some("rate_limit_event") => {
                 let limit = &value["rate_limit_info"];
                 let reset = limit["resetsAt"].as_i64().and_then(unix_time);
-                self.used_up = (text(limit, "status") == Some("rejected")).then_some(reset);
+                self.used_up = (text_field(limit, "status") == Some("rejected")).then_some(reset);
             }
             Some("result") => self.result = Some(value),
             _ => {}
         }
     }
 
-    fn assistant(&mut self, line: &Value) {
+    fn read_assistant(&mut self, line: &Value) {
         let message = &line["message"];
-        match text(message, "model") {
-            Some(SYNTHETIC) => self.error = text(line, "error").map(str::to_owned),
+        match text_field(message, "model") {
+            Some(SYNTHETIC) => self.error = text_field(line, "error").map(str::to_owned),
             Some(model) => {
-                self.seen(model);
-                let id = text(message, "id").unwrap_or_default();
+                self.add_served_model(model);
+                let id = text_field(message, "id").unwrap_or_default();
                 let tokens = |key| message["usage"][key].as_u64().unwrap_or(0);
                 self.partial.insert(id.to_owned(), (tokens("input_tokens"), tokens("output_tokens")));
             }
             // A message that names no model leaves the answer unattested.
-            None => self.seen(""),
+            None => self.add_served_model(""),
         }
     }
 
-    fn seen(&mut self, model: &str) {
+    fn add_served_model(&mut self, model: &str) {
         // One more stranger would not change what the answer is worth.
         if self.served.len() < MODELS && !self.served.iter().any(|known| known == model) {
             self.served.push(model.to_owned());
@@ -81,12 +81,12 @@ impl ClaudeTranscript {
     }
 
     /// Had a model begun to answer?
-    pub(super) fn begun(&self) -> bool {
+    pub(super) fn has_begun(&self) -> bool {
         !self.served.is_empty()
     }
 
     pub(super) fn usage(&self, call: &ModelCall) -> Usage {
-        let mut usage = Usage::asking(&call.model);
+        let mut usage = Usage::for_model(&call.model);
         // When several answered, the one that was not asked is the one to know about.
         usage.served = self
             .served
@@ -105,26 +105,26 @@ impl ClaudeTranscript {
         let counted =
             [usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_written_tokens];
         if counted == [0; 4] {
-            self.count_otherwise(&mut usage);
+            self.count_fallback(&mut usage);
         }
         usage
     }
 
     /// Some failures leave the usage at zero though tokens were spent; the table by model, or the
     /// messages themselves, still tell.
-    fn count_otherwise(&self, usage: &mut Usage) {
+    fn count_fallback(&self, usage: &mut Usage) {
         let by_model = self.result.as_ref().and_then(|result| result["modelUsage"].as_object());
         for row in by_model.into_iter().flat_map(|table| table.values()) {
             let of = |key: &str| row[key].as_u64().unwrap_or(0);
-            add(&mut usage.input_tokens, of("inputTokens"));
-            add(&mut usage.output_tokens, of("outputTokens"));
-            add(&mut usage.cache_read_tokens, of("cacheReadInputTokens"));
-            add(&mut usage.cache_written_tokens, of("cacheCreationInputTokens"));
+            add_tokens(&mut usage.input_tokens, of("inputTokens"));
+            add_tokens(&mut usage.output_tokens, of("outputTokens"));
+            add_tokens(&mut usage.cache_read_tokens, of("cacheReadInputTokens"));
+            add_tokens(&mut usage.cache_written_tokens, of("cacheCreationInputTokens"));
         }
         if (usage.input_tokens, usage.output_tokens) == (0, 0) {
             for (input, output) in self.partial.values() {
-                add(&mut usage.input_tokens, *input);
-                add(&mut usage.output_tokens, *output);
+                add_tokens(&mut usage.input_tokens, *input);
+                add_tokens(&mut usage.output_tokens, *output);
             }
         }
     }
@@ -138,13 +138,13 @@ impl ClaudeTranscript {
     ) -> Result<ModelReply, CallError> {
         let mut usage = self.usage(call);
         usage.elapsed = output.elapsed;
-        match self.verdict(call, output, now) {
+        match self.judge_result(call, output, now) {
             Ok((text, value)) => Ok(ModelReply::new(text, value, usage)),
             Err((kind, why)) => Err(CallError::new(kind, format!("claude: {why}"), usage)),
         }
     }
 
-    fn verdict(
+    fn judge_result(
         &self,
         call: &ModelCall,
         output: &ChildOutput,
@@ -152,28 +152,30 @@ impl ClaudeTranscript {
     ) -> Result<(String, Option<Value>), (CallErrorKind, String)> {
         let Some(result) = &self.result else {
             let status = output.status.map_or("a signal".into(), |status| format!("status {status}"));
-            let why = format!("it ended with {status} and no result line: {}", quote(&output.stderr_text()));
-            return Err((limited(output, "").unwrap_or(CallErrorKind::Unavailable), why));
+            let why =
+                format!("it ended with {status} and no result line: {}", quote_text(&output.stderr_text()));
+            return Err((limit_kind(output, "").unwrap_or(CallErrorKind::Unavailable), why));
         };
         if result["is_error"] != Value::Bool(false) {
-            let why =
-                text(result, "result").or_else(|| result["errors"][0].as_str()).unwrap_or("no reason given");
-            return Err((self.failure(result, why, output, now), quote(why)));
+            let why = text_field(result, "result")
+                .or_else(|| result["errors"][0].as_str())
+                .unwrap_or("no reason given");
+            return Err((self.failure_kind(result, why, output, now), quote_text(why)));
         }
         if output.status != Some(0) {
             let why = format!("it ended with status {:?} though its result is good", output.status);
             return Err((CallErrorKind::Unavailable, why));
         }
-        match text(result, "stop_reason") {
+        match text_field(result, "stop_reason") {
             Some("refusal") => return Err((CallErrorKind::Refused, "the model refused".into())),
             Some("max_tokens") => return Err((CallErrorKind::Truncated, "the answer was cut".into())),
             _ => {}
         }
-        if let Some(stranger) = self.stranger(call) {
-            let why = format!("{} answered, asked was {}", quote(stranger), call.model);
+        if let Some(stranger) = self.wrong_model(call) {
+            let why = format!("{} answered, asked was {}", quote_text(stranger), call.model);
             return Err((CallErrorKind::WrongModel { served: Some(stranger.to_owned()) }, why));
         }
-        let answer = self.fitting(call, result).map_err(|CallFault(kind, why)| (kind, why))?;
+        let answer = self.validated_answer(call, result).map_err(|CallFault(kind, why)| (kind, why))?;
         if self.served.is_empty() || self.served.iter().any(String::is_empty) {
             let why = "no message says which model answered".to_owned();
             return Err((CallErrorKind::WrongModel { served: None }, why));
@@ -182,27 +184,37 @@ impl ClaudeTranscript {
     }
 
     /// A model that answered and was not asked.
-    fn stranger(&self, call: &ModelCall) -> Option<&str> {
+    fn wrong_model(&self, call: &ModelCall) -> Option<&str> {
         let other = |served: &&String| !served.is_empty() && !call.may_be_served_by(served);
         self.served.iter().find(other).map(String::as_str)
     }
 
     /// The answer's text and, where one was asked for, the value that fits the schema.
-    fn fitting(&self, call: &ModelCall, result: &Value) -> Result<(String, Option<Value>), CallFault> {
-        let said = text(result, "result").unwrap_or_default().to_owned();
+    fn validated_answer(
+        &self,
+        call: &ModelCall,
+        result: &Value,
+    ) -> Result<(String, Option<Value>), CallFault> {
+        let said = text_field(result, "result").unwrap_or_default().to_owned();
         if call.schema.is_none() {
-            return answer_checks::fit(call, said, None);
+            return answer_checks::validate_answer(call, said, None);
         }
         // The program ends well even when the model ignored its tool for the schema; then the text may hold the value.
         match result.get("structured_output").filter(|value| !value.is_null()) {
-            Some(value) => answer_checks::fit(call, value.to_string(), Some(value.clone())),
-            None => answer_checks::fit(call, said, None),
+            Some(value) => answer_checks::validate_answer(call, value.to_string(), Some(value.clone())),
+            None => answer_checks::validate_answer(call, said, None),
         }
     }
 
     /// What kind of failure a result line with `is_error` reports.
-    fn failure(&self, result: &Value, banner: &str, output: &ChildOutput, now: Timestamp) -> CallErrorKind {
-        if text(result, "terminal_reason") == Some("prompt_too_long") {
+    fn failure_kind(
+        &self,
+        result: &Value,
+        banner: &str,
+        output: &ChildOutput,
+        now: Timestamp,
+    ) -> CallErrorKind {
+        if text_field(result, "terminal_reason") == Some("prompt_too_long") {
             return CallErrorKind::TooLong;
         }
         match self.error.as_deref() {
@@ -234,7 +246,11 @@ impl ClaudeTranscript {
             Some(503 | 529) => return CallErrorKind::Capacity,
             _ => {}
         }
-        match (text(result, "subtype"), text(result, "stop_reason"), text(result, "api_error")) {
+        match (
+            text_field(result, "subtype"),
+            text_field(result, "stop_reason"),
+            text_field(result, "api_error"),
+        ) {
             (Some("error_max_structured_output_retries" | "error_max_turns"), ..) => {
                 CallErrorKind::InvalidOutput
             }
@@ -242,25 +258,25 @@ impl ClaudeTranscript {
             (_, Some("refusal"), _) => CallErrorKind::Refused,
             (_, _, Some("max_output_tokens")) => CallErrorKind::Truncated,
             _ if banner.starts_with("Request timed out") => {
-                CallErrorKind::Timeout { idle: self.begun(), elapsed: output.elapsed }
+                CallErrorKind::Timeout { idle: self.has_begun(), elapsed: output.elapsed }
             }
             _ if banner.starts_with("Credit balance is too low") => CallErrorKind::Quota { reset: None },
             _ if banner.starts_with("Not logged in") => CallErrorKind::Auth,
             // The program has words of its own for what the service said, and none is more telling than the number.
             _ => match status {
                 Some(status) => http::failure_kind(status, &Value::Null),
-                None => limited(output, banner).unwrap_or(CallErrorKind::Unavailable),
+                None => limit_kind(output, banner).unwrap_or(CallErrorKind::Unavailable),
             },
         }
     }
 }
 
 /// Numbers of somebody else's may be of any size.
-fn add(sum: &mut u64, tokens: u64) {
+fn add_tokens(sum: &mut u64, tokens: u64) {
     *sum = sum.saturating_add(tokens);
 }
 
-fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
+fn text_field<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value.get(key)?.as_str()
 }
 

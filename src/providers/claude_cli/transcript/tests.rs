@@ -21,7 +21,7 @@ const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
 fn judge(lines: &str, status: Option<i32>, schema: bool) -> Result<ModelReply, CallError> {
     let mut transcript = ClaudeTranscript::default();
-    lines.lines().for_each(|line| transcript.line(line.as_bytes()));
+    lines.lines().for_each(|line| transcript.read_line(line.as_bytes()));
     let output = ChildOutput {
         status,
         signal: None,
@@ -108,7 +108,7 @@ fn every_recorded_ending_is_told_apart() {
     for ending in &endings {
         let kind = |printed: &str| {
             let mut transcript = ClaudeTranscript::default();
-            printed.lines().for_each(|line| transcript.line(line.as_bytes()));
+            printed.lines().for_each(|line| transcript.read_line(line.as_bytes()));
             let stderr = ending.stderr.clone().into_bytes();
             let elapsed = Duration::from_secs(2);
             let output =
@@ -171,7 +171,7 @@ fn whatever_it_prints_is_read_and_counted_without_an_end() {
             r#"{{"type":"assistant","message":{{"id":"{number}","model":"m{number}","usage":{{"input_tokens":{}}}}}}}"#,
             u64::MAX
         );
-        transcript.line(line.as_bytes());
+        transcript.read_line(line.as_bytes());
     }
     let usage = transcript.usage(&call(false));
     assert_eq!((usage.input_tokens, usage.served.as_deref()), (u64::MAX, Some("m0")));
