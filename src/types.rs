@@ -311,6 +311,63 @@ impl fmt::Display for Oid {
     }
 }
 
+/// A command that every workflow understands. Stored with each answer to a gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verb {
+    /// Passes a gate.
+    Approve,
+    /// Sends the document back to the drafter.
+    Revise,
+    /// Passes a gate against the verdict, with a reason.
+    Override,
+    /// Answers the numbered questions.
+    Answer,
+    /// Raises the budget of a paused run.
+    Budget,
+    /// Continues a run that halted, or reviews the same version again.
+    Retry,
+    Restart,
+    Stop,
+    Dismiss,
+    MustFix,
+    Cost,
+    Status,
+    Help,
+}
+
+impl Verb {
+    /// The word people type after the slash.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Revise => "revise",
+            Self::Override => "override",
+            Self::Answer => "answer",
+            Self::Budget => "budget",
+            Self::Retry => "retry",
+            Self::Restart => "restart",
+            Self::Stop => "stop",
+            Self::Dismiss => "dismiss",
+            Self::MustFix => "must-fix",
+            Self::Cost => "cost",
+            Self::Status => "status",
+            Self::Help => "help",
+        }
+    }
+
+    /// Whether the verb accepts what a gate asks about.
+    pub fn accepts(self) -> bool {
+        matches!(self, Self::Approve | Self::Override)
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// What someone may do in a repository, as GitHub's collaborator permission says it. Ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

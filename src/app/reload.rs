@@ -10,11 +10,11 @@ use super::{github, private_key};
 use crate::{
     clock::SharedClock,
     config::{ModelSettings, ReloadableValue, Settings, same_secrets},
-    engine::{EnginePort, RETRY, RunFilter, RunRemark},
+    engine::{EnginePort, RemarkKind, RunFilter, RunRemark},
     github::{GitHub, GitHubApiError, Pacing},
     providers::ModelProviders,
     store::Store,
-    types::{Cause, Role, count},
+    types::{Cause, Role, Verb, count},
     workflows,
 };
 
@@ -110,13 +110,14 @@ impl SecretReloader {
         let at = self.clock.now();
         let mut told = 0;
         for run in runs {
-            let Some(gate) = run.gate.filter(|gate| gate.spec.verbs.iter().any(|(verb, _)| verb == RETRY))
+            let Some(gate) =
+                run.gate.filter(|gate| gate.spec.verbs.iter().any(|(verb, _)| *verb == Verb::Retry))
             else {
                 continue;
             };
             let remark = RunRemark {
                 cause: Cause(format!("reviewer-{}-{}-{}", run.id, gate.spec.subject, at.0)),
-                verb: RunRemark::REVIEWER.to_owned(),
+                kind: RemarkKind::Reviewer,
                 finding: String::new(),
                 text: reviewer.to_owned(),
                 by: run.started_by,

@@ -1,10 +1,12 @@
 //! A comment that is one command and nothing else, written so that it does not count as one.
 
-use super::{ApproveArguments, CommandSpec, nearest_name};
-use crate::documents::is_invisible;
+use super::{ApproveArguments, CommandKind, CommandSpec, nearest_name};
+use crate::{documents::is_invisible, types::Verb};
 
-/// Its name and arguments. `None` for prose that mentions a command, and for anything else.
-pub(super) fn parse_lone_command(rows: &[CommandSpec], text: &str) -> Option<(&'static str, String)> {
+const APPROVE: CommandKind = CommandKind::Common(Verb::Approve);
+
+/// Its row and arguments. `None` for prose that mentions a command, and for anything else.
+pub(super) fn parse_lone_command(rows: &[CommandSpec], text: &str) -> Option<(CommandSpec, String)> {
     let text: String = text.chars().filter(|c| !is_invisible(*c)).collect();
     let fence = |line: &&str| line.starts_with("```") || line.starts_with("~~~");
     let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -33,14 +35,14 @@ pub(super) fn parse_lone_command(rows: &[CommandSpec], text: &str) -> Option<(&'
     let name = exact.or_else(|| nearest_name(rows, word))?;
     let row = rows.iter().find(|row| row.name == name)?;
     let approve = || ApproveArguments::parse(args).ok();
-    let fits = match name {
+    let fits = match row.kind {
         // Without a slash only with the hash: nobody says that by chance.
-        _ if said.len() == bare.len() => name == "approve" && approve()?.hash.is_some(),
-        "approve" => approve().is_some(),
+        _ if said.len() == bare.len() => row.kind == APPROVE && approve()?.hash.is_some(),
+        APPROVE => approve().is_some(),
         _ if row.takes_text() => !args.is_empty(),
         _ => args.split_whitespace().count() <= 1,
     };
-    fits.then(|| (name, args.to_owned()))
+    fits.then(|| (*row, args.to_owned()))
 }
 
 /// Without the tags of HTML around it.

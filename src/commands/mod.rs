@@ -15,7 +15,7 @@ mod quoted_text;
 
 pub use quoted_text::find_quoted_text;
 
-use crate::types::{APPROVAL_OPTIONS, MicroUsd, Role};
+use crate::types::{APPROVAL_OPTIONS, MicroUsd, Role, Verb};
 
 /// One row of the command table: what people type, who may, and what `/help` says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,15 +33,22 @@ pub struct CommandSpec {
     pub kind: CommandKind,
 }
 
-/// What a command needs to be meant for us.
+/// What a command does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandKind {
-    /// Starts a workflow.
-    Starts,
-    /// Answers an open gate.
-    Answers,
-    /// Steers or asks about a live run.
-    Controls,
+    /// Starts the workflow whose table has the command.
+    Start,
+    Common(Verb),
+}
+
+impl CommandKind {
+    /// The command that every workflow understands; `None` for one that starts a workflow.
+    pub fn verb(self) -> Option<Verb> {
+        match self {
+            Self::Start => None,
+            Self::Common(verb) => Some(verb),
+        }
+    }
 }
 
 impl CommandSpec {
@@ -60,108 +67,108 @@ pub const HOTFIX: &str = "hotfix";
 /// Commands that every workflow understands.
 pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
-        name: "approve",
+        name: Verb::Approve.as_str(),
         usage: "/approve [stage] [hash]",
         about: "pass the gate that waits, with the hash it shows; where an issue is filed: `/approve new` or `/approve in-place`; files that a spec lacks: `/approve scope +PATH`",
         role: Role::Write,
         label: None,
-        kind: CommandKind::Answers,
+        kind: CommandKind::Common(Verb::Approve),
     },
     CommandSpec {
-        name: "revise",
+        name: Verb::Revise.as_str(),
         usage: "/revise TEXT",
         about: "send the document back to the drafter with TEXT",
         role: Role::Write,
         label: None,
-        kind: CommandKind::Answers,
+        kind: CommandKind::Common(Verb::Revise),
     },
     CommandSpec {
-        name: "override",
+        name: Verb::Override.as_str(),
         usage: "/override REASON",
         about: "pass a gate whose verdict is not APPROVED; recorded with the reason",
         role: Role::Maintain,
         label: None,
-        kind: CommandKind::Answers,
+        kind: CommandKind::Common(Verb::Override),
     },
     CommandSpec {
-        name: DISMISS,
+        name: Verb::Dismiss.as_str(),
         usage: "/dismiss F3 REASON",
         about: "settle a finding that is none; a blocking one takes the role maintain",
         role: Role::Write,
         label: None,
-        kind: CommandKind::Controls,
+        kind: CommandKind::Common(Verb::Dismiss),
     },
     CommandSpec {
-        name: MUST_FIX,
+        name: Verb::MustFix.as_str(),
         usage: "/must-fix F3",
         about: "have a finding dealt with, whatever the review says later",
         role: Role::Write,
         label: None,
-        kind: CommandKind::Controls,
+        kind: CommandKind::Common(Verb::MustFix),
     },
     CommandSpec {
-        name: "answer",
+        name: Verb::Answer.as_str(),
         usage: "/answer 1: … 2: …",
         about: "answer the numbered questions; the issue's author may as well",
         role: Role::Write,
         label: None,
-        kind: CommandKind::Answers,
+        kind: CommandKind::Common(Verb::Answer),
     },
     CommandSpec {
-        name: "budget",
+        name: Verb::Budget.as_str(),
         usage: "/budget +N",
         about: "let a paused run spend N dollars more, up to the server's cap",
         role: Role::Maintain,
         label: None,
-        kind: CommandKind::Answers,
+        kind: CommandKind::Common(Verb::Budget),
     },
     CommandSpec {
-        name: "retry",
+        name: Verb::Retry.as_str(),
         usage: "/retry",
         about: "go on with a run that halted, at the step where it did; at a gate that says INCONCLUSIVE, review the same version again",
         role: Role::Triage,
         label: None,
-        kind: CommandKind::Controls,
+        kind: CommandKind::Common(Verb::Retry),
     },
     CommandSpec {
-        name: "restart",
+        name: Verb::Restart.as_str(),
         usage: "/restart [stage]",
         about: "end the run and start its workflow from the beginning",
         role: Role::Triage,
         label: None,
-        kind: CommandKind::Controls,
+        kind: CommandKind::Common(Verb::Restart),
     },
     CommandSpec {
-        name: "stop",
+        name: Verb::Stop.as_str(),
         usage: "/stop",
         about: "end the run; what it made so far stays",
         role: Role::Triage,
         label: Some("countersign:stop"),
-        kind: CommandKind::Controls,
+        kind: CommandKind::Common(Verb::Stop),
     },
     CommandSpec {
-        name: "cost",
+        name: Verb::Cost.as_str(),
         usage: "/cost",
         about: "show what the work on this issue has cost",
         role: Role::Triage,
         label: None,
-        kind: CommandKind::Controls,
+        kind: CommandKind::Common(Verb::Cost),
     },
     CommandSpec {
-        name: "status",
+        name: Verb::Status.as_str(),
         usage: "/status",
         about: "show how the runs on this issue stand",
         role: Role::Read,
         label: None,
-        kind: CommandKind::Controls,
+        kind: CommandKind::Common(Verb::Status),
     },
     CommandSpec {
-        name: "help",
+        name: Verb::Help.as_str(),
         usage: "/help",
         about: "list these commands",
         role: Role::Read,
         label: None,
-        kind: CommandKind::Controls,
+        kind: CommandKind::Common(Verb::Help),
     },
 ];
 
@@ -169,6 +176,7 @@ pub const COMMON: &[CommandSpec] = &[
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommentCommand {
     pub name: &'static str,
+    pub kind: CommandKind,
     pub args: String,
     /// Said to us by name, as `/countersign approve`, and so not to another bot.
     pub addressed: bool,
@@ -183,9 +191,9 @@ pub enum CommandMistake {
     /// bot, so only one that is `addressed`, or stands where a gate is open, is worth an answer.
     Unknown { word: String, did_you_mean: Option<&'static str>, addressed: bool, line: usize },
     /// The comment is this command alone, and not as plain text: in code, in bold, in a list, or one sign off.
-    NotPlain { name: &'static str, args: String, misspelt: bool },
+    NotPlain { name: &'static str, kind: CommandKind, args: String, misspelt: bool },
     /// The command needs text and has none.
-    NeedsText { name: &'static str, line: usize },
+    NeedsText { name: &'static str, kind: CommandKind, line: usize },
 }
 
 /// Reads all commands of a comment, in order. `slug` is the App's own name, which may stand before
@@ -217,9 +225,15 @@ pub fn parse(
         };
         let args = text[this.args..end].trim().to_owned();
         if spec.takes_text() && args.is_empty() {
-            out.push(Err(CommandMistake::NeedsText { name: spec.name, line }));
+            out.push(Err(CommandMistake::NeedsText { name: spec.name, kind: spec.kind, line }));
         } else {
-            out.push(Ok(CommentCommand { name: spec.name, args, addressed: this.addressed, line }));
+            out.push(Ok(CommentCommand {
+                name: spec.name,
+                kind: spec.kind,
+                args,
+                addressed: this.addressed,
+                line,
+            }));
         }
     }
     let plain = |said: &Result<CommentCommand, CommandMistake>| {
@@ -234,9 +248,9 @@ pub fn parse(
         None => {}
     }
     match lone_command::parse_lone_command(rows, text) {
-        Some((name, args)) => {
+        Some((row, args)) => {
             let misspelt = !out.is_empty();
-            vec![Err(CommandMistake::NotPlain { name, args, misspelt })]
+            vec![Err(CommandMistake::NotPlain { name: row.name, kind: row.kind, args, misspelt })]
         }
         None => out,
     }
@@ -255,7 +269,13 @@ fn parse_mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<Comment
     let said = text[word_at(text, start + 1).1..].trim();
     let line = text[..start].matches('\n').count() + 1;
     let command = |row: &CommandSpec, args: &str| {
-        Some(CommentCommand { name: row.name, args: args.trim().to_owned(), addressed: true, line })
+        Some(CommentCommand {
+            name: row.name,
+            kind: row.kind,
+            args: args.trim().to_owned(),
+            addressed: true,
+            line,
+        })
     };
     if said.is_empty() {
         return command(row("help")?, "");
@@ -414,10 +434,6 @@ impl ApproveArguments {
 /// The word before what is asked for in free words.
 pub const ROUTE: &str = "route";
 
-/// The word that settles a finding, and the one that insists on it.
-pub const DISMISS: &str = "dismiss";
-pub const MUST_FIX: &str = "must-fix";
-
 /// What `/dismiss` and `/must-fix` were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FindingArguments {
@@ -436,7 +452,7 @@ pub enum FindingArgumentsError {
 }
 
 impl FindingArguments {
-    pub fn parse(command: &str, args: &str) -> Result<Self, FindingArgumentsError> {
+    pub fn parse(verb: Verb, args: &str) -> Result<Self, FindingArgumentsError> {
         let args = args.trim();
         let (word, text) = args.split_once(char::is_whitespace).unwrap_or((args, ""));
         let word = word.trim_matches(['`', '.', ',', ':']).to_ascii_uppercase();
@@ -445,7 +461,7 @@ impl FindingArguments {
             return Err(FindingArgumentsError::NoFinding);
         }
         let text = text.trim();
-        if text.is_empty() && command == DISMISS {
+        if text.is_empty() && verb == Verb::Dismiss {
             return Err(FindingArgumentsError::NoReason);
         }
         Ok(Self { finding: word, text: text.to_owned() })
@@ -656,7 +672,7 @@ mod tests {
             about: "",
             role: Role::Triage,
             label: None,
-            kind: CommandKind::Starts,
+            kind: CommandKind::Start,
         };
         let rows: Vec<_> =
             COMMON.iter().copied().chain([start("lld", "/lld"), start(ROUTE, "/route TEXT")]).collect();

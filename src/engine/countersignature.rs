@@ -2,13 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::{
-    port::{APPROVE, OVERRIDE},
-    workflow::LesserProof,
-};
+use super::workflow::LesserProof;
 use crate::{
     store::{ApprovalKind, ApprovalRow, Approvers, GateAnswer, RunLedger, VerdictRow},
-    types::{Hash, Verdict},
+    types::{Hash, Verb, Verdict},
 };
 
 /// A document that a model of another family approved (or a maintainer waived, saying why) and a
@@ -148,18 +145,18 @@ fn counted_approvals(document: Hash, subject: Hash, ledger: &RunLedger) -> Vec<C
 /// Was this row's answer taken at a gate about its subject, by whose rule it counts?
 fn counted_approval<'a>(row: &'a ApprovalRow, ledger: &'a RunLedger) -> Option<CountedApproval<'a>> {
     let verb = match row.kind {
-        ApprovalKind::Approve | ApprovalKind::Unreviewed => APPROVE,
-        ApprovalKind::Override => OVERRIDE,
+        ApprovalKind::Approve | ApprovalKind::Unreviewed => Verb::Approve,
+        ApprovalKind::Override => Verb::Override,
         ApprovalKind::Policy => return None,
     };
     let answer = row.answer.as_ref()?;
-    let reasoned = verb == APPROVE || !answer.text.trim().is_empty();
+    let reasoned = verb == Verb::Approve || !answer.text.trim().is_empty();
     ledger
         .answers
         .iter()
         .find(|(stored, _)| stored.answer == *answer && stored.subject == row.subject)
         .filter(|(_, rule)| {
-            answer.verb == verb && reasoned && rule.ineligibility(answer, verb == OVERRIDE).is_none()
+            answer.verb == verb && reasoned && rule.ineligibility(answer, verb == Verb::Override).is_none()
         })
         .map(|(stored, rule)| CountedApproval { row, answer, gate: stored.gate, rule })
 }
@@ -193,7 +190,7 @@ mod tests {
         let rule = Approvers { needed, ..Approvers::default() };
         let answer = GateAnswer {
             cause: Cause(format!("delivery-{id}#0")),
-            verb: APPROVE.into(),
+            verb: Verb::Approve,
             stage: None,
             hash: None,
             way: None,
@@ -357,7 +354,7 @@ mod tests {
             RunLedger { verdicts: vec![verdict(document, Verdict::Blocked)], ..RunLedger::default() };
         add_approval(&mut ledger, document, older, 1, 1);
         for answer in [&mut ledger.answers[0].0.answer, ledger.approvals[0].answer.as_mut().unwrap()] {
-            answer.verb = OVERRIDE.into();
+            answer.verb = Verb::Override;
             answer.text = "known and accepted".into();
         }
         ledger.approvals[0].kind = ApprovalKind::Override;

@@ -22,8 +22,8 @@ pub use self::{
     countersignature::{Countersignature, CountersignatureError},
     graph::{GraphError, StepInfo},
     port::{
-        APPROVE, CancelRunsRequest, EngineError, EnginePort, GateAnswerOutcome, GateAnswerRequest, OVERRIDE,
-        RETRY, REVISE, RetryRunRequest, RunView, RunViewStatus, StartRunRequest,
+        CancelRunsRequest, EngineError, EnginePort, GateAnswerOutcome, GateAnswerRequest, RetryRunRequest,
+        RunView, RunViewStatus, StartRunRequest,
     },
     scheduler::Engine,
     telemetry::{FinishedVisit, RunEndsCounter, RunSecondsCounter, RunTelemetry},
@@ -35,7 +35,7 @@ pub use self::{
 pub use crate::store::{
     ActivePause, AllowedResponders, AnswerReceipt, AnswerRow, ApprovalKind, ApprovalRow, Approvers,
     ArtifactRow, CallRow, CallStatus, CommitRow, FindingRow, GateAnswer, GateRow, GateSpec, GitHubCallCount,
-    GitHubCallCounter, IneligibleApprover, LedgerRecord, OmittedSegment, PauseScope, RaiseRow, RetryDecision,
-    RouteRow, RoutedRequest, RunCompletion, RunFilter, RunLedger, RunRemark, RunTrigger, SectionRow,
-    StartDecision, TextKind, TextRow, VerdictRow,
+    GitHubCallCounter, IneligibleApprover, LedgerRecord, OmittedSegment, PauseScope, RaiseRow, RemarkKind,
+    RetryDecision, RouteRow, RoutedRequest, RunCompletion, RunFilter, RunLedger, RunRemark, RunTrigger,
+    SectionRow, StartDecision, TextKind, TextRow, VerdictRow,
 };

@@ -15,17 +15,8 @@ use crate::{
         IneligibleApprover, PauseScope, RetryDecision, RunCompletion, RunFilter, RunRemark, RunRow,
         RunStatus, RunTrigger, StartDecision, StoreError,
     },
-    types::{Actor, Cause, IssueNo, RepoId, RunId, Timestamp},
+    types::{Actor, Cause, IssueNo, RepoId, RunId, Timestamp, Verb},
 };
-
-/// The verb that passes a gate.
-pub const APPROVE: &str = "approve";
-/// The verb that sends back.
-pub const REVISE: &str = "revise";
-/// The verb that waives a verdict, with its reason.
-pub const OVERRIDE: &str = "override";
-/// The verb that has the same version reviewed again.
-pub const RETRY: &str = "retry";
 
 /// Why the engine could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -327,7 +318,7 @@ pub(super) fn match_gate<'a>(
     }
     let mut fitting = with_verb;
     // What may be sent back and nothing else is heard once no other gate asks.
-    let decides = |gate: &GateRow| gate.spec.verbs.iter().any(|(verb, _)| verb != REVISE);
+    let decides = |gate: &GateRow| gate.spec.verbs.iter().any(|(verb, _)| *verb != Verb::Revise);
     if fitting.iter().any(|(gate, _)| decides(gate)) {
         fitting.retain(|(gate, _)| decides(gate));
     }
@@ -337,9 +328,9 @@ pub(super) fn match_gate<'a>(
             return no(GateAnswerOutcome::WrongStage(gates.to_vec()));
         }
     }
-    let binding = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
+    let binding = answer.verb.accepts();
     // Of a reason that merely begins with such a word only a gate that has ways makes one.
-    if let Some(way) = answer.way.as_ref().filter(|_| answer.verb == APPROVE) {
+    if let Some(way) = answer.way.as_ref().filter(|_| answer.verb == Verb::Approve) {
         let named = |gate: &GateRow| answer.stage.is_some() || !gate.spec.options.is_empty();
         let meant = fitting.iter().map(|(gate, _)| *gate).find(|gate| named(gate));
         fitting.retain(|(gate, _)| gate.spec.options.iter().any(|known| is_same_option(known, way)));
@@ -364,12 +355,12 @@ pub(super) fn match_gate<'a>(
         return not_allowed(who);
     }
     if let Some(why) =
-        binding.then(|| gate.spec.approvers.ineligibility(answer, answer.verb == OVERRIDE)).flatten()
+        binding.then(|| gate.spec.approvers.ineligibility(answer, answer.verb == Verb::Override)).flatten()
     {
         return no(GateAnswerOutcome::IneligibleApprover(why));
     }
     let seen_since = gate.spec.shown_at.plus(limits::SEEN_BEFORE_APPROVAL);
-    let touched = gate.comment_edit.is_some() && answer.verb == APPROVE;
+    let touched = gate.comment_edit.is_some() && answer.verb == Verb::Approve;
     if answer.hash.is_none() && binding && (touched || answer.at < seen_since) {
         return no(GateAnswerOutcome::TooSoon(gate.clone()));
     }
@@ -383,17 +374,19 @@ pub(super) fn match_gate<'a>(
 
 #[cfg(test)]
 mod tests {
+    use Verb::{Answer, Approve, Revise};
+
     use super::*;
     use crate::{
         store::{Approvers, GateSpec},
         types::{Hash, Role, UserId},
     };
 
-    fn gate(id: u64, stage: &str, verbs: &[&str]) -> GateRow {
+    fn gate(id: u64, stage: &str, verbs: &[Verb]) -> GateRow {
         let spec = GateSpec {
             stage: stage.into(),
             subject: Hash::digest(stage.as_bytes()),
-            verbs: verbs.iter().map(|verb| ((*verb).to_owned(), Role::Write.into())).collect(),
+            verbs: verbs.iter().map(|verb| (*verb, Role::Write.into())).collect(),
             shown_at: Timestamp(0),
             approvers: Approvers::default(),
             expires: None,
@@ -403,10 +396,10 @@ mod tests {
         GateRow { id, run, spec, answers: 0, comment_edit: None }
     }
 
-    fn answer(verb: &str, stage: Option<&str>, hash: Option<Hash>) -> GateAnswer {
+    fn answer(verb: Verb, stage: Option<&str>, hash: Option<Hash>) -> GateAnswer {
         GateAnswer {
             cause: Cause("c".into()),
-            verb: verb.into(),
+            verb,
             stage: stage.map(str::to_owned),
             hash: hash.map(|hash| hash.short()),
             way: None,
@@ -422,8 +415,7 @@ mod tests {
 
     #[test]
     fn between_several_gates_only_a_hash_approves() {
-        let gates =
-            [gate(1, "lld", &["approve", "revise"]), gate(2, "spec", &["approve", "revise", "answer"])];
+        let gates = [gate(1, "lld", &[Approve, Revise]), gate(2, "spec", &[Approve, Revise, Answer])];
         let chosen = |answer: GateAnswer| match match_gate(&gates, &answer) {
             Ok(gate) => gate.unwrap().id.to_string(),
             Err(why) => match *why {
@@ -434,39 +426,36 @@ mod tests {
             },
         };
         let spec = Some(Hash::digest(b"spec"));
-        assert_eq!(chosen(answer("approve", None, None)), "several");
-        assert_eq!(chosen(answer("approve", Some("spec"), None)), "several", "a stage is not a hash");
-        assert_eq!(chosen(answer("approve", None, spec)), "2");
-        assert_eq!(chosen(answer("approve", Some("lld"), spec)), "stale");
-        assert_eq!(chosen(answer("approve", Some("code"), spec)), "wrong stage");
+        assert_eq!(chosen(answer(Approve, None, None)), "several");
+        assert_eq!(chosen(answer(Approve, Some("spec"), None)), "several", "a stage is not a hash");
+        assert_eq!(chosen(answer(Approve, None, spec)), "2");
+        assert_eq!(chosen(answer(Approve, Some("lld"), spec)), "stale");
+        assert_eq!(chosen(answer(Approve, Some("code"), spec)), "wrong stage");
         // Whom a gate names may answer it without any role, and nobody else may.
-        let mut named = gate(3, "brief", &["answer"]);
-        named.spec.verbs =
-            vec![("answer".into(), AllowedResponders::Either { people: vec![UserId(7)], role: None })];
+        let mut named = gate(3, "brief", &[Answer]);
+        named.spec.verbs = vec![(Answer, AllowedResponders::Either { people: vec![UserId(7)], role: None })];
         let by = |id| GateAnswer {
             by: Actor { id: UserId(id), login: String::new(), bot: false },
             role: Role::None,
-            ..answer("answer", None, None)
+            ..answer(Answer, None, None)
         };
         assert!(matches!(match_gate(std::slice::from_ref(&named), &by(7)), Ok(Some(_))));
         let refused = match_gate(std::slice::from_ref(&named), &by(1)).unwrap_err();
         assert!(matches!(*refused, GateAnswerOutcome::NotAllowed { .. }));
         // What binds nobody to content needs to name its gate only.
-        assert_eq!(chosen(answer("revise", None, None)), "several");
-        assert_eq!(chosen(answer("revise", Some("spec"), None)), "2");
-        assert_eq!(chosen(answer("answer", None, None)), "2");
+        assert_eq!(chosen(answer(Revise, None, None)), "several");
+        assert_eq!(chosen(answer(Revise, Some("spec"), None)), "2");
+        assert_eq!(chosen(answer(Answer, None, None)), "2");
     }
 
     #[test]
     fn paths_are_all_named_in_any_order_or_none() {
-        let mut scope = gate(1, "scope", &["approve", "revise"]);
+        let mut scope = gate(1, "scope", &[Approve, Revise]);
         scope.spec.options = vec!["+a +b".into()];
         let chosen = |gate: &GateRow, stage: Option<&str>, way: Option<&str>| {
             let way = way.map(str::to_owned);
-            match match_gate(
-                std::slice::from_ref(gate),
-                &GateAnswer { way, ..answer("approve", stage, None) },
-            ) {
+            match match_gate(std::slice::from_ref(gate), &GateAnswer { way, ..answer(Approve, stage, None) })
+            {
                 Ok(_) => "taken",
                 Err(why) if matches!(*why, GateAnswerOutcome::UnknownOption(_)) => "no way",
                 Err(_) => "other",
@@ -477,20 +466,20 @@ mod tests {
             assert_eq!(chosen(&scope, Some("scope"), Some(way)), said, "{way}");
         }
         assert_eq!(chosen(&scope, None, None), "no way");
-        let tests = gate(1, "tests", &["approve", "revise"]);
+        let tests = gate(1, "tests", &[Approve, Revise]);
         assert_eq!(chosen(&tests, Some("tests"), Some("+a")), "no way");
         assert_eq!(chosen(&tests, None, Some("new")), "other");
     }
 
     #[test]
     fn what_only_waits_for_a_merge_is_no_other_choice() {
-        let gates = [gate(1, "merge", &["revise"]), gate(2, "lld", &["approve", "revise"])];
-        for verb in ["approve", "revise"] {
+        let gates = [gate(1, "merge", &[Revise]), gate(2, "lld", &[Approve, Revise])];
+        for verb in [Approve, Revise] {
             let chosen = match_gate(&gates, &answer(verb, None, None));
             assert!(matches!(chosen, Ok(Some(gate)) if gate.id == 2), "{verb}");
         }
         let alone = &gates[..1];
-        assert!(matches!(match_gate(alone, &answer("approve", None, None)), Ok(None)));
-        assert!(matches!(match_gate(alone, &answer("revise", None, None)), Ok(Some(_))));
+        assert!(matches!(match_gate(alone, &answer(Approve, None, None)), Ok(None)));
+        assert!(matches!(match_gate(alone, &answer(Revise, None, None)), Ok(Some(_))));
     }
 }

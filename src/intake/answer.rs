@@ -2,14 +2,12 @@
 
 use super::{Intake, IntakeError, cause, events::reply_marker};
 use crate::{
-    engine::{
-        APPROVE, GateAnswer, GateAnswerOutcome, GateAnswerRequest, GateRow, RunFilter, RunView, RunViewStatus,
-    },
+    engine::{GateAnswer, GateAnswerOutcome, GateAnswerRequest, GateRow, RunFilter, RunView, RunViewStatus},
     github::{GitHubApiError, GitHubRepo, OutboundBody, none_if_refused},
     messages::{self, ApproveLine},
     publication::waits_for_merge,
     store::ClaimedDelivery,
-    types::{Cause, IssueNo, RepoId, Timestamp},
+    types::{Cause, IssueNo, RepoId, Timestamp, Verb},
 };
 
 /// What one command came to.
@@ -39,9 +37,9 @@ impl Intake {
             let live = self.engine.list(live).await?;
             has_moved_on(live.iter().filter(|run| is_answer_to(&answer, run)), answer.at)?
         };
-        let (verb, text) = (answer.verb.clone(), answer.text.clone());
+        let (verb, text) = (answer.verb, answer.text.clone());
         let stage = answer.stage.clone().or_else(|| answer.way.clone());
-        let line = |gate: &GateRow| approve_line(gate, &verb, &text);
+        let line = |gate: &GateRow| approve_line(gate, verb, &text);
         let lines = |gates: &[GateRow]| {
             let takes = |gate: &&GateRow| gate.spec.verbs.iter().any(|(known, _)| *known == verb);
             gates.iter().filter(takes).map(line).collect::<Vec<_>>()
@@ -52,7 +50,7 @@ impl Intake {
                     return Ok(CommandReply::Note(format!("`/{verb}` taken by {run}")));
                 }
                 GateAnswerOutcome::Duplicate => return Ok(CommandReply::Note("heard before".to_owned())),
-                GateAnswerOutcome::Late => messages::late_command_reply(&verb),
+                GateAnswerOutcome::Late => messages::late_command_reply(verb.as_str()),
                 GateAnswerOutcome::NotAllowed { needs, .. } => {
                     return Ok(CommandReply::Refusal(format!("refused: `/{verb}` needs {needs} here")));
                 }
@@ -62,7 +60,7 @@ impl Intake {
                 GateAnswerOutcome::NoGate(runs) if runs.iter().any(|run| run.shows_unopened_gate) => {
                     return Err(IntakeError::Opening);
                 }
-                GateAnswerOutcome::NoGate(runs) => self.no_gate_reply(&verb, &runs),
+                GateAnswerOutcome::NoGate(runs) => self.no_gate_reply(verb, &runs),
                 GateAnswerOutcome::NoRun => {
                     let over = |run: &RunView| {
                         messages::run_ended_reply(
@@ -83,18 +81,18 @@ impl Intake {
                     let touched_by = gate.comment_edit.as_ref().map(|remark| remark.by.login.as_str());
                     messages::too_soon_reply(&line(&gate), touched_by)
                 }
-                GateAnswerOutcome::UnknownOption(gate) => messages::wrong_option_reply(&verb, &line(&gate)),
+                GateAnswerOutcome::UnknownOption(gate) => messages::wrong_option_reply(verb, &line(&gate)),
             },
         ))
     }
 
     /// Nothing waits, or nothing that takes this command.
-    pub(super) fn no_gate_reply(&self, verb: &str, runs: &[RunView]) -> OutboundBody {
+    pub(super) fn no_gate_reply(&self, verb: Verb, runs: &[RunView]) -> OutboundBody {
         if runs.iter().any(waits_for_merge) && runs.iter().filter(|run| run.gate.is_some()).count() == 1 {
-            return messages::waits_for_merge_reply(verb);
+            return messages::waits_for_merge_reply(verb.as_str());
         }
         if let Some(gate) = runs.iter().find_map(|run| run.gate.as_ref()) {
-            let rows = gate.spec.verbs.iter().filter_map(|(verb, _)| self.router.find_command(verb));
+            let rows = gate.spec.verbs.iter().filter_map(|(verb, _)| self.router.find_command(verb.as_str()));
             return messages::wrong_command_reply(verb, &rows.map(|row| row.usage).collect::<Vec<_>>());
         }
         runs.first().map_or_else(
@@ -171,8 +169,8 @@ fn is_answer_to(answer: &GateAnswer, run: &RunView) -> bool {
 }
 
 /// The line with which a person says the same to this gate.
-pub(super) fn approve_line(gate: &GateRow, verb: &str, text: &str) -> ApproveLine {
-    let other = (verb != APPROVE).then(|| (verb.to_owned(), text.to_owned()));
+pub(super) fn approve_line(gate: &GateRow, verb: Verb, text: &str) -> ApproveLine {
+    let other = (verb != Verb::Approve).then(|| (verb, text.to_owned()));
     ApproveLine {
         other_verb: other,
         ..ApproveLine::approve(&gate.spec.stage, gate.spec.subject, &gate.spec.options)
@@ -202,7 +200,7 @@ mod tests {
             spec: GateSpec {
                 stage: stage.to_owned(),
                 subject: Hash::digest(b"subject"),
-                verbs: vec![("revise".to_owned(), Role::Write.into())],
+                verbs: vec![(Verb::Revise, Role::Write.into())],
                 shown_at: at,
                 approvers: Approvers::default(),
                 expires: None,
@@ -249,7 +247,7 @@ mod tests {
     fn late(run: &RunView, stage: Option<&str>, then: i64) -> &'static str {
         let answer = GateAnswer {
             cause: Cause("answer".into()),
-            verb: "revise".to_owned(),
+            verb: Verb::Revise,
             stage: stage.map(str::to_owned),
             hash: None,
             way: None,

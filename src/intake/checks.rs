@@ -10,7 +10,7 @@ use super::{
     events::{IssueRef, LATE_NOTE},
 };
 use crate::{
-    engine::{RETRY, RetryDecision, RunFilter, RunRemark, RunView, RunViewStatus},
+    engine::{RemarkKind, RetryDecision, RunFilter, RunRemark, RunView, RunViewStatus},
     github::{
         event::{CheckRerequestEvent, CiEvent, RepoRef},
         none_if_refused,
@@ -18,7 +18,7 @@ use crate::{
     publication::waits_for_merge,
     rounds::unknown_actor,
     store::ClaimedDelivery,
-    types::{IssueNo, Role},
+    types::{IssueNo, Role, Verb},
 };
 
 impl Intake {
@@ -61,7 +61,7 @@ impl Intake {
             }
             let remark = RunRemark {
                 cause: cause::nth(&cause::delivery(taken), run.id.seq),
-                verb: RunRemark::CHECK_PUSHED.to_owned(),
+                kind: RemarkKind::CheckPushed,
                 finding: String::new(),
                 text: String::new(),
                 by: unknown_actor(),
@@ -91,7 +91,7 @@ impl Intake {
         let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
         let repo = self.repo(&at).with_reply_priority();
         let role = repo.permission(&e.sender).await?;
-        let least = self.router.find_command(RETRY).map_or(Role::Triage, |row| row.role);
+        let least = self.router.find_command(Verb::Retry.as_str()).map_or(Role::Triage, |row| row.role);
         if role < least {
             return Ok(DeliveryNote::Done(format!("refused: {role} may not run a check again")));
         }
@@ -99,7 +99,7 @@ impl Intake {
         let runs = RunFilter { repo: Some(e.repo.id), issue: Some(issue), live_only: false };
         let newest = self.engine.list(runs).await?.into_iter().max_by_key(|run| run.id);
         let shown = |run: &RunView| checks.iter().any(|check| check.run_id() == Some(run.id));
-        if let Some(run) = newest.filter(|run| applies_to_ended_run(RETRY, Some(run)) && shown(run)) {
+        if let Some(run) = newest.filter(|run| applies_to_ended_run(Verb::Retry, Some(run)) && shown(run)) {
             let cause = cause::nth(&cause::delivery(taken), 0);
             let retried =
                 self.resume_halted_run(&repo, (issue, run.id, &run.workflow), cause, &e.sender).await?;

@@ -7,14 +7,11 @@ use super::{
     events::{DUPLICATE_NOTE, IssueRef},
 };
 use crate::{
-    commands::{
-        self, ApproveArguments, CommandKind, CommandMistake, CommandSpec, CommentCommand, DISMISS, MUST_FIX,
-        ROUTE,
-    },
+    commands::{self, ApproveArguments, CommandKind, CommandMistake, CommandSpec, CommentCommand, ROUTE},
     documents::hidden_text::visible_text,
     engine::{
-        APPROVE, AllowedResponders, CancelRunsRequest, GateAnswer, GateRow, OVERRIDE, RETRY, REVISE,
-        RetryDecision, RetryRunRequest, RunFilter, RunTrigger, RunView, RunViewStatus,
+        AllowedResponders, CancelRunsRequest, GateAnswer, GateRow, RetryDecision, RetryRunRequest, RunFilter,
+        RunTrigger, RunView, RunViewStatus,
     },
     github::{
         GitHubApiError, GitHubRepo, OutboundBody, ReactionTarget, event::CommentEvent, none_if_refused,
@@ -22,7 +19,7 @@ use crate::{
     messages::{self, ConflictingRunState, HelpRow},
     publication::gate_marker,
     store::{ActivePause, ClaimedDelivery, Spending},
-    types::{Actor, Cause, IssueNo, RepoId, Role, RunId, Timestamp},
+    types::{Actor, Cause, IssueNo, RepoId, Role, RunId, Timestamp, Verb},
 };
 
 /// Commands of one comment that are obeyed; nobody means more at once.
@@ -41,7 +38,7 @@ pub(super) struct CommentContext<'a> {
     pub(super) live: Vec<RunView>,
     /// All runs there were on it when we were told late: one of them may have overtaken a start.
     earlier_runs: Vec<RunView>,
-    /// The newest run, where it goes on no more: `/retry`, [`COMMANDS_FOR_ENDED_RUNS`] and a pasted line may mean it, and it is looked
+    /// The newest run, where it goes on no more: `/retry`, [`may_mean_ended_run`] and a pasted line may mean it, and it is looked
     /// for only when one of them was said.
     pub(super) ended: Option<RunView>,
 }
@@ -216,9 +213,7 @@ impl Intake {
             .engine
             .list(RunFilter { repo: Some(e.repo.id), issue: Some(issue), live_only: true })
             .await?;
-        let says = |c: &CommentCommand| {
-            c.name == RETRY || COMMANDS_FOR_ENDED_RUNS.contains(&c.name) || is_pasted_line(c)
-        };
+        let says = |c: &CommentCommand| c.kind.verb().is_some_and(may_mean_ended_run) || is_pasted_line(c);
         let ended = match found.iter().flatten().any(says) {
             true => self.newest_ended_run((e.repo.id, issue), e.created_at).await?,
             false => None,
@@ -227,11 +222,8 @@ impl Intake {
             Ok(command) => {
                 command.addressed
                     || !live.is_empty()
-                    || self
-                        .router
-                        .find_command(command.name)
-                        .is_some_and(|row| row.kind == CommandKind::Starts)
-                    || applies_to_ended_run(command.name, ended.as_ref())
+                    || command.kind == CommandKind::Start
+                    || command.kind.verb().is_some_and(|verb| applies_to_ended_run(verb, ended.as_ref()))
                     || (ended.is_some() && is_pasted_line(command))
             }
             Err(CommandMistake::Unknown { addressed: true, .. }) => true,
@@ -274,7 +266,7 @@ impl Intake {
         said: &CommentContext<'_>,
         cause: Cause,
     ) -> Result<CommandReply, IntakeError> {
-        let halted = said.ended.as_ref().filter(|run| applies_to_ended_run(RETRY, Some(run)));
+        let halted = said.ended.as_ref().filter(|run| applies_to_ended_run(Verb::Retry, Some(run)));
         let Some(RunView { id: run, workflow, .. }) = halted else {
             return Ok(CommandReply::Comment(messages::nothing_to_retry_reply()));
         };
@@ -336,15 +328,15 @@ impl Intake {
         let Some(row) = self.router.find_command(command.name) else {
             return Ok(CommandReply::Note("not a word of ours".to_owned()));
         };
-        let again = applies_to_ended_run(row.name, said.ended.as_ref())
+        let again = row.kind.verb().is_some_and(|verb| applies_to_ended_run(verb, said.ended.as_ref()))
             || (said.ended.is_some() && is_pasted_line(command));
-        if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Starts && !again {
+        if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Start && !again {
             return Ok(CommandReply::Note(format!("`/{}` is not meant for us here", row.name)));
         }
         let needs = needed_role(row, &said.live);
         let gates = said.live.iter().filter_map(|run| run.gate.as_ref());
-        let named = |(verb, who): &(String, AllowedResponders)| {
-            verb == row.name && who.names_person(said.event.sender.id)
+        let named = |(verb, who): &(Verb, AllowedResponders)| {
+            row.kind == CommandKind::Common(*verb) && who.names_person(said.event.sender.id)
         };
         if said.role < needs && !gates.flat_map(|gate| &gate.spec.verbs).any(named) {
             return Ok(CommandReply::Refusal(format!("refused: {} may not {}", said.role, row.name)));
@@ -369,7 +361,7 @@ impl Intake {
         row: &CommandSpec,
         cause: Cause,
     ) -> Result<CommandReply, IntakeError> {
-        let steers = said.taken.swept && row.kind == CommandKind::Controls;
+        let steers = said.taken.swept && row.kind.verb().is_some_and(|verb| !answers_gate(verb));
         // While a gate is about to open nobody knows, and `/stop` waits for nothing.
         if steers && has_moved_on(&said.live, said.event.created_at).is_ok_and(|moved_on| moved_on) {
             return Ok(CommandReply::Comment(messages::late_command_reply(row.name)));
@@ -385,8 +377,11 @@ impl Intake {
             }
             return self.start_workflow(workflow, said.trigger(row.name, &command.args, cause)).await;
         }
-        match row.name {
-            "stop" => {
+        let CommandKind::Common(verb) = row.kind else {
+            return Ok(CommandReply::Note("not a word of ours".to_owned()));
+        };
+        match verb {
+            Verb::Stop => {
                 let cancel = CancelRunsRequest {
                     repo: said.at.repo.id,
                     issue: said.at.issue,
@@ -398,11 +393,11 @@ impl Intake {
                 let runs = self.engine.cancel(cancel).await?.len();
                 Ok(CommandReply::Note(format!("stopping {runs} runs")))
             }
-            "help" => Ok(CommandReply::SharedComment(messages::help_table(
+            Verb::Help => Ok(CommandReply::SharedComment(messages::help_table(
                 &self.help_rows(),
                 said.at.repo.user_owned,
             ))),
-            "status" => {
+            Verb::Status => {
                 let runs = self
                     .engine
                     .list(RunFilter {
@@ -415,16 +410,18 @@ impl Intake {
                 let lines: Vec<_> = runs.iter().map(|run| run_status_row(run, &pauses)).collect();
                 Ok(CommandReply::SharedComment(messages::runs_table(&lines)))
             }
-            "cost" => self.cost_reply(said).await,
-            RETRY
-                if !applies_to_ended_run(RETRY, said.ended.as_ref()) && said.live.iter().any(takes_retry) =>
+            Verb::Cost => self.cost_reply(said).await,
+            Verb::Retry
+                if !applies_to_ended_run(verb, said.ended.as_ref()) && said.live.iter().any(takes_retry) =>
             {
-                self.answer_gate(said, command, cause).await
+                self.answer_gate(said, (verb, command), cause).await
             }
-            RETRY => self.retry_halted_run(said, cause).await,
-            RESTART => self.restart_workflow(said, command, cause).await,
-            DISMISS | MUST_FIX => self.settle_finding(said, command, cause).await,
-            _ => self.answer_gate(said, command, cause).await,
+            Verb::Retry => self.retry_halted_run(said, cause).await,
+            Verb::Restart => self.restart_workflow(said, command, cause).await,
+            Verb::Dismiss | Verb::MustFix => self.settle_finding(said, (verb, command), cause).await,
+            Verb::Approve | Verb::Revise | Verb::Override | Verb::Answer | Verb::Budget => {
+                self.answer_gate(said, (verb, command), cause).await
+            }
         }
     }
 
@@ -492,11 +489,11 @@ impl Intake {
     async fn answer_gate(
         &self,
         said: &CommentContext<'_>,
-        command: &CommentCommand,
+        (verb, command): (Verb, &CommentCommand),
         cause: Cause,
     ) -> Result<CommandReply, IntakeError> {
         // What a mail program quotes below an answer may hold the line to paste.
-        if [APPROVE, OVERRIDE].contains(&command.name)
+        if verb.accepts()
             && let Some(node) = &said.event.node
             // Where no gate is open or about to be, nothing can count.
             && said.live.iter().any(|run| run.shows_unopened_gate || run.gate.is_some())
@@ -511,46 +508,38 @@ impl Intake {
                 Err(fault) => return Err(fault.into()),
             }
         }
-        let (approve, text) = if command.name == APPROVE {
+        let (approve, text) = if verb == Verb::Approve {
             match ApproveArguments::parse(&command.args) {
                 Ok(approve) => (approve, String::new()),
                 Err(error) => {
                     return Ok(CommandReply::Comment(messages::bad_arguments_reply(
-                        APPROVE,
+                        verb.as_str(),
                         &error.to_string(),
                     )));
                 }
             }
         } else {
-            if command.name == "budget"
-                && let Err(error) = commands::parse_raise(&command.args)
-            {
-                return Ok(CommandReply::Comment(messages::bad_arguments_reply(
-                    "budget",
-                    &error.to_string(),
-                )));
+            let error = match verb {
+                Verb::Budget => commands::parse_raise(&command.args).err().map(|error| error.to_string()),
+                Verb::Answer => commands::parse_answers(&command.args).err().map(|error| error.to_string()),
+                _ => None,
+            };
+            if let Some(error) = error {
+                return Ok(CommandReply::Comment(messages::bad_arguments_reply(verb.as_str(), &error)));
             }
-            if command.name == "answer"
-                && let Err(error) = commands::parse_answers(&command.args)
-            {
-                return Ok(CommandReply::Comment(messages::bad_arguments_reply(
-                    "answer",
-                    &error.to_string(),
-                )));
-            }
-            let way = commands::parse_option(&command.args).filter(|_| command.name == OVERRIDE);
+            let way = commands::parse_option(&command.args).filter(|_| verb == Verb::Override);
             let mut fields =
                 ApproveArguments { option: way.map(str::to_owned), ..ApproveArguments::default() };
             let mut text = command.args.clone();
             // Any other such word, as the id of a commit, is a part of the reason.
-            if command.name == OVERRIDE
+            if verb == Verb::Override
                 && let Some((hash, reason)) = commands::split_hash(&text)
                 && let Some(db) = self.store.existing_repository_database(said.at.repo.id).await?
                 && db.has_gate_about(said.at.issue, &hash).await?
             {
                 (fields.hash, text) = (Some(hash), reason);
             }
-            if let Some((stage, rest)) = split_stage(said, command) {
+            if let Some((stage, rest)) = split_stage(said, verb, command) {
                 (fields.stage, text) = (Some(stage), rest);
             }
             let takes_text = self.router.find_command(command.name).is_some_and(CommandSpec::takes_text);
@@ -561,7 +550,7 @@ impl Intake {
         };
         let answer = GateAnswer {
             cause,
-            verb: command.name.to_owned(),
+            verb,
             stage: approve.stage,
             hash: approve.hash,
             way: approve.option,
@@ -588,26 +577,30 @@ impl Intake {
             CommandMistake::Unknown { word, did_you_mean, addressed, .. } if *addressed || open => {
                 (Role::Triage, messages::unknown_command_reply(word, *did_you_mean))
             }
-            CommandMistake::NotPlain { name, args, misspelt } if open => {
+            CommandMistake::NotPlain { name, kind, args, misspelt } if open => {
                 let least =
                     self.router.find_command(name).map_or(Role::Triage, |row| needed_role(row, &said.live));
-                let asks = |gate: &&GateRow| gate.spec.verbs.iter().any(|(verb, _)| verb == name);
+                let takes = |(verb, _): &&(Verb, AllowedResponders)| *kind == CommandKind::Common(*verb);
+                let asks = |gate: &&GateRow| gate.spec.verbs.iter().any(|row| takes(&row));
                 let gates: Vec<_> =
                     said.live.iter().filter_map(|run| run.gate.as_ref()).filter(asks).collect();
-                let mut who = gates.iter().flat_map(|gate| &gate.spec.verbs).filter(|(verb, _)| verb == name);
+                let mut who = gates.iter().flat_map(|gate| &gate.spec.verbs).filter(takes);
                 if said.role < least.max(Role::Triage)
                     && !who.any(|(_, who)| who.names_person(said.event.sender.id))
                 {
                     let why = format!("refused: {} is not told how to {name}", said.role);
                     return if *misspelt { CommandReply::Refusal(why) } else { CommandReply::Note(why) };
                 }
-                return CommandReply::Comment(match *name {
-                    APPROVE if gates.is_empty() => self.no_gate_reply(name, &said.live),
-                    APPROVE => messages::not_plain_text_reply(
+                return CommandReply::Comment(match kind.verb() {
+                    Some(Verb::Approve) if gates.is_empty() => self.no_gate_reply(Verb::Approve, &said.live),
+                    Some(Verb::Approve) => messages::not_plain_text_reply(
                         "",
-                        &gates.into_iter().map(|gate| approve_line(gate, APPROVE, "")).collect::<Vec<_>>(),
+                        &gates
+                            .into_iter()
+                            .map(|gate| approve_line(gate, Verb::Approve, ""))
+                            .collect::<Vec<_>>(),
                     ),
-                    name => messages::not_plain_text_reply(format!("/{name} {args}").trim_end(), &[]),
+                    _ => messages::not_plain_text_reply(format!("/{name} {args}").trim_end(), &[]),
                 });
             }
             _ => return CommandReply::Note("a word of somebody else's".to_owned()),
@@ -622,13 +615,13 @@ impl Intake {
 /// Can `/retry` be an answer to what the run asks, or is about to ask?
 fn takes_retry(run: &RunView) -> bool {
     run.shows_unopened_gate
-        || run.gate.as_ref().is_some_and(|gate| gate.spec.verbs.iter().any(|(verb, _)| verb == RETRY))
+        || run.gate.as_ref().is_some_and(|gate| gate.spec.verbs.iter().any(|(verb, _)| *verb == Verb::Retry))
 }
 
 /// The stage that a `/retry` names, or a `/revise` where more than one gate is open, and the text after it.
-fn split_stage(said: &CommentContext<'_>, command: &CommentCommand) -> Option<(String, String)> {
+fn split_stage(said: &CommentContext<'_>, verb: Verb, command: &CommentCommand) -> Option<(String, String)> {
     let gates: Vec<_> = said.live.iter().filter_map(|run| run.gate.as_ref()).collect();
-    if command.name != RETRY && (command.name != REVISE || gates.len() < 2) {
+    if verb != Verb::Retry && (verb != Verb::Revise || gates.len() < 2) {
         return None;
     }
     let (stage, text) = command.args.split_once(char::is_whitespace).unwrap_or((&command.args, ""));
@@ -644,19 +637,24 @@ fn needed_role(row: &CommandSpec, live: &[RunView]) -> Role {
 
 /// Is it a line of ours, with its hash? Nobody else's bot has such a one, so it is answered although nothing waits for it.
 fn is_pasted_line(command: &CommentCommand) -> bool {
-    command.name == APPROVE
+    command.kind == CommandKind::Common(Verb::Approve)
         && ApproveArguments::parse(&command.args).is_ok_and(|approve| approve.hash.is_some())
 }
 
-const RESTART: &str = "restart";
+/// Whether the command can be about a run that has ended.
+fn may_mean_ended_run(verb: Verb) -> bool {
+    matches!(verb, Verb::Retry | Verb::Restart | Verb::Revise | Verb::Status | Verb::Cost)
+}
 
-/// Words that, like [`RETRY`], may mean a run which is alive no more.
-const COMMANDS_FOR_ENDED_RUNS: [&str; 4] = [RESTART, REVISE, "status", "cost"];
+/// Whether the verb is an answer that only a gate takes.
+fn answers_gate(verb: Verb) -> bool {
+    matches!(verb, Verb::Approve | Verb::Revise | Verb::Override | Verb::Answer | Verb::Budget)
+}
 
-pub(super) fn applies_to_ended_run(command: &str, ended: Option<&RunView>) -> bool {
-    ended.is_some_and(|run| match command {
-        RETRY => matches!(run.status, RunViewStatus::Failed | RunViewStatus::Parked),
-        _ => COMMANDS_FOR_ENDED_RUNS.contains(&command),
+pub(super) fn applies_to_ended_run(verb: Verb, ended: Option<&RunView>) -> bool {
+    ended.is_some_and(|run| match verb {
+        Verb::Retry => matches!(run.status, RunViewStatus::Failed | RunViewStatus::Parked),
+        _ => may_mean_ended_run(verb),
     })
 }
 

@@ -3,7 +3,7 @@
 
 use super::{DeliveryNote, DeliveryResult, Intake, IntakeError, cause, events::IssueRef};
 use crate::{
-    engine::{RunFilter, RunRemark},
+    engine::{RemarkKind, RunFilter, RunRemark},
     github::event::CommentEditedEvent,
     publication,
     store::ClaimedDelivery,
@@ -43,7 +43,7 @@ impl Intake {
         }
         let remark = RunRemark {
             cause: cause::delivery(taken),
-            verb: RunRemark::COMMENT_EDITED.to_owned(),
+            kind: RemarkKind::CommentEdited,
             finding: run.visit.to_string(),
             text: e.comment.to_string(),
             by: e.sender.clone(),

@@ -2,14 +2,15 @@
 
 use super::{Intake, IntakeError, answer::CommandReply, comment::CommentContext};
 use crate::{
-    commands::{CommentCommand, DISMISS, FindingArguments},
+    commands::{CommentCommand, FindingArguments},
     documents::{findings::FindingStatus, verdict::FindingSeverity},
     engine::{
-        AnswerReceipt, CancelRunsRequest, FindingRow, RunRemark, RunView, StartDecision, StartRunRequest,
+        AnswerReceipt, CancelRunsRequest, FindingRow, RemarkKind, RunRemark, RunView, StartDecision,
+        StartRunRequest,
     },
     messages,
     rounds::role_to_settle,
-    types::Cause,
+    types::{Cause, Verb},
 };
 
 impl Intake {
@@ -17,10 +18,10 @@ impl Intake {
     pub(super) async fn settle_finding(
         &self,
         said: &CommentContext<'_>,
-        command: &CommentCommand,
+        (verb, command): (Verb, &CommentCommand),
         cause: Cause,
     ) -> Result<CommandReply, IntakeError> {
-        let FindingArguments { finding, text } = match FindingArguments::parse(command.name, &command.args) {
+        let FindingArguments { finding, text } = match FindingArguments::parse(verb, &command.args) {
             Ok(args) => args,
             Err(error) => {
                 return Ok(CommandReply::Comment(messages::bad_arguments_reply(
@@ -29,6 +30,7 @@ impl Intake {
                 )));
             }
         };
+        let kind = if verb == Verb::Dismiss { RemarkKind::Dismiss } else { RemarkKind::MustFix };
         let found = self.live_findings(said).await?;
         let (run, found) = match &found[..] {
             [] => return Ok(CommandReply::Comment(messages::no_findings_reply())),
@@ -39,10 +41,10 @@ impl Intake {
             let open = found.iter().filter(|row| is_open(row)).map(|row| row.id.as_str());
             return Ok(CommandReply::Comment(messages::unknown_finding_reply(&finding, open)));
         };
-        if command.name == DISMISS && !is_open(row) {
+        if verb == Verb::Dismiss && !is_open(row) {
             return Ok(CommandReply::Comment(messages::already_settled_reply(&finding, &row.status)));
         }
-        let needs = role_to_settle(command.name, row.severity == FindingSeverity::Blocking.as_str());
+        let needs = role_to_settle(kind, row.severity == FindingSeverity::Blocking.as_str());
         if said.role < needs {
             return Ok(CommandReply::Refusal(format!(
                 "refused: {} of {finding} needs {needs}",
@@ -51,7 +53,7 @@ impl Intake {
         }
         let remark = RunRemark {
             cause,
-            verb: command.name.to_owned(),
+            kind,
             finding,
             text,
             by: said.event.sender.clone(),

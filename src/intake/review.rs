@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     documents::hidden_text::visible_text,
-    engine::{APPROVE, GateAnswer, REVISE, RunFilter, RunRemark},
+    engine::{GateAnswer, RemarkKind, RunFilter, RunRemark},
     github::{
         LineComment,
         event::{ReviewEvent, ReviewState},
@@ -17,6 +17,7 @@ use crate::{
     publication::waits_for_merge,
     rounds::MOST_REVIEW_REMARKS,
     store::ClaimedDelivery,
+    types::Verb,
 };
 
 /// Characters of one of them.
@@ -36,8 +37,8 @@ impl Intake {
             ReviewState::Approved if e.commit_id.is_none() => {
                 return Ok(DeliveryNote::Nothing("an approval of no commit".into()));
             }
-            ReviewState::Approved => APPROVE,
-            ReviewState::ChangesRequested | ReviewState::Commented => REVISE,
+            ReviewState::Approved => Verb::Approve,
+            ReviewState::ChangesRequested | ReviewState::Commented => Verb::Revise,
         };
         let here = IssueRef { repo: &e.repo, installation: e.installation, issue: e.pull };
         let Some(issue) = self.issue_of_pull(&here).await? else {
@@ -45,7 +46,7 @@ impl Intake {
         };
         let at = IssueRef { issue, ..here };
         let role = self.repo(&at).permission(&e.sender).await?;
-        if self.router.find_command(verb).is_none_or(|row| role < row.role) {
+        if self.router.find_command(verb.as_str()).is_none_or(|row| role < row.role) {
             return Ok(DeliveryNote::Done(format!("refused: {role} may not {verb}")));
         }
         let live = RunFilter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
@@ -80,19 +81,19 @@ impl Intake {
             return Ok(DeliveryNote::Nothing(DUPLICATE_NOTE.into()));
         }
         let comments = match verb {
-            REVISE => self.repo(&at).review_comments(e.pull, e.review).await?,
+            Verb::Revise => self.repo(&at).review_comments(e.pull, e.review).await?,
             _ => Vec::new(),
         };
         let text = review_text(&e.body, &comments);
         if text.is_empty() && e.state == ReviewState::Commented {
             return Ok(DeliveryNote::Nothing("a review that says nothing".into()));
         }
-        let reply = if verb == REVISE && text.is_empty() {
-            CommandReply::Comment(messages::missing_text_reply(verb))
+        let reply = if verb == Verb::Revise && text.is_empty() {
+            CommandReply::Comment(messages::missing_text_reply(verb.as_str()))
         } else if let Some(run) = pushes {
             let remark = RunRemark {
                 cause: cause::nth(&cause, 0),
-                verb: RunRemark::REVIEWED.to_owned(),
+                kind: RemarkKind::Reviewed,
                 finding: e.review.to_string(),
                 text,
                 by: e.sender.clone(),
@@ -104,7 +105,7 @@ impl Intake {
         } else {
             let answer = GateAnswer {
                 cause: cause::nth(&cause, 0),
-                verb: verb.to_owned(),
+                verb,
                 stage: None,
                 hash: None,
                 way: None,

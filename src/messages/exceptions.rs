@@ -3,7 +3,7 @@
 use super::{GateState, access_name, link, model_waits::format_day_and_time, rehearsal_banner, verdict_sign};
 use crate::{
     github::outbound::{OutboundBody, code_block, inline_code},
-    types::{Hash, Role, RunId, Timestamp, Verdict},
+    types::{Hash, Role, RunId, Timestamp, Verb, Verdict},
 };
 
 /// Characters of how the tests differ.
@@ -64,7 +64,7 @@ fn decision_text(card: &ExceptionCard) -> String {
             line.block(),
             if card.can_review_again { " `/retry` has them reviewed again." } else { "" }
         ),
-        GateState::Answered { verb, by, at } if verb != "revise" => {
+        GateState::Answered { verb, by, at } if *verb != Verb::Revise => {
             format!("**Allowed by {}** on {}.", inline_code(by, 60), format_day_and_time(*at))
         }
         over => over.closing_line().unwrap_or_default(),

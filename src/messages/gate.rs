@@ -14,7 +14,7 @@ use crate::{
     documents::findings::Finding,
     git::ChangedPath,
     github::outbound::{OutboundBody, clean, code_block, inline_code, inline_text},
-    types::{IssueNo, RepoName, Role, Timestamp, Verdict},
+    types::{IssueNo, RepoName, Role, Timestamp, Verb, Verdict},
 };
 
 const SUMMARY_LINES: usize = 40;
@@ -150,7 +150,7 @@ pub enum GateState {
     WaitsWithNewLine(ApproveLine),
     /// Somebody's answer was taken.
     Answered {
-        verb: String,
+        verb: Verb,
         by: String,
         at: Timestamp,
     },
@@ -170,9 +170,9 @@ impl GateState {
         Some(match self {
             Self::Waits(_) | Self::WaitsWithNewLine(_) => return None,
             Self::Answered { verb, by, at } => {
-                let what = match verb.as_str() {
-                    "revise" => "Sent back to the drafter",
-                    "override" => "Accepted against the review",
+                let what = match verb {
+                    Verb::Revise => "Sent back to the drafter",
+                    Verb::Override => "Accepted against the review",
                     _ => "Accepted",
                 };
                 format!("**{what} by {}** on {}.", inline_text(by, 300), format_day_and_time(*at))
@@ -192,7 +192,7 @@ impl GateState {
     fn headline(&self) -> &'static str {
         match self {
             Self::Waits(_) | Self::WaitsWithNewLine(_) => "waits for a person",
-            Self::Answered { verb, .. } if verb == "revise" => "was sent back",
+            Self::Answered { verb, .. } if *verb == Verb::Revise => "was sent back",
             Self::Answered { .. } => "was accepted",
             Self::Replaced(_) => "was replaced",
             Self::Ended(_) => "was not decided",

@@ -90,7 +90,7 @@ use crate::{
     documents::findings::Finding,
     git::{ChangedPath, EntryMode},
     github::outbound,
-    types::{Family, Hash, IN_PLACE, NEW_ISSUE, Role, Verdict, count},
+    types::{Family, Hash, IN_PLACE, NEW_ISSUE, Role, Verb, Verdict, count},
 };
 
 /// The line a person pastes to answer a gate.
@@ -101,7 +101,7 @@ pub struct ApproveLine {
     /// Where it can be accepted in several ways, there is a line for each.
     pub options: Vec<String>,
     /// Another verb than `approve`, and the text that follows it.
-    pub other_verb: Option<(String, String)>,
+    pub other_verb: Option<(Verb, String)>,
 }
 
 /// Characters of an override's reason or a revision's text in the line we give back.
@@ -118,12 +118,12 @@ impl ApproveLine {
     /// `/approve lld 3f9c2ab1d4e7`, `/approve issue in-place 3f9c2ab1d4e7`, `/override 3f9c2ab1d4e7 REASON` or `/retry lld`.
     pub fn texts(&self) -> Vec<String> {
         let (stage, hash) = (outbound::plain_line(&self.stage, 20), self.subject.short());
-        let (verb, text) = self.other_verb.as_ref().map_or(("approve", ""), |(verb, text)| (verb, text));
+        let (verb, text) = self.other_verb.as_ref().map_or((Verb::Approve, ""), |(verb, text)| (*verb, text));
         let text = outbound::plain_line(text, TEXT_CHARS);
         let line = |way: &str| {
             let words = match verb {
-                "approve" => [stage.as_str(), way, hash.as_str()],
-                "override" => [way, hash.as_str(), text.as_str()],
+                Verb::Approve => [stage.as_str(), way, hash.as_str()],
+                Verb::Override => [way, hash.as_str(), text.as_str()],
                 _ => [stage.as_str(), text.as_str(), ""],
             };
             let words = words.into_iter().filter(|word| !word.is_empty());

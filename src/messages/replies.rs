@@ -7,7 +7,7 @@ use super::{
 use crate::{
     git::ChangedPath,
     github::outbound::{OutboundBody, code_block, inline_code, inline_text},
-    types::{Role, RunId},
+    types::{Role, RunId, Verb},
 };
 
 /// One row of `/help`.
@@ -100,14 +100,14 @@ pub fn review_not_counted_reply(line: &ApproveLine) -> OutboundBody {
 }
 
 /// The way of accepting it was not named, or another one was.
-pub fn wrong_option_reply(verb: &str, line: &ApproveLine) -> OutboundBody {
+pub fn wrong_option_reply(verb: Verb, line: &ApproveLine) -> OutboundBody {
     let (why, write) = match line.options.as_slice() {
         [paths] if paths.starts_with('+') => ("it is all of these files, or none", "Write this"),
         [] | [_] => ("that is no way to", "Write this"),
         _ => ("there is more than one way to", "Write one of these"),
     };
     let how = match verb {
-        "override" => format!("Write {}.", override_usage(line)),
+        Verb::Override => format!("Write {}.", override_usage(line)),
         _ => format!("{write}:\n\n{}", line.block()),
     };
     frame_reply(&format!("Nothing was accepted: {why}. {how}"))
@@ -154,10 +154,10 @@ pub fn run_ended_reply(run: RunId, workflow: &str, status: &str, why: Option<&st
 }
 
 /// A gate is open, but not to this command.
-pub fn wrong_command_reply(command: &str, usages: &[&str]) -> OutboundBody {
+pub fn wrong_command_reply(command: Verb, usages: &[&str]) -> OutboundBody {
     let overridden = usages.iter().any(|usage| usage.starts_with("/override"));
     let why = match command {
-        "approve" if overridden => " passes only what the review approved, and it did not approve this",
+        Verb::Approve if overridden => " passes only what the review approved, and it did not approve this",
         _ => " does not pass what waits here",
     };
     let usages: Vec<_> = usages.iter().map(|usage| inline_code(usage, 40)).collect();

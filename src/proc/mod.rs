@@ -484,7 +484,7 @@ impl ChildCommand {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn bind_this_thread(&self) -> Result<(), ProcError> {
+    fn apply_thread_limits(&self) -> Result<(), ProcError> {
         match &self.confinement {
             None => Ok(()),
             Some(_) => check_confinement().map_err(|why| ProcError::NotConfined { why }),

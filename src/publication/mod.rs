@@ -23,10 +23,7 @@ use crate::{
     codebase::{is_secret_path, redact_text, run_blocking},
     commands::ROUTE,
     documents::change::file_diff,
-    engine::{
-        APPROVE, Countersignature, GateAnswer, LedgerRecord, OVERRIDE, RunView, RunViewStatus, SectionRow,
-        StepError,
-    },
+    engine::{Countersignature, GateAnswer, LedgerRecord, RunView, RunViewStatus, SectionRow, StepError},
     git::Snapshot,
     github::{GitHubApiError, GitHubRepo, OutboundBody, PullRequestSpec, none_if_refused},
     messages::{self, ApproveLine},
@@ -34,7 +31,7 @@ use crate::{
         BaseCommit, IssueSnapshot, Policy, StepContext, comment_marker, git_error, github_error,
         is_issue_unchanged, load_text, post_announcement,
     },
-    types::{CommentId, Hash, IssueNo, Oid, RunId, Timestamp},
+    types::{CommentId, Hash, IssueNo, Oid, RunId, Timestamp, Verb},
 };
 use branch::{BranchCommit, BranchExpectation, BranchView, commit_to_branch, read_branch};
 
@@ -382,7 +379,7 @@ pub async fn check_answer(
     let edited =
         async || reply_if_issue_edited(cx, answer, publication.issue, &publication.approve_line(asked)).await;
     // Neither `/revise` nor `/retry` accepts anything.
-    let binds = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
+    let binds = answer.verb.accepts();
     let Some(proposal) = proposal else {
         if !binds {
             return Ok(AnswerOutcome::Accepted);
@@ -483,7 +480,7 @@ async fn verify_subject(
     asked: Hash,
     now: GateUpdate,
 ) -> Result<AnswerOutcome, StepError> {
-    let approves = answer.verb == "approve";
+    let approves = answer.verb == Verb::Approve;
     let current = approval_subject(cx, &now.base, publication, now.foreign).await?;
     if current == asked && !(approves && answer.hash.is_none() && now.foreign.is_some()) {
         return Ok(AnswerOutcome::Accepted);
@@ -520,7 +517,7 @@ pub async fn reply_if_issue_edited(
 ) -> Result<bool, StepError> {
     let repo = cx.tools().repository(cx).await?;
     // An override is a maintainer's own reason and carries no hash; what it was about is in the audit.
-    let bare = answer.hash.is_none() && answer.verb == "approve";
+    let bare = answer.hash.is_none() && answer.verb == Verb::Approve;
     let edited = find_issue_edit(cx, &format!("edited-{}", answer.cause), &repo, issue).await?;
     let Some((_, diff)) = edited.filter(|_| bare) else { return Ok(false) };
     let changed = messages::issue_changed_reply(&diff, line);

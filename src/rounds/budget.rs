@@ -15,7 +15,7 @@ use crate::{
     messages::{self, BudgetCap, CapAmounts, CostHistory, PauseCard, PauseResolution},
     providers::CallRole,
     store::{Reservation, ReservationOutcome, SharedCap, Spending},
-    types::{Hash, MicroUsd, Role, Timestamp},
+    types::{Hash, MicroUsd, Role, Timestamp, Verb},
 };
 
 /// Past runs that a quote is made from: enough for a p90 to mean something, and few enough to be of today's models.
@@ -183,7 +183,7 @@ fn budget_gate(cx: &StepContext, stage: &str, capped: &BudgetShortfall, shown_at
     GateSpec {
         stage: stage.to_owned(),
         subject: Hash::digest_parts([BUDGET, &run, &visit].map(str::as_bytes)),
-        verbs: vec![(BUDGET.to_owned(), Role::Maintain.into())],
+        verbs: vec![(Verb::Budget, Role::Maintain.into())],
         shown_at,
         approvers: Approvers::default(),
         expires: capped.until,

@@ -1,6 +1,6 @@
 //! The one rule for how long a failed call is retried, by our clock.
 //!
-//! A service that is busy, broken or slow gets at least [`limits::MAX_WAIT`] and three requests. The first wait is the
+//! A service that is busy, broken or slow gets at least [`limits::MODEL_RETRY_WINDOW`] and three requests. The first wait is the
 //! one that the service names, or half a minute; each later one is at least twice the one before, whatever the service
 //! says. What only time or the operator can end (a used-up account, a refused key, a missing one) has no limit.
 

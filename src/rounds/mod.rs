@@ -63,14 +63,13 @@ use review::ReviewOutcome;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    commands::DISMISS,
     documents::{
         DocumentMistake, MistakeSeverity,
         findings::{Finding, FindingLedger},
         hidden_text::{self, HiddenText},
         verdict,
     },
-    engine::{self, RunRemark, StepError},
+    engine::{self, RemarkKind, RunRemark, StepError},
     messages::InconclusiveReason,
     types::{Family, Hash, Role, Verdict},
 };
@@ -82,8 +81,8 @@ pub type StepContext = engine::AttemptContext<StepServices>;
 pub const MOST_REVIEW_REMARKS: usize = 50;
 
 /// The least role that may say such a word of a finding.
-pub fn role_to_settle(verb: &str, blocking: bool) -> Role {
-    if verb == DISMISS && blocking { Role::Maintain } else { Role::Write }
+pub fn role_to_settle(kind: RemarkKind, blocking: bool) -> Role {
+    if kind == RemarkKind::Dismiss && blocking { Role::Maintain } else { Role::Write }
 }
 
 /// What came of what people said of findings.
@@ -327,27 +326,31 @@ impl Round {
         let mut said = RemarkEffects::default();
         for remark in remarks {
             self.heard += 1;
-            if remark.verb == RunRemark::REVIEWED {
+            if remark.kind == RemarkKind::Reviewed {
                 said.reviews.push(remark.clone());
             }
-            let about = remark.is_about_finding().then_some(&remark.finding);
-            let Some(finding) = about.and_then(|id| self.findings.get(id)) else { continue };
+            let (id, by) = (&remark.finding, &remark.by.login);
+            let Some(finding) = self.findings.get(id) else { continue };
             if remark.role
-                < role_to_settle(&remark.verb, finding.severity == verdict::FindingSeverity::Blocking)
+                < role_to_settle(remark.kind, finding.severity == verdict::FindingSeverity::Blocking)
             {
                 continue;
             }
-            let (id, by) = (&remark.finding, &remark.by.login);
-            match remark.verb.as_str() {
-                DISMISS => {
+            match remark.kind {
+                RemarkKind::Dismiss => {
                     let reason = hidden_text::visible_text(&remark.text);
                     self.dismissed |= self.findings.dismiss(id, &reason.text, by).is_ok();
                     said.hidden.extend(reason.hidden);
                 }
-                _ => {
+                RemarkKind::MustFix => {
                     said.insisted
                         .extend(self.findings.require_fix(id, by).ok().map(|finding| finding.id.clone()));
                 }
+                RemarkKind::CommentEdited
+                | RemarkKind::Overlaps
+                | RemarkKind::CheckPushed
+                | RemarkKind::Reviewed
+                | RemarkKind::Reviewer => {}
             }
         }
         said

@@ -331,7 +331,7 @@ fn open_folder(at: impl AsFd, path: impl Arg, within: bool) -> Result<OwnedFd, E
 }
 
 #[cfg(not(target_os = "linux"))]
-fn folder(at: impl AsFd, path: impl Arg, _: bool) -> Result<OwnedFd, Errno> {
+fn open_folder(at: impl AsFd, path: impl Arg, _: bool) -> Result<OwnedFd, Errno> {
     openat(at, path, FOLDER, Mode::empty())
 }
 

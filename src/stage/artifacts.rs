@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{PublicationTarget, StageInput, StageState, StepVisit};
 use crate::{
-    engine::{ArtifactRow, LedgerRecord, RunCompletion, RunFilter, RunRemark, StartDecision, StepError},
+    engine::{
+        ArtifactRow, LedgerRecord, RemarkKind, RunCompletion, RunFilter, RunRemark, StartDecision, StepError,
+    },
     publication,
     rounds::{PromptExtra, StepContext, load_text, require_state},
     store::RunRow,
@@ -193,7 +195,7 @@ pub(super) async fn record_touched_paths(
     {
         let remark = RunRemark {
             cause: Cause(format!("overlap-{}-{}-{}", cx.run().id, cx.visit(), other.id)),
-            verb: RunRemark::OVERLAPS.to_owned(),
+            kind: RemarkKind::Overlaps,
             finding: String::new(),
             text: issue.to_string(),
             by: cx.run().trigger.actor.clone(),

@@ -10,11 +10,11 @@ use super::{
     require_still_wanted, views,
 };
 use crate::{
-    engine::{APPROVE, RETRY, REVISE, StepError},
+    engine::StepError,
     messages::{self, ExceptionCard, GateState, RunDisplayState as Shown},
     publication,
     rounds::{load_text, post_announcement, require_state},
-    types::{Hash, Timestamp, Verdict},
+    types::{Hash, Timestamp, Verb, Verdict},
 };
 
 /// What is wanted.
@@ -131,20 +131,20 @@ pub async fn run_exception_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result
     }
     gates::restore_gate_comment(s, v).await?;
     let Some(answer) = cx.answer() else { return gates::keep_waiting(s, v, GateQuestion::Exception).await };
-    if answer.verb == APPROVE && answer.commit.is_some() {
+    if answer.verb == Verb::Approve && answer.commit.is_some() {
         let asked = require_state(&s.asked)?;
         let body = messages::review_not_counted_reply(&asked.approve_line(v));
         post_announcement(cx, &format!("not-by-review-{}", answer.cause), &body).await?;
         return Ok(StepResult::Ask(gates::gate_spec(s, v, GateQuestion::Exception, asked)?));
     }
-    if answer.verb == RETRY {
+    if answer.verb == Verb::Retry {
         return gates::review_again(s, v, answer).await;
     }
     if let Some(exit) = gates::refuse_unseen_approval(s, v, GateQuestion::Exception, answer).await? {
         return Ok(exit);
     }
-    let objection = match answer.verb.as_str() {
-        REVISE => Some(answer.clone()),
+    let objection = match answer.verb {
+        Verb::Revise => Some(answer.clone()),
         _ => gates::find_objection(cx, answer).await?,
     };
     if let Some(objection) = objection {

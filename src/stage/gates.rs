@@ -12,8 +12,8 @@ use super::{
 use crate::{
     documents::hidden_text::{merge_hidden, visible_text},
     engine::{
-        APPROVE, AnswerRow, ApprovalKind, GateAnswer, GateSpec, LedgerRecord, LesserProof, RETRY, RunRemark,
-        StepError, TextKind, TextRow,
+        AnswerRow, ApprovalKind, GateAnswer, GateSpec, LedgerRecord, LesserProof, RunRemark, StepError,
+        TextKind, TextRow,
     },
     messages::{
         self, ApproveLine, AuthorshipNote, CommitKind, GateReason, GateState, InconclusiveReason,
@@ -24,7 +24,7 @@ use crate::{
         self, BaseCommit, IssueSnapshot, StatusUrgency, StepContext, load_text, post_announcement,
         require_state,
     },
-    types::{CommentId, Hash, Role, Timestamp, Verdict},
+    types::{CommentId, Hash, Role, Timestamp, Verb, Verdict},
 };
 
 /// What the open gate waits for an answer on.
@@ -114,10 +114,10 @@ pub async fn run_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResul
         }
         AnswerOutcome::BranchRewritten => reopen_gate(s, v, ReopenReason::BranchRewritten).await,
         AnswerOutcome::ForeignVersion(document) => adopt_foreign_version(s, v, document, Some(answer)).await,
-        AnswerOutcome::Accepted if answer.verb == RETRY => review_again(s, v, answer).await,
+        AnswerOutcome::Accepted if answer.verb == Verb::Retry => review_again(s, v, answer).await,
         AnswerOutcome::Accepted => {
-            let objection = match (answer.verb.as_str(), asks) {
-                ("revise", _) => Some(answer.clone()),
+            let objection = match (answer.verb, asks) {
+                (Verb::Revise, _) => Some(answer.clone()),
                 (_, GateQuestion::Draft) => None,
                 _ => find_objection(cx, answer).await?,
             };
@@ -130,7 +130,7 @@ pub async fn run_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResul
             let kind = match asks {
                 GateQuestion::Draft | GateQuestion::Exception => None,
                 GateQuestion::Unreviewed => Some(ApprovalKind::Unreviewed),
-                GateQuestion::Verdict if answer.verb == "override" => Some(ApprovalKind::Override),
+                GateQuestion::Verdict if answer.verb == Verb::Override => Some(ApprovalKind::Override),
                 GateQuestion::Beforehand | GateQuestion::Verdict => Some(ApprovalKind::Approve),
             };
             if let Some(kind) = kind {
@@ -171,7 +171,7 @@ pub(super) async fn refuse_unseen_approval(
     asks: GateQuestion,
     answer: &GateAnswer,
 ) -> Result<Option<StepResult>, StepError> {
-    if answer.verb != APPROVE || answer.hash.is_some() {
+    if answer.verb != Verb::Approve || answer.hash.is_some() {
         return Ok(None);
     }
     let cx = v.cx;
@@ -582,18 +582,18 @@ pub(super) fn gate_spec(
     asks: GateQuestion,
     asked: &OpenGate,
 ) -> Result<GateSpec, StepError> {
-    let mut verbs = vec![("revise".to_owned(), Role::Write.into())];
+    let mut verbs = vec![(Verb::Revise, Role::Write.into())];
     let refused = s.round.review.as_ref().is_some_and(|review| review.verdict != Verdict::Approved);
     match asks {
         GateQuestion::Verdict if views::gate_verdict(s) != Verdict::Approved => {
-            verbs.push(("override".to_owned(), Role::Maintain.into()));
+            verbs.push((Verb::Override, Role::Maintain.into()));
         }
         // What a review refused is sent back, for nobody asks about that review.
         GateQuestion::Beforehand if refused => {}
-        _ => verbs.push(("approve".to_owned(), Role::Write.into())),
+        _ => verbs.push((Verb::Approve, Role::Write.into())),
     }
     if s.round.can_review_again() {
-        verbs.push((RETRY.to_owned(), Role::Triage.into()));
+        verbs.push((Verb::Retry, Role::Triage.into()));
     }
     let OpenGate { subject, shown_at, .. } = *asked;
     let (stage, ways) = (asked.command_word(v).to_owned(), asked.ways.clone());
@@ -699,7 +699,7 @@ pub(super) async fn find_objection(
         let heard =
             rows.iter().find(|(row, _)| row.answer.cause == answer.cause).map(|(row, _)| (row.id, row.gate));
         let objects = |row: &AnswerRow| {
-            row.answer.verb == "revise" && heard.is_some_and(|(id, gate)| row.gate == gate && row.id > id)
+            row.answer.verb == Verb::Revise && heard.is_some_and(|(id, gate)| row.gate == gate && row.id > id)
         };
         Ok(rows.into_iter().map(|(row, _)| row).find(objects).map(|row| row.answer))
     })
@@ -744,7 +744,7 @@ pub(super) async fn mark_answered(
     let all =
         s.approval.as_ref().filter(|row| row.answer.as_ref() == Some(answer)).map(views::approver_names);
     let by = all.unwrap_or_else(|| answer.by.login.clone());
-    let (verb, at) = (answer.verb.clone(), answer.at);
+    let (verb, at) = (answer.verb, answer.at);
     update_gate_comment(s, v, v.cx.visit(), GateState::Answered { verb, by, at }).await
 }
 
@@ -776,7 +776,7 @@ pub(super) async fn adopt_foreign_version(
         return Err(foreign_file_error(&views::document_path(s)?));
     }
     match answer {
-        Some(answer) if answer.verb == "revise" => mark_answered(s, v, answer).await?,
+        Some(answer) if answer.verb == Verb::Revise => mark_answered(s, v, answer).await?,
         _ => {
             let (ours, theirs) = (load_document(s, cx).await?, load_text(cx, &document).await?);
             update_last_gate_comment(s, v, GateState::Replaced(publication::text_diff(&ours, &theirs)))
@@ -787,7 +787,7 @@ pub(super) async fn adopt_foreign_version(
     s.round.adopt_human_version(document);
     s.approval = None;
     s.known = Some(document);
-    if let Some(answer) = answer.filter(|a| a.verb == "revise") {
+    if let Some(answer) = answer.filter(|a| a.verb == Verb::Revise) {
         return send_back_to_drafter(s, v, &answer.text).await;
     }
     let repo = cx.tools().repository(cx).await?;

@@ -19,11 +19,8 @@ use crate::{
     messages::{self, QuestionView, QuestionsCard, QuestionsState, RunDisplayState as Shown},
     publication,
     rounds::{self, load_text, post_announcement, require_state},
-    types::{Hash, Role, Timestamp},
+    types::{Hash, Role, Timestamp, Verb},
 };
-
-/// The verb that answers.
-const ANSWER: &str = "answer";
 
 /// What takes the default.
 const DEFAULT: &str = "default";
@@ -227,7 +224,7 @@ fn questions_gate(
     Ok(GateSpec {
         stage: v.doc.info().stage.to_owned(),
         subject: Hash::digest(&asked),
-        verbs: vec![(ANSWER.to_owned(), AllowedResponders::Either { people, role: Some(Role::Write) })],
+        verbs: vec![(Verb::Answer, AllowedResponders::Either { people, role: Some(Role::Write) })],
         shown_at: posted.shown_at,
         approvers: Approvers::default(),
         expires: Some(posted.until),

@@ -18,8 +18,8 @@ use crate::{
         hidden_text::{merge_hidden, visible_text},
     },
     engine::{
-        ApprovalRow, Approvers, ArtifactRow, GateSpec, LedgerRecord, REVISE, RunCompletion, RunHalt,
-        RunRemark, StepError, StepKind,
+        ApprovalRow, Approvers, ArtifactRow, GateSpec, LedgerRecord, RunCompletion, RunHalt, RunRemark,
+        StepError, StepKind,
     },
     github::{LineComment, PullRequest, none_if_refused},
     messages::{
@@ -30,7 +30,7 @@ use crate::{
     rounds::{
         self, CiState, StatusUrgency, StepContext, github_error, load_text, post_announcement, require_state,
     },
-    types::{Hash, Oid, Role, Timestamp},
+    types::{Hash, Oid, Role, Timestamp, Verb},
 };
 
 /// It looks so often although nobody told it anything: webhooks get lost.
@@ -277,7 +277,7 @@ fn wait_for_merge_until(s: &StageState, cx: &StepContext, next: Timestamp) -> Re
     Ok(StepResult::Ask(GateSpec {
         stage: MERGE_GATE.to_owned(),
         subject: Hash::digest_parts([MERGE_GATE, &run, &visit].map(str::as_bytes)),
-        verbs: vec![(REVISE.to_owned(), Role::Write.into())],
+        verbs: vec![(Verb::Revise, Role::Write.into())],
         shown_at: *require_state(&s.after.since)?,
         approvers: Approvers::default(),
         expires: Some(next),

@@ -383,6 +383,11 @@ impl StepResult {
     }
 }
 
+/// The step of `graph` with this id.
+pub fn find_step<S: WorkflowStep>(graph: &[(S, &[S])], id: &str) -> Option<S> {
+    graph.iter().map(|(step, _)| *step).find(|step| step.id() == id)
+}
+
 /// A graph's steps, for [`DocumentInfo::steps`].
 pub fn step_infos<S: WorkflowStep>(graph: &[(S, &[S])]) -> Vec<StepInfo> {
     graph.iter().map(|(step, _)| step.info()).collect()

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Approvers, GitHubCallCount, PendingWrites};
 use crate::types::{
     Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, MicroUsd, Oid, RepoId, Role, RunId,
-    Timestamp, UserId, Verdict, WorkerPool,
+    Timestamp, UserId, Verb, Verdict, WorkerPool,
 };
 
 /// What started a run, pinned for its whole life.
@@ -97,7 +97,7 @@ pub struct GateSpec {
     /// Hash of everything an approval here is bound to.
     pub subject: Hash,
     /// What may be answered, and by whom.
-    pub verbs: Vec<(String, AllowedResponders)>,
+    pub verbs: Vec<(Verb, AllowedResponders)>,
     /// Since when the subject is on the page, unchanged, by GitHub's clock.
     pub shown_at: Timestamp,
     /// Whose approval counts here, and how many it takes.
@@ -156,7 +156,7 @@ impl fmt::Display for AllowedResponders {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateAnswer {
     pub cause: Cause,
-    pub verb: String,
+    pub verb: Verb,
     pub stage: Option<String>,
     /// The beginning of a hash, as typed.
     pub hash: Option<String>,
@@ -244,13 +244,38 @@ pub struct AnswerRow {
     pub answer: GateAnswer,
 }
 
+/// What a [`RunRemark`] is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RemarkKind {
+    Dismiss,
+    MustFix,
+    /// Somebody edited a gate comment; its number is the text.
+    #[serde(rename = "touched")]
+    CommentEdited,
+    /// Another run's work changes files of this run.
+    Overlaps,
+    /// Something happened to what the run pushed.
+    #[serde(rename = "look")]
+    CheckPushed,
+    /// A review of what the run pushed; its number is the finding.
+    Reviewed,
+    /// The settings name another reviewer, which is the text.
+    Reviewer,
+}
+
+impl RemarkKind {
+    /// Spelling in stored rows of [`Self::CommentEdited`].
+    pub(super) const COMMENT_EDITED: &str = "touched";
+}
+
 /// What a person says of a finding while the run lives, or does to the comment of its gate, or another run has to tell it:
 /// data, which starts nothing. A step reads it when it looks next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRemark {
     pub cause: Cause,
-    /// The word that was typed: `dismiss`.
-    pub verb: String,
+    #[serde(rename = "verb")]
+    pub kind: RemarkKind,
     /// The finding it is about: `F3`; of a gate's comment the visit that wrote it.
     pub finding: String,
     pub text: String,
@@ -262,29 +287,12 @@ pub struct RunRemark {
 }
 
 impl RunRemark {
-    /// The verb of one that is about a gate's comment, whose number is the text.
-    pub const COMMENT_EDITED: &str = "touched";
-    /// The verb of one that another run left: its work touches files of this one's.
-    pub const OVERLAPS: &str = "overlaps";
-    /// The verb of one that says that something happened to what the run pushed: it is time to look.
-    pub const CHECK_PUSHED: &str = "look";
-    /// The verb of one that is a review of what the run pushed, whose number the finding is.
-    pub const REVIEWED: &str = "reviewed";
-    /// The verb of one that says that the settings name another reviewer, which is the text.
-    pub const REVIEWER: &str = "reviewer";
-
-    /// One that says it is time to look may be read so much later.
+    /// Maximum delay before a waiting run reads [`RemarkKind::CheckPushed`].
     pub const CHECK_PUSHED_WITHIN: Duration = Duration::from_secs(20);
-
-    /// Did a person say it of a finding?
-    pub fn is_about_finding(&self) -> bool {
-        ![Self::COMMENT_EDITED, Self::OVERLAPS, Self::CHECK_PUSHED, Self::REVIEWED, Self::REVIEWER]
-            .contains(&self.verb.as_str())
-    }
 
     /// How long a run that waits for people may leave it unread: what happens often is looked at once for all.
     pub fn read_within(&self) -> Duration {
-        if self.verb == Self::CHECK_PUSHED { Self::CHECK_PUSHED_WITHIN } else { Duration::ZERO }
+        if self.kind == RemarkKind::CheckPushed { Self::CHECK_PUSHED_WITHIN } else { Duration::ZERO }
     }
 }
 

@@ -35,12 +35,12 @@ use super::{ServerToken, listener::LogThrottle, server_token::random_hex, token_
 use crate::{
     clock::{Clock, SharedClock},
     engine::{
-        APPROVE, AllowedResponders, EngineError, EnginePort, GateRow, PauseScope, RetryDecision,
-        RetryRunRequest, RunFilter, RunView,
+        AllowedResponders, EngineError, EnginePort, GateRow, PauseScope, RetryDecision, RetryRunRequest,
+        RunFilter, RunView,
     },
     messages::step_name,
     store::{ActivePause, SessionScope, Spending, Store, StoreError},
-    types::{Cause, Hash, RepoId, RepoName, RunId, Timestamp, count},
+    types::{Cause, Hash, RepoId, RepoName, RunId, Timestamp, Verb, count},
 };
 
 /// Where the socket of a data directory is.
@@ -212,11 +212,12 @@ impl RunListItem {
 
 /// `waits for /approve lld 3f9c2ab1d4e7 or /revise`
 fn gate_wait_text(gate: &GateRow) -> String {
-    let line = |(verb, _): &(String, AllowedResponders)| match verb.as_str() {
-        APPROVE => format!("/{verb} {} {}", gate.spec.stage, gate.spec.subject.short()),
+    let line = |(verb, _): &(Verb, AllowedResponders)| match verb {
+        Verb::Approve => format!("/{verb} {} {}", gate.spec.stage, gate.spec.subject.short()),
         _ => format!("/{verb}"),
     };
-    let (approve, others): (Vec<_>, Vec<_>) = gate.spec.verbs.iter().partition(|(verb, _)| verb == APPROVE);
+    let (approve, others): (Vec<_>, Vec<_>) =
+        gate.spec.verbs.iter().partition(|(verb, _)| *verb == Verb::Approve);
     let lines: Vec<_> = approve.into_iter().chain(others).map(line).collect();
     format!("waits for {}", lines.join(" or "))
 }

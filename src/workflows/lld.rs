@@ -104,7 +104,7 @@ impl Workflow<StepServices> for LldWorkflow {
             about: "draft a low-level design for this issue and have it reviewed",
             role: Role::Triage,
             label: Some("countersign:lld"),
-            kind: CommandKind::Starts,
+            kind: CommandKind::Start,
         },
         CommandSpec {
             name: AUTO,
@@ -112,7 +112,7 @@ impl Workflow<StepServices> for LldWorkflow {
             about: "design, spec and code one after the other, each behind its own gates",
             role: Role::Write,
             label: Some("countersign:auto"),
-            kind: CommandKind::Starts,
+            kind: CommandKind::Start,
         },
         CommandSpec {
             name: HOTFIX,
@@ -120,7 +120,7 @@ impl Workflow<StepServices> for LldWorkflow {
             about: "the same without people's approval of design and spec, for this one time; that of the code stays",
             role: Role::Maintain,
             label: None,
-            kind: CommandKind::Starts,
+            kind: CommandKind::Start,
         },
     ];
     const NEXT_WORKFLOW: Option<&'static str> = Some("spec");
@@ -211,14 +211,14 @@ impl StageDocument for DesignDocument {
     }
 
     fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
-        match step {
-            "N2" => Some(DocumentGate {
+        match stage::find_step(LldWorkflow::GRAPH, step)? {
+            LldStep::DraftGate => Some(DocumentGate {
                 word: "lld",
                 question: GateQuestion::Draft,
                 is_on: policy.draft_gate,
                 options: &[],
             }),
-            "N4" => Some(DocumentGate {
+            LldStep::VerdictGate => Some(DocumentGate {
                 word: "lld",
                 question: GateQuestion::Verdict,
                 is_on: policy.verdict_gate,

@@ -102,7 +102,7 @@ impl Workflow<StepServices> for SpecWorkflow {
         about: "write the implementation spec of the approved design and have it reviewed",
         role: Role::Triage,
         label: Some("countersign:spec"),
-        kind: CommandKind::Starts,
+        kind: CommandKind::Start,
     }];
     const NEXT_WORKFLOW: Option<&'static str> = Some("implement");
 
@@ -260,7 +260,7 @@ impl StageDocument for SpecDocument {
     fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
         // Of such a workflow the policy says `verdict_gate` where its rules take a person.
         let on = policy.draft_gate || policy.verdict_gate;
-        (step == "N4").then_some(DocumentGate {
+        (step == SpecStep::Gate.id()).then_some(DocumentGate {
             word: "spec",
             question: GateQuestion::Beforehand,
             is_on: on,

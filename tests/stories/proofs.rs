@@ -15,14 +15,14 @@ use countersign::{
     documents::strip_fence,
     engine::{
         AllowedResponders, ApprovalKind, Approvers, CancelRunsRequest, Engine, EnginePort, GateAnswer,
-        GateAnswerOutcome, GateAnswerRequest, RunRemark, RunTrigger, RunView, RunViewStatus, StartDecision,
-        StartRunRequest,
+        GateAnswerOutcome, GateAnswerRequest, RemarkKind, RunRemark, RunTrigger, RunView, RunViewStatus,
+        StartDecision, StartRunRequest,
     },
     git::Mirrors,
     providers::ModelProviders,
     rounds::{CommitCache, StepServices},
     store::Store,
-    types::{Actor, Cause, Hash, IssueNo, RepoId, Role, RunId, UserId},
+    types::{Actor, Cause, Hash, IssueNo, RepoId, Role, RunId, UserId, Verb},
 };
 use serde_json::{Value, json};
 
@@ -123,7 +123,7 @@ fn script(random: &mut Random, cases: usize, hostile: &[verdicts::Answer]) -> (S
 }
 
 /// Answers that people were told are taken.
-type Taken = Vec<(String, Hash, String, UserId)>;
+type Taken = Vec<(Verb, Hash, String, UserId)>;
 
 /// One run, in a world that is as large as it needs.
 struct Play<'a> {
@@ -200,8 +200,9 @@ impl<'a> Play<'a> {
                 self.engine().cancel(cancel).await.unwrap();
             }
             1..7 => {
-                let (verb, finding) = (random.one_of(&["dismiss", "must-fix"]).to_owned(), "F1".to_owned());
-                let remark = RunRemark { cause, verb, finding, text, by, role, at };
+                let (kind, finding) =
+                    (random.one_of(&[RemarkKind::Dismiss, RemarkKind::MustFix]), "F1".to_owned());
+                let remark = RunRemark { cause, kind, finding, text, by, role, at };
                 self.engine().remark(self.run, remark).await.unwrap();
             }
             7 => {
@@ -210,17 +211,23 @@ impl<'a> Play<'a> {
                 self.engine = Some(engine(self.data.path(), self.w, &self.desk));
             }
             _ => {
-                let verb = random.one_of(&["approve", "approve", "approve", "override", "revise"]);
+                let verb = random.one_of(&[
+                    Verb::Approve,
+                    Verb::Approve,
+                    Verb::Approve,
+                    Verb::Override,
+                    Verb::Revise,
+                ]);
                 let asked = view.gate.as_ref().map(|gate| gate.spec.subject);
                 let hash = match random.below(4) {
                     0 => asked.map(|subject| subject.short()),
                     1 => Some(Hash::digest(b"another").short()),
                     _ => None,
                 };
-                let (verb, id) = (verb.to_owned(), by.id);
+                let id = by.id;
                 let answer = GateAnswer {
                     cause,
-                    verb: verb.clone(),
+                    verb,
                     stage: None,
                     hash,
                     way: None,
@@ -277,19 +284,19 @@ fn allowed(
         !looked.alike && worth.is_some_and(|worth| worth.approves && settles(worth))
     };
     let reviewed = of_it.last().filter(approves).is_some();
-    let said = |wanted: &str| {
+    let said = |wanted: Verb| {
         let at_it =
-            taken.iter().filter(move |(verb, asked, ..)| verb == wanted && *asked == subject(document));
+            taken.iter().filter(move |(verb, asked, ..)| *verb == wanted && *asked == subject(document));
         at_it.collect::<Vec<_>>()
     };
     let owns = |who: &AllowedResponders, by: &UserId| matches!(who, AllowedResponders::Either { people, .. } if people.contains(by));
     let counts = |by: &UserId| {
         rule.not != Some(*by) && (rule.owners.is_empty() || rule.owners.iter().any(|who| owns(who, by)))
     };
-    let people: BTreeSet<UserId> = said("approve").iter().map(|(.., by)| *by).filter(counts).collect();
+    let people: BTreeSet<UserId> = said(Verb::Approve).iter().map(|(.., by)| *by).filter(counts).collect();
     let owned = |who: &AllowedResponders| people.iter().any(|by| owns(who, by));
     let approved = people.len() >= rule.needed as usize && rule.owners.iter().all(owned);
-    if said("override").iter().any(|(_, _, text, by)| !text.is_empty() && rule.not != Some(*by))
+    if said(Verb::Override).iter().any(|(_, _, text, by)| !text.is_empty() && rule.not != Some(*by))
         && published.kind == ApprovalKind::Override
     {
         Some("override")

@@ -15,7 +15,7 @@ use countersign::{
         self, CallWaitAction, DraftBrief, DraftOutcome, IssueSnapshot, ReviewBrief, Round, RoundDecision,
         ServedModel, StatusComment, StepContext, StepServices, UnansweredCall,
     },
-    types::{Actor, Hash, IssueNo, Role, UserId, Verdict, WorkerPool},
+    types::{Actor, Hash, IssueNo, Role, UserId, Verb, Verdict, WorkerPool},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -350,18 +350,19 @@ async fn review(
 async fn gate(s: &mut State, cx: &StepContext, chance: &mut Chance<'_>) -> Result<Transition<At>, StepError> {
     let document = s.round.document.unwrap();
     let Some(answer) = cx.answer() else {
-        let verbs = [("approve", Role::Write), ("revise", Role::Write), ("override", Role::Maintain)];
+        let verbs =
+            [(Verb::Approve, Role::Write), (Verb::Revise, Role::Write), (Verb::Override, Role::Maintain)];
         return Ok(Transition::Ask(GateSpec {
             stage: "design".into(),
             subject: subject(document),
-            verbs: verbs.map(|(verb, role)| (verb.to_owned(), role.into())).to_vec(),
+            verbs: verbs.map(|(verb, role)| (verb, role.into())).to_vec(),
             shown_at: cx.clock().now(),
             approvers: s.case.approvers.clone(),
             expires: None,
             options: Vec::new(),
         }));
     };
-    if answer.verb == "revise" && !chance.one_in(6) {
+    if answer.verb == Verb::Revise && !chance.one_in(6) {
         if chance.one_in(4) {
             let theirs = cx.put(format!("# Theirs\n\nThe design {}.", chance.below(2)).as_bytes()).await?;
             s.round.adopt_human_version(theirs);
@@ -371,7 +372,7 @@ async fn gate(s: &mut State, cx: &StepContext, chance: &mut Chance<'_>) -> Resul
         s.round.send_back(&answer.text, 2);
         return Ok(Transition::Go(Draft));
     }
-    let kind = if answer.verb == "override" { ApprovalKind::Override } else { ApprovalKind::Approve };
+    let kind = if answer.verb == Verb::Override { ApprovalKind::Override } else { ApprovalKind::Approve };
     let mut kinds = vec![kind; 6];
     kinds.extend([ApprovalKind::Unreviewed; 3]);
     kinds.extend([ApprovalKind::Approve, ApprovalKind::Override, ApprovalKind::Policy]);
@@ -379,8 +380,8 @@ async fn gate(s: &mut State, cx: &StepContext, chance: &mut Chance<'_>) -> Resul
     let mut said = answer.clone();
     match chance.below(12) {
         0 => said.by.id = UserId(77),
-        1 => said.verb = "approve".into(),
-        2 => (said.verb, said.text) = ("override".into(), "because".into()),
+        1 => said.verb = Verb::Approve,
+        2 => (said.verb, said.text) = (Verb::Override, "because".into()),
         _ => {}
     }
     approve(s, cx, &format!("approval-{}", answer.cause), Some(said), kind).await?;

@@ -31,6 +31,7 @@ use crate::{
     messages::{AUDIT_TRAILER, step_name},
     proc::private_dir,
     publication::waits_for_merge,
+    types::Verb,
 };
 
 /// Play the whole job on this machine: a small GitHub, the bot, and a page to label and comment on.
@@ -340,12 +341,12 @@ impl DemoCommand {
     /// What the maintainer answers where the run stands, once they can have read it.
     fn next_answer(&self, stage: &DemoScene, run: &RunView) -> anyhow::Result<Option<String>> {
         let Some(gate) = &run.gate else { return Ok(None) };
-        let takes = |verb: &str| gate.spec.verbs.iter().any(|(taken, _)| taken == verb);
+        let takes = |verb: Verb| gate.spec.verbs.iter().any(|(taken, _)| *taken == verb);
         let gates = self.story == DemoStory::Gates;
-        if takes("answer") {
+        if takes(Verb::Answer) {
             return Ok(Some(ANSWERS.to_owned()));
         }
-        if gates && !takes("approve") {
+        if gates && !takes(Verb::Approve) {
             return Ok(Some(DISMISSAL.to_owned()));
         }
         if !stage.is_gate_shown(gate.spec.subject) {

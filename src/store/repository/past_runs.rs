@@ -160,7 +160,7 @@ mod tests {
     use crate::{
         clock::SystemClock,
         store::{ApprovalKind, GateAnswer, Store, compression, tests::new_run},
-        types::{Actor, Cause, Family, RepoId, Role, Timestamp, UserId, Verdict},
+        types::{Actor, Cause, Family, RepoId, Role, Timestamp, UserId, Verb, Verdict},
     };
 
     const REPO: RepoId = RepoId(3);
@@ -169,7 +169,7 @@ mod tests {
         let by = Actor { id: UserId(1), login: "ada".into(), bot: false };
         let answer = GateAnswer {
             cause: Cause("c".into()),
-            verb: "approve".into(),
+            verb: Verb::Approve,
             stage: None,
             hash: None,
             way: None,

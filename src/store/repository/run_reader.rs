@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use super::RepositoryDatabase;
 use crate::{
     store::{
-        AnswerRow, CancelRow, GateRow, GitHubCallCount, RunFilter, RunRemark, RunRow, RunStatus, StoreError,
+        AnswerRow, CancelRow, GateRow, GitHubCallCount, RemarkKind, RunFilter, RunRow, RunStatus, StoreError,
         VisitRow, VisitSpan,
         agenda::{RunPosition, RunPriority, RunUpdate, ScheduledRun},
         cluster::{ClusterNotice, living_node_condition},
@@ -193,7 +193,7 @@ impl RunReader {
                           AND body ->> 'finding' = CAST(visit AS TEXT) ORDER BY number DESC LIMIT 1)
                  FROM gate WHERE run = ?1 AND closed_at IS NULL",
             )?
-            .query_row(params![to_signed(run.seq), RunRemark::COMMENT_EDITED], |row| {
+            .query_row(params![to_signed(run.seq), RemarkKind::COMMENT_EDITED], |row| {
                 Ok((
                     row.get::<_, i64>(0)?,
                     row.get::<_, String>(1)?,

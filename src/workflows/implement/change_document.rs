@@ -14,7 +14,7 @@ use crate::{
         lld,
         spec::{self, ParsedSpec},
     },
-    engine::{StepError, Workflow as _},
+    engine::{StepError, Workflow as _, WorkflowStep as _},
     messages::{ChangeReport, ProofLine},
     rounds::{self, Policy, StepContext, load_text},
     runners::{
@@ -408,7 +408,7 @@ impl StageDocument for ChangeDocument {
     }
 
     fn first_shown_step(&self) -> Option<&'static str> {
-        Some("N0.5")
+        Some(super::ImplementStep::Base.id())
     }
 
     fn inputs(&self) -> &'static [StageInput] {
@@ -429,7 +429,7 @@ impl StageDocument for ChangeDocument {
 
     fn gate(&self, step: &str, _policy: &Policy) -> Option<DocumentGate> {
         // What is pushed is run: always a person's word.
-        (step == "N7").then_some(DocumentGate {
+        (step == super::ImplementStep::Gate.id()).then_some(DocumentGate {
             word: "implement",
             question: GateQuestion::Verdict,
             is_on: true,

@@ -248,7 +248,7 @@ impl Workflow<StepServices> for ImplementWorkflow {
         about: "write tests and code of the approved spec, run them, and have the change reviewed",
         role: Role::Write,
         label: Some("countersign:implement"),
-        kind: CommandKind::Starts,
+        kind: CommandKind::Start,
     }];
 
     fn max_iterations() -> u32 {

@@ -119,7 +119,7 @@ impl Workflow<StepServices> for IssueWorkflow {
         about: "make a good issue out of this rough one and have it reviewed",
         role: Role::Triage,
         label: Some("countersign:issue"),
-        kind: CommandKind::Starts,
+        kind: CommandKind::Start,
     }];
 
     fn max_iterations() -> u32 {
@@ -260,25 +260,25 @@ impl StageDocument for IssueDocument {
     }
 
     fn first_shown_step(&self) -> Option<&'static str> {
-        Some("N1")
+        Some(IssueStep::Preflight.id())
     }
 
     fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
         let word = "issue";
-        match step {
-            "N3" if has_review(policy) => Some(DocumentGate {
+        match stage::find_step(IssueWorkflow::GRAPH, step)? {
+            IssueStep::DraftGate if has_review(policy) => Some(DocumentGate {
                 word,
                 question: GateQuestion::Draft,
                 is_on: policy.draft_gate,
                 options: &[],
             }),
-            "N3" => Some(DocumentGate {
+            IssueStep::DraftGate => Some(DocumentGate {
                 word,
                 question: GateQuestion::Unreviewed,
                 is_on: true,
                 options: APPROVAL_OPTIONS,
             }),
-            "N5" => Some(DocumentGate {
+            IssueStep::VerdictGate => Some(DocumentGate {
                 word,
                 question: GateQuestion::Verdict,
                 is_on: true,

@@ -115,7 +115,7 @@ impl Workflow<StepServices> for RouteWorkflow {
         about: "find the workflow that TEXT asks for and begin it; naming the App at the start of a line does the same",
         role: Role::Triage,
         label: None,
-        kind: CommandKind::Starts,
+        kind: CommandKind::Start,
     }];
 
     fn max_iterations() -> u32 {

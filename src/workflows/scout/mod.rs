@@ -139,7 +139,7 @@ impl Workflow<StepServices> for ScoutWorkflow {
         about: "look at what other repositories do about TOPIC, or about the issue's title, and write a brief of it",
         role: Role::Triage,
         label: Some("countersign:scout"),
-        kind: CommandKind::Starts,
+        kind: CommandKind::Start,
     }];
 
     fn max_iterations() -> u32 {
@@ -278,7 +278,7 @@ impl StageDocument for BriefDocument {
     }
 
     fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
-        (step == "S5").then_some(DocumentGate {
+        (step == ScoutStep::Gate.id()).then_some(DocumentGate {
             word: "scout",
             question: GateQuestion::Verdict,
             is_on: policy.verdict_gate,

@@ -13,7 +13,7 @@ use countersign::{
         AnswerReceipt, CancelRow, Checkpoint, JournalLookup, NewRun, RetryDecision, RunLease, RunRow,
         RunStatus, StartDecision, Store, StoreError,
     },
-    types::{Cause, Hash, InstallationId, IssueNo, RepoId, Role, RunId},
+    types::{Cause, Hash, InstallationId, IssueNo, RepoId, Role, RunId, Verb},
 };
 
 use super::world::{BEGINNING, Hands, person, says};
@@ -267,7 +267,7 @@ impl Game {
             return;
         }
         let gate = gates[self.dice.roll(gates.len() as u64) as usize].clone();
-        let answer = says("approve", &self.cause().0);
+        let answer = says(Verb::Approve, &self.cause().0);
         let key = (gate.run.repo, gate.id);
         assert_eq!(
             self.store().record_answer(gate.clone(), answer.clone()).await.unwrap(),
@@ -376,7 +376,7 @@ fn gate() -> GateSpec {
     GateSpec {
         stage: "lld".into(),
         subject: Hash::digest(b"the design"),
-        verbs: vec![("approve".into(), Role::Write.into())],
+        verbs: vec![(Verb::Approve, Role::Write.into())],
         shown_at: BEGINNING,
         approvers: Approvers::default(),
         expires: None,

@@ -18,7 +18,7 @@ use countersign::{
     },
     limits,
     store::{CancelRow, Checkpoint, NewRun, RunStatus},
-    types::{Cause, IssueNo, RepoId, Role, RunId},
+    types::{Cause, IssueNo, RepoId, Role, RunId, Verb},
 };
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -94,7 +94,7 @@ async fn a_cause_starts_one_run(world: World) {
     let StartDecision::Duplicate(same) = world.start("walk", "delivery-1#0").await else { panic!() };
     assert_eq!(run, same);
     world.settle().await;
-    assert_eq!(world.signal(says("approve", "delivery-2#0")).await.run(), Some(run));
+    assert_eq!(world.signal(says(Verb::Approve, "delivery-2#0")).await.run(), Some(run));
     world.settle().await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Done);
     // Still the same cause when the run has long ended.
@@ -130,7 +130,7 @@ async fn a_run_walks_its_graph_to_the_end(world: World) {
         ("lld", subject(), 1, 0)
     );
 
-    world.signal(says("approve", "delivery-2#0")).await;
+    world.signal(says(Verb::Approve, "delivery-2#0")).await;
     world.settle().await;
     let view = world.view(run).await;
     assert_eq!((view.status, view.visit, view.gate), (RunViewStatus::Done, 4, None));
@@ -141,7 +141,7 @@ async fn a_run_walks_its_graph_to_the_end(world: World) {
 
 async fn a_revision_goes_round_again_and_pays_again(world: World) {
     let run = world.started("walk").await;
-    world.signal(says("revise", "delivery-2#0")).await;
+    world.signal(says(Verb::Revise, "delivery-2#0")).await;
     world.settle().await;
     let view = world.view(run).await;
     assert_eq!((view.status, view.visit), (RunViewStatus::Asking, 6));
@@ -301,7 +301,7 @@ async fn a_loop_without_people_ends(world: World) {
 async fn every_word_of_a_person_gives_new_moves(world: World) {
     let run = world.started("walk").await;
     for round in 0..8 {
-        world.signal(says("revise", &format!("round-{round}"))).await;
+        world.signal(says(Verb::Revise, &format!("round-{round}"))).await;
         world.settle().await;
     }
     let view = world.view(run).await;
@@ -314,10 +314,10 @@ async fn every_word_of_a_person_gives_new_moves(world: World) {
 
 async fn an_answer_to_another_subject_is_late(world: World) {
     let run = world.started("shift").await;
-    let unclear = GateAnswer { text: "unclear".into(), ..says("revise", "delivery-2#0") };
+    let unclear = GateAnswer { text: "unclear".into(), ..says(Verb::Revise, "delivery-2#0") };
     world.signal(unclear).await;
     assert_eq!(
-        world.signal(says("approve", "delivery-3#0")).await.run(),
+        world.signal(says(Verb::Approve, "delivery-3#0")).await.run(),
         Some(run),
         "accepted for what is shown"
     );
@@ -333,7 +333,7 @@ async fn an_answer_to_another_subject_is_late(world: World) {
 
 async fn asking_again_refuses_the_answer(world: World) {
     let run = world.started("walk").await;
-    let unclear = GateAnswer { text: "unclear".into(), ..says("revise", "delivery-2#0") };
+    let unclear = GateAnswer { text: "unclear".into(), ..says(Verb::Revise, "delivery-2#0") };
     assert_eq!(world.signal(unclear.clone()).await.run(), Some(run));
     // A second answer comes before the first was dealt with: it waits its turn.
     let more = GateAnswer { cause: Cause("delivery-2#1".into()), by: person("lin", 1003), ..unclear };
@@ -346,20 +346,20 @@ async fn asking_again_refuses_the_answer(world: World) {
     assert_eq!(world.toys.seen(), ["asked", "revise by grace", "revise by lin"]);
     assert_eq!(world.engine().tick().await.unwrap(), 0, "nobody waits any more");
 
-    world.signal(says("approve", "delivery-3#0")).await;
+    world.signal(says(Verb::Approve, "delivery-3#0")).await;
     world.settle().await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Done);
     assert_eq!(world.toys.paid.load(SeqCst), 101, "the gate was shown once");
 }
 
 async fn answers_are_matched_to_their_gate(world: World) {
-    let approve = || says("approve", "delivery-2#0");
+    let approve = || says(Verb::Approve, "delivery-2#0");
     assert!(matches!(world.signal(approve()).await, GateAnswerOutcome::NoRun));
     let StartDecision::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     assert!(matches!(world.signal(approve()).await, GateAnswerOutcome::NoGate(runs) if runs[0].id == run));
     world.settle().await;
 
-    assert!(matches!(world.signal(says("dismiss", "d#1")).await, GateAnswerOutcome::NoGate(_)));
+    assert!(matches!(world.signal(says(Verb::Dismiss, "d#1")).await, GateAnswerOutcome::NoGate(_)));
     let stage = GateAnswer { stage: Some("spec".into()), ..approve() };
     assert!(
         matches!(world.signal(stage).await, GateAnswerOutcome::WrongStage(gates) if gates[0].spec.stage == "lld")
@@ -378,7 +378,7 @@ async fn answers_are_matched_to_their_gate(world: World) {
     let weak = GateAnswer { role: Role::Triage, ..approve() };
     let GateAnswerOutcome::NotAllowed { needs, .. } = world.signal(weak).await else { panic!() };
     assert_eq!(needs, AllowedResponders::Role(Role::Write));
-    let writer = GateAnswer { role: Role::Write, ..says("override", "d#2") };
+    let writer = GateAnswer { role: Role::Write, ..says(Verb::Override, "d#2") };
     assert!(matches!(
         world.signal(writer).await,
         GateAnswerOutcome::NotAllowed { needs: AllowedResponders::Role(Role::Maintain), .. }
@@ -444,7 +444,7 @@ async fn a_cancel_reaches_a_run_that_waits(world: World) {
     world.settle().await;
     let view = world.view(run).await;
     assert_eq!((view.status, view.gate), (RunViewStatus::Stopped, None));
-    assert!(matches!(world.signal(says("approve", "delivery-3#0")).await, GateAnswerOutcome::NoRun));
+    assert!(matches!(world.signal(says(Verb::Approve, "delivery-3#0")).await, GateAnswerOutcome::NoRun));
     assert!(world.cancel("delivery-4#0").await.is_empty(), "nothing left to stop");
 }
 
@@ -552,7 +552,7 @@ static REWRITTEN: &[&dyn AnyWorkflow<Toys>] = &[&Rewritten];
 
 async fn a_run_nobody_can_read_is_parked(mut world: World) {
     let run = world.started("walk").await;
-    world.signal(says("revise", "delivery-2#0")).await;
+    world.signal(says(Verb::Revise, "delivery-2#0")).await;
     world.restart(REWRITTEN);
     world.settle().await;
     let view = world.view(run).await;
@@ -566,7 +566,7 @@ async fn a_run_nobody_can_read_is_parked(mut world: World) {
     assert_eq!(world.view(run).await.visit, 6);
 
     // And one that cannot may at least end it.
-    world.signal(says("revise", "delivery-3#0")).await;
+    world.signal(says(Verb::Revise, "delivery-3#0")).await;
     world.restart(&[]);
     world.settle().await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Parked);
@@ -698,7 +698,7 @@ async fn a_paused_server_begins_no_step(mut world: World) {
 
 async fn what_a_step_asks_of_github_is_counted(world: World) {
     let run = world.started("walk").await;
-    world.signal(says("revise", "delivery-2#0")).await;
+    world.signal(says(Verb::Revise, "delivery-2#0")).await;
     world.settle().await;
     let calls = world.view(run).await.calls;
     assert_eq!((calls.calls, calls.writes), (4, 2), "a read and a write at each of two gates");
@@ -764,7 +764,7 @@ async fn a_job_keeps_no_slot_and_what_it_came_to_is_kept(mut world: World) {
     assert_eq!(world.view(run).await.status, RunViewStatus::Waiting, "it takes twenty minutes");
     in_time(&world, run, RunViewStatus::Asking).await;
     world.restart(TOYS);
-    world.signal(says("revise", "delivery-2#0")).await;
+    world.signal(says(Verb::Revise, "delivery-2#0")).await;
     let read = world.toys.seen().into_iter().filter(|seen| seen == "green").count();
     assert_eq!((world.toys.long.begun.load(SeqCst), read), (1, 1));
     in_time(&world, run, RunViewStatus::Waiting).await;
@@ -825,16 +825,16 @@ async fn a_server_that_stops_begins_no_effect(mut world: World) {
 
 async fn only_stored_rows_countersign(world: World) {
     let cases = [
-        ("walk", "approve", "", "APPROVED Approve by grace"),
-        ("blocked", "approve", "", "has the verdict BLOCKED, and nobody waived it"),
-        ("other", "approve", "", "was never reviewed"),
-        ("inbred", "approve", "", "was reviewed by the family that drafted it"),
-        ("unrecorded", "approve", "", "has 0 of the 1 approvals"),
-        ("misbound", "approve", "", "has 0 of the 1 approvals"),
-        ("forged", "approve", "", "has 0 of the 1 approvals"),
-        ("elsewhere", "approve", "", "has 0 of the 1 approvals"),
-        ("waived", "override", "no load test; accepted by ops", "BLOCKED Override by grace"),
-        ("shrugged", "override", "  ", "has the verdict BLOCKED, and nobody waived it"),
+        ("walk", Verb::Approve, "", "APPROVED Approve by grace"),
+        ("blocked", Verb::Approve, "", "has the verdict BLOCKED, and nobody waived it"),
+        ("other", Verb::Approve, "", "was never reviewed"),
+        ("inbred", Verb::Approve, "", "was reviewed by the family that drafted it"),
+        ("unrecorded", Verb::Approve, "", "has 0 of the 1 approvals"),
+        ("misbound", Verb::Approve, "", "has 0 of the 1 approvals"),
+        ("forged", Verb::Approve, "", "has 0 of the 1 approvals"),
+        ("elsewhere", Verb::Approve, "", "has 0 of the 1 approvals"),
+        ("waived", Verb::Override, "no load test; accepted by ops", "BLOCKED Override by grace"),
+        ("shrugged", Verb::Override, "  ", "has the verdict BLOCKED, and nobody waived it"),
     ];
     for (mode, verb, text, expected) in cases {
         let StartDecision::New(run) = world.start(mode, mode).await else { panic!() };
@@ -854,7 +854,7 @@ async fn issues_go_on_side_by_side(world: World) {
     assert_eq!(world.toys.paid.load(SeqCst), 2);
     world.settle().await;
     assert!(
-        matches!(world.signal(says("approve", "c")).await, GateAnswerOutcome::NoRun),
+        matches!(world.signal(says(Verb::Approve, "c")).await, GateAnswerOutcome::NoRun),
         "issue 42 has none"
     );
 }
@@ -867,7 +867,7 @@ async fn an_answer_is_heard_although_its_step_goes_to_wait(world: World) {
     let wait = || Checkpoint::Wait { state: b"{}".to_vec(), until, why: "checks run".into() };
     let lease = store.claim_run(now, &HashSet::new()).await.unwrap().unwrap();
     assert!(lease.run.id == run && lease.run.gate.is_some() && lease.run.answer.is_none());
-    world.signal(says("approve", "delivery-2#0")).await;
+    world.signal(says(Verb::Approve, "delivery-2#0")).await;
     store.save_step(&lease, wait()).await.unwrap();
     assert_eq!(store.next_due(), Some(now), "somebody spoke meanwhile");
     let lease = store.claim_run(now, &HashSet::new()).await.unwrap().unwrap();
@@ -954,7 +954,7 @@ async fn the_live_loop_runs_and_stops(world: World) {
     until(&world, run, RunViewStatus::Waiting).await;
     world.clock.advance(Duration::from_secs(90));
     until(&world, run, RunViewStatus::Asking).await;
-    world.signal(says("approve", "delivery-2#0")).await;
+    world.signal(says(Verb::Approve, "delivery-2#0")).await;
     until(&world, run, RunViewStatus::Done).await;
     shutdown.cancel();
     live.await.unwrap();
@@ -978,7 +978,7 @@ async fn the_live_loop_forgets_nobody(world: World) {
     }
     for (issue, run) in issues().zip(&runs) {
         until(&world, *run, RunViewStatus::Asking).await;
-        world.signal_on(issue, says("approve", &format!("approve-{issue}"))).await;
+        world.signal_on(issue, says(Verb::Approve, &format!("approve-{issue}"))).await;
     }
     for run in &runs {
         until(&world, *run, RunViewStatus::Done).await;

@@ -16,14 +16,15 @@ use countersign::{
     engine::{
         AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, AttemptContext, CallRow, CallStatus,
         CancelRunsRequest, Engine, EnginePort, GateAnswer, GateAnswerOutcome, GateAnswerRequest, GateSpec,
-        LedgerRecord, RunCompletion, RunFilter, RunHalt, RunRemark, RunTrigger, RunView, StartDecision,
-        StartRunRequest, StepError, StepInfo, StepKind, Transition, VerdictRow, Workflow, WorkflowStep,
+        LedgerRecord, RemarkKind, RunCompletion, RunFilter, RunHalt, RunRemark, RunTrigger, RunView,
+        StartDecision, StartRunRequest, StepError, StepInfo, StepKind, Transition, VerdictRow, Workflow,
+        WorkflowStep,
     },
     limits,
     store::{PostgresServer, Store},
     types::{
         Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, RepoId, Role, RunId, Timestamp,
-        UserId, Verdict,
+        UserId, Verb, Verdict,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -384,9 +385,9 @@ async fn gate(state: &State, cx: &AttemptContext<Toys>) -> Result<Transition<At>
         })
         .await?;
     let verbs = vec![
-        ("approve".to_owned(), Role::Write.into()),
-        ("revise".to_owned(), Role::Write.into()),
-        ("override".to_owned(), Role::Maintain.into()),
+        (Verb::Approve, Role::Write.into()),
+        (Verb::Revise, Role::Write.into()),
+        (Verb::Override, Role::Maintain.into()),
     ];
     let expires = (state.mode == "expire").then(|| BEGINNING.plus(Duration::from_secs(600)));
     let mut spec = GateSpec {
@@ -411,9 +412,9 @@ async fn gate(state: &State, cx: &AttemptContext<Toys>) -> Result<Transition<At>
         }
         return Ok(Transition::Ask(spec));
     }
-    let kind = match answer.verb.as_str() {
-        "revise" => return Ok(Transition::Go(At::Draft)),
-        "override" => ApprovalKind::Override,
+    let kind = match answer.verb {
+        Verb::Revise => return Ok(Transition::Go(At::Draft)),
+        Verb::Override => ApprovalKind::Override,
         _ => ApprovalKind::Approve,
     };
     let mut row = ApprovalRow {
@@ -609,7 +610,7 @@ impl World {
     pub(super) async fn touches(&self, run: RunId) {
         let remark = RunRemark {
             cause: Cause("touched".into()),
-            verb: RunRemark::COMMENT_EDITED.into(),
+            kind: RemarkKind::CommentEdited,
             finding: self.view(run).await.visit.to_string(),
             text: "7".into(),
             by: person("grace", 1002),
@@ -661,10 +662,10 @@ pub(super) fn person(login: &str, id: u64) -> Actor {
 }
 
 /// An answer of Grace's, who may maintain, long after everything was shown.
-pub(super) fn says(verb: &str, cause: &str) -> GateAnswer {
+pub(super) fn says(verb: Verb, cause: &str) -> GateAnswer {
     GateAnswer {
         cause: Cause(cause.into()),
-        verb: verb.into(),
+        verb,
         stage: None,
         hash: None,
         way: None,

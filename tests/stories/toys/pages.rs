@@ -78,7 +78,7 @@ const COMMAND: CommandSpec = CommandSpec {
     about: "write some pages",
     role: Role::Triage,
     label: Some("countersign:pages"),
-    kind: CommandKind::Starts,
+    kind: CommandKind::Start,
 };
 
 impl<const CODE: bool> Workflow<StepServices> for Made<CODE> {
