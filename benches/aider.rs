@@ -1,4 +1,4 @@
-//! Aider's repository map in a process of its own, asked over a pipe, with no network in reach where that can be had.
+//! Aider's repository map, run as a child process over pipes and without a network if `unshare` works.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -12,12 +12,12 @@ use crate::{measure::say, site::peer};
 
 pub(crate) struct Aider {
     child: Child,
-    asked: ChildStdin,
+    requests: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
 impl Aider {
-    /// `None`, said, when it is not installed.
+    /// Starts aider. Prints a note and returns `None` if it is not installed.
     pub(crate) fn start() -> Option<Self> {
         let home = peer("aider");
         let python = home.join(".venv/bin/python");
@@ -42,24 +42,24 @@ impl Aider {
             .stdout(Stdio::piped())
             .spawn()
             .expect("aider's script starts");
-        let asked = child.stdin.take().expect("its input");
+        let requests = child.stdin.take().expect("its input");
         let answers = BufReader::new(child.stdout.take().expect("its output"));
-        Some(Self { child, asked, answers })
+        Some(Self { child, requests, answers })
     }
 
-    /// A map of a tree from nothing.
+    /// Builds a map of a tree without a cache.
     pub(crate) fn map(&mut self, root: &Path, files: &[String]) -> Value {
         self.ask(&json!({"do": "map", "root": root, "files": files}))
     }
 
-    /// The files of the map for a message, from the top.
+    /// Files of the map for a message, best first.
     pub(crate) fn rank(&mut self, root: &Path, files: &[String], message: &str) -> Vec<String> {
         let order = json!({"do": "rank", "root": root, "files": files, "message": message, "most": 200});
         serde_json::from_value(self.ask(&order)["files"].take()).expect("paths")
     }
 
     fn ask(&mut self, order: &Value) -> Value {
-        writeln!(self.asked, "{order}").expect("aider's script listens");
+        writeln!(self.requests, "{order}").expect("aider's script listens");
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("aider's script answers");
         serde_json::from_str(&line).expect("its JSON")

@@ -1,5 +1,5 @@
-//! What a call costs beyond the model's own time: the API path beside a bare exchange of the same bytes, the program's
-//! path beside the bare program, and the memory of calls that wait together.
+//! Overhead of a model call: our API path against a bare exchange of the same bytes, our program path against the
+//! bare program, and the memory of calls that wait at the same time.
 
 use std::{
     convert::Infallible,
@@ -31,7 +31,7 @@ const MODEL: &str = "claude-opus-5-5";
 const API_CALLS: usize = sized(400, 5);
 const PROGRAM_CALLS: usize = sized(60, 3);
 const TOGETHER: usize = sized(50, 3);
-/// As long as the prompts and answers of a design.
+/// Sizes of a design's prompt and response.
 const PROMPT_BYTES: usize = 60_000;
 const PIECES: usize = 500;
 const PIECE: &str = "twenty characters so ";
@@ -110,7 +110,7 @@ async fn api(url: &str) {
     let body = json!({"model": MODEL, "max_tokens": 64_000, "stream": true, "system": call.system,
                       "messages": [{"role": "user", "content": call.prompt}]});
     let (mut ours, mut bare) = (Samples::default(), Samples::default());
-    // In turn, so that both meet the same machine.
+    // Alternating, so that both see the same machine load.
     for _ in 0..API_CALLS {
         timed(&mut ours, provider.call(&call, &cancel)).await.expect("an answer");
         let exchange =
@@ -138,7 +138,7 @@ async fn program(name: &str, binary: &Path, data_dir: &Path, url: &str, calls: u
     print(name, ours, bare);
 }
 
-/// The program by itself, asked the same in the same words.
+/// Runs the program alone with the same prompt.
 fn alone(binary: &Path, home: &Path, url: &str) {
     let mut child = Command::new(binary)
         .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources", "user"])
@@ -186,7 +186,7 @@ async fn memory(data_dir: &Path, url: &str) {
     say(format_args!("\nmemory of ours for each of {TOGETHER} calls that wait for a program: {each:.2} MB"));
 }
 
-/// A program that reads what it is asked, waits as told, and answers as the real one does.
+/// Script that reads its prompt, runs `waits`, and answers like the real program.
 fn script(directory: &Path, waits: &str) -> PathBuf {
     let text = PIECE.repeat(PIECES);
     let lines = [
@@ -198,7 +198,7 @@ fn script(directory: &Path, waits: &str) -> PathBuf {
     ];
     let answer = lines.map(|line| format!("{line}\n")).concat();
     let script = directory.join(if waits.is_empty() { "claude" } else { "slow-claude" });
-    // All in one file, because it may read no other.
+    // Everything is in one file, because the sandbox lets the program read no other.
     let text = format!(
         "#!/bin/sh\n[ \"$1\" = --version ] && {{ echo 2.1.329; exit; }}\ncat >/dev/null\n{waits}\n\
          cat <<'END'\n{answer}END\n"
@@ -212,7 +212,7 @@ fn usage() -> Value {
     json!({"input_tokens": 1000, "output_tokens": 50})
 }
 
-/// Anthropic's stream in as many events as a real one has, at once.
+/// Serves Anthropic's stream with a realistic number of events, all at once.
 async fn serve() -> String {
     let event = |name: &str, mut data: Value| {
         data["type"] = name.into();

@@ -1,5 +1,5 @@
-//! What a checkpoint costs: ten nodes and a 50 KB document, rewritten by each node or written once, beside
-//! LangGraph's `SqliteSaver` and beside a bare commit of the same bytes. Growth, resuming, eight repositories at once.
+//! Cost of a checkpoint: ten nodes and a 50 KB document, rewritten by each node or written once, against LangGraph's
+//! `SqliteSaver` and a bare commit of the same bytes. Also growth, resuming, and eight repositories at once.
 
 use std::{
     path::Path,
@@ -36,7 +36,7 @@ const REPOSITORIES: usize = 8;
 const RESUMED: usize = sized(30, 2);
 const DOCUMENT: usize = 50_000;
 
-/// Ten nodes in a row.
+/// Workflow of ten nodes in a row.
 struct Row;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ struct State {
     count: usize,
 }
 
-/// What the nodes write, and how many runs have ended.
+/// Text for the nodes to write, and the count of finished runs.
 pub(crate) struct Tools {
     text: String,
     rewrite: AtomicBool,
@@ -99,7 +99,7 @@ impl Workflow<Tools> for Row {
     ) -> Result<Transition<Node>, StepError> {
         let tools = cx.tools();
         if at.0 == 0 || tools.rewrite.load(SeqCst) {
-            // Different in every run and node, so that nothing is found to be there already.
+            // Different in every run and node, so that no document is stored already.
             let text = format!("{} {} {}", cx.run().id, at.0, tools.text);
             state.document = Some(cx.put(text.as_bytes()).await?);
         }
@@ -126,7 +126,7 @@ impl Workflow<Tools> for Row {
 
 static ROWS: &[&dyn AnyWorkflow<Tools>] = &[&Row];
 
-/// An engine over one store.
+/// An engine on one store.
 pub(crate) struct Bench {
     pub(crate) engine: Arc<Engine<Tools>>,
     tools: Arc<Tools>,
@@ -168,7 +168,7 @@ impl Bench {
         assert!(matches!(started, StartDecision::New(_)));
     }
 
-    /// Takes so many steps of the only live run.
+    /// Runs this many steps of the only live run.
     async fn steps(&self, count: usize) {
         for _ in 0..count {
             assert_eq!(self.engine.tick().await.expect("a step"), 1);
@@ -239,8 +239,8 @@ fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
     ours.zip(other).map_or_else(String::new, |(a, b)| format!("{:.2}", a / b))
 }
 
-/// Milliseconds a step, the run's start shared among its steps, in runs that follow each other, on a thread of the
-/// runtime as in `serve`.
+/// Milliseconds per step, including a share of the run's start. Runs one run after another on a runtime thread, as
+/// `serve` does.
 pub(crate) async fn one_after_the_other(store: Arc<Store>, text: String, rewrite: bool) -> Sorted {
     let walking = tokio::spawn(async move {
         let bench = Bench::over(store, &text, rewrite);
@@ -256,7 +256,7 @@ pub(crate) async fn one_after_the_other(store: Arc<Store>, text: String, rewrite
     walking.await.expect("the runs")
 }
 
-/// Milliseconds from nothing open to the run's end, where a run had one node left.
+/// Milliseconds from a closed database to the end of a run with one node left.
 async fn resume(data: &Path, text: &str) -> Sorted {
     let mut samples = Samples::default();
     for run in 0..RESUMED as u64 {
@@ -273,7 +273,7 @@ async fn resume(data: &Path, text: &str) -> Sorted {
     samples.sorted()
 }
 
-/// Steps a second, runs of eight repositories side by side in the live loop.
+/// Steps per second of runs in eight repositories at once in the live loop.
 async fn at_once(data: &Path, text: &str) -> f64 {
     let bench = Bench::open(data, text, true);
     let runs = RUNS / REPOSITORIES;
@@ -297,7 +297,7 @@ async fn at_once(data: &Path, text: &str) -> f64 {
     (runs * REPOSITORIES * NODES) as f64 / seconds
 }
 
-/// The median of inserting the compressed document into a table, committed as we commit.
+/// Median time to insert the compressed document into a table with our commit settings.
 fn bare_commit(directory: &Path, text: &str) -> f64 {
     let database = rusqlite::Connection::open(directory.join("bare.db")).expect("a database");
     database
@@ -315,7 +315,7 @@ fn bare_commit(directory: &Path, text: &str) -> f64 {
     samples.collect::<Samples>().sorted().at(0.5)
 }
 
-/// Prose of a kind: words of a fixed list in an order that a fixed seed gives. It compresses about as designs do.
+/// Pseudorandom prose from a fixed word list and seed. It compresses about as well as designs do.
 pub(crate) fn words() -> String {
     const WORDS: [&str; 32] = [
         "the",
@@ -358,7 +358,7 @@ pub(crate) fn words() -> String {
         seed ^= seed >> 7;
         seed ^= seed << 17;
         text += WORDS[(seed % 32) as usize];
-        // A number now and then, as designs have sizes and line numbers.
+        // Some numbers, as designs have sizes and line numbers.
         if seed >> 60 == 0 {
             text += &format!(" {}", (seed >> 20) % 100_000);
         }

@@ -1,5 +1,5 @@
-//! The same steps on a Postgres, by one process and by several, beside SQLite's on this machine; what arrives at one; and what a
-//! node holds of the database while it does nothing.
+//! The same steps on Postgres, by one process and by several, against SQLite on this machine; accepted deliveries;
+//! and the database connections of an idle node.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -24,7 +24,7 @@ use crate::{
     site::{block_on, scratch},
 };
 
-/// Set for a process that is to be a node: the database.
+/// Environment variable with the database address, set for a process that acts as a node.
 pub(crate) const NODE: &str = "COUNTERSIGN_BENCH_NODE";
 
 const PROCESSES: [usize; 3] = [1, 2, 4];
@@ -74,7 +74,7 @@ pub(crate) fn main() {
     ]);
 }
 
-/// Steps a second of so many processes, and how many connections each holds afterwards.
+/// Steps per second of this many processes, and the connections each has afterwards.
 fn side_by_side(address: &str, directory: &Path, processes: usize, text: &str) -> (f64, f64) {
     let runs = RUNS as u64 / REPOSITORIES * REPOSITORIES;
     let starter = Bench::over(join(address, &directory.join(format!("starter-{processes}"))), text, true);
@@ -117,13 +117,13 @@ fn side_by_side(address: &str, directory: &Path, processes: usize, text: &str) -
     ((runs as usize * NODES) as f64 / seconds, connections as f64 / processes as f64)
 }
 
-/// What such a process does: it takes steps from when it is told until nobody tells it anything any more.
+/// Runs a node: it runs steps from the first line on standard input until standard input is closed.
 pub(crate) fn node(address: &str) {
     let here = std::env::current_dir().expect("a directory");
     let bench = Bench::over(join(address, &here), &words(), true);
     say("ready");
-    let heard = || std::io::stdin().read_line(&mut String::new()).is_ok_and(|read| read > 0);
-    if !heard() {
+    let read_line = || std::io::stdin().read_line(&mut String::new()).is_ok_and(|read| read > 0);
+    if !read_line() {
         return;
     }
     block_on(async {
@@ -132,13 +132,13 @@ pub(crate) fn node(address: &str) {
             let (engine, stop) = (bench.engine.clone(), stop.clone());
             async move { engine.run(stop).await }
         });
-        tokio::task::spawn_blocking(move || while heard() {}).await.expect("its input");
+        tokio::task::spawn_blocking(move || while read_line() {}).await.expect("its input");
         stop.cancel();
         running.await.expect("the engine");
     });
 }
 
-/// How many are stored in a second.
+/// Deliveries stored per second.
 async fn deliveries(store: Arc<Store>) -> f64 {
     let begun = Instant::now();
     let senders = (0..AT_ONCE).map(|sender| {

@@ -1,5 +1,5 @@
-//! What it costs to know a repository: the index of its newest commit from nothing, beside `ctags -R` and aider's map on
-//! the same files; then that of commits after it that change a few files each; memory.
+//! Cost of indexing a repository: the newest commit without a cache, against `ctags -R` and aider's map on the same
+//! files; then later commits that change a few files each; and memory.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::{
     site::{block_on, scratch},
 };
 
-/// Set for the process that makes an index and nothing else: a directory, a commit, and those that follow it.
+/// Environment variable for a process that only builds indexes: a directory, a commit and its successors.
 pub(crate) const ALONE: &str = "COUNTERSIGN_BENCH_INDEX";
 
 const RUNS: usize = 7;
@@ -46,7 +46,7 @@ fn measure(repository: &Repository) {
     let (mut ours, mut one_core, mut theirs, mut memory) = <(Samples, Samples, Samples, Samples)>::default();
     let mut last = Value::Null;
     for run in 0..RUNS {
-        // Neither always finds the other's files in the system's cache.
+        // Alternates the order, so that neither always finds the files in the system's cache.
         if run % 2 == 0 {
             theirs.add(tags(&tree.path()));
         }
@@ -106,7 +106,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or(f64::NAN)
 }
 
-/// `ctags -R` on a tree as a person runs it.
+/// Milliseconds of `ctags -R` on a tree.
 fn tags(tree: &Path) -> f64 {
     let out = scratch();
     let begun = Instant::now();
@@ -122,8 +122,8 @@ fn tags(tree: &Path) -> f64 {
     ms(begun.elapsed())
 }
 
-/// The index of the first commit from nothing and of the others after it, in a process of its own: what the process took,
-/// and what it says.
+/// Indexes the first commit without a cache and then the others, in a child process. Returns the process's time and
+/// its report.
 fn alone(repository: &Repository, commits: &[&str], one_core: bool) -> (f64, Value) {
     let data = scratch();
     let order = json!({
@@ -138,11 +138,11 @@ fn alone(repository: &Repository, commits: &[&str], one_core: bool) -> (f64, Val
     (time, serde_json::from_slice(&output.stdout).expect("its JSON"))
 }
 
-/// What the process of [`alone`] does.
+/// Body of the child process of [`alone`].
 pub(crate) fn index_alone(order: &str) {
     let order: Value = serde_json::from_str(order).expect("an order");
     if order["one_core"] == true {
-        // Whatever it starts from here on, threads and git, is held to it too.
+        // Threads and git processes started from here on inherit the limit.
         let mut one = rustix::thread::CpuSet::new();
         one.set(0);
         rustix::thread::sched_setaffinity(None, &one).expect("a core");
@@ -150,28 +150,28 @@ pub(crate) fn index_alone(order: &str) {
     let text = |key: &str| order[key].as_str().expect("a text").to_owned();
     let repository = Repository::at(text("repository"));
     let commits: Vec<String> = serde_json::from_value(order["commits"].clone()).expect("commits");
-    let told = block_on(async {
+    let report = block_on(async {
         let store = Store::open(Path::new(&text("data")), Arc::new(SystemClock)).expect("a data directory");
         store.repository_database(RepoId(1)).await.expect("a database");
         let mut times = Vec::new();
-        let mut told = Value::Null;
+        let mut report = Value::Null;
         for commit in commits {
             let begun = Instant::now();
             let snapshot = repository.snapshot(&commit).await;
             let cache = store.cache(RepoId(1)).await.expect("a cache");
             let index = Index::read(&snapshot, cache, &CancellationToken::new()).await.expect("an index");
             times.push(ms(begun.elapsed()));
-            told = json!({
+            report = json!({
                 "files": index.files().len(),
                 "left_out": index.excluded().len(),
                 "items": index.files().iter().map(|file| count(file.digest.summary())).sum::<usize>(),
             });
         }
-        told["times"] = json!(times);
-        told["peak"] = json!(peak());
-        told
+        report["times"] = json!(times);
+        report["peak"] = json!(peak());
+        report
     });
-    say(told);
+    say(report);
 }
 
 fn count(summary: &countersign::codebase::Summary) -> usize {
@@ -184,14 +184,14 @@ fn count(summary: &countersign::codebase::Summary) -> usize {
     count
 }
 
-/// This process's memory at its highest, in megabytes.
+/// Peak memory of this process in megabytes.
 fn peak() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse::<f64>().map_or(f64::NAN, |kilobytes| kilobytes / 1024.0)
 }
 
-/// What is told of commits that follow one whose index is known.
+/// Report on commits that follow an indexed one.
 fn following(repository: &Repository, commit: &str) -> Value {
     let home = scratch();
     let copy = home.path().join("copy.git");
@@ -207,7 +207,7 @@ fn following(repository: &Repository, commit: &str) -> Value {
     alone(&copy, &commits, false).1
 }
 
-/// A commit that adds a line to files spread over the tree.
+/// Creates a commit that adds a line to files spread over the tree.
 fn next(copy: &Repository, parent: &str, round: usize, index: &Path) -> String {
     let sources: Vec<String> = copy.files(parent).into_iter().filter(|path| is_source(path)).collect();
     let step = (sources.len() / CHANGED).max(1);

@@ -1,4 +1,4 @@
-//! Texts and trees that a stranger made to be expensive: twice as much must take about twice as long.
+//! Texts and trees that an attacker made expensive: twice the input must take about twice as long.
 
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ pub(crate) fn main() {
     });
 }
 
-/// Milliseconds that ranking takes.
+/// Milliseconds of one ranking.
 fn ask(index: &Index, text: &str) -> f64 {
     let begun = Instant::now();
     std::hint::black_box(rank_files(index, &RankingRequest { text, files: &[] }));

@@ -1,5 +1,5 @@
-//! From an approved spec to the pull request with its code, where models answer at once and tests take no time: they are lines
-//! of a shell. What is left is ours: the sandbox, the databases, and the pace of writes that GitHub wants.
+//! From a label to the pull request with its code, with instant models and tests that are a few lines of shell. The
+//! rest is our overhead: sandbox, databases, and the pace of writes that GitHub requires.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{
 
 const TOGETHER: usize = sized(4, 1);
 
-/// Those that ask a person, as the settings come.
+/// Stages and whether each has a gate by default.
 const STAGES: [(&str, bool); 3] = [("lld", true), ("spec", false), ("implement", true)];
 
 const RUN: &str = "echo TAP version 13\nfor file in tests/test_*.sh; do sh \"$file\"; done\n";
@@ -41,18 +41,18 @@ pub(crate) fn main() {
         let (issue, mut before) = (open(&site), 0);
         for (stage, asks) in STAGES {
             let (asked, begun) = (site.hub.requests().len(), Instant::now());
-            let gate = went(&site, issue, stage, asks).await;
+            let gate = play_stage(&site, issue, stage, asks).await;
             let (calls, mails) = (site.hub.requests().len() - asked, mails(&site, issue));
             row(&[&stage, &Ms(gate), &Ms(ms(begun.elapsed())), &calls, &(mails - before)]);
             before = mails;
         }
         say(format_args!("\nmails of the whole run: {}", before));
-        books(&site);
+        print_ledger(&site);
         let issues: Vec<_> = (0..TOGETHER).map(|_| open(&site)).collect();
         let begun = Instant::now();
         futures_util::future::join_all(issues.iter().map(|issue| async {
             for (stage, asks) in STAGES {
-                went(&site, *issue, stage, asks).await;
+                play_stage(&site, *issue, stage, asks).await;
             }
         }))
         .await;
@@ -61,14 +61,14 @@ pub(crate) fn main() {
     });
 }
 
-/// One stage from its label to its end, with a person who answers at once where it asks; how long it took until then.
-async fn went(site: &Site, issue: IssueNo, stage: &str, asks: bool) -> f64 {
+/// Plays one stage from its label to its end, approving its gate at once. Returns the milliseconds to the gate.
+async fn play_stage(site: &Site, issue: IssueNo, stage: &str, asks: bool) -> f64 {
     let begun = Instant::now();
     site.hub.label(site.repo, issue, site.maya, &format!("countersign:{stage}")).expect("a label");
     let mut gate = f64::NAN;
     if asks {
         gate = until(site, issue, begun, |view| line(view, stage).is_some()).await;
-        // The line is on the page a moment before its gate is open, and people read slower than that.
+        // The command appears a moment before its gate is open, and people read slower than that.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let line = line(&view(site, issue), stage).expect("the line");
         site.hub.comment(site.repo, issue, site.maya, &line).expect("a comment");
@@ -84,7 +84,7 @@ fn line(view: &HubIssueView, gate: &str) -> Option<String> {
     lines.map(|line| line.trim().trim_matches('`')).find(|line| line.starts_with(&begins)).map(str::to_owned)
 }
 
-/// New comments of the bot's, on the issue and on its pull request, and the pull request itself.
+/// Number of notification mails: the bot's comments on the issue and its pull request, and the pull request itself.
 fn mails(site: &Site, issue: IssueNo) -> usize {
     let of = |issue| view(site, issue).comments.iter().filter(|c| c.author.ends_with("[bot]")).count();
     let pulls = site.hub.pulls(site.repo);
@@ -92,8 +92,8 @@ fn mails(site: &Site, issue: IssueNo) -> usize {
     of(issue) + ours.map(|pull| 1 + of(pull.number)).sum::<usize>()
 }
 
-/// What the ledger says of calls, and where the time of the code went.
-fn books(site: &Site) {
+/// Prints the ledger's calls and the time spent in each step of `implement`.
+fn print_ledger(site: &Site) {
     let file = site.data().join(format!("repos/{}/checkpoints.db", site.repo));
     let database = rusqlite::Connection::open(file).expect("the ledger");
     let sql = "SELECT workflow, COUNT(*), SUM(body ->> 'input_tokens'), SUM(body ->> 'output_tokens')
@@ -124,7 +124,7 @@ fn open(site: &Site) -> IssueNo {
     site.hub.open_issue(site.repo, site.maya, "Sums that do not fit", text).expect("an issue")
 }
 
-/// Those of the smallest repository there is, said of a shell's.
+/// Scripted responses of the smallest test repository, translated to shell.
 fn answers() -> String {
     let small: toml::Value =
         toml::from_str(include_str!("../fixtures/models/small.toml")).expect("it is TOML");

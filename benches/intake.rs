@@ -1,5 +1,6 @@
-//! Signed 12 KB deliveries over HTTP: `serve`, which commits each to disk before it says 202, beside Probot, which
-//! keeps them in memory. Then a SIGKILL in the middle, after which every 202 must be there.
+//! Signed 12 KB deliveries over HTTP: `serve`, which commits each to disk before it answers 202, against Probot,
+//! which keeps them in memory. Then a SIGKILL under load, after which every delivery answered with 202 must be
+//! stored.
 
 use std::{
     io::{BufRead, BufReader},
@@ -75,8 +76,8 @@ pub(crate) fn main() {
     });
 }
 
-/// An `issues.labeled` delivery as GitHub sends it, of an everyday size, for a label that is not ours: it goes
-/// all the way through and starts nothing.
+/// An `issues.labeled` delivery of usual size for a label that is not ours: it is processed completely and starts
+/// nothing.
 fn payload(site: &Site) -> Value {
     let user = json!({ "id": site.maya.0, "login": "maya", "type": "User" });
     let prose = "The export stops at the first row whose amount is empty. ".repeat(190);
@@ -110,7 +111,7 @@ async fn shoot(
     firing.await.expect("the generator")
 }
 
-/// Shoots, and goes on until everything accepted has been dealt with as well: a second.
+/// Sends deliveries and waits until all accepted ones are processed. Returns the processed deliveries per second.
 async fn drained(site: &Site, shot: &Shot, series: u32, connections: usize) -> (Outcome, f64) {
     while site.unread().await > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -142,8 +143,7 @@ fn print(connections: usize, us: &Outcome, drained: f64, them: Option<&Outcome>)
     ]);
 }
 
-/// SIGKILL while 32 connections send; then each id that was answered 202 is handed in once more: a stored one is
-/// a duplicate.
+/// Kills the server while 32 connections send. Then submits each acknowledged id again: a stored one is a duplicate.
 async fn killed(site: &Site, serving: crate::site::Serving, shot: &Shot) {
     const SERIES: u32 = 0xdead;
     let (address, shot) = (site.public, shot.clone());
@@ -176,7 +176,7 @@ async fn killed(site: &Site, serving: crate::site::Serving, shot: &Shot) {
     assert_eq!(missing, 0, "an acknowledged delivery was lost");
 }
 
-/// The peer, as a process of its own.
+/// Probot as a child process.
 struct Probot {
     child: Child,
     address: SocketAddr,

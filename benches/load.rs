@@ -1,5 +1,5 @@
-//! A load generator: signed deliveries over kept-alive connections, each sent when the one before it was
-//! answered. One thread, so that it takes of two cores what a generator must and no more.
+//! Load generator: signed deliveries over keep-alive connections, each sent when the previous one was answered. It
+//! uses one thread, to leave the other core to the server.
 
 use std::{
     net::SocketAddr,
@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::measure::{Samples, Sorted, ms};
 
-/// A webhook to be sent again and again, each time under a new delivery id.
+/// A webhook that is sent repeatedly, each time with a new delivery id.
 #[derive(Clone)]
 pub(crate) struct Shot {
     bytes: Vec<u8>,
@@ -40,21 +40,20 @@ impl Shot {
     }
 }
 
-/// An id no other shot of this `series` and connection has.
+/// Delivery id that is unique within its `series`.
 pub(crate) fn delivery_id(series: u32, connection: usize, count: usize) -> String {
     format!("{series:08x}-{connection:04x}-4000-8000-{count:012x}")
 }
 
-/// What came of it.
+/// Result of a load run.
 pub(crate) struct Outcome {
     pub(crate) seconds: f64,
-    /// Answered with a success.
+    /// Deliveries answered with success.
     pub(crate) accepted: usize,
-    /// Answered otherwise, or not at all.
+    /// Deliveries answered with an error, or not at all.
     pub(crate) refused: usize,
     pub(crate) latency: Sorted,
-    /// For each connection, how many of its ids (from 0) were accepted; a connection stops at its first failure
-    /// when it is broken off.
+    /// Accepted ids, numbered from 0, of each connection. A connection stops at its first failure if it is closed.
     pub(crate) ids: Vec<Vec<usize>>,
 }
 
@@ -64,7 +63,7 @@ impl Outcome {
     }
 }
 
-/// Sends over `connections` connections for so long.
+/// Sends deliveries over `connections` connections for this long.
 pub(crate) fn fire(
     address: SocketAddr,
     shot: &Shot,
@@ -136,7 +135,7 @@ async fn one(address: SocketAddr, mut shot: Shot, series: u32, number: usize, un
     end
 }
 
-/// Reads one whole answer; none when the connection breaks off.
+/// Reads one complete response; `None` if the connection closes.
 async fn read_answer(stream: &mut TcpStream, answer: &mut Vec<u8>) -> Option<u16> {
     answer.clear();
     loop {

@@ -1,6 +1,6 @@
-//! Figures, with the peers' beside them where there is a peer. `cargo bench` prints all, `cargo bench -- intake`
-//! those of one part. What the peers need is said in README.md here; a part whose peer is missing says so and goes on.
-//! `cargo bench -- codebase DIR...` and the like look at real repositories.
+//! Benchmarks, compared with peers if there are any. `cargo bench` runs all parts, `cargo bench -- intake` one part.
+//! README.md in this directory lists what the peers need; a part without its peer prints a note and its own figures.
+//! `cargo bench -- codebase DIR...` and similar parts read real repositories.
 
 mod aider;
 mod calls;

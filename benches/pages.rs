@@ -1,5 +1,5 @@
-//! What the operator waits for: pages of a server with 10,000 runs in 200 repositories, half of them at gates and half
-//! done. Each request is another one, and nothing is kept between two of them.
+//! Load times of the operator's pages on a server with 10,000 runs in 200 repositories, half of them at gates and
+//! half done. Each request asks for another page, and nothing is cached in between.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::{
     waiting,
 };
 
-/// Pages of a list that are read one after the other.
+/// Number of list pages read one after the other.
 const PAGES: usize = sized(60, 1);
 
 pub(crate) fn main() {
@@ -31,7 +31,7 @@ pub(crate) fn main() {
             Connection::open(file).expect("a database").execute_batch(half).expect("half of the runs");
         }
         let serving = site.serve().await;
-        // What a start has to look into is over by then.
+        // The work of a start is over by then.
         tokio::time::sleep(std::time::Duration::from_secs(3)).await;
         let visitor = Visitor::enter(&site).await;
         head(&["page", "first", "p50 of the next", "p95"]);
@@ -70,14 +70,14 @@ fn repositories(site: &Site) -> Vec<String> {
     folders.filter_map(|folder| folder.ok()?.file_name().into_string().ok()).collect()
 }
 
-/// The address of the page that follows.
+/// Address of the next page.
 fn next(page: &str) -> Option<String> {
     let (before, _) = page.split_once("\">Older runs</a>")?;
     let (_, address) = before.rsplit_once("href=\"")?;
     Some(address.replace("&#38;", "&"))
 }
 
-/// Somebody whose cookie lets them read.
+/// A visitor with a session cookie.
 struct Visitor {
     client: Client,
     door: String,
@@ -103,7 +103,7 @@ impl Visitor {
         Self { client, door, cookie }
     }
 
-    /// Milliseconds until the whole page was there, and the page.
+    /// Loads a page; returns the milliseconds and the page.
     async fn read(&self, path: &str) -> (f64, String) {
         let asked = self.client.get(format!("{}{path}", self.door)).header("cookie", &self.cookie);
         let started = Instant::now();

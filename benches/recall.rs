@@ -1,8 +1,7 @@
-//! How often the files that a real commit changed are among the first ten that its message alone leads to, in the tree
-//! before it, and how many of the lines that it changed stand in what a model is shown. Beside us: two rankings by
-//! ripgrep's hits, and aider's map. Which commits is fixed in `recall/commits.txt`, by the rule in `recall/choose.sh`; the
-//! weights were chosen on others, those in `recall/older.txt`, and checked on repositories that are in neither:
-//! `recall/fresh.txt`.
+//! Recall of the file ranking on real commits, given only the commit's message and the tree before it: how many
+//! changed files are in the first ten, and how many changed lines a model is shown. Peers: two rankings by ripgrep's
+//! hits, and aider's map. `recall/commits.txt` fixes the commits, chosen by `recall/choose.sh`. The weights were
+//! tuned on other commits (`recall/older.txt`) and checked on repositories in neither list (`recall/fresh.txt`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,16 +34,16 @@ const OLDER: &str = include_str!("recall/older.txt");
 const FRESH: &str = include_str!("recall/fresh.txt");
 const OFFERED: usize = 10;
 
-/// One commit's question and its answer.
+/// One commit: the question and the expected answer.
 struct Case {
     parent: String,
     message: String,
-    /// Source files that were there before and that it changed, with the lines of each that it changed or took away, and
-    /// those behind which it added some.
+    /// Existing source files the commit changed. For each file: the lines it changed or removed, and the lines after
+    /// which it added some.
     changed: BTreeMap<String, BTreeSet<usize>>,
 }
 
-/// How one of the rivals did.
+/// Score of one competitor.
 #[derive(Default, Clone, Copy)]
 struct Score {
     commits: f64,
@@ -52,12 +51,12 @@ struct Score {
     hits: f64,
     first: f64,
     milliseconds: f64,
-    /// Of the changed lines, those that stand in what a model is shown; nothing of the peers.
+    /// Share of the changed lines that a model is shown; `None` for the peers.
     seen: Option<f64>,
 }
 
 impl Score {
-    /// Only source files count, for everybody: nobody loses a place to a changelog.
+    /// Only source files count for every competitor, so that none loses a place to a changelog.
     fn add(&mut self, case: &Case, begun: Instant, offered: &[String]) {
         self.milliseconds += ms(begun.elapsed());
         let first: Vec<&String> = offered.iter().filter(|path| is_source(path)).take(OFFERED).collect();
@@ -100,12 +99,12 @@ pub(crate) fn main() {
     ask("recall", COMMITS);
 }
 
-/// The same questions about the older commits.
+/// The same for the older commits.
 pub(crate) fn older() {
     ask("older", OLDER);
 }
 
-/// And about commits of repositories that nothing was chosen on.
+/// The same for commits of repositories that were not used for tuning.
 pub(crate) fn fresh() {
     ask("fresh", FRESH);
 }
@@ -160,7 +159,7 @@ fn compare(repository: &Repository, cases: &[Case], has_ripgrep: bool, aider: &m
     let tree = Tree::of(repository);
     let mut scores = Scores::default();
     for case in cases {
-        // Like the others', with reading the tree.
+        // The time includes reading the tree, as for the peers.
         let begun = Instant::now();
         let index = Arc::new(block_on(ours.index(repository, &case.parent)));
         let offers = rank_files(&index, &RankingRequest { text: &case.message, files: &[] });
@@ -184,7 +183,7 @@ fn compare(repository: &Repository, cases: &[Case], has_ripgrep: bool, aider: &m
     scores
 }
 
-/// The program's own index of one tree after another; what they have in common is read once.
+/// Our own index of successive trees. Shared files are read once.
 struct Ours {
     store: Arc<Store>,
     _data: TempDir,
@@ -205,14 +204,14 @@ impl Ours {
     }
 }
 
-/// What a model is shown for a commit's message alone.
+/// Context that a model is shown for a commit's message.
 async fn shown(repository: &Repository, case: &Case, index: Arc<Index>) -> ContextSections {
     let snapshot = repository.snapshot(&case.parent).await;
     let asked = ContextRequest { text: case.message.clone(), files: Vec::new(), budget: CONTEXT_TOKENS };
     gather_context(index, &snapshot, asked).await.expect("a context").shown
 }
 
-/// The commits that this repository has of those in the list, and what the list calls it.
+/// Commits of the list that are in this repository, and the repository's name in the list.
 fn cases(repository: &Repository, commits: &'static str) -> Option<(&'static str, Vec<Case>)> {
     let lines = commits.lines().filter_map(|line| line.split_once(' '));
     let known = lines.filter(|(_, hash)| repository.try_git(&["cat-file", "-e", hash]).is_some());
@@ -234,11 +233,11 @@ fn case(repository: &Repository, hash: &str) -> Case {
     Case { parent: format!("{hash}^"), message, changed }
 }
 
-/// What ripgrep finds of a message's words.
+/// ripgrep's hits for the words of a message.
 struct Hits {
-    /// A word's hits in each source file.
+    /// Hits of each word in each source file.
     words: BTreeMap<String, BTreeMap<String, f64>>,
-    /// Bytes of every source file.
+    /// Size of each source file in bytes.
     sizes: BTreeMap<String, f64>,
 }
 
@@ -261,7 +260,7 @@ impl Hits {
         Self { words: words.collect(), sizes }
     }
 
-    /// Most different words first, one in the path counting twice; then most hits.
+    /// Files with the most different words first (a word in the path counts twice), then by hits.
     fn counted(&self) -> Vec<String> {
         self.ranked(|path| {
             let held = self.words.iter().filter_map(|(word, found)| Some((word, found.get(path)?)));
@@ -277,7 +276,7 @@ impl Hits {
         self.words.iter().map(one).sum()
     }
 
-    /// The same hits by BM25, a word in the path as much as many in the text.
+    /// The same hits ranked by BM25, with a word in the path worth as much as many in the text.
     fn rare_first(&self) -> Vec<String> {
         let count = self.sizes.len() as f64;
         let mean = self.sizes.values().sum::<f64>() / count.max(1.0);
@@ -311,7 +310,7 @@ fn ripgrep(tree: &Path, args: &[&str]) -> String {
     let mut command = Command::new("rg");
     command.args(common).args(args).current_dir(tree).stdin(Stdio::null());
     if !args.contains(&"--files") {
-        // So that it prints paths as git does.
+        // Makes ripgrep print paths as git does.
         command.args(["--", "."]);
     }
     let output = command.output().expect("ripgrep runs");
@@ -319,7 +318,7 @@ fn ripgrep(tree: &Path, args: &[&str]) -> String {
     text.lines().map(|line| format!("{}\n", line.strip_prefix("./").unwrap_or(line))).collect()
 }
 
-/// The words of a message that a person would search for: names whole, four letters or more, no common words.
+/// Words of a message that a person would search for: whole names of four letters or more, without common words.
 fn keywords(message: &str) -> BTreeSet<String> {
     let words = message.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_lowercase);
     let letters = |word: &String| word.chars().filter(|c| c.is_alphabetic()).count() >= 4;

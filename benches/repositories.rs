@@ -1,4 +1,4 @@
-//! Real repositories, which are not shipped: whoever runs this names their directories after the part's name.
+//! Real repositories, which are not included: the user names their directories after the part's name.
 
 use std::{
     fmt::Display,
@@ -10,14 +10,14 @@ use countersign::{codebase::Language, git, git::Snapshot};
 
 use crate::measure::say;
 
-/// A repository on this machine, bare or not. Nothing is written into it.
+/// A local repository, bare or not. Nothing is written to it.
 pub(crate) struct Repository {
     pub(crate) dir: PathBuf,
-    /// What people call it.
+    /// Usual name of the repository.
     pub(crate) name: String,
 }
 
-/// Those that the command line names; says what to do when it names none.
+/// Repositories named on the command line. Prints usage if the list is empty.
 pub(crate) fn given(part: &str) -> Vec<Repository> {
     let repositories: Vec<_> = words().filter(|word| is_directory(word)).map(Repository::at).collect();
     if repositories.is_empty() {
@@ -28,7 +28,7 @@ pub(crate) fn given(part: &str) -> Vec<Repository> {
     repositories
 }
 
-/// The command line without what cargo adds to it.
+/// Command line arguments without the ones cargo adds.
 pub(crate) fn words() -> impl Iterator<Item = String> {
     std::env::args().skip(1).filter(|word| !word.starts_with('-'))
 }
@@ -46,7 +46,7 @@ impl Repository {
         Self { dir, name }
     }
 
-    /// What git prints, without the last line's end; `None` when it fails.
+    /// Output of git without the final line break; `None` if git fails.
     pub(crate) fn try_git(&self, args: &[&str]) -> Option<String> {
         let output = Command::new("git").arg("-C").arg(&self.dir).args(args).stderr(Stdio::null()).output();
         let output = output.expect("git runs");
@@ -62,7 +62,7 @@ impl Repository {
         git::open_local(&self.dir, revision).await.expect("a commit")
     }
 
-    /// Files of a commit; links and submodules are none.
+    /// Regular files of a commit, without links and submodules.
     pub(crate) fn files(&self, commit: &str) -> Vec<String> {
         let listing = self.git(&["ls-tree", "-r", "-z", "--full-tree", commit]);
         let file = |entry: &str| {
@@ -73,7 +73,7 @@ impl Repository {
     }
 }
 
-/// A directory with the files of one commit after another. What two have in common keeps its time of change.
+/// Work tree that is moved from commit to commit. Files both commits share keep their modification time.
 pub(crate) struct Tree<'r> {
     repository: &'r Repository,
     home: tempfile::TempDir,
@@ -105,12 +105,12 @@ impl<'r> Tree<'r> {
     }
 }
 
-/// Code; documents and settings are none.
+/// Returns whether the path is code rather than a document or settings.
 pub(crate) fn is_source(path: &str) -> bool {
     Language::from_path(path).is_code()
 }
 
-/// What a program says of its version, in one line.
+/// First line of a program's version output.
 pub(crate) fn version(program: &str) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok()?;
     String::from_utf8_lossy(&output.stdout)
@@ -119,7 +119,7 @@ pub(crate) fn version(program: &str) -> Option<String> {
         .map(|line| line.split([',', '(']).next().unwrap_or_default().trim().to_owned())
 }
 
-/// A target, and whether this run met it.
+/// Prints a target and whether this run met it.
 pub(crate) fn target(what: impl Display, met: bool) {
     say(format_args!("- {what}: {}", if met { "met" } else { "MISSED" }));
 }

@@ -1,5 +1,5 @@
-//! What a request in free words takes beside the model's own time, and what its calls cost: from the comment to the bot's answer,
-//! with twelve kinds to choose from and a model that answers at once; and how soon the words decide where a program does not.
+//! Overhead of routing a request in free words: time from the comment to the bot's answer with twelve kinds and an
+//! instant model, the cost of the calls, and how soon a hanging program is given up.
 
 use std::{
     sync::{
@@ -63,7 +63,7 @@ pub(crate) fn main() {
     });
 }
 
-/// A program that never answers, given a second.
+/// Measures a program that never answers, with a timeout of one second.
 async fn sleeping(name: &str, script: &str) {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let program = scratch.path().join("claude");
@@ -93,7 +93,7 @@ async fn sleeping(name: &str, script: &str) {
     ));
 }
 
-/// One after the other, each on an issue of its own and in words of its own.
+/// Asks one request after the other, each on its own issue with its own words.
 async fn ask(site: &Site, count: usize) -> Vec<f64> {
     let mut times = Vec::new();
     for n in 0..count {

@@ -1,5 +1,5 @@
-//! What a maintainer feels: label to 👀, label to gate, `/approve` to the last write, with models that answer at
-//! once. The server is a process of its own and GitHub is localhub over HTTP.
+//! Waiting times of a maintainer with instant models: label to 👀, label to gate, `/approve` to the last write. The
+//! server is a child process, and GitHub is a localhub over HTTP.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ pub(crate) fn main() {
             let labelled = label(&site, issue);
             eyes.add(until(&site, issue, labelled, has_eyes).await);
             gate.add(until(&site, issue, labelled, |view| line(view).is_some()).await);
-            // The line is on the page a moment before its gate is open, and people read slower than that.
+            // The command appears a moment before its gate is open, and people read slower than that.
             tokio::time::sleep(Duration::from_millis(300)).await;
             let line = line(&view(&site, issue)).expect("the line");
             site.hub.comment(site.repo, issue, site.maya, &line).expect("a comment");
@@ -85,7 +85,7 @@ pub(crate) fn view(site: &Site, issue: IssueNo) -> HubIssueView {
     site.hub.issue(site.repo, issue).expect("the issue")
 }
 
-/// Milliseconds from `since` until the page shows it.
+/// Milliseconds from `since` until the issue satisfies `shows`.
 pub(crate) async fn until(
     site: &Site,
     issue: IssueNo,
@@ -103,7 +103,7 @@ pub(crate) fn has_eyes(view: &HubIssueView) -> bool {
     view.reactions.iter().any(|(_, kind)| kind == "eyes")
 }
 
-/// The line the newest gate asks people to paste.
+/// Approve command of the newest gate.
 pub(crate) fn line(view: &HubIssueView) -> Option<String> {
     let lines = view.comments.iter().rev().flat_map(|comment| comment.body.lines());
     let mut lines = lines.map(|line| line.trim().trim_matches('`'));

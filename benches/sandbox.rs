@@ -1,5 +1,5 @@
-//! What it costs to start a command in the sandbox: beside the bare command, and beside bubblewrap without any of ours. And what
-//! the tests of a small crate take there, built from nothing.
+//! Cost of starting a command in the sandbox, against the bare command and bare bubblewrap; and the cost of building
+//! and testing a small crate there.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,11 +15,11 @@ use crate::{
     site::block_on,
 };
 
-/// Starts of each kind, which take turns.
+/// Starts of each kind, alternating.
 const TURNS: usize = sized(100, 10);
 const AT_ONCE: usize = 16;
 
-/// Runs of the crate's tests of each kind, which take turns as well.
+/// Test runs of each kind, alternating.
 const TEST_RUNS: usize = sized(9, 1);
 
 pub(crate) fn main() {
@@ -106,7 +106,7 @@ async fn tests(sandbox: &Sandbox) {
     ));
 }
 
-/// A crate with some to compile and tests that take their time.
+/// Creates a crate with 300 tests that take some time.
 fn a_crate(place: &Path) {
     let write = |path: &str, text: &str| std::fs::write(place.join(path), text).expect("it can be written");
     std::fs::create_dir_all(place.join("src")).expect("a directory");
@@ -123,7 +123,7 @@ fn a_crate(place: &Path) {
 
 enum Kind {
     Bare,
-    /// With the namespaces that ours has, and nothing else.
+    /// Bubblewrap with the same namespaces as our sandbox and nothing else.
     Bubblewrap,
     Ours(Sandbox),
 }

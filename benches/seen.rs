@@ -1,4 +1,4 @@
-//! Which lines of the files that a commit changed stand in what a model is shown.
+//! Checks which lines of the files a commit changed are shown to a model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use countersign::codebase::ContextSections;
 
 use crate::repositories::Repository;
 
-/// The lines of the files before a commit that it changed or took away; of lines that it added, the one before them. Files
-/// that it added are none.
+/// Lines, as of the parent commit, that the commit changed or removed; for added lines, the line before them. Without
+/// files that the commit added.
 pub(crate) fn changed(repository: &Repository, hash: &str) -> BTreeMap<String, BTreeSet<usize>> {
     let diff =
         ["diff-tree", "-r", "-p", "-U0", "--no-renames", "--no-commit-id", "--no-color", "--no-ext-diff"];
     let diff = repository.git(&[&diff[..], &["--src-prefix=a/", "--dst-prefix=b/", hash]].concat());
     let mut changed: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
     let mut file = None;
-    // Lines of a hunk that are still to come: they may look like anything.
+    // Remaining lines of the hunk, which may look like headers.
     let mut rest = 0;
     for line in diff.lines() {
         if rest > 0 && line.starts_with(['-', '+']) {
@@ -33,7 +33,7 @@ pub(crate) fn changed(repository: &Repository, hash: &str) -> BTreeMap<String, B
     changed
 }
 
-/// `@@ -12,3 +14 @@`: the first line and how many there are, before and after.
+/// Parses `@@ -12,3 +14 @@`: first line and count, before and after.
 fn hunk(line: &str) -> Option<((usize, usize), (usize, usize))> {
     let mut parts = line.strip_prefix("@@ -")?.split(' ');
     let mut range = || {
@@ -44,7 +44,7 @@ fn hunk(line: &str) -> Option<((usize, usize), (usize, usize))> {
     Some((range()?, range()?))
 }
 
-/// How many of these lines are shown, from 0 to 1. A file whose lines are not text counts with none.
+/// Share of these lines that is shown, from 0 to 1. A file shown in another form than lines counts as 0.
 pub(crate) fn share(changed: &BTreeMap<String, BTreeSet<usize>>, shown: &ContextSections) -> f64 {
     let mut ranges: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for section in &shown.files {
@@ -66,7 +66,7 @@ pub(crate) fn share(changed: &BTreeMap<String, BTreeSet<usize>>, shown: &Context
     seen as f64 / all.max(1) as f64
 }
 
-/// First and last lines of what a file's section shows of it.
+/// Line ranges that a file's section shows.
 fn shown(section: &str) -> Vec<(usize, usize)> {
     let mut ranges = Vec::new();
     let mut fence: Option<&str> = None;
@@ -74,7 +74,7 @@ fn shown(section: &str) -> Vec<(usize, usize)> {
         match fence {
             Some(end) if line == end => fence = None,
             Some(_) => {
-                // A signature of several lines goes on below its place.
+                // A signature of several lines continues below its place.
                 if let Some(place) = line.strip_prefix('L') {
                     let number = place.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
                     ranges.extend(number.parse().ok().map(|line: usize| (line, line)));
@@ -88,7 +88,7 @@ fn shown(section: &str) -> Vec<(usize, usize)> {
     ranges
 }
 
-/// `Line 3.`, `Lines 3–9.`, with more after it.
+/// Parses the label `Line 3.` or `Lines 3–9.`, ignoring text after it.
 fn label(line: &str) -> Option<(usize, usize)> {
     let range = line.strip_prefix("Line").map(|rest| rest.trim_start_matches('s').trim_start())?;
     let range = range.split('.').next()?;

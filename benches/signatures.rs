@@ -1,5 +1,5 @@
-//! Is every signature that a summary prints in the source, at the line it says and with nothing left away; and which of
-//! the definitions that `ctags` knows have no item in the summary. Ends with an error when a signature is wrong.
+//! Checks that each signature in a summary is in the source, complete and at its line, and which of the definitions
+//! `ctags` finds have no item in the summary. Exits with an error if a signature is wrong.
 
 use std::{
     collections::BTreeMap,
@@ -17,10 +17,10 @@ use crate::{
     site::block_on,
 };
 
-/// Kinds of the most frequent tags without an item that are shown, and signatures that are not in the source.
+/// Number of kinds of tags without an item to print, and of wrong signatures.
 const SHOWN: usize = 5;
 
-/// What is found of one language.
+/// Figures of one language.
 #[derive(Default)]
 struct Figures {
     files: usize,
@@ -30,7 +30,7 @@ struct Figures {
     found: usize,
     tags: usize,
     matched: usize,
-    /// Kinds of tags that have no item: how many, and one of them.
+    /// Kinds of tags without an item: the count and an example.
     missing: BTreeMap<String, (usize, String)>,
     wrong: Vec<String>,
 }
@@ -114,8 +114,8 @@ impl Figures {
     }
 }
 
-/// Whether a line of a signature is a line of the source: the whole of it, but what stands before the first and what
-/// comes after the last, which no word goes across.
+/// Returns whether a line of a signature is a line of the source. Only the text before the first line and after the
+/// last may be left out, and no word may be split there.
 fn stands(line: &str, source: &str, first: bool, last: bool) -> bool {
     let in_word = |c: char| c.is_alphanumeric() || c == '_';
     let cut = |before: &str, after: &str| before.ends_with(in_word) && after.starts_with(in_word);
@@ -124,7 +124,7 @@ fn stands(line: &str, source: &str, first: bool, last: bool) -> bool {
         (before.is_empty() || (first && !cut(before, line)))
             && (after.is_empty() || (last && !cut(line, after)))
     });
-    // A blank line within a signature is one of the source too.
+    // A blank line within a signature must be blank in the source.
     if line.is_empty() { source.is_empty() && !first && !last } else { found }
 }
 
@@ -138,7 +138,7 @@ fn flat(items: &[CodeItem]) -> Vec<&CodeItem> {
     all
 }
 
-/// False when a signature is wrong.
+/// Prints the figures; returns false if a signature is wrong.
 fn print(all: &BTreeMap<Language, Figures>) -> bool {
     head(&[
         "language",
@@ -186,14 +186,14 @@ fn share(part: usize, whole: usize) -> String {
     if whole == 0 { "–".to_owned() } else { format!("{:.2} %", 100.0 * part as f64 / whole as f64) }
 }
 
-/// A definition that ctags knows.
+/// A definition found by ctags.
 struct Tag {
     name: String,
     kind: String,
     line: usize,
 }
 
-/// What no summary is meant to hold: names brought in from elsewhere, what a file is called, and places in a text.
+/// Kinds of tags that summaries do not include: imported names, names of files, and places in a text.
 const OTHER: &[&str] = &[
     "package",
     "packageName",
@@ -207,7 +207,7 @@ const OTHER: &[&str] = &[
     "anonMember",
 ];
 
-/// By path.
+/// Tags of a tree by path.
 fn tags(tree: &Path) -> BTreeMap<String, Vec<Tag>> {
     let output = Command::new("ctags")
         .args(["-R", "--output-format=json", "--fields=+nK", "-f", "-", "."])

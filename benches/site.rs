@@ -1,4 +1,4 @@
-//! A localhub in this process and `countersign serve` as a child beside it: what a person who self-hosts has.
+//! A localhub in this process with `countersign serve` as a child process, as in a self-hosted setup.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -19,7 +19,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 pub(crate) const SECRET: &str = "a-secret-for-benches";
 
-/// Longer than anything here takes.
+/// Longest wait for anything in the benchmarks.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Site {
@@ -33,7 +33,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// A repository of maya's with the App installed on it. `toml` is added to the settings.
+    /// Creates a repository of maya's with the App installed. `toml` is added to the settings.
     pub(crate) async fn new(toml: &str) -> Self {
         let files = embedded_sample()
             .files
@@ -43,7 +43,7 @@ impl Site {
         Self::of(files, toml).await
     }
 
-    /// The same with these files.
+    /// The same with these files in the repository.
     pub(crate) async fn of(files: Vec<(String, Vec<u8>)>, toml: &str) -> Self {
         let home = scratch();
         let now = Arc::new(|| SystemClock.now());
@@ -102,7 +102,7 @@ impl Site {
         self.home.path().join("bot/data")
     }
 
-    /// Starts the server and waits until its door answers.
+    /// Starts the server and waits until it listens.
     pub(crate) async fn serve(&self) -> Serving {
         let started = Instant::now();
         let child = Command::new(env!("CARGO_BIN_EXE_countersign"))
@@ -128,7 +128,7 @@ impl Site {
         asked.send().await.expect("the private port").json().await.expect("JSON")
     }
 
-    /// Deliveries that are not processed yet.
+    /// Number of deliveries that are not processed yet.
     pub(crate) async fn unread(&self) -> u64 {
         let ready = self.ready().await;
         let count = |state: &str| ready["inbox"][state].as_u64().expect("a count");
@@ -136,7 +136,7 @@ impl Site {
     }
 }
 
-/// A server that ends with this value.
+/// A server process that ends when this value is dropped.
 pub(crate) struct Serving {
     child: Child,
     pub(crate) started: Instant,
@@ -147,13 +147,13 @@ impl Serving {
         self.child.id()
     }
 
-    /// SIGKILL, and nothing of it is left.
+    /// Kills the server and waits for its end.
     pub(crate) fn kill(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// SIGTERM, awaited.
+    /// Terminates the server and waits for its end.
     pub(crate) fn stop(mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -178,12 +178,12 @@ fn free_address() -> SocketAddr {
     listener.local_addr().expect("its address")
 }
 
-/// Where a peer's script and what it needs lie.
+/// Directory of a peer's script and its dependencies.
 pub(crate) fn peer(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers").join(name)
 }
 
-/// A runtime for one part.
+/// Runs one part on a new runtime.
 pub(crate) fn block_on<F: Future>(part: F) -> F::Output {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime").block_on(part)
 }

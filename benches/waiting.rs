@@ -1,7 +1,7 @@
-//! What waiting costs: an idle server, and one with 10,000 runs at gates in 200 repositories.
+//! Cost of waiting: an idle server, and one with 10,000 runs at gates in 200 repositories.
 //!
-//! One run is brought to its gate by the server itself; its database is then copied to 200 repositories and
-//! its rows multiplied there, since bringing each there would take hours.
+//! The server brings one run to its gate. Its database is then copied to 200 repositories and its rows are
+//! multiplied, since playing every run would take hours.
 
 use std::{path::Path, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
 
 const REPOSITORIES: u64 = sized(200, 3) as u64;
 const RUNS_EACH: u32 = sized(50, 2) as u32;
-/// How long the processor time of a waiting server is counted.
+/// Time over which the processor time of a waiting server is measured.
 const COUNTED: Duration = Duration::from_secs(sized(10, 1) as u64);
 
 pub(crate) fn main() {
@@ -42,7 +42,7 @@ pub(crate) fn main() {
 
 async fn measure(name: &str, serving: Serving) {
     let start = ms(serving.started.elapsed());
-    // What a start has to look into is over by then.
+    // The work of a start is over by then.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let before = processor(serving.pid());
     tokio::time::sleep(COUNTED).await;
@@ -61,7 +61,7 @@ pub(crate) async fn to_the_gate(site: &Site, issue: IssueNo) {
     for _ in 0..600 {
         let view = site.hub.issue(site.repo, issue).expect("the issue");
         if view.comments.iter().any(|comment| comment.body.contains("/approve lld ")) {
-            // The gate opens a moment after its line is on the page.
+            // The gate opens a moment after its command appears.
             tokio::time::sleep(Duration::from_secs(2)).await;
             return;
         }
@@ -90,7 +90,7 @@ pub(crate) fn multiply(site: &Site) {
     }
 }
 
-/// The waiting run and its gate, as often as [`RUNS_EACH`] says, each on an issue of its own.
+/// Multiplies the waiting run and its gate to [`RUNS_EACH`] runs, each on its own issue.
 fn more_runs(file: &Path) {
     let database = Connection::open(file).expect("the repository's database");
     let columns = |table: &str, but: &[&str]| -> String {

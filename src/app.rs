@@ -1,4 +1,4 @@
-//! Wiring and shutdown: settings in, a running server out.
+//! Wiring and shutdown: builds a running server from the settings.
 
 mod reload;
 
@@ -32,13 +32,13 @@ use crate::{
 
 use reload::SecretReloader;
 
-/// Once the work has ended, a client in the middle of a request is waited for this long.
+/// Time a client in the middle of a request gets once all work has ended.
 const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 
-/// What a server that stops waits beyond the longest call of a model, for its answer to be written down.
+/// Time that shutdown waits on top of the longest model call, so that its response is recorded.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 
-/// Everything that runs in one process.
+/// Everything that runs in one server process.
 pub struct Application {
     pub settings: Arc<Settings>,
     pub store: Arc<Store>,
@@ -46,7 +46,7 @@ pub struct Application {
     pub engine: Arc<Engine<StepServices>>,
     pub intake: Arc<Intake>,
     pub providers: Arc<ModelProviders>,
-    /// What opens the private door and the control socket.
+    /// Token that grants access to the operator listener and the control socket.
     pub token: ServerToken,
     secrets: ReloadableValue<Vec<SecretString>>,
     reloading: Arc<SecretReloader>,
@@ -55,17 +55,17 @@ pub struct Application {
     deliveries: DeliveryOutcomeCounter,
     sandbox_time: sandbox::SandboxSeconds,
     traced: traces::TraceMetrics,
-    /// None: the settings name no collector.
+    /// `None` if the settings name no collector.
     pub traces: Option<TraceExporter>,
     clock: SharedClock,
 }
 
-/// Why the server does not start; each says what to do.
+/// The reason the server does not start. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     #[error("the App's private key {} cannot be read: {error}. Download a new one from the App's settings page, or run `countersign setup`", path.display())]
     Key { path: PathBuf, error: io::Error },
-    #[error("{} cannot be written: {error}. Without it nobody can be told from a model's program; put that right", path.display())]
+    #[error("{} cannot be written: {error}. The server needs this token to tell operators from model programs; make the path writable", path.display())]
     Token { path: PathBuf, error: io::Error },
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -78,7 +78,7 @@ pub enum AppError {
     #[error("[models]: {0}")]
     Model(#[from] ResolveError),
     #[error(
-        "no client for the collector of traces could be made: {0}. See to this system's certificates, or take otlp out of [telemetry]"
+        "cannot create the HTTP client for traces: {0}. Check this system's CA certificates, or remove otlp from [telemetry]"
     )]
     Collector(reqwest::Error),
     #[error("model under [route]: {0}")]
@@ -89,7 +89,7 @@ pub enum AppError {
     Listen { address: SocketAddr, error: io::Error },
 }
 
-/// Where the databases of these settings are to be read; none: nobody has started on them yet.
+/// Returns the databases that the settings name, or `None` if no server has created them yet.
 pub fn find_source(settings: &Settings) -> Result<Option<DatabaseSource>, StoreError> {
     let source = match &settings.postgres {
         Some(postgres) => DatabaseSource::from_postgres(&postgres_server(postgres))?,
@@ -98,19 +98,19 @@ pub fn find_source(settings: &Settings) -> Result<Option<DatabaseSource>, StoreE
     Ok(source.is_initialized()?.then_some(source))
 }
 
-/// The database that the settings name.
+/// Returns the connection settings of the Postgres server.
 pub fn postgres_server(postgres: &PostgresSettings) -> store::PostgresServer {
     store::PostgresServer { address: postgres.address.clone(), lease: postgres.lease }
 }
 
 impl Application {
-    /// Opens the data directory and wires the rooms. Talks to nobody yet.
+    /// Opens the data directory and wires the modules; sends nothing yet.
     pub async fn build(settings: Settings, clock: SharedClock) -> Result<Self, AppError> {
         let pacing = Pacing::for_api(&settings.github.api_url);
         Self::build_with(settings, clock, pacing, workflows::ALL).await
     }
 
-    /// As [`build`](Self::build), with writes paced or not wherever GitHub is, and with these workflows.
+    /// Same as [`build`](Self::build), with the given write pacing and workflows.
     pub async fn build_with(
         settings: Settings,
         clock: SharedClock,
@@ -131,7 +131,7 @@ impl Application {
         let token = ServerToken::renew(&settings.data_dir)
             .map_err(|error| AppError::Token { path: web::token_file(&settings.data_dir), error })?;
         let providers = Arc::new(ModelProviders::with_store(&settings.models, store.clone(), clock.clone())?);
-        // By the names asked for; what really serves is checked on every answer.
+        // Checks the configured names. Each response reveals which model really served it.
         providers.check_models(&settings.models)?;
         if let Some(routing) = settings.routing() {
             providers.resolve(&routing.model).map_err(AppError::Router)?;
@@ -139,7 +139,7 @@ impl Application {
         let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());
         let sandbox_time = sandbox::SandboxSeconds::default();
         let reviewer = ReloadableValue::new(settings.models.reviewer.clone());
-        let desk = StepServices {
+        let services = StepServices {
             github: github.clone(),
             mirrors,
             providers: providers.clone(),
@@ -152,7 +152,7 @@ impl Application {
             sandbox: Default::default(),
             sandbox_time: sandbox_time.clone(),
         };
-        let engine = Engine::new(store.clone(), workflows, Arc::new(desk), clock.clone())?;
+        let engine = Engine::new(store.clone(), workflows, Arc::new(services), clock.clone())?;
         let traced = traces::TraceMetrics::default();
         let trace = |collector: &Url| {
             let visits = engine.telemetry().subscribe_visits();
@@ -202,7 +202,7 @@ impl Application {
         })
     }
 
-    /// The routes the world may reach.
+    /// Returns the routes of the public listener.
     pub fn public(&self) -> Router {
         web::webhook_router(WebhookContext {
             store: self.store.clone(),
@@ -214,7 +214,7 @@ impl Application {
         })
     }
 
-    /// The routes for whoever sits at the machine. What goes on there ends with `stop`.
+    /// Returns the routes for the operator. Long requests there end with `stop`.
     pub fn private(&self, at: SocketAddr, stop: CancellationToken) -> Router {
         web::operator_router(web::OperatorContext {
             control: self.control_handle(at),
@@ -237,7 +237,7 @@ impl Application {
         })
     }
 
-    /// The routes of the control socket, for a server whose private door is there.
+    /// Returns the routes of the control socket of a server whose operator listener is at `private`.
     pub fn control(&self, private: SocketAddr) -> Router {
         web::control::routes(self.control_handle(private))
     }
@@ -255,12 +255,12 @@ impl Application {
         ControlContext { store, engine, clock, token, pause_bell, web_url, at, public_url, reload }
     }
 
-    /// Reads the secrets again and goes on with them; says what came of it, or why all is as it was.
+    /// Reloads the secrets. Returns a summary of the changes, or why nothing changed.
     pub async fn reload(&self) -> Result<String, String> {
         self.reloading.reload().await
     }
 
-    /// Answers the command line until `ended`.
+    /// Serves the control socket until `ended`.
     async fn serve_control(
         &self,
         listener: web::control::ControlListener,
@@ -273,8 +273,8 @@ impl Application {
         drop(std::fs::remove_file(web::control::control_socket(&self.settings.data_dir)));
     }
 
-    /// Serves until `stop`; then nothing new is begun, and steps in flight are awaited until `park`. A client
-    /// that is in the middle of a request when all of that has ended does not keep the server up.
+    /// Serves until `stop`. Then no new work starts, and running steps are awaited until `park`. A client that is still
+    /// in the middle of a request after that does not delay the exit.
     pub async fn serve(
         &self,
         public: TcpListener,
@@ -283,26 +283,26 @@ impl Application {
         park: CancellationToken,
     ) -> io::Result<()> {
         let data = &self.settings.data_dir;
-        // Without it nobody could pause this server, or ask what it does.
+        // Without the socket nobody could pause or inspect this server.
         let control = web::control::listen(data, self.clock.clone()).map_err(|error| {
             let socket = web::control::control_socket(data);
-            let mend = "give the directory to the user that runs the server, or name one with a shorter path";
-            io::Error::new(error.kind(), format!("{} cannot be opened: {error}; {mend}", socket.display()))
+            let fix = "give the directory to the user that runs the server, or name one with a shorter path";
+            io::Error::new(error.kind(), format!("{} cannot be opened: {error}; {fix}", socket.display()))
         })?;
         let at = private.local_addr()?;
         let pages = format!("http://{at}/");
         tracing::info!(webhook = %public.local_addr()?, pages, "serving; `countersign open` prints a link to the pages");
         proc::end_orphans(&self.settings.models.workers.children).await?;
-        // Ends the wait for `park` once everything else has ended.
+        // Cancelled once all work has ended; shutdown then no longer waits for `park`.
         let ended = CancellationToken::new();
-        let door = |listener: TcpListener, router, connections| {
-            // An answer is one small packet; nothing follows that it could wait for.
+        let serve_listener = |listener: TcpListener, router, connections| {
+            // Responses are single small packets, so Nagle's algorithm only delays them.
             let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
             web::serve(listener, router, ConnectionLimits::new(connections), self.clock.clone(), stop.clone())
         };
-        let public = door(public, self.public(), limits::PUBLIC_CONNECTIONS);
-        let private = door(private, self.private(at, stop.clone()), limits::OPERATOR_CONNECTIONS);
-        let doors = async {
+        let public = serve_listener(public, self.public(), limits::PUBLIC_CONNECTIONS);
+        let private = serve_listener(private, self.private(at, stop.clone()), limits::OPERATOR_CONNECTIONS);
+        let listeners = async {
             let patience = async {
                 ended.cancelled().await;
                 self.clock.sleep(CONNECTION_GRACE).await;
@@ -340,10 +340,10 @@ impl Application {
                 traces.run(ended.clone()).await;
             }
         };
-        // Nothing waits for it: a service that does not answer stops no start.
+        // Nothing waits for these model lists, so an unresponsive service delays no start.
         let lists = self.providers.watch_lists(|| self.reloading.current_settings(), &*self.clock);
         let lists = Box::pin(stop.run_until_cancelled(lists));
-        tokio::join!(doors, work, closing, parking, control, traces, lists);
+        tokio::join!(listeners, work, closing, parking, control, traces, lists);
         Ok(())
     }
 }
@@ -370,7 +370,7 @@ fn github(
     })
 }
 
-/// Binds the two doors of the settings.
+/// Binds the public and the operator address of the settings.
 pub async fn listen(settings: &Settings) -> Result<(TcpListener, TcpListener), AppError> {
     let bind = |address| async move {
         TcpListener::bind(address).await.map_err(|error| AppError::Listen { address, error })

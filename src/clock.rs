@@ -1,5 +1,5 @@
-//! The one place that reads the time or waits. Backoff, pacing and rate waits go through [`Clock`],
-//! so that a test moves the hands instead of sleeping.
+//! The only place that reads the time or sleeps. Backoff, pacing and rate limits use [`Clock`], so tests can advance
+//! time instead of sleeping.
 
 use std::{
     future::Future,
@@ -10,18 +10,18 @@ use std::{
 
 use crate::types::Timestamp;
 
-/// Time as the rest of the program sees it.
+/// Source of time for the whole program.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 
-    /// Resolves once `duration` of this clock has passed.
+    /// Resolves after `duration` on this clock.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// A clock that can be shared between rooms.
+/// A shared clock.
 pub type SharedClock = Arc<dyn Clock>;
 
-/// The machine's own clock.
+/// The system clock.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct SystemClock;
 

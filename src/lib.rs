@@ -1,69 +1,68 @@
-//! Countersign: a GitHub App that ships nothing a second model family and a human have not signed.
+//! Countersign: a GitHub App that publishes nothing until a second model family and a person have approved it.
 //!
-//! The story of one webhook:
+//! How one webhook becomes a published document:
 //!
-//! 1. [`web`] takes `POST /webhook`. [`github::webhook`] checks the signature over the raw bytes, and
-//!    [`store`] commits them to the inbox. Only then is 202 answered. Nothing
-//!    that could not be parsed has kept it out.
-//! 2. [`intake`] takes the row, reads it as an [`WebhookEvent`](github::WebhookEvent), and asks what it means: a label or a
-//!    command ([`commands`]) by someone whose role GitHub confirms now. It reacts with 👀 and asks the engine's
-//!    [`EnginePort`](engine::EnginePort) to start a run, or hands it an answer.
-//! 3. [`engine`] claims the run, and runs one step at a time. After each it commits step and state together; inside
-//!    one, everything that costs or shows goes through `AttemptContext::once`, intent first and result after. Kill the process
-//!    anywhere: the run goes on from its last checkpoint.
-//! 4. [`workflows::lld`] says which steps there are and what may follow what; the [`stage`] is what they do. It goes
-//!    through the [`rounds`]: draft by one family of models
-//!    ([`providers`]), checks by code ([`documents`]), review by another family, and so on until it stands or a
-//!    person must decide.
-//! 5. The run asks. [`messages`] writes the gate comment, [`github`] posts it so that posting it twice leaves one,
-//!    and the run sleeps in the database; no memory waits with it.
-//! 6. `/approve` comes in by the door of step 1. The engine matches it to the gate by what the approval is *of*,
-//!    the step looks at the world once more, and only a
-//!    [`Countersignature`](engine::Countersignature), made from stored rows, can be published.
+//! 1. [`web`] takes `POST /webhook`, [`github::webhook`] checks the signature over the raw bytes, and [`store`] commits
+//!    them to the inbox. Only then does the server answer 202. A body that cannot be parsed is stored like any other.
+//! 2. [`intake`] takes the row and parses it as a [`WebhookEvent`](github::WebhookEvent): a label or a command
+//!    ([`commands`]) by a user whose role GitHub confirms now. It reacts with 👀 and asks the engine's
+//!    [`EnginePort`](engine::EnginePort) to start a run, or passes it a person's answer.
+//! 3. [`engine`] claims the run and executes one step at a time. It commits step and state together. Inside a step,
+//!    each paid or visible action goes through `AttemptContext::once`, which records the intent first and the result
+//!    after. A run whose process is killed resumes from its last checkpoint.
+//! 4. [`workflows::lld`] defines the steps and the edges between them; [`stage`] implements the steps. It runs
+//!    [`rounds`]: one family of models drafts ([`providers`]), code checks the draft ([`documents`]), another family
+//!    reviews it. Rounds repeat until the draft is approved or a person must decide.
+//! 5. At a gate, [`messages`] renders the comment and [`github`] posts it so that a retry leaves one copy. The waiting
+//!    run is a row in the database and uses no memory.
+//! 6. `/approve` arrives like any webhook (step 1). The engine matches it to the gate by the hash of the approved
+//!    artifact, and the step checks the issue and repository again. Publishing takes a
+//!    [`Countersignature`](engine::Countersignature), which is built from stored rows only.
 //!
-//! Modules stand on floors. Each may use those below it and none beside or above; a test holds that.
+//! Modules form layers: each may use the layers below it, but neither its own layer nor those above. A test checks
+//! this.
 
-// [0]
+// Layer 0
 pub mod limits;
 mod panics;
 pub mod types;
-// [1]
+// Layer 1
 pub mod clock;
 pub mod config;
 pub mod proc;
-// [2]
+// Layer 2
 pub mod documents;
 pub mod egress;
 pub mod git;
 pub mod store;
-// [3]
+// Layer 3
 pub mod github;
 pub mod providers;
 pub mod sandbox;
-// [4]
+// Layer 4
 pub mod codebase;
 pub mod commands;
 pub mod messages;
 pub mod runners;
-// [5]
+// Layer 5
 pub mod agents;
-// [6]
+// Layer 6
 pub mod engine;
-// [7]
+// Layer 7
 pub mod rounds;
-// [8]
+// Layer 8
 pub mod publication;
-// [9]
+// Layer 9
 pub mod stage;
-// [10]
+// Layer 10
 pub mod workflows;
-// [11]
+// Layer 11
 pub mod intake;
-// [12]
+// Layer 12
 pub mod traces;
-// [13]
+// Layer 13
 pub mod web;
-// On top, wiring; and beside them all a small GitHub for rehearsals, which knows only `types`.
+// Above all layers: wiring, the command line, and a small GitHub for rehearsals, which uses only `types`.
 pub mod app;
 pub mod cli;
 pub mod localhub;

@@ -1,4 +1,4 @@
-//! Flags in, exit code out; everything else is in the library.
+//! The binary: calls the library's `cli::main`.
 
 use std::process::ExitCode;
 

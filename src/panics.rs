@@ -1,29 +1,28 @@
-//! Panics of background work, which become logged errors: one poisoned row must not end the process, nor keep the others
-//! waiting.
+//! Turns panics of background work into logged errors. One bad row must not end the process or block other work.
 
 use std::{any::Any, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt;
 
-/// The message of a panic.
+/// Returns the message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     format!("panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
 }
 
-/// Runs `work`, which shares nothing but what is on disk or behind locks. `Err` with the message if it panics.
+/// Runs `work` and returns `Err` with the message if it panics. `work` must share only data on disk or behind locks.
 pub(crate) fn catch_panic<T>(work: impl Future<Output = T>) -> impl Future<Output = Result<T, String>> {
     let caught = AssertUnwindSafe(Box::pin(work)).catch_unwind();
     caught.map(|done| done.map_err(|panic| message(panic.as_ref())))
 }
 
-/// As [`catch_panic`], for a loop that tries again later: logs the panic. `None` if there was one.
+/// Like [`catch_panic`], for a loop that retries later: logs the panic and returns `None`.
 pub(crate) fn catch_and_log_panic<T>(
     what: &'static str,
     work: impl Future<Output = T>,
 ) -> impl Future<Output = Option<T>> {
-    let log = move |why: &String| tracing::error!(what, %why, "our own fault; trying again later");
+    let log = move |why: &String| tracing::error!(what, %why, "background work panicked (a bug); will retry");
     catch_panic(work).map(move |done| done.inspect_err(log).ok())
 }
 
@@ -32,7 +31,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_becomes_an_error_that_names_its_message() {
+    async fn panic_becomes_an_error_with_its_message() {
         assert_eq!(catch_panic(async { 1 }).await, Ok(1));
         let why = catch_panic(async { Vec::<u8>::new()[3] }).await.unwrap_err();
         assert!(why.starts_with("panicked: index out of bounds"), "{why}");

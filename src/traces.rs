@@ -1,9 +1,9 @@
-//! One trace a run, for a collector that speaks OTLP over HTTP, where the settings name one.
+//! OpenTelemetry traces, one per run, exported over OTLP/HTTP if the settings name a collector.
 //!
-//! Spans are made from rows: a visit's when it is over, with the calls of models and the journal's entries below it, and the
-//! run's own at its end. Their ids come from the run's, so a server that is started anew goes on in the same trace. There is
-//! nothing in them that people or models wrote. No step waits for a collector: what it does not take is kept for a
-//! while, then the oldest is lost and counted. So is what was not sent yet when a server dies.
+//! Spans are built from database rows: one per visit when the visit ends, with its model calls and journal entries as
+//! children, and the run's own span at its end. Span ids derive from the run, so a restarted server continues the same
+//! trace. Spans contain no text by people or models. No step waits for the collector: unsent visits are buffered, and
+//! when the buffer is full the oldest are dropped and counted. A server that crashes loses its unsent spans.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,27 +26,27 @@ use crate::{
     types::{Hash, RunId, Timestamp, with_causes},
 };
 
-/// One request of ours, from connecting to the answer.
+/// Timeout of one export request, from connecting to the response.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A collector that is away is asked again after this, doubled up to a minute.
+/// First retry delay for an unavailable collector; doubled up to `RETRY_DELAY_MOST`.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 const RETRY_DELAY_MOST: Duration = Duration::from_secs(60);
 
-/// Visits that share a request.
+/// Maximum visits per request.
 const BATCH: usize = 32;
 
-/// Of one visit so many calls, and as many entries of the journal, have spans.
+/// Maximum model calls with a span per visit; the same maximum applies to journal entries.
 const SPANS: u32 = 200;
 
-/// What became of spans.
+/// Counters of exported and lost spans.
 #[derive(Clone, Default)]
 pub struct TraceMetrics {
     pub spans: Family<[(&'static str, &'static str); 1], Counter>,
     pub lost: Counter,
 }
 
-/// The way to a collector.
+/// Exporter of finished visits to one collector.
 pub struct TraceExporter {
     store: Arc<Store>,
     clock: SharedClock,
@@ -56,7 +56,7 @@ pub struct TraceExporter {
     counted: TraceMetrics,
 }
 
-/// What becomes of some spans, counted when it is known or when they are given up.
+/// Counts spans by their outcome when dropped.
 struct SpanTally<'a> {
     counted: &'a TraceMetrics,
     spans: u64,
@@ -69,19 +69,19 @@ impl Drop for SpanTally<'_> {
     }
 }
 
-/// What a collector made of a request.
+/// The collector's response to one request.
 enum ExportResult {
     Accepted,
-    /// It would not take it the next time either.
+    /// A retry would be refused as well.
     Rejected(String),
     Unavailable(String),
 }
 
 impl TraceExporter {
-    /// Sends nothing yet.
+    /// Creates an exporter; sends nothing yet.
     ///
     /// # Errors
-    /// Where no client for HTTPS can be made.
+    /// No HTTPS client can be built.
     pub fn new(
         collector: &Url,
         visits: broadcast::Receiver<Arc<FinishedVisit>>,
@@ -89,7 +89,7 @@ impl TraceExporter {
         clock: SharedClock,
         counted: TraceMetrics,
     ) -> Result<Self, reqwest::Error> {
-        // An error means that one is installed already: the same one, for there is no other here.
+        // An error means that a provider is installed already, and this program installs only this one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client =
             reqwest::Client::builder().timeout(EXPORT_TIMEOUT).redirect(reqwest::redirect::Policy::none());
@@ -99,12 +99,12 @@ impl TraceExporter {
         Ok(Self { store, clock, client: client.build()?, url, visits: Mutex::new(visits), counted })
     }
 
-    /// Sends what comes until `ended`; then what is left, as long as one request may take and no longer.
+    /// Exports visits until `ended`, then the rest for at most `EXPORT_TIMEOUT`.
     pub async fn run(&self, ended: CancellationToken) {
         if run_until(&ended, EXPORT_TIMEOUT, self.export_visits(&ended)).await.is_none() {
             let visits = self.visits.lock().await.len() as u64;
             self.counted.lost.inc_by(visits);
-            tracing::warn!(visits, "the collector of traces is slow; the last spans are lost");
+            tracing::warn!(visits, "trace collector too slow at shutdown; dropping the last spans");
         }
     }
 
@@ -134,7 +134,7 @@ impl TraceExporter {
                 match self.build_spans(visit).await {
                     Ok(more) => spans.extend(more),
                     Err(error) => {
-                        tracing::warn!(run = %visit.run, %error, "a visit is left out of a trace");
+                        tracing::warn!(run = %visit.run, %error, "could not build spans; trace will lack this visit");
                     }
                 }
             }
@@ -146,33 +146,34 @@ impl TraceExporter {
 
     fn record_lost(&self, visits: u64) -> Option<Arc<FinishedVisit>> {
         self.counted.lost.inc_by(visits);
-        tracing::warn!(visits, "visits are left out of traces: the collector takes less than there is");
+        tracing::warn!(visits, "trace collector too slow; dropped visits");
         None
     }
 
-    /// Sends spans until they are taken or refused; false: the collector is away, and the server is ending.
+    /// Sends spans until the collector accepts or refuses them. Returns false if the collector is unavailable and the
+    /// server is shutting down.
     async fn deliver(&self, spans: Vec<Span>, ended: &CancellationToken) -> bool {
-        let mut fate = SpanTally { counted: &self.counted, spans: spans.len() as u64, outcome: "lost" };
+        let mut tally = SpanTally { counted: &self.counted, spans: spans.len() as u64, outcome: "lost" };
         let body = export_request(spans).encode_to_vec();
         let mut wait = RETRY_DELAY;
         loop {
             let last = ended.is_cancelled();
             match self.send(body.clone()).await {
                 ExportResult::Accepted => {
-                    fate.outcome = "sent";
+                    tally.outcome = "sent";
                     return true;
                 }
                 ExportResult::Rejected(why) => {
-                    tracing::warn!(%why, "the collector of traces refuses spans; look at [telemetry] otlp");
-                    fate.outcome = "refused";
+                    tracing::warn!(%why, "trace collector refused spans; check [telemetry] otlp");
+                    tally.outcome = "refused";
                     return true;
                 }
                 ExportResult::Unavailable(why) if last => {
-                    tracing::warn!(%why, "the collector of traces is away; the last spans are lost");
+                    tracing::warn!(%why, "trace collector unavailable at shutdown; dropping the last spans");
                     return false;
                 }
                 ExportResult::Unavailable(why) if wait == RETRY_DELAY => {
-                    tracing::warn!(%why, "the collector of traces is away; it is tried until it takes what waits");
+                    tracing::warn!(%why, "trace collector unavailable; will retry");
                 }
                 ExportResult::Unavailable(_) => {}
             }
@@ -188,7 +189,7 @@ impl TraceExporter {
         let post = self.client.post(&self.url).header("content-type", "application/x-protobuf").body(body);
         match post.send().await {
             Ok(answer) if answer.status().is_success() => ExportResult::Accepted,
-            // Those that the protocol wants tried again.
+            // The OTLP specification asks clients to retry these.
             Ok(answer) if matches!(answer.status().as_u16(), 429 | 502..=504) => {
                 ExportResult::Unavailable(answer.status().to_string())
             }
@@ -208,14 +209,14 @@ impl TraceExporter {
             if !more {
                 break;
             }
-            // Nobody told of the one before: it was not its step that left it.
+            // No event announced the visit before: a retry ended it, not its step.
             (left.visit, left.end_status, left.reports_halt) = (left.visit - 1, None, false);
         }
         Ok(spans)
     }
 }
 
-/// Work, until so long after the end; none: it was not done then.
+/// Runs `work` until `patience` after `ended`. Returns `None` if it was not done by then.
 async fn run_until<V>(
     ended: &CancellationToken,
     patience: Duration,
@@ -242,13 +243,13 @@ fn export_request(spans: Vec<Span>) -> ExportTraceServiceRequest {
     }
 }
 
-/// One run's.
+/// Trace of one run.
 struct RunTrace {
     id: Vec<u8>,
 }
 
 impl RunTrace {
-    /// Two servers may know a run of the same number; none was begun by the same cause.
+    /// Derives the id from run number and cause: two servers may share a run number but never a cause.
     fn new(left: &FinishedVisit) -> Self {
         Self { id: truncated_digest::<16>(&[left.run.to_string().as_bytes(), left.cause.0.as_bytes()]) }
     }
@@ -270,13 +271,13 @@ impl RunTrace {
         }
     }
 
-    /// The visit with what is below it, and the run if it ended with it.
+    /// Returns the spans of the visit and its children, and of the run if it ended with this visit.
     fn visit_spans(&self, left: &FinishedVisit, row: VisitSpan, now: Timestamp) -> Vec<Span> {
-        // No step is visited before the first.
+        // Visit numbers start at 1, so visit 0 is free for the run's own span.
         let (root, id) = (self.span_id(0, ""), self.span_id(left.visit, ""));
         let ended = row.left_at.unwrap_or(now);
         let step = left.step.map_or("unknown step", |step| step.title);
-        let name = if left.reports_halt { format!("{step}: told of the end") } else { step.to_owned() };
+        let name = if left.reports_halt { format!("{step}: halt report") } else { step.to_owned() };
         let mut visit = self.span(name, id.clone(), root.clone(), [row.entered_at, ended]);
         visit.attributes = vec![
             text_attribute("countersign.step", left.step.map_or("unknown", |step| step.id)),
@@ -297,7 +298,8 @@ impl RunTrace {
         spans
     }
 
-    /// The run's own span, which is the root. One that had ended before has its root; what came after is a span below it.
+    /// Returns the run's own span, the root. For a run that was retried after its end, returns a child span of the
+    /// existing root.
     fn run_span(
         &self,
         left: &FinishedVisit,
@@ -324,7 +326,7 @@ impl RunTrace {
         run
     }
 
-    /// By OpenTelemetry's conventions for generative AI.
+    /// Returns a span that follows OpenTelemetry's conventions for generative AI.
     fn call_span(
         &self,
         visit: u64,
@@ -339,7 +341,7 @@ impl RunTrace {
             text_attribute("gen_ai.operation.name", "chat"),
             text_attribute("gen_ai.provider.name", conventional_provider(&call.provider)),
             text_attribute("gen_ai.request.model", model),
-            // The convention counts what came from a cache among what went in.
+            // The convention counts cache reads and writes as input.
             number_attribute(
                 "gen_ai.usage.input_tokens",
                 call.input_tokens + call.cache_read + call.cache_written,
@@ -359,7 +361,8 @@ impl RunTrace {
     }
 }
 
-/// When a request began. Those of one call go one after the other, and all but the last are booked when the call is over.
+/// Returns when a request started. The requests of one call are sequential, and all but the last are recorded when the
+/// call is over.
 fn call_start(calls: &[(String, Timestamp, CallRow)], key: &str) -> Timestamp {
     const LEG: &str = "~leg-";
     let number = |key: &str| key.split_once(LEG).map_or(Some(usize::MAX), |(_, number)| number.parse().ok());
@@ -375,13 +378,13 @@ fn call_start(calls: &[(String, Timestamp, CallRow)], key: &str) -> Timestamp {
     at.plus(before)
 }
 
-/// Its name, without what it says of this one call: that may quote a service.
+/// Returns the error's name without its details, which may quote a service.
 fn error_type(call: &CallRow) -> &str {
-    let said = call.error.as_deref().unwrap_or("lost");
-    said.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
+    let error = call.error.as_deref().unwrap_or("lost");
+    error.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
 }
 
-/// The provider as the conventions call it, where they know it.
+/// Returns the provider's name in the conventions, or our own name if they have none.
 fn conventional_provider(provider: &str) -> &str {
     match provider {
         "claude" => "anthropic",
@@ -432,8 +435,8 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_one_call_follow_each_other() {
-        // As the ledger has them: asked at 1000, and what was tried before is booked with the end.
+    fn call_start_adds_earlier_requests() {
+        // In the ledger, earlier requests get the time at which the call ended (9999).
         let calls = [
             call("draft/1", 1000, 500),
             call("draft/1~leg-0", 9999, 3000),
@@ -446,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_ends_twice_has_one_root() {
+    fn retried_run_has_one_root_span() {
         let left = FinishedVisit {
             run: "1-1".parse().unwrap(),
             cause: Cause("guid".to_owned()),
@@ -476,7 +479,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_never_done_holds_up_no_end() {
+    async fn run_until_gives_up_when_patience_ends() {
         let ended = CancellationToken::new();
         ended.cancel();
         assert_eq!(run_until(&ended, Duration::ZERO, std::future::pending::<()>()).await, None);

@@ -1,13 +1,13 @@
-//! The vocabulary every room shares: ids, roles, hashes, times. No logic, no input or output.
+//! Shared vocabulary: ids, roles, hashes, times. No logic, no input or output.
 //!
-//! Everything GitHub numbers is kept by its number; names and logins are attributes that change.
+//! GitHub's objects are identified by number; names and logins are attributes that change.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// A value that is not what its type promises; the text says what was expected.
+/// A value that its type does not accept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}` is not {expected}")]
 pub struct MalformedValue {
@@ -68,25 +68,25 @@ number!(
 );
 
 impl IssueNo {
-    /// The branch for our documents on it, or the `nth` where people rewrote those before: `countersign/issue-42`,
-    /// `countersign/issue-42-2`.
+    /// Returns the branch for our documents on this issue, such as `countersign/issue-42`. If people rewrote earlier
+    /// branches, `nth` is above 1: `countersign/issue-42-2`.
     pub fn branch(self, nth: u32) -> String {
         if nth == 1 { format!("{BRANCH}{self}") } else { format!("{BRANCH}{self}-{nth}") }
     }
 
-    /// The issue that a branch of ours is for.
+    /// Returns the issue of one of our branches.
     pub fn from_branch(branch: &str) -> Option<Self> {
         let named = branch.strip_prefix(BRANCH)?;
         let (issue, nth) = named.split_once('-').unwrap_or((named, "1"));
         let (issue, nth): (Self, u32) = (issue.parse().ok()?, nth.parse().ok()?);
-        // Numbers can be written in more ways than ours.
+        // Refuse other spellings of the same numbers (`+4`, `04`, `4-1`).
         (nth >= 1 && issue.branch(nth) == branch).then_some(issue)
     }
 }
 
 const BRANCH: &str = "countersign/issue-";
 
-/// GitHub's id of one webhook delivery (`X-GitHub-Delivery`); a redelivery carries the same one.
+/// GitHub's id of one webhook delivery (`X-GitHub-Delivery`); a redelivery has the same id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DeliveryId(pub String);
@@ -97,24 +97,22 @@ impl fmt::Display for DeliveryId {
     }
 }
 
-/// What caused a request to the engine: a delivery and which of its commands, so that the same
-/// cause seen twice is recognised.
+/// Idempotency key of a request to the engine: a delivery and the index of one of its commands.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cause(pub String);
 
 impl Cause {
-    /// The `index`-th command of a delivery.
     pub fn of_delivery(delivery: &DeliveryId, index: usize) -> Self {
         Self(format!("{delivery}.{index}"))
     }
 
-    /// What the run of this cause itself begins.
+    /// Returns the cause of the run that this run starts when it is done.
     pub fn follow_up(&self) -> Self {
         Self(format!("{self}{}", Self::FOLLOW_UP_SUFFIX))
     }
 
-    /// How such a cause ends.
+    /// Suffix of a cause made by [`follow_up`](Self::follow_up).
     pub const FOLLOW_UP_SUFFIX: &str = ".onward";
 }
 
@@ -124,7 +122,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// One run of a workflow: the repository it lives in and its number there, written `8123-4`.
+/// Id of a workflow run: its repository and its number there, written `8123-4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
     pub repo: RepoId,
@@ -158,7 +156,7 @@ impl<'de> Deserialize<'de> for RunId {
     }
 }
 
-/// `owner/name`, as it is now. Compared without regard to case, as GitHub does.
+/// Current `owner/name` of a repository. Comparison ignores case, as on GitHub.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RepoName {
     pub owner: String,
@@ -197,7 +195,7 @@ impl FromStr for RepoName {
     }
 }
 
-/// sha256 of some bytes. Written as 64 hexadecimal digits, shown to people as the first 12.
+/// A sha256, written as 64 hexadecimal digits and shown to people as the first 12.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hash([u8; 32]);
 
@@ -206,7 +204,7 @@ impl Hash {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Hash of several parts; each is preceded by its length, so that no two lists collide.
+    /// Returns the hash of several parts. Each part is preceded by its length, so that no two lists collide.
     pub fn digest_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = Sha256::new();
         for part in parts {
@@ -220,12 +218,12 @@ impl Hash {
         &self.0
     }
 
-    /// The twelve digits a person copies.
+    /// Returns the first twelve digits, which people copy.
     pub fn short(&self) -> String {
         self.to_string()[..12].to_owned()
     }
 
-    /// Is `prefix` (at least 8 digits, any case) the beginning of this hash?
+    /// Returns whether this hash starts with `prefix` (at least 8 digits, any case).
     pub fn starts_with(&self, prefix: &str) -> bool {
         prefix.len() >= 8 && self.to_string().starts_with(&prefix.to_ascii_lowercase())
     }
@@ -264,7 +262,7 @@ impl<'de> Deserialize<'de> for Hash {
     }
 }
 
-/// A git object id: 40 (or, for sha256 repositories, 64) lower-case hexadecimal digits.
+/// A git object id: 40 (for sha256 repositories 64) lower-case hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Oid(String);
@@ -274,7 +272,7 @@ impl Oid {
         &self.0
     }
 
-    /// The seven digits git shows.
+    /// Returns the first seven digits, as git shows them.
     pub fn short(&self) -> &str {
         &self.0[..7]
     }
@@ -368,11 +366,11 @@ impl fmt::Display for Verb {
     }
 }
 
-/// What someone may do in a repository, as GitHub's collaborator permission says it. Ordered.
+/// A user's permission in a repository, ordered; GitHub's collaborator permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// No access at all, or a stranger on a public repository who may only look.
+    /// No access, or read-only access as a stranger to a public repository.
     None,
     Read,
     Triage,
@@ -410,17 +408,17 @@ impl FromStr for Role {
     }
 }
 
-/// Who did something on GitHub. Rights are looked up by `id`; `login` is for people to read.
+/// The user or bot that did something on GitHub. `id` decides permissions; `login` is for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
     pub id: UserId,
     pub login: String,
-    /// GitHub says this is a bot account, or the event was made by an App.
+    /// Whether GitHub marks this as a bot account, or an App made the event.
     pub bot: bool,
 }
 
-/// The outcome of a review. The first three come only from a reviewer's schema-valid answer; the
-/// last is computed by us whenever there is none, and passes no gate.
+/// Outcome of a review. The first three come only from a reviewer's schema-valid response. We set `Inconclusive` when
+/// such a response does not exist, and it passes no gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
@@ -441,8 +439,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A family of language models that share a maker and so, likely, their blind spots: `claude`,
-/// `gemini`. A reviewer must be of another family than the drafter.
+/// A family of language models that share a vendor and so, likely, their blind spots: `claude`, `gemini`. The
+/// reviewer's family must differ from the drafter's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Family(pub String);
@@ -453,7 +451,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// Milliseconds since 1970-01-01 UTC. Read from GitHub's RFC 3339 texts and from our `Clock`.
+/// Milliseconds since 1970-01-01 UTC, from GitHub's RFC 3339 texts and from our `Clock`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
@@ -467,12 +465,12 @@ impl Timestamp {
         Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// Returns the time elapsed since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Reads GitHub's form, `2026-02-19T10:00:00Z`.
+    /// Parses GitHub's format, `2026-02-19T10:00:00Z`.
     pub fn parse(s: &str) -> Result<Self, MalformedValue> {
         time::OffsetDateTime::parse(s, &time::format_description::well_known::Rfc3339)
             .map(|t| Self((t.unix_timestamp_nanos() / 1_000_000) as i64))
@@ -481,28 +479,28 @@ impl Timestamp {
 }
 
 impl Timestamp {
-    /// The day of UTC, as `2026-02-19`.
+    /// Returns the UTC date, as `2026-02-19`.
     pub fn date(self) -> String {
         self.to_string().chars().take(10).collect()
     }
 
-    /// When the next day of UTC begins.
+    /// Returns the start of the next UTC day.
     pub fn next_day(self) -> Self {
         Self(self.day() + DAY_MS)
     }
 
-    /// When this day of UTC began.
+    /// Returns the start of this UTC day.
     pub fn day_start(self) -> Self {
         Self(self.day())
     }
 
-    /// When this month of UTC began.
+    /// Returns the start of this UTC month.
     pub fn month_start(self) -> Self {
         let into = self.utc().map_or(0, |t| i64::from(t.day()) - 1);
         Self(self.day() - into * DAY_MS)
     }
 
-    /// When the next month of UTC begins.
+    /// Returns the start of the next UTC month.
     pub fn next_month(self) -> Self {
         let days = self.utc().map_or(30, |t| i64::from(t.month().length(t.year())));
         Self(self.month_start().0 + days * DAY_MS)
@@ -519,16 +517,16 @@ impl Timestamp {
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-/// Money: whole micro-dollars inside, rounded to the cent once, where a person reads it.
+/// An amount of money in micro-dollars. Only display rounds it, to the cent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MicroUsd(pub u64);
 
 impl MicroUsd {
-    /// The most anybody may write: nobody means more, and sums of it stay far from the end of the numbers.
+    /// Maximum amount that users may write. Sums of such amounts stay far from overflow.
     const MOST_MICRO_DOLLARS: u64 = 1_000_000_000_000;
 
-    /// Reads dollars as people write them: `$2`, `2.50`, `$0.05`.
+    /// Parses dollars as people write them: `$2`, `2.50`, `$0.05`.
     pub fn parse(text: &str) -> Result<Self, MalformedValue> {
         let wrong = || malformed(text, "dollars such as $2 or $0.50, at most $1000000");
         let digits = text.trim();
@@ -550,12 +548,12 @@ impl MicroUsd {
         Self(self.0.saturating_sub(less.0))
     }
 
-    /// Up to the next whole dollar.
+    /// Rounds up to the next whole dollar.
     pub fn to_whole_dollars(self) -> Self {
         Self(self.0.div_ceil(1_000_000).saturating_mul(1_000_000))
     }
 
-    /// As [`parse`](Self::parse) reads it, and not one micro-dollar off: `3`, `0.5`.
+    /// Formats the exact amount so that [`parse`](Self::parse) reads it back: `3`, `0.5`.
     pub fn to_exact_dollars(self) -> String {
         let (whole, rest) = (self.0 / 1_000_000, self.0 % 1_000_000);
         let text = format!("{whole}.{rest:06}");
@@ -564,7 +562,7 @@ impl MicroUsd {
 }
 
 impl fmt::Display for MicroUsd {
-    /// `$0.40`; what is less than half a cent and not nothing is `<$0.01`.
+    /// Writes `$0.40`. Positive amounts below half a cent are `<$0.01`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cents = self.0.saturating_add(5_000) / 10_000;
         if cents == 0 && self.0 > 0 {
@@ -575,7 +573,7 @@ impl fmt::Display for MicroUsd {
 }
 
 impl fmt::Display for Timestamp {
-    /// `2026-02-19T10:00:00Z`, whole seconds as GitHub writes them.
+    /// Writes `2026-02-19T10:00:00Z`, in whole seconds as GitHub does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = time::OffsetDateTime::from_unix_timestamp(self.0.div_euclid(1000))
             .unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
@@ -592,8 +590,8 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// How urgent a run is: where its models run as programs of their own, each has places, a priority and memory of its
-/// own, and cannot take those of another.
+/// Priority class of a run. When models run as child processes, each pool has its own worker slots, OS priority and
+/// memory, which other pools cannot take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerPool {
@@ -617,29 +615,29 @@ impl WorkerPool {
     }
 }
 
-/// `1 finding`, `3 findings`.
+/// Returns a count with its noun: `1 finding`, `3 findings`.
 pub fn count(n: usize, one: &str, many: &str) -> String {
     if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
 }
 
-/// An error with its causes, each said once: most of ours quote their cause themselves.
+/// Returns the error and its causes. A cause whose text the message already contains is skipped.
 pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut said = error.to_string();
+    let mut text = error.to_string();
     for cause in std::iter::successors(error.source(), |error| error.source()).map(ToString::to_string) {
-        if !said.contains(&cause) {
-            said = format!("{said}: {cause}");
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
         }
     }
-    said
+    text
 }
 
-/// What is accepted takes the place of the issue's text.
+/// Approval option: the accepted text replaces the issue's text.
 pub const IN_PLACE: &str = "in-place";
 
-/// It becomes an issue of its own.
+/// Approval option: the accepted text becomes a new issue.
 pub const NEW_ISSUE: &str = "new";
 
-/// The ways of accepting that an approval may name where a gate has several; no stage is called like one.
+/// Options that an approval may name at gates with several. No stage may have one of these names.
 pub const APPROVAL_OPTIONS: &[&str] = &[IN_PLACE, NEW_ISSUE];
 
 #[cfg(test)]
@@ -647,14 +645,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_read_and_write_github_form() {
+    fn timestamp_round_trips_githubs_format() {
         let t = Timestamp::parse("2026-02-19T10:00:00Z").unwrap();
         assert_eq!(t.to_string(), "2026-02-19T10:00:00Z");
         assert_eq!(t.plus(Duration::from_secs(61)).to_string(), "2026-02-19T10:01:01Z");
     }
 
     #[test]
-    fn days_and_months_begin_and_end_in_utc() {
+    fn days_and_months_are_utc() {
         for (at, day, next, month, after) in [
             ("2026-02-28T23:59:59Z", "2026-02-28", "2026-03-01", "2026-02-01", "2026-03-01"),
             ("2026-12-01T00:00:00Z", "2026-12-01", "2026-12-02", "2026-12-01", "2027-01-01"),
@@ -667,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn money_is_read_as_people_write_it_and_rounded_once() {
+    fn money_parses_user_input_and_displays_cents() {
         let read = |text| MicroUsd::parse(text).map(|money| money.0).ok();
         assert_eq!(
             ["$2", "2.5", " 0.000001 ", "$0.05"].map(read),
@@ -682,7 +680,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_branches_name_an_issue() {
+    fn from_branch_accepts_only_our_branches() {
         assert_eq!(IssueNo(42).branch(1), "countersign/issue-42");
         for nth in [1, 3] {
             assert_eq!(IssueNo::from_branch(&IssueNo(42).branch(nth)), Some(IssueNo(42)));
@@ -696,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn names_refuse_what_would_leave_the_path() {
+    fn repo_name_with_path_characters_is_refused() {
         for bad in ["a", "a/b/c", "../x", "a/..", "a/", "/b", "a b/c", "a/b\n"] {
             assert!(bad.parse::<RepoName>().is_err(), "{bad}");
         }
@@ -704,7 +702,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_do_not_run_together() {
+    fn digest_parts_depends_on_boundaries() {
         assert_ne!(Hash::digest_parts([&b"ab"[..], b"c"]), Hash::digest_parts([&b"a"[..], b"bc"]));
     }
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Prints the commits of a repository that `recall` asks about, newest first: choose.sh OWNER/NAME DIR [older|fresh]
+# Prints the commits of a repository for `recall`, newest first: choose.sh OWNER/NAME DIR [older|fresh]
 #
-# The newest 12 before 1 September 2026 that are no merge, touch 30 files at most and change 1 to 10
-# source files that were there before; whose subject has three words and does not speak of dependencies, releases,
-# documentation, formatting or CI alone; no more than four of one author. Nothing else is looked at.
+# Default: the newest 12 commits before 1 September 2026 that are not merges, touch at most 30 files and change 1 to 10
+# existing source files. The subject must have three words and not be about dependencies, releases, documentation,
+# formatting or CI alone. At most four commits by one author. Nothing else matters.
 #
-# With `older` the 24 that the same rule gives after those, authors counted anew: on them weights are chosen, so that
-# they are not judged by what they were made for. With `fresh` the newest 20: of repositories that nothing was chosen on.
+# `older`: the next 24 by the same rule, with authors counted from zero. The weights are tuned on them and judged on the
+# others. `fresh`: the newest 20, from repositories that were not used for tuning.
 set -euo pipefail
 name=$1 dir=$2
 wanted=12 each=4

@@ -1,10 +1,9 @@
-//! Roles, and what each may ask to be done for it: a table, the tools that read, and the lines of the commands.
+//! Agent roles, the tools each may call, and the executor of those tools.
 //!
-//! A model runs nothing. It may ask for a tool by name, in an answer that is one JSON object ([`AgentAnswer::parse`]); what its
-//! role has is done by our own code, and everything else is refused by name. The tools read one commit of the repository
-//! as objects: no path leads to the machine, nothing is executed, and what no model is shown (secrets, links) is not read
-//! for one either. A command is a line of ours without arguments, and whoever asks for this room's answer runs it in the
-//! sandbox. Who asks a model, and pays for it, is on another floor.
+//! A model runs nothing itself. It requests a tool by name in a JSON response ([`AgentAnswer::parse`]); our code runs
+//! the tools its role allows and refuses all others. Read tools read the git objects of one commit: no path reaches the
+//! host, and files that models must not see (secrets, links) stay unread. A command is a fixed line without arguments;
+//! the caller runs it in the sandbox. The caller also calls the model and pays for it.
 
 mod roles;
 #[cfg(test)]
@@ -16,8 +15,8 @@ pub use roles::{AgentRole, AgentTool, ROLES, ToolAvailability, ToolchainProfile,
 pub use tool_executor::{ToolCallReport, ToolExecutor};
 pub use tool_requests::{AgentAnswer, ToolRequest};
 
-/// Calls of one answer that are carried out: more is no question but a crawl. The rest is refused, and told of.
+/// Maximum tool calls per response. The rest are refused, and the model learns how many.
 pub const MOST_CALLS: usize = 8;
 
-/// Characters of one result that a model is shown.
+/// Maximum characters of a tool result in a prompt.
 pub const RESULT_CHARS: usize = 10_000;

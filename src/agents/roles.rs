@@ -1,8 +1,8 @@
-//! The ten roles, a row each, and the words by which a tool is asked for.
+//! The ten agent roles, their tools, and the names of the tools.
 
 use serde_json::{Map, Value, json};
 
-/// What a role may ask for. The group is what counts: which command it is in a repository, its profile says.
+/// A tool that a role may request. The repository's [`ToolchainProfile`] decides which command a tool runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentTool {
     Typecheck,
@@ -24,7 +24,7 @@ impl AgentTool {
     pub const ALL: [Self; 11] =
         [Typecheck, Lint, Format, Test, Read, List, Search, Count, Diff, Write, Fetch];
 
-    /// The name that it goes by here.
+    /// Returns the tool's name in prompts and logs.
     pub fn name(self) -> &'static str {
         match self {
             Typecheck => "typecheck",
@@ -41,18 +41,19 @@ impl AgentTool {
         }
     }
 
-    /// Is it ours, over the commit?
+    /// Returns whether the tool reads the commit and our own code runs it.
     pub fn reads_repository(self) -> bool {
         matches!(self, Read | List | Search | Count | Diff)
     }
 
-    /// Is it a command of the repository's own kind? What is left changes files or asks the network.
+    /// Returns whether the tool runs a command of the repository's toolchain. The other tools write files or use the
+    /// network.
     pub fn is_command(self) -> bool {
         matches!(self, Typecheck | Lint | Format | Test)
     }
 }
 
-/// What kind of repository it is: by what commands it is checked.
+/// Toolchain of a repository, which decides its check commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolchainProfile {
     Typescript,
@@ -62,7 +63,7 @@ pub enum ToolchainProfile {
 }
 
 impl ToolchainProfile {
-    /// By the manifests at the root; of several, the one that says most of how it is checked.
+    /// Detects the toolchain from manifests at the root. If there are several, the most specific one wins.
     pub fn detect<'p>(paths: impl Iterator<Item = &'p str>) -> Self {
         let mut found = Self::Generic;
         for path in paths {
@@ -77,7 +78,6 @@ impl ToolchainProfile {
         found
     }
 
-    /// Other names that such a tool goes by.
     fn aliases(self, tool: AgentTool) -> &'static [&'static str] {
         match (tool, self) {
             (Read, _) => &["cat"],
@@ -102,8 +102,8 @@ impl ToolchainProfile {
         }
     }
 
-    /// What such a command is at the root of the repository: a line of ours, to which nobody adds an argument. It changes
-    /// nothing that is kept.
+    /// Returns the command line of the tool, to run at the repository root. The line is fixed: nobody adds an argument.
+    /// It changes no file that is kept.
     pub fn command_line(self, tool: AgentTool) -> Option<&'static str> {
         Some(match (self, tool) {
             (Self::Typescript, Typecheck) => "npx --no-install tsc --noEmit",
@@ -122,35 +122,36 @@ impl ToolchainProfile {
         })
     }
 
-    /// Every name of a tool, ours first.
+    /// Returns all names of a tool, its main name first.
     pub fn tool_names(self, tool: AgentTool) -> impl Iterator<Item = &'static str> {
         std::iter::once(tool.name()).chain(self.aliases(tool).iter().copied())
     }
 
-    /// The tool of this name, to the letter: a path to a program, another case or a letter that looks alike is none.
+    /// Returns the tool with exactly this name. A path to a program, another case or a look-alike letter does not
+    /// match.
     pub fn find_tool(self, name: &str) -> Option<AgentTool> {
         AgentTool::ALL.into_iter().find(|tool| self.tool_names(*tool).any(|known| known == name))
     }
 }
 
-/// Who may ask for what.
+/// An agent role and its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentRole {
     pub name: &'static str,
     pub tools: &'static [AgentTool],
 }
 
-/// What is done at all for whoever has it in its row, beside what reads.
+/// Optional tools available in this run. Read tools are always available.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ToolAvailability {
-    /// The kind of the repository whose commands are run.
+    /// Toolchain whose commands can run; `None` if commands are unavailable.
     pub commands: Option<ToolchainProfile>,
-    /// There is a copy to write in.
+    /// Whether there is a workspace to write to.
     pub writes: bool,
 }
 
-/// Every role there is. Whoever writes does not test, whoever tests does not write, and nobody who reads the repository
-/// has the network.
+/// All roles. A role that writes does not test, a role that tests does not write, and a role that reads the repository
+/// has no network.
 pub const ROLES: [AgentRole; 10] = [
     AgentRole { name: "architect", tools: &[Typecheck, Read, List, Search, Count] },
     AgentRole { name: "implementer", tools: &[Typecheck, Lint, Format, Read, List, Search, Write] },
@@ -164,13 +165,13 @@ pub const ROLES: [AgentRole; 10] = [
     AgentRole { name: "catcher", tools: &[Read, List, Search] },
 ];
 
-/// The role of this name.
+/// Returns the role with this name.
 pub fn find_role(name: &str) -> Option<&'static AgentRole> {
     ROLES.iter().find(|role| role.name == name)
 }
 
 impl AgentRole {
-    /// What is done for it when it asks, out of what it has.
+    /// Returns the role's tools that are available in this run.
     pub fn offered_tools(&self, done: ToolAvailability) -> impl Iterator<Item = AgentTool> {
         let runs =
             move |tool: AgentTool| done.commands.is_some_and(|profile| profile.command_line(tool).is_some());
@@ -178,7 +179,7 @@ impl AgentRole {
         self.tools.iter().copied().filter(move |tool| tool.reads_repository() || runs(*tool) || writes(*tool))
     }
 
-    /// The tool that it may have done under this name, or our sentence on why not, for the model.
+    /// Returns the tool for `name` if the role may use it here. The error is our sentence for the model.
     pub(super) fn authorize(
         &self,
         profile: ToolchainProfile,
@@ -205,7 +206,7 @@ impl AgentRole {
         }
     }
 
-    /// What is done for it, as services are told that have a form of their own for tools.
+    /// Returns the available tools as JSON schemas, for providers with native tool calls.
     pub fn tool_schemas(&self, done: ToolAvailability) -> Value {
         let schema = |tool: AgentTool| {
             let kind = |name: &str| json!({ "type": if name == "from" { "integer" } else { "string" } });
@@ -221,7 +222,7 @@ impl AgentRole {
         self.offered_tools(done).map(schema).collect()
     }
 
-    /// What the model is told of its tools, and how it asks.
+    /// Returns the part of the prompt that describes the role's tools and the request format.
     pub fn tool_rules(&self, done: ToolAvailability, turns: u32) -> String {
         let tools: String =
             self.offered_tools(done).map(|tool| format!("- {}\n", tool_usage(tool))).collect();
@@ -239,7 +240,7 @@ impl AgentRole {
     }
 }
 
-/// The arguments of a tool: each with whether it must be there.
+/// Returns the arguments of a tool, each with whether it is required.
 fn tool_arguments(tool: AgentTool) -> &'static [(&'static str, bool)] {
     match tool {
         Read => &[("path", true), ("from", false)],

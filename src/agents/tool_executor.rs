@@ -1,7 +1,7 @@
-//! What a role asks for, done. The tools that read: a commit's files as models are shown them, never the machine's.
+//! Runs the tools a role requests. Read tools see the commit's files as models may see them, never the host's.
 //!
-//! Whether a path leads anywhere is for the commit's own list of paths to say. What it could mean to a shell or a file
-//! system is refused before, with the reason, so that a model does not try the next spelling.
+//! Only the commit's own list of paths decides whether a path exists. A path with a special meaning to a shell or file
+//! system is refused first, with the reason, so that a model does not try another spelling.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,52 +23,53 @@ use crate::{
     git::{CommitEntry, EntryMode, GitError, Snapshot},
 };
 
-/// Of all files that a search goes through; what comes after is said to be left out.
+/// Maximum bytes of all files one search reads. A note lists how many files it skipped.
 const SEARCH_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Of those, what is in memory at once.
+/// Maximum bytes of files in memory at once.
 const BATCH_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A matching line is shown up to here.
+/// Maximum characters of a matching line.
 const LINE_CHARS: usize = 300;
 
-/// What is asked for by path, name or text is no longer: every path and line is compared with it.
+/// Maximum characters of a path, name or text argument: a search compares it with every path and line.
 const ARGUMENT_CHARS: usize = 300;
 
-/// Of each of two files that are compared: what differs in every line takes the square of that.
+/// Maximum lines of each of two compared files: a diff where every line differs takes quadratic time.
 const DIFF_LINES: usize = 5_000;
 
-/// A commit that a role looks at.
+/// Runs the tool calls of a role on one commit.
 pub struct ToolExecutor {
     index: Arc<Index>,
     snapshot: Snapshot,
     profile: ToolchainProfile,
-    /// Commands are run, too; and what came of those that were.
+    /// Whether commands are available. Their outputs are in `command_outputs`.
     commands: bool,
     command_outputs: Vec<(AgentTool, String)>,
-    /// What a change makes of files of the commit; none where it removes one.
+    /// Files that the change under review writes; `None` for a file it removes.
     changed: Vec<(String, Option<String>)>,
-    /// The copy that is written in, which is read as well; with what came of the calls that write, by their place.
+    /// Workspace of written files, which read tools see as well. `write_results` holds the results of write calls by
+    /// their index.
     workspace: Option<(Workspace, TreeIndex)>,
     write_results: HashMap<usize, ToolResult>,
 }
 
-/// What the calls of one answer found.
+/// Results of the tool calls of one response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolCallReport {
-    /// For the model: each call with its result. It quotes files, so it is material.
+    /// Each call with its result, for the model. It quotes files, so it is untrusted.
     pub text: String,
     pub calls: usize,
     pub refused: usize,
 }
 
-/// A result, or our sentence on why there is none.
+/// A tool's output, or our refusal with the reason.
 type ToolResult = Result<ToolOutput, String>;
 
-/// What the repository says, apart from what we say of it: a file may hold whatever we could have written.
+/// File content, apart from our own note on it: a file may contain text that looks like our note.
 #[derive(Default, Clone)]
 struct ToolOutput {
-    /// Ours.
+    /// Text of our own.
     note: String,
     text: String,
 }
@@ -101,7 +102,7 @@ struct SearchArguments {
     path: String,
 }
 
-/// Under another of its names it copies a file, or makes a folder.
+/// Arguments of `write` and its aliases `cp` (with `from`) and `mkdir` (with `path` alone).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WriteArguments {
@@ -128,7 +129,7 @@ struct DiffArguments {
 }
 
 impl ToolExecutor {
-    /// `commands`: a role has its commands here as well, which whoever asks runs before they are looked up.
+    /// If `commands` is true, the role's commands are available. The caller runs them before [`Self::run_calls`].
     pub fn new(index: Arc<Index>, snapshot: Snapshot, commands: bool) -> Self {
         let profile = ToolchainProfile::detect(snapshot.entries().iter().map(|entry| entry.path.as_str()));
         let (ran, changed, wrote) = (Vec::new(), Vec::new(), HashMap::new());
@@ -144,15 +145,15 @@ impl ToolExecutor {
         }
     }
 
-    /// With a copy of its files to write in.
+    /// Adds a workspace to write to.
     #[must_use]
-    pub fn with_workspace(self, copy: Workspace, tree: TreeIndex) -> Self {
-        Self { workspace: Some((copy, tree)), ..self }
+    pub fn with_workspace(self, workspace: Workspace, tree: TreeIndex) -> Self {
+        Self { workspace: Some((workspace, tree)), ..self }
     }
 
-    /// The copy, if there is one.
+    /// Returns the workspace, if there is one.
     pub fn workspace(&self) -> Option<&Workspace> {
-        self.workspace.as_ref().map(|(copy, _)| copy)
+        self.workspace.as_ref().map(|(workspace, _)| workspace)
     }
 
     fn authorize(&self, role: &AgentRole, name: &str) -> Result<AgentTool, String> {
@@ -163,12 +164,16 @@ impl ToolExecutor {
         role.authorize(self.profile, done, name)
     }
 
-    /// Writes for a role what it asks for, as far as it may; the same in every attempt.
+    /// Runs the write calls that the role may make. The result is the same in every attempt.
     ///
     /// # Errors
-    /// Where git fails.
-    pub async fn run_write_calls(&mut self, role: &AgentRole, asked: &[ToolRequest]) -> Result<(), GitError> {
-        for (at, call) in asked.iter().enumerate().take(MOST_CALLS) {
+    /// Returns an error if git fails.
+    pub async fn run_write_calls(
+        &mut self,
+        role: &AgentRole,
+        requests: &[ToolRequest],
+    ) -> Result<(), GitError> {
+        for (at, call) in requests.iter().enumerate().take(MOST_CALLS) {
             if self.authorize(role, &call.name) == Ok(AgentTool::Write) {
                 let found = match parse_arguments::<WriteArguments>(&call.arguments) {
                     Ok(arguments) => self.write_file(arguments).await?,
@@ -180,8 +185,8 @@ impl ToolExecutor {
         Ok(())
     }
 
-    async fn write_file(&mut self, asked: WriteArguments) -> Result<ToolResult, GitError> {
-        let text = match (asked.text, asked.from) {
+    async fn write_file(&mut self, arguments: WriteArguments) -> Result<ToolResult, GitError> {
+        let text = match (arguments.text, arguments.from) {
             (Some(text), None) => text,
             (None, Some(from)) => match self.raw_text(&from).await?.map(|text| text.replace("\r\n", "\n")) {
                 Ok(text) if redact_text(&text) != text => {
@@ -200,31 +205,36 @@ impl ToolExecutor {
             }
             (Some(_), Some(_)) => return Ok(Err("refused: say a `text` or a `from`, not both".to_owned())),
         };
-        if is_too_long(&asked.path) {
+        if is_too_long(&arguments.path) {
             return Ok(Err(format!("refused: `path` is longer than {ARGUMENT_CHARS} characters")));
         }
-        let Some((copy, tree)) = &mut self.workspace else {
-            return Ok(Err("refused: there is no copy".to_owned()));
+        let Some((workspace, tree)) = &mut self.workspace else {
+            return Ok(Err("refused: there is no workspace".to_owned()));
         };
-        Ok(match copy.write_file(&asked.path, &text, tree) {
+        Ok(match workspace.write_file(&arguments.path, &text, tree) {
             Ok(()) => {
-                let lines = copy.file_text(&asked.path).flatten().map_or(0, |text| text.lines().count());
+                let lines =
+                    workspace.file_text(&arguments.path).flatten().map_or(0, |text| text.lines().count());
                 Ok(note_only(format!("written; it has {lines} lines")))
             }
             Err(why) => Err(format!("refused: {}", truncate_line(&why, 2_000))),
         })
     }
 
-    /// With a change of the commit that is looked at.
+    /// Adds the changed files of the change under review.
     #[must_use]
     pub fn with_changes(self, changed: &[(String, Option<String>)]) -> Self {
         Self { changed: changed.to_vec(), ..self }
     }
 
-    /// The commands among what a role asks for, as far as it may: each once, with the line that is to be run for it.
-    pub fn commands_to_run(&self, role: &AgentRole, asked: &[ToolRequest]) -> Vec<(AgentTool, &'static str)> {
+    /// Returns the commands to run among the requested tools: each once, with its command line.
+    pub fn commands_to_run(
+        &self,
+        role: &AgentRole,
+        requests: &[ToolRequest],
+    ) -> Vec<(AgentTool, &'static str)> {
         let mut lines: Vec<(AgentTool, &'static str)> = Vec::new();
-        for call in asked.iter().take(MOST_CALLS) {
+        for call in requests.iter().take(MOST_CALLS) {
             let Ok(tool) = self.authorize(role, &call.name) else { continue };
             let line = self
                 .profile
@@ -237,23 +247,23 @@ impl ToolExecutor {
         lines
     }
 
-    /// With what came of a command.
-    pub fn with_command_output(mut self, tool: AgentTool, said: &str) -> Self {
-        self.command_outputs.push((tool, said.to_owned()));
+    /// Adds the output of a command.
+    pub fn with_command_output(mut self, tool: AgentTool, output: &str) -> Self {
+        self.command_outputs.push((tool, output.to_owned()));
         self
     }
 
-    /// Does for a role what it asks for, one after the other, as far as it may.
+    /// Runs the requested tools in order, as far as the role may.
     ///
     /// # Errors
-    /// Where git fails; whatever a model asks wrongly is a result.
+    /// Returns an error if git fails. A mistake in a call is a result for the model.
     pub async fn run_calls(
         &self,
         role: &AgentRole,
-        asked: &[ToolRequest],
+        requests: &[ToolRequest],
     ) -> Result<ToolCallReport, GitError> {
-        let mut seen = ToolCallReport { calls: asked.len(), ..ToolCallReport::default() };
-        for (at, call) in asked.iter().enumerate().take(MOST_CALLS) {
+        let mut report = ToolCallReport { calls: requests.len(), ..ToolCallReport::default() };
+        for (at, call) in requests.iter().enumerate().take(MOST_CALLS) {
             let found = match self.authorize(role, &call.name) {
                 Ok(AgentTool::Write) => self
                     .write_results
@@ -263,24 +273,24 @@ impl ToolExecutor {
                 Ok(tool) => self.run_tool(tool, &call.arguments).await?,
                 Err(refusal) => Err(refusal),
             };
-            seen.refused += usize::from(found.is_err());
+            report.refused += usize::from(found.is_err());
             let ToolOutput { note, text } = found.unwrap_or_else(note_only);
-            seen.text += &format!("call {}: {}\n", at + 1, call.one_line());
+            report.text += &format!("call {}: {}\n", at + 1, call.one_line());
             if !note.is_empty() {
-                seen.text += &format!("{note}\n");
+                report.text += &format!("{note}\n");
             }
             if !text.is_empty() {
-                seen.text += &fence_text(&text);
+                report.text += &fence_text(&text);
             }
-            seen.text.push('\n');
+            report.text.push('\n');
         }
-        if asked.len() > MOST_CALLS {
-            seen.refused += asked.len() - MOST_CALLS;
-            let (from, to) = (MOST_CALLS + 1, asked.len());
-            seen.text +=
+        if requests.len() > MOST_CALLS {
+            report.refused += requests.len() - MOST_CALLS;
+            let (from, to) = (MOST_CALLS + 1, requests.len());
+            report.text +=
                 &format!("calls {from} to {to}: refused, for an answer may hold at most {MOST_CALLS}\n");
         }
-        Ok(seen)
+        Ok(report)
     }
 
     async fn run_tool(&self, tool: AgentTool, arguments: &Value) -> Result<ToolResult, GitError> {
@@ -307,13 +317,13 @@ impl ToolExecutor {
             },
             AgentTool::Typecheck | AgentTool::Lint | AgentTool::Format | AgentTool::Test => {
                 parse_arguments::<NoArguments>(arguments).and_then(|NoArguments {}| {
-                    let (_, said) = self
+                    let (_, output) = self
                         .command_outputs
                         .iter()
                         .find(|(ran, _)| *ran == tool)
                         .ok_or("refused: it was not run")?;
-                    let (ended, said) = said.split_once('\n').unwrap_or((said, ""));
-                    let ToolOutput { note, text } = truncate_output(&redact_text(said));
+                    let (ended, output) = output.split_once('\n').unwrap_or((output, ""));
+                    let ToolOutput { note, text } = truncate_output(&redact_text(output));
                     Ok(ToolOutput {
                         note: format!("{}\n{note}", truncate_line(ended, LINE_CHARS)).trim_end().to_owned(),
                         text,
@@ -324,12 +334,12 @@ impl ToolExecutor {
         })
     }
 
-    async fn read_file(&self, asked: &ReadArguments) -> Result<ToolResult, GitError> {
-        let text = match self.shown_text(&asked.path).await? {
+    async fn read_file(&self, arguments: &ReadArguments) -> Result<ToolResult, GitError> {
+        let text = match self.shown_text(&arguments.path).await? {
             Ok(text) => text,
             Err(why) => return Ok(Err(why)),
         };
-        let (all, from) = (text.lines().count(), asked.from.max(1));
+        let (all, from) = (text.lines().count(), arguments.from.max(1));
         if from > all.max(1) {
             return Ok(Err(format!("refused: it has {all} lines, and from = {from} is beyond them")));
         }
@@ -355,8 +365,8 @@ impl ToolExecutor {
         }))
     }
 
-    fn list_folder(&self, asked: &ListArguments) -> ToolResult {
-        let folder = repository_path(&asked.path)?;
+    fn list_folder(&self, arguments: &ListArguments) -> ToolResult {
+        let folder = repository_path(&arguments.path)?;
         let start = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let mut lines: Vec<String> = Vec::new();
         let entries = self.snapshot.entries().iter();
@@ -391,13 +401,13 @@ impl ToolExecutor {
         }
     }
 
-    async fn search_files(&self, asked: &SearchArguments) -> Result<ToolResult, GitError> {
-        let folder = match repository_path(&asked.path) {
+    async fn search_files(&self, arguments: &SearchArguments) -> Result<ToolResult, GitError> {
+        let folder = match repository_path(&arguments.path) {
             Ok(folder) => folder,
             Err(why) => return Ok(Err(why)),
         };
-        let text = asked.text.as_deref().filter(|text| !text.is_empty());
-        let name = asked.name.as_deref().filter(|name| !name.is_empty());
+        let text = arguments.text.as_deref().filter(|text| !text.is_empty());
+        let name = arguments.name.as_deref().filter(|name| !name.is_empty());
         for (key, given) in [("text", text), ("name", name)] {
             if given.is_some_and(is_too_long) {
                 return Ok(Err(format!("refused: `{key}` is longer than {ARGUMENT_CHARS} characters")));
@@ -456,12 +466,12 @@ impl ToolExecutor {
         Ok(Ok(ToolOutput { note: note.join("\n"), text: rows }))
     }
 
-    async fn diff_files(&self, asked: &DiffArguments) -> Result<ToolResult, GitError> {
-        let one = self.shown_text(&asked.path).await?;
-        let (one, other) = match &asked.other {
+    async fn diff_files(&self, arguments: &DiffArguments) -> Result<ToolResult, GitError> {
+        let one = self.shown_text(&arguments.path).await?;
+        let (one, other) = match &arguments.other {
             Some(other) => (one, self.shown_text(other).await?),
-            None => match self.changed.iter().find(|(path, _)| *path == asked.path) {
-                // A new file has nothing before.
+            None => match self.changed.iter().find(|(path, _)| *path == arguments.path) {
+                // A new file has no old text.
                 Some((path, text)) => {
                     let one = if self.snapshot.entry(path).is_none() { Ok(String::new()) } else { one };
                     (one, Ok(redact_text(text.as_deref().unwrap_or_default())))
@@ -481,25 +491,25 @@ impl ToolExecutor {
         Ok(Ok(if diff.is_empty() { note_only("[they are alike]") } else { truncate_output(&diff) }))
     }
 
-    /// A file as models are shown it.
+    /// Returns a file with its secrets redacted, as models see it.
     async fn shown_text(&self, path: &str) -> Result<Result<String, String>, GitError> {
         Ok(self.raw_text(path).await?.map(|text| redact_text(&text)))
     }
 
-    /// A file of those that models are shown, as it is.
+    /// Returns the unredacted text of a file that models may see.
     async fn raw_text(&self, path: &str) -> Result<Result<String, String>, GitError> {
         let path = match repository_path(path) {
             Ok(path) => path,
             Err(why) => return Ok(Err(why)),
         };
         let shown = truncate_line(path, 120);
-        if let Some(text) = self.workspace().and_then(|copy| copy.file_text(path)) {
+        if let Some(text) = self.workspace().and_then(|workspace| workspace.file_text(path)) {
             return Ok(text.map(str::to_owned).ok_or_else(|| format!("refused: {shown:?} is removed here")));
         }
         if self.index.file(path).is_some() {
             return Ok(match self.snapshot.read_path(path).await? {
                 Some(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-                None => Err(format!("refused: {shown:?} is no file")),
+                None => Err(format!("refused: {shown:?} is not a file")),
             });
         }
         let why = self.index.excluded().iter().find(|left| left.path == path).map(|left| left.why);
@@ -514,7 +524,7 @@ impl ToolExecutor {
     }
 }
 
-/// The arguments, where they are what the tool takes and nothing else. Some models write them as a text.
+/// Parses the arguments; unknown fields are an error. Some models send the object as a JSON string.
 fn parse_arguments<T: DeserializeOwned>(arguments: &Value) -> Result<T, String> {
     let arguments = match arguments {
         Value::Null => Value::Object(serde_json::Map::new()),
@@ -525,7 +535,7 @@ fn parse_arguments<T: DeserializeOwned>(arguments: &Value) -> Result<T, String> 
         .map_err(|error| format!("refused: {}", truncate_line(&error.to_string(), 160)))
 }
 
-/// A path of the repository as its commit has it; the root is empty.
+/// Normalizes a path argument to a path in the commit. The root is the empty path.
 fn repository_path(path: &str) -> Result<&str, String> {
     if is_too_long(path) {
         return Err(format!("refused: `path` is longer than {ARGUMENT_CHARS} characters"));
@@ -534,7 +544,7 @@ fn repository_path(path: &str) -> Result<&str, String> {
     let why = match () {
         () if matches!(path, "" | "." | "./") => return Ok(""),
         () if path.starts_with('/') => "is absolute; paths begin at the root of the repository",
-        () if path.starts_with('-') => "is an option, and there are none",
+        () if path.starts_with('-') => "is an option, and options are not allowed",
         () if bare.split('/').any(|part| part == "..") => "leads out of the repository",
         () if bare.split('/').any(|part| matches!(part, "" | ".")) || path.contains('\\') => {
             "is not written as the repository has it: names with one `/` between them"
@@ -544,7 +554,7 @@ fn repository_path(path: &str) -> Result<&str, String> {
     Err(format!("refused: the path {:?} {why}", truncate_line(path, 120)))
 }
 
-/// Does the path hold this name, in which `*` stands for anything?
+/// Returns whether the path contains `name`, where `*` matches anything.
 fn matches_wildcard(path: &str, name: &str) -> bool {
     let mut rest = path;
     name.split('*').all(|part| match rest.find(part) {
@@ -560,16 +570,16 @@ fn is_too_long(argument: &str) -> bool {
     argument.chars().nth(ARGUMENT_CHARS).is_some()
 }
 
-/// With a row for each line of these files that has the text, as long as there is room; true: there was none for all.
+/// Appends a row for each line that contains `text`. Returns true if some rows did not fit.
 fn add_matching_lines(mut rows: String, files: &[(String, String)], text: &str) -> (String, bool) {
-    let mut room = RESULT_CHARS.saturating_sub(rows.chars().count());
+    let mut remaining = RESULT_CHARS.saturating_sub(rows.chars().count());
     for (path, content) in files.iter().filter(|(_, content)| content.contains(text)) {
-        // What is blacked out is not found either.
+        // Redacted text must not be found either.
         let content = redact_text(content);
         for (number, content) in content.lines().enumerate().filter(|(_, content)| content.contains(text)) {
             let row = format!("{path}:{}: {}\n", number + 1, truncate_line(content, LINE_CHARS));
-            match room.checked_sub(row.chars().count()) {
-                Some(left) => room = left,
+            match remaining.checked_sub(row.chars().count()) {
+                Some(left) => remaining = left,
                 None => return (rows, true),
             }
             rows += &row;

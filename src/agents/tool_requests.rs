@@ -1,14 +1,14 @@
-//! Does an answer ask for tools, and for which?
+//! Parses tool requests from a model's response.
 //!
-//! One form for every model, in plain text: `{"toolCalls": [{"name": …, "arguments": {…}}]}`. A sentence before it, or a
-//! fence around it, is passed over and goes nowhere.
+//! All models use one plain-text form: `{"toolCalls": [{"name": …, "arguments": {…}}]}`. The parser skips a sentence
+//! before it and a fence around it.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::codebase::redact_text;
 
-/// A tool that a model asks for, in its own words.
+/// A tool call that a model requests, unchecked.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ToolRequest {
     pub name: String,
@@ -16,14 +16,15 @@ pub struct ToolRequest {
     pub arguments: Value,
 }
 
-/// What an answer is.
+/// Kind of a model's response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentAnswer {
-    /// It asks for tools; at least one.
+    /// The response requests tools; at least one.
     Calls(Vec<ToolRequest>),
-    /// It would, but cannot be read: why, in our words alone, for they are told to the model as ours.
+    /// The response tries to request tools but cannot be parsed. The reason is fixed text, since the model sees it as
+    /// ours.
     Broken(&'static str),
-    /// Something else.
+    /// Any other response.
     Other,
 }
 
@@ -37,7 +38,7 @@ impl AgentAnswer {
     pub fn parse(answer: &str) -> Self {
         let text = answer.trim();
         let named = |text: &str| ["\"toolCalls\"", "\"tool_calls\""].iter().any(|name| text.contains(name));
-        // A document that speaks of such calls is a document.
+        // A document may quote such calls.
         if text.starts_with('#') || !named(text) {
             return Self::Other;
         }
@@ -55,9 +56,9 @@ impl AgentAnswer {
             Ok(value) => match serde_json::from_value::<ToolRequestEnvelope>(value) {
                 Ok(ToolRequestEnvelope { calls }) if calls.is_empty() => Self::Broken("it asks for nothing"),
                 Ok(ToolRequestEnvelope { calls }) => Self::Calls(calls),
-                Err(_) => {
-                    Self::Broken("`toolCalls` is no list of objects, each with a `name` and its `arguments`")
-                }
+                Err(_) => Self::Broken(
+                    "`toolCalls` is not a list of objects, each with a `name` and its `arguments`",
+                ),
             },
             Err(_) => Self::Broken("it is not one JSON object"),
         }
@@ -65,13 +66,13 @@ impl AgentAnswer {
 }
 
 impl ToolRequest {
-    /// As it may be shown to a model again, in one line.
+    /// Returns the call as one redacted line for a prompt.
     pub(super) fn one_line(&self) -> String {
         truncate_line(&format!("{} {}", self.name, self.arguments), 200)
     }
 }
 
-/// A model's words in one line, and not many of them.
+/// Redacts a model's text, joins it into one line and truncates it to `most` characters.
 pub(super) fn truncate_line(text: &str, most: usize) -> String {
     let line = redact_text(text).split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(most) {

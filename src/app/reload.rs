@@ -1,5 +1,5 @@
-//! Rotation of secrets, and another reviewer, while the server runs: everything is checked first, then all of it is taken, or
-//! nothing.
+//! Reload of secrets and of the reviewer while the server runs. A reload checks everything first, then applies all of
+//! it or nothing.
 
 use std::sync::Arc;
 
@@ -18,36 +18,36 @@ use crate::{
     workflows,
 };
 
-/// The rooms that hold secrets, and what they were given.
+/// The components that hold secrets, with the values they use.
 pub(super) struct SecretReloader {
-    /// As the server was started.
+    /// Settings as of the server's start.
     pub(super) settings: Arc<Settings>,
-    /// The private key in use. Locked while a reload is at work: one goes after the other.
+    /// Private key in use. The lock also serialises reloads.
     pub(super) key: Mutex<SecretString>,
     pub(super) github: GitHub,
     pub(super) providers: Arc<ModelProviders>,
     pub(super) webhook: ReloadableValue<Vec<SecretString>>,
     /// The reviewer's name under `[models]`.
     pub(super) reviewer: ReloadableValue<String>,
-    /// Tells the runs whose reviews gave no verdict.
+    /// Port that notifies runs whose reviews gave no verdict.
     pub(super) engine: Arc<dyn EnginePort>,
     pub(super) store: Arc<Store>,
     pub(super) clock: SharedClock,
 }
 
 impl SecretReloader {
-    /// The settings in use: those of the start, with the reviewer of the last reload.
+    /// Returns the settings in use: those of the start, with the reviewer of the last reload.
     pub(super) fn current_settings(&self) -> Settings {
         let mut settings = Settings::clone(&self.settings);
         settings.models.reviewer.clone_from(&self.reviewer.get());
         settings
     }
 
-    /// A sentence on what was taken and what waits for a restart, or why everything is as it was.
+    /// Reloads secrets and reviewer. Returns a sentence on the changes applied and those that need a restart, or why
+    /// nothing changed.
     pub(super) async fn reload(&self) -> Result<String, String> {
         let mut key = self.key.lock().await;
-        let kept =
-            |why: String| format!("nothing was changed, and the server goes on with what it had: {why}");
+        let kept = |why: String| format!("nothing was changed; the server keeps its current settings: {why}");
         let (new, new_key) = self.read_checked_settings(&key).await.map_err(kept)?;
         let mut taken: Vec<String> = Vec::new();
         if !same_secrets([&*key], [&new_key]) {
@@ -78,37 +78,38 @@ impl SecretReloader {
             true => "no secret has changed".to_owned(),
             false => format!("in use now: {}", taken.join(", ")),
         };
-        let mut said = taken;
+        let mut summary = taken;
         let waiting = waiting.join(", ");
         if !waiting.is_empty() {
-            said += &format!(". {waiting} also changed; restart the server to apply it");
+            summary += &format!(". {waiting} also changed; restart the server to apply it");
         }
         let current = self.current_settings();
-        let told = self.store.publish_settings(&current.fingerprints(), &current.allowed_installations).await;
-        if let Err(error) = told {
-            tracing::error!(%error, "could not tell the other nodes these settings");
+        let published =
+            self.store.publish_settings(&current.fingerprints(), &current.allowed_installations).await;
+        if let Err(error) = published {
+            tracing::error!(%error, "could not publish the settings to other nodes");
         }
-        let unlike = self.store.differing_nodes().join("; ");
-        if !unlike.is_empty() {
-            tracing::warn!(nodes = unlike, "other nodes have different settings");
-            said += &format!(". Other nodes have different settings: {unlike}");
+        let differing = self.store.differing_nodes().join("; ");
+        if !differing.is_empty() {
+            tracing::warn!(nodes = differing, "other nodes have different settings");
+            summary += &format!(". Other nodes have different settings: {differing}");
         }
         for warning in self.providers.warn_about_models(&current, self.clock.now()).await {
-            said += &format!(". {warning}");
+            summary += &format!(". {warning}");
         }
-        Ok(said)
+        Ok(summary)
     }
 
-    /// Has the model of this name review from now on. Gates that wait without a verdict say so.
+    /// Makes this model the reviewer from now on, and notifies gates that wait without a verdict.
     async fn take_reviewer(&self, reviewer: &str) -> String {
         self.reviewer.set(reviewer.to_owned());
         let live = RunFilter { repo: None, issue: None, live_only: true };
         let runs = self.engine.list(live).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "could not list the runs that wait without a verdict");
+            tracing::warn!(%error, "could not list runs without a verdict; their gates keep naming the old reviewer");
             Vec::new()
         });
         let at = self.clock.now();
-        let mut told = 0;
+        let mut notified = 0;
         for run in runs {
             let Some(gate) =
                 run.gate.filter(|gate| gate.spec.verbs.iter().any(|(verb, _)| *verb == Verb::Retry))
@@ -125,22 +126,22 @@ impl SecretReloader {
                 at,
             };
             match self.engine.remark(run.id, remark).await {
-                Ok(_) => told += 1,
+                Ok(_) => notified += 1,
                 Err(error) => {
-                    tracing::warn!(run = %run.id, %error, "could not tell a run of another reviewer")
+                    tracing::warn!(run = %run.id, %error, "could not notify a run of the new reviewer")
                 }
             }
         }
-        match told {
+        match notified {
             0 => format!("the reviewer {reviewer}"),
             _ => format!(
                 "the reviewer {reviewer} ({} without a verdict: `/retry` there asks this reviewer)",
-                count(told, "gate waits", "gates wait")
+                count(notified, "gate waits", "gates wait")
             ),
         }
     }
 
-    /// The settings as they are on disk, and the key, each found good.
+    /// Loads the settings and the private key from disk and checks both.
     async fn read_checked_settings(
         &self,
         old_key: &SecretString,
@@ -149,7 +150,7 @@ impl SecretReloader {
         if let Some(exposed) = new.exposed_secrets().into_iter().next() {
             return Err(exposed);
         }
-        // Programs of models are kept from the files that were named when the server started.
+        // The sandbox of model programs hides only the secret files that were named when the server started.
         if let Some(file) = new.models.ours.iter().find(|file| !self.settings.models.ours.contains(file)) {
             return Err(format!(
                 "{} is a new place for a secret, which programs of models could read; put it where the old one was, or \
@@ -164,7 +165,7 @@ impl SecretReloader {
         Ok((new, key))
     }
 
-    /// Does GitHub take us for the App by this key?
+    /// Checks that GitHub accepts this key for the App.
     async fn try_key(&self, key: SecretString) -> Result<(), String> {
         let path = self.settings.app.private_key_file.display();
         let trial = github(&self.settings, key, Pacing::Off, self.clock.clone())
@@ -175,9 +176,7 @@ impl SecretReloader {
                 "GitHub does not accept the key {path} for App {}; download a new one from the App's settings page",
                 self.settings.app.id
             )),
-            Err(fault) => {
-                Err(format!("GitHub could not be asked about the key {path}: {fault}; try again later"))
-            }
+            Err(fault) => Err(format!("GitHub could not check the key {path}: {fault}; try again later")),
         }
     }
 }

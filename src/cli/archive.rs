@@ -1,4 +1,4 @@
-//! `countersign archive`: put what long ended runs left into files, and make room.
+//! `countersign archive`: move texts and trails of old runs from the databases into files.
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -12,19 +12,21 @@ use crate::{
     workflows,
 };
 
-/// Put texts and trails of long ended runs into a file for each repository, and take them out of its database.
+/// Move texts and trails of old finished runs into one file per repository, to free database space.
 ///
-/// The file has everything of these runs, as lines of JSON packed by zstd (`zstdcat FILE`): rows, texts, trail, calls,
-/// findings, audit. It is read back before anything is removed. What was judged, accepted, pushed or left for later work
-/// stays, and so do all rows: costs, findings and the audit chain are as before, and `countersign audit verify` names the
-/// file. Other runs are not touched. What is freed is used again by the database; its file does not shrink, but a
-/// `countersign backup` comes without it. Stopped on the way, it goes on when asked again. Also while the server works.
+/// Each file holds everything of these runs as zstd-compressed lines of JSON (`zstdcat FILE`): rows, texts, trail,
+/// calls, findings, audit. The file is read back before anything is removed from the database. Rows stay, and so do
+/// texts that were reviewed, accepted, pushed or deferred: costs, findings and the audit chain do not change, and
+/// `countersign audit verify` names the file. Other runs are not touched. The database reuses the freed space; its file
+/// does not shrink, but a `countersign backup` is smaller. If interrupted, run it again to continue. Works while the
+/// server runs.
 #[derive(clap::Args)]
 pub(super) struct ArchiveCommand {
-    /// Runs that ended at least so many days ago.
+    /// Only runs that ended at least this many days ago.
     #[arg(long, value_name = "DAYS", value_parser = days)]
     older_than: Duration,
-    /// Where the files go; `archives` in the data directory where none is named. `countersign forget` removes those there.
+    /// Directory for the files; default: `archives` in the data directory. `countersign forget` removes only files
+    /// there.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     to: Option<PathBuf>,
     #[command(flatten)]
@@ -43,17 +45,17 @@ impl ArchiveCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let data = workflows::load_settings(&self.config.config)?.data_dir;
         let to = self.to.unwrap_or_else(|| Store::archive_directory(&data));
-        let asked = ArchiveRunsRequest { older_than: self.older_than, to };
-        let shelved: ArchiveReport = match control::post_to_server(&data, "/archive", &asked).await? {
-            ControlReply::Done(shelved) => shelved,
+        let request = ArchiveRunsRequest { older_than: self.older_than, to };
+        let report: ArchiveReport = match control::post_to_server(&data, "/archive", &request).await? {
+            ControlReply::Done(report) => report,
             ControlReply::Refused(why) => return Err(anyhow!(why)),
             ControlReply::NotRunning => {
                 require_data(&data)?;
                 let clock = Arc::new(SystemClock);
-                socket::archive_runs(&*Store::open(&data, clock.clone())?, &*clock, &asked).await?
+                socket::archive_runs(&*Store::open(&data, clock.clone())?, &*clock, &request).await?
             }
         };
-        shelved.lines.iter().for_each(print_line);
-        Ok(if shelved.whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        report.lines.iter().for_each(print_line);
+        Ok(if report.whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -1,4 +1,4 @@
-//! `countersign audit` and `export`: does the audit chain hold, and what it tells of an issue, as files.
+//! `countersign audit` and `export`: verify a repository's audit chain, and write one issue's links as files.
 
 use std::{
     collections::BTreeMap,
@@ -20,12 +20,12 @@ use crate::{
     types::{Hash, IssueNo, RepoId, RepoName, count},
 };
 
-/// Which data directory is read, and of which repository.
+/// Repository to read, and the data directory that holds it.
 #[derive(clap::Args)]
 struct AuditSource {
     #[arg(value_name = "OWNER/REPO")]
     repo: RepoName,
-    /// The data directory, in place of that of the settings: of a backup, for example.
+    /// Data directory to read instead of the one in the settings, for example a backup.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     data: Option<PathBuf>,
     #[command(flatten)]
@@ -37,7 +37,7 @@ impl AuditSource {
         let place = self.config.open_source(self.data.clone())?;
         let Some(repo) = store::repository_named(&place, &self.repo)? else {
             bail!(
-                "no repository {} is known here; check the name, as GitHub writes it now: OWNER/REPO",
+                "no repository {} is known here; check the name as GitHub writes it now: OWNER/REPO",
                 self.repo
             )
         };
@@ -45,10 +45,10 @@ impl AuditSource {
     }
 }
 
-/// Look into a repository's audit chain.
+/// Inspect a repository's audit chain.
 ///
-/// Each link holds the hash of the one before it, and the hash of the row it is about: runs, calls of models, verdicts,
-/// findings, answers, approvals, raised budgets, commits and ends. Texts are links with their own hash.
+/// Each link holds the hash of the previous link and the hash of its row: runs, model calls, verdicts, findings,
+/// answers, approvals, raised budgets, commits and ends. Texts are links with their own hash.
 #[derive(clap::Args)]
 pub(super) struct AuditCommand {
     #[command(subcommand)]
@@ -60,20 +60,19 @@ enum AuditSubcommand {
     Verify(AuditVerifyCommand),
 }
 
-/// Walk the chain, and hold the rows against it.
+/// Walk the chain and compare it with the rows.
 ///
-/// Prints every link and the head. What was altered, taken out or put in another order is named, and the exit code is 1.
-/// Only somebody who holds an earlier head can tell whether all of the chain was written anew: each commit of an approved
-/// document carries one (Countersign-Audit), and so does its pull request; --against looks one up. Reads only, also beside a
-/// server at work.
+/// Prints every link and the head. Names whatever was altered, removed or reordered, and then exits with 1. To detect
+/// that the whole chain was rewritten you need an earlier head: each commit of an approved document carries one
+/// (Countersign-Audit), and so does its pull request; --against looks one up. Read-only; works while a server runs.
 #[derive(clap::Args)]
 struct AuditVerifyCommand {
     #[command(flatten)]
     source: AuditSource,
-    /// A commit whose trailer Countersign-Audit must be a link of the chain.
+    /// Commit whose Countersign-Audit trailer must be a link of the chain.
     #[arg(long, value_name = "COMMIT")]
     against: Option<String>,
-    /// A clone that has this commit; without it, the server's own mirror is looked at, which has what it fetched last.
+    /// Clone that contains this commit; default: the server's own mirror, which has only what it last fetched.
     #[arg(long, value_name = "PATH", requires = "against")]
     clone: Option<PathBuf>,
 }
@@ -138,7 +137,7 @@ impl AuditVerifyCommand {
                 None => {
                     sound = false;
                     print_line(format_args!(
-                        "WRONG: commit {commit} names {link}, which is no link of this chain"
+                        "WRONG: commit {commit} names {link}, which is not a link of this chain"
                     ));
                 }
             }
@@ -148,7 +147,7 @@ impl AuditVerifyCommand {
     }
 }
 
-/// The files that `countersign archive` made, with how many texts are there alone.
+/// Counts, per `countersign archive` file, the texts that exist only there.
 fn archived_text_counts<'a>(links: impl Iterator<Item = &'a AuditRow>) -> BTreeMap<&'a str, usize> {
     let mut files = BTreeMap::new();
     for link in links.filter(|link| link.what == store::ARCHIVED_LINK_TEXT) {
@@ -159,7 +158,6 @@ fn archived_text_counts<'a>(links: impl Iterator<Item = &'a AuditRow>) -> BTreeM
     files
 }
 
-/// The link that a commit names.
 async fn read_audit_trailer(place: &Path, commit: &str) -> anyhow::Result<Hash> {
     let found = git::open_local(place, commit).await.context(
         "name a clone that has the commit with --clone; the mirror has it once its branch was merged and fetched",
@@ -172,12 +170,12 @@ async fn read_audit_trailer(place: &Path, commit: &str) -> anyhow::Result<Hash> 
     link.parse().with_context(|| format!("commit {commit} names no hash"))
 }
 
-/// Write what the audit chain tells of an issue, as a folder or as lines of JSON.
+/// Write the audit chain of one issue, as a folder or as lines of JSON.
 ///
-/// The folder has, numbered in the order they came: the issue as models were shown it, each draft and what code mended of
-/// it, verdicts, people's answers, approvals, commits, the end; and costs.json, findings.json and audit.jsonl. With --jsonl a
-/// line for each link goes to standard output instead, with its row and its text. Reads only, also beside a server at work.
-/// Exit code 1 where the chain does not hold; `countersign audit verify` says why.
+/// The folder holds, numbered in order: the issue as models saw it, each draft and the fixes applied by code, verdicts,
+/// people's answers, approvals, commits, the end; and costs.json, findings.json and audit.jsonl. With --jsonl, prints
+/// one line per link to stdout instead, with its row and its text. Read-only; works while a server runs. Exit code 1 if
+/// the chain does not verify; `countersign audit verify` says why.
 #[derive(clap::Args)]
 pub(super) struct ExportCommand {
     #[command(flatten)]
@@ -185,13 +183,13 @@ pub(super) struct ExportCommand {
     /// The issue's number.
     #[arg(long, value_name = "N")]
     issue: u64,
-    /// The folder to write; issue-N where none is named.
+    /// Folder to write; default: issue-N.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     out: Option<PathBuf>,
-    /// Write into a folder that holds something: files of the same names are replaced, others stay.
+    /// Write into a folder that is not empty: files of the same names are replaced, others stay.
     #[arg(long)]
     force: bool,
-    /// Print lines of JSON, and write no folder.
+    /// Print lines of JSON instead of writing a folder.
     #[arg(long, conflicts_with_all = ["out", "force"])]
     jsonl: bool,
 }
@@ -199,15 +197,15 @@ pub(super) struct ExportCommand {
 impl ExportCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let (place, repo) = self.source.locate()?;
-        let (walked, told) = store::issue_audit_links(&place, repo, IssueNo(self.issue))?;
-        if told.is_empty() {
-            bail!("the chain of {} tells of no run of issue {}", self.source.repo, self.issue);
+        let (walked, links) = store::issue_audit_links(&place, repo, IssueNo(self.issue))?;
+        if links.is_empty() {
+            bail!("the audit chain of {} has no run of issue {}", self.source.repo, self.issue);
         }
         if self.jsonl {
-            for told in &told {
-                let mut line = link_json(told);
-                line["row"] = json!(told.row);
-                line["text"] = json!(told.text);
+            for link in &links {
+                let mut line = link_json(link);
+                line["row"] = json!(link.row);
+                line["text"] = json!(link.text);
                 print_line(line);
             }
         } else {
@@ -215,45 +213,44 @@ impl ExportCommand {
                 Some(out) => out,
                 None => std::path::absolute(format!("issue-{}", self.issue))?,
             };
-            let files = issue_files(&told)?;
+            let files = issue_files(&links)?;
             write_files(&out, &files, self.force)?;
             print_line(format_args!("{} holds {}", out.display(), count(files.len(), "file", "files")));
         }
-        for file in archived_text_counts(told.iter().map(|told| &told.link)).keys() {
-            let note = "texts that are not here were archived in";
+        for file in archived_text_counts(links.iter().map(|link| &link.link)).keys() {
+            let note = "texts missing here were archived in";
             let _ = writeln!(std::io::stderr(), "countersign: {note} {file}");
         }
         if walked.is_sound() {
             return Ok(ExitCode::SUCCESS);
         }
-        let note = "the audit chain does not hold; `countersign audit verify` says where";
+        let note = "the audit chain does not verify; `countersign audit verify` says where";
         let _ = writeln!(std::io::stderr(), "countersign: {note}");
         Ok(ExitCode::FAILURE)
     }
 }
 
-/// One link as JSON.
-fn link_json(told: &IssueAuditLink) -> Value {
-    let AuditRow { run, visit, key, what, detail, at, previous, hash } = &told.link;
+fn link_json(link: &IssueAuditLink) -> Value {
+    let AuditRow { run, visit, key, what, detail, at, previous, hash } = &link.link;
     json!({
-        "link": told.ordinal, "run": run, "visit": visit, "key": key, "what": what, "detail": detail,
+        "link": link.ordinal, "run": run, "visit": visit, "key": key, "what": what, "detail": detail,
         "at": at.to_string(), "previous": previous, "hash": hash,
     })
 }
 
-/// The files of the folder, by names of ours.
-fn issue_files(told: &[IssueAuditLink]) -> anyhow::Result<Vec<(String, String)>> {
+/// Builds the files of the export folder, as (name, text).
+fn issue_files(rows: &[IssueAuditLink]) -> anyhow::Result<Vec<(String, String)>> {
     let (mut files, mut lines) = (Vec::new(), String::new());
     let (mut costs, mut findings) = (Vec::new(), BTreeMap::new());
-    for told in told {
-        let link = link_json(told);
+    for audited in rows {
+        let link = link_json(audited);
         lines += &format!("{link}\n");
         let mut add = |name: &str, text: String| files.push((format!("{:03}-{name}", files.len() + 1), text));
-        let table = told.link.key.split(['/', ' ']).next().unwrap_or_default();
-        match (table, &told.row) {
+        let table = audited.link.key.split(['/', ' ']).next().unwrap_or_default();
+        match (table, &audited.row) {
             ("text", _) => {
-                let row: TextRow = serde_json::from_value(told.link.detail.clone())?;
-                let text = told.text.clone().unwrap_or_default();
+                let row: TextRow = serde_json::from_value(audited.link.detail.clone())?;
+                let text = audited.text.clone().unwrap_or_default();
                 match row.kind {
                     TextKind::Issue => {
                         add("issue.md", format!("# {}\n\n{text}", row.title.unwrap_or_default()))
@@ -272,19 +269,19 @@ fn issue_files(told: &[IssueAuditLink]) -> anyhow::Result<Vec<(String, String)>>
             }
             ("own_commit", Some(row)) => add("commit.json", pretty_json(row)?),
             ("halt" | "end" | "stop" | "retry", _) => {
-                add(&format!("{table}.json"), pretty_json(&told.link.detail)?);
+                add(&format!("{table}.json"), pretty_json(&audited.link.detail)?);
             }
             ("call", Some(row)) => {
                 costs.push(
-                    json!({ "run": told.link.run, "at": link["at"], "key": told.link.key, "call": row }),
+                    json!({ "run": audited.link.run, "at": link["at"], "key": audited.link.key, "call": row }),
                 );
             }
             ("finding", Some(row)) => {
-                // Each review writes all of them anew.
+                // Each review writes all findings again; keep the last row of each.
                 let number = row["id"].as_str().unwrap_or_default().trim_start_matches('F').parse::<u64>();
                 findings.insert(
-                    (told.link.run, number.unwrap_or(u64::MAX)),
-                    json!({ "run": told.link.run, "at": link["at"], "finding": row }),
+                    (audited.link.run, number.unwrap_or(u64::MAX)),
+                    json!({ "run": audited.link.run, "at": link["at"], "finding": row }),
                 );
             }
             _ => {}
@@ -304,13 +301,13 @@ fn pretty_json(value: &Value) -> anyhow::Result<String> {
 fn write_files(out: &Path, files: &[(String, String)], force: bool) -> anyhow::Result<()> {
     let shown = out.display();
     let cannot = || format!("{shown} cannot be written");
-    // Without a slash at the end, which would follow the link.
+    // Rebuilt without a trailing slash, which would make `is_symlink` follow the link.
     if out.components().collect::<PathBuf>().is_symlink() {
-        bail!("{shown} is a link; name the folder itself with --out");
+        bail!("{shown} is a symbolic link; name the folder itself with --out");
     }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(out).with_context(cannot)?;
     if !force && fs::read_dir(out).with_context(cannot)?.next().is_some() {
-        bail!("{shown} holds something; name another folder with --out, or add --force");
+        bail!("{shown} is not empty; name another folder with --out, or add --force");
     }
     for (name, text) in files {
         write_secret(&out.join(name), text)?;

@@ -1,4 +1,4 @@
-//! `countersign backup` and `check`: a copy that can be gone on from, and whether what lies on disk is sound.
+//! `countersign backup` and `check`: copy the databases, and check that they are intact.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,13 +17,13 @@ use crate::{
     workflows,
 };
 
-/// Copy everything there is into a data directory of files, also while the server works.
+/// Copy all databases into a new data directory, also while the server runs.
 ///
-/// The copy is complete and consistent once the command ends with success. A repository whose database cannot be read
-/// is named and left out, and the exit code is 1. DIR appears when everything else is in it; Ctrl-C leaves nothing. To
-/// go on from it, point `[data] dir` at it (or move it there) and start the server: runs continue from their last step
-/// in the copy, and what GitHub delivered since is fetched from its log. Not in it: mirrors of repositories (fetched
-/// again), settings, keys and `.env`.
+/// When the command succeeds, the copy is complete and consistent. A repository whose database cannot be read is named
+/// and skipped, and the exit code is 1. DIR appears only once everything else is in it; Ctrl-C leaves nothing. To
+/// restore, point `[data] dir` at the copy (or move it there) and start the server: runs continue from their last step
+/// in the copy, and the server fetches deliveries it missed from GitHub's log. Not copied: mirrors of repositories
+/// (fetched again), settings, keys and `.env`.
 #[derive(clap::Args)]
 pub(super) struct BackupCommand {
     /// A directory that does not exist yet, or is empty.
@@ -33,10 +33,11 @@ pub(super) struct BackupCommand {
     config: ConfigFlag,
 }
 
-/// Look whether the databases are sound; changes nothing.
+/// Check that the databases are intact; changes nothing.
 ///
-/// Reads every page, every document against its hash, every link of the audit chains. May run beside a server: each
-/// database is read as it is at one moment. In a Postgres its pages are left to it. Exit code 1 when something is wrong.
+/// Reads every page, compares every document with its hash, and verifies every link of the audit chains. Works while a
+/// server runs: each database is read in one snapshot. With Postgres, pages are not checked. Exit code 1 if something
+/// is wrong.
 #[derive(clap::Args)]
 pub(super) struct CheckCommand {
     #[command(flatten)]
@@ -49,39 +50,40 @@ impl BackupCommand {
         let directory = self.directory;
         let from = self.config.open_source(None)?;
         require_separate_directory(&settings, &directory)?;
-        let begun = Instant::now(); // for the person who waited for it; decides nothing
+        let begun = Instant::now(); // printed only; decides nothing
         let to = directory.clone();
         let stop = CancellationToken::new();
         tokio::spawn(on_signals(stop.clone(), CancellationToken::new()));
-        let made = match tokio::task::spawn_blocking(move || store::create_backup(&from, &to, &stop)).await? {
-            Err(StoreError::Closing) => {
-                print_line("Stopped; nothing is left of the copy.");
-                return Ok(ExitCode::from(INTERRUPTED));
-            }
-            made => made?,
-        };
+        let backup =
+            match tokio::task::spawn_blocking(move || store::create_backup(&from, &to, &stop)).await? {
+                Err(StoreError::Closing) => {
+                    print_line("Stopped; the partial copy was removed.");
+                    return Ok(ExitCode::from(INTERRUPTED));
+                }
+                backup => backup?,
+            };
         print_line(format_args!(
             "{} holds main.db and the databases of {}: {} KiB in {} ms",
             directory.display(),
-            count(made.repositories, "repository", "repositories"),
-            made.bytes.div_ceil(1024),
+            count(backup.repositories, "repository", "repositories"),
+            backup.bytes.div_ceil(1024),
             begun.elapsed().as_millis()
         ));
-        for missing in &made.missing {
-            print_line(format_args!("NOT in it: {missing}"));
+        for missing in &backup.missing {
+            print_line(format_args!("NOT in the copy: {missing}"));
         }
-        Ok(if made.missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if backup.missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
-/// Not where models' programs keep their own: what lies there they may read.
+/// Refuses a backup inside the data directory or a model program's configuration directory: models can read the latter.
 fn require_separate_directory(settings: &Settings, directory: &Path) -> anyhow::Result<()> {
     let models = &settings.models;
     let real = directory.ancestors().find_map(|place| place.canonicalize().ok()).unwrap_or_default();
     for place in [&settings.data_dir, &models.claude.config_dir, &models.opencode.config_dir] {
         if place.canonicalize().is_ok_and(|place| real.starts_with(place)) {
             bail!(
-                "a backup does not lie in {}, which the server or a model's program uses; choose a place outside of it",
+                "a backup cannot be in {}, which the server or a model's program uses; choose a directory outside it",
                 place.display()
             );
         }
@@ -92,15 +94,14 @@ fn require_separate_directory(settings: &Settings, directory: &Path) -> anyhow::
 impl CheckCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let source = self.config.open_source(None)?;
-        let mend = match &source {
+        let advice = match &source {
             DatabaseSource::Files(data) => format!(
-                "Stop the server, keep {} as it is for whoever looks into it, and go on from a backup. A repository's file \
-                 harms no other: it alone may be taken from the backup.",
+                "Stop the server, keep {} as it is for inspection, and continue from a backup. A damaged repository file does not \
+                 affect the others: you can restore it alone.",
                 data.display()
             ),
             DatabaseSource::Server(_) => {
-                "Stop all nodes, keep a dump for whoever looks into it, and go on from an older one."
-                    .to_owned()
+                "Stop all nodes, keep a dump for inspection, and continue from an older one.".to_owned()
             }
         };
         let mut sound = true;
@@ -115,7 +116,7 @@ impl CheckCommand {
             }
         }
         if !sound {
-            print_line(mend);
+            print_line(advice);
         }
         Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

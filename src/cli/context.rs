@@ -1,4 +1,4 @@
-//! `countersign context`: what a model would be shown of a repository.
+//! `countersign context`: the parts of a repository that a model would see.
 
 use std::{
     io::{ErrorKind, IsTerminal, Read, Write},
@@ -18,33 +18,33 @@ use crate::{
     limits,
 };
 
-/// Print what a model would be shown of a repository.
+/// Print the parts of a repository that a model would see.
 ///
-/// Reads one commit of a repository on this machine: no settings, no server, no network, and nothing in the work tree
-/// that is not committed. The same commit and the same request print the same bytes, unless the report says that a file took the
-/// parser too long: that is up to the machine.
+/// Reads one commit of a repository on this machine: no settings, no server, no network, no uncommitted files. The same
+/// commit and request print the same bytes, unless the report says that parsing a file timed out, which depends on the
+/// machine.
 ///
-/// Printed is the list of paths, then the files that matter for the issue: whole, with the code of the parts that matter,
-/// or only by their signatures, whatever tells most within the budget. Files named by `--files` or in the issue's text come
-/// first. Without an issue it is what the repository says about itself.
+/// Prints the list of paths, then the files that matter for the issue: whole, with the code of the relevant parts, or
+/// only signatures, whichever fits the budget best. Files named by `--files` or in the issue's text come first. Without
+/// an issue it prints what the repository says about itself.
 ///
-/// What was chosen and why, what had no room, and what no model is shown (secrets, generated, vendored and binary files) is
-/// told on standard error, so that the context alone can be piped: `countersign context --issue issue.md | wc -c`.
+/// A report goes to stderr: what was chosen and why, what did not fit, and what no model sees (secrets, generated,
+/// vendored and binary files). So you can pipe the context alone: `countersign context --issue issue.md | wc -c`.
 #[derive(clap::Args)]
 pub(super) struct ContextCommand {
     /// A work tree or a bare repository.
     #[arg(long, value_name = "PATH", default_value = ".")]
     repo: PathBuf,
-    /// A text file with the issue, its title in the first line.
+    /// Text file with the issue; the first line is the title.
     #[arg(long, value_name = "FILE")]
     issue: Option<PathBuf>,
-    /// The commit: a branch, a tag or a hash.
+    /// Commit: a branch, a tag or a hash.
     #[arg(long, value_name = "REV", default_value = "HEAD")]
     rev: String,
-    /// Files the work is about, separated by commas: their interfaces are shown before anything else.
+    /// Files the work is about, separated by commas; their interfaces come first.
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     files: Vec<String>,
-    /// How much to show, in tokens, as estimated for the densest of public vocabularies; one is 3 to 4 bytes of code.
+    /// Budget in tokens, estimated for the densest of the public vocabularies; a token is 3 to 4 bytes of code.
     #[arg(long, value_name = "TOKENS", default_value_t = limits::CONTEXT_TOKENS)]
     budget: usize,
 }
@@ -62,8 +62,8 @@ impl ContextCommand {
         let files: Vec<String> = self.files.into_iter().filter(|path| !path.is_empty()).collect();
         require_files(&snapshot, &files)?;
         let index = Arc::new(Index::read_uncached(&snapshot, &CancellationToken::new()).await?);
-        let asked = ContextRequest { text, files, budget: self.budget };
-        let context = codebase::gather_context(index, &snapshot, asked).await?;
+        let request = ContextRequest { text, files, budget: self.budget };
+        let context = codebase::gather_context(index, &snapshot, request).await?;
         print_context(format!("{}{}", context.shown.paths, context.shown.files.concat()).trim_end())?;
         if std::io::stdout().is_terminal() {
             print_report_line("");
@@ -73,7 +73,7 @@ impl ContextCommand {
     }
 }
 
-/// Who closes a pipe has seen enough; whatever else fails would leave half a context behind.
+/// Prints the context. A closed pipe is success; any other error fails, because the output would be incomplete.
 fn print_context(context: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     match writeln!(out, "{context}").and_then(|()| out.flush()) {
@@ -92,7 +92,7 @@ fn read_issue(file: &Path) -> anyhow::Result<String> {
         .and_then(|open| open.take(most as u64 + 1).read_to_end(&mut bytes))
         .with_context(|| format!("{} cannot be read", file.display()))?;
     if bytes.len() > most {
-        bail!("{} is longer than {} KB; no issue is", file.display(), most / 1024);
+        bail!("{} is longer than {} KB, more than any issue", file.display(), most / 1024);
     }
     String::from_utf8(bytes).map_err(|_| anyhow!("{} is not UTF-8 text", file.display()))
 }
@@ -121,12 +121,12 @@ fn print_report(snapshot: &Snapshot, report: &ContextReport) {
     }
     if report.included.is_empty() {
         print_report_line(
-            "no file is shown: name some with --files or in an issue with --issue, or give more with --budget",
+            "no file is shown: name some with --files or in an issue with --issue, or raise --budget",
         );
     }
     if !report.no_room.is_empty() {
         print_report_line(format_args!(
-            "no room for {}: {}",
+            "did not fit, {}: {}",
             report.no_room.len(),
             report.no_room.join(", ")
         ));
@@ -140,16 +140,14 @@ fn print_report(snapshot: &Snapshot, report: &ContextReport) {
     }
     if !report.timed_out.is_empty() {
         let paths = report.timed_out.join(", ");
-        print_report_line(format_args!(
-            "known in part, since the parser had not the time for them here: {paths}"
-        ));
+        print_report_line(format_args!("read in part, because the parser timed out: {paths}"));
     }
     if report.secrets > 0 {
-        print_report_line(format_args!("credentials blacked out: {}", report.secrets));
+        print_report_line(format_args!("credentials redacted: {}", report.secrets));
     }
 }
 
-/// A line beside what is printed.
+/// Prints a line of the report to stderr.
 fn print_report_line(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

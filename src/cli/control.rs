@@ -1,4 +1,4 @@
-//! What the commands that speak to a running server share.
+//! Calls to a running server, shared by several commands.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
     web::control::{self, ControlMessage, ControlReply},
 };
 
-/// Asks the server that must be there for it.
+/// Sends a request to the running server; fails if none runs.
 pub(super) async fn call_server<T: DeserializeOwned>(
     settings: &Settings,
     path: &str,
@@ -27,14 +27,14 @@ pub(super) async fn call_server<T: DeserializeOwned>(
     }
 }
 
-/// The same for commands whose answer is a sentence.
+/// Sends a request and prints the message that the server returns.
 pub(super) async fn call_and_print(
     settings: &Settings,
     path: &str,
     body: &impl Serialize,
 ) -> anyhow::Result<()> {
-    let said: ControlMessage = call_server(settings, path, body).await?;
-    super::print_line(said.message);
+    let reply: ControlMessage = call_server(settings, path, body).await?;
+    super::print_line(reply.message);
     Ok(())
 }
 
@@ -43,11 +43,10 @@ pub(super) async fn post_to_server<T: DeserializeOwned>(
     path: &str,
     body: &impl Serialize,
 ) -> anyhow::Result<ControlReply<T>> {
-    let body = serde_json::to_value(body).context("the question could not be written")?;
+    let body = serde_json::to_value(body).context("could not encode the request")?;
     control::call_server(data, path, Some(body)).await.context("the server did not answer")
 }
 
-/// Who the log says it was.
 pub(super) fn operator_name() -> String {
     std::env::var("USER").unwrap_or_else(|_| "someone at the machine".to_owned())
 }

@@ -1,4 +1,4 @@
-//! `countersign cost`: what the models have cost.
+//! `countersign cost`: sum the costs of model calls.
 
 use std::{path::Path, process::ExitCode, sync::Arc};
 
@@ -20,11 +20,11 @@ use crate::{
     workflows,
 };
 
-/// Add up the ledger: what was billed, what is held back, and what subscriptions paid, by list price.
+/// Sum the ledger: billed, held, and list-price cost of calls paid by subscriptions.
 ///
-/// Asks the server of this data directory; where none runs, the directory is opened and read. HELD is for calls under
-/// way, and for those of which nobody knows whether they were billed. Those of the second kind count for the day and the
-/// month until --settle says what the bill shows. With --json amounts are whole micro-dollars.
+/// Reads through the running server, or from the data directory if no server runs. HELD is the amount reserved for
+/// calls in flight and for calls that may or may not have been billed. The latter count towards the day and the month
+/// until --settle records what the bill shows. With --json, amounts are whole micro-dollars.
 #[derive(clap::Args)]
 pub(super) struct CostCommand {
     /// Only calls of this repository.
@@ -33,7 +33,7 @@ pub(super) struct CostCommand {
     /// Only calls of this run.
     #[arg(long)]
     run: Option<RunId>,
-    /// What gets a line of its own.
+    /// Grouping of the lines.
     #[arg(long, value_enum, default_value_t)]
     by: CostGrouping,
     /// Print a JSON array instead of a table.
@@ -55,29 +55,29 @@ impl CostCommand {
         if self.settle {
             return self.settle(&settings.data_dir).await;
         }
-        let asked = CostReportRequest {
+        let request = CostReportRequest {
             repository: self.repo.map(|name| name.to_string()),
             run: self.run,
             by: self.by,
         };
-        let by = serde_json::to_value(asked.by)?;
+        let by = serde_json::to_value(request.by)?;
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.append_pair("by", by.as_str().unwrap_or_default());
-        query.extend_pairs(asked.repository.iter().map(|name| ("repository", name)));
-        query.extend_pairs(asked.run.iter().map(|run| ("run", run.to_string())));
+        query.extend_pairs(request.repository.iter().map(|name| ("repository", name)));
+        query.extend_pairs(request.run.iter().map(|run| ("run", run.to_string())));
         let path = format!("/cost?{}", query.finish());
-        let heard = control::call_server(&settings.data_dir, &path, None).await;
-        let lines: Vec<CostLine> = match heard.context("the server did not answer")? {
+        let reply = control::call_server(&settings.data_dir, &path, None).await;
+        let lines: Vec<CostLine> = match reply.context("the server did not answer")? {
             ControlReply::Done(lines) => lines,
             ControlReply::Refused(why) => return Err(anyhow!(why)),
-            ControlReply::NotRunning => read_costs(&settings.data_dir, &asked).await?,
+            ControlReply::NotRunning => read_costs(&settings.data_dir, &request).await?,
         };
         if self.json {
             print_line(serde_json::to_string_pretty(&lines)?);
         } else if lines.is_empty() {
-            print_line("No model was asked yet.");
+            print_line("No model calls yet.");
         } else {
-            table(&lines, asked.by).iter().for_each(print_line);
+            table(&lines, request.by).iter().for_each(print_line);
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -86,25 +86,26 @@ impl CostCommand {
 impl CostCommand {
     async fn settle(self, data: &Path) -> anyhow::Result<ExitCode> {
         let billed = self.billed.unwrap_or_default();
-        let asked = SettleCallsRequest { repository: self.repo, run: self.run, billed, by: operator_name() };
-        match post_to_server::<ControlMessage>(data, "/settle", &asked).await? {
-            ControlReply::Done(said) => print_line(said.message),
+        let request =
+            SettleCallsRequest { repository: self.repo, run: self.run, billed, by: operator_name() };
+        match post_to_server::<ControlMessage>(data, "/settle", &request).await? {
+            ControlReply::Done(reply) => print_line(reply.message),
             ControlReply::Refused(why) => return Err(anyhow!(why)),
             ControlReply::NotRunning => {
                 require_data(data)?;
                 let store = Store::open(data, Arc::new(SystemClock))?;
-                print_line(settle_calls(&store, &asked).await?);
+                print_line(settle_calls(&store, &request).await?);
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Reads the directory itself, which nobody serves.
-async fn read_costs(data: &Path, asked: &CostReportRequest) -> anyhow::Result<Vec<CostLine>> {
+/// Reads the costs from a data directory that no server uses.
+async fn read_costs(data: &Path, request: &CostReportRequest) -> anyhow::Result<Vec<CostLine>> {
     require_data(data)?;
     let store = Store::open(data, Arc::new(SystemClock))?;
-    Ok(control::sum_costs(&store, asked).await?)
+    Ok(control::sum_costs(&store, request).await?)
 }
 
 fn table(lines: &[CostLine], by: CostGrouping) -> Vec<String> {

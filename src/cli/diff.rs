@@ -1,4 +1,4 @@
-//! `countersign diff`: what people are asked about at a code gate, whole.
+//! `countersign diff`: the complete diff of a code gate.
 
 use std::{
     io::{IsTerminal, Write},
@@ -11,16 +11,16 @@ use anyhow::bail;
 use super::{ConfigFlag, absolute_path};
 use crate::{documents::escape_control_characters, store, types::RunId};
 
-/// Print how a run would change the code, whole, as a unified diff.
+/// Print the complete change of a run as a unified diff.
 ///
-/// It is what people are asked about at the code gate, whose comment has no room for a long one. Reads only, also beside a
-/// server at work. At a terminal, characters that would steer it or are not seen are shown by their numbers.
+/// This is the change the code gate asks about; the gate's comment has no room for a long one. Read-only; works while a
+/// server runs. At a terminal, control and invisible characters are printed as escapes.
 #[derive(clap::Args)]
 pub(super) struct DiffCommand {
-    /// The run, as the gate's comment and `countersign runs` name it: 1002-1.
+    /// Run id, as the gate's comment and `countersign runs` show it: 1002-1.
     #[arg(value_name = "RUN")]
     run: RunId,
-    /// The data directory, in place of that of the settings: of a backup, for example.
+    /// Data directory to read instead of the one in the settings, for example a backup.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     data: Option<PathBuf>,
     #[command(flatten)]
@@ -31,7 +31,7 @@ impl DiffCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let place = self.config.open_source(self.data)?;
         let Some(diff) = store::last_diff(&place, self.run)? else {
-            bail!("run {} has asked nobody about code yet; `countersign runs --all` lists runs", self.run)
+            bail!("run {} has not reached a code gate yet; `countersign runs --all` lists runs", self.run)
         };
         let mut out = std::io::stdout();
         let text = if out.is_terminal() { escape_control_characters(&diff) } else { diff };
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_steers_a_terminal() {
+    fn escapes_control_and_invisible_characters() {
         assert_eq!(escape_control_characters("+a\u{1b}[2J\tb\r\n"), "+a\\u{1b}[2J\tb\\r\n");
         assert_eq!(escape_control_characters("if a\u{202e}b\u{200b}"), "if a\\u{202e}b\\u{200b}");
     }

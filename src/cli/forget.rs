@@ -1,4 +1,4 @@
-//! `countersign forget`: remove what is kept of a repository.
+//! `countersign forget`: remove all stored data of a repository.
 
 use std::{
     io::{BufRead, IsTerminal, Write},
@@ -18,16 +18,16 @@ use crate::{
     workflows,
 };
 
-/// Remove everything kept of a repository: runs, documents, costs, audit chain, mirror and deliveries.
+/// Remove all stored data of a repository: runs, documents, costs, audit chain, mirror and deliveries.
 ///
-/// What is on GitHub stays as it is. A running server refuses while a run of the repository is alive (end it with `/stop`
-/// on its issue); without a server what was alive is forgotten with the rest. There is no way back but a backup.
+/// Nothing on GitHub changes. A running server refuses while a run of the repository is alive (end it with `/stop` on
+/// its issue); without a server, live runs are removed too. Only a backup can bring the data back.
 #[derive(clap::Args)]
 pub(super) struct ForgetCommand {
-    /// The repository, as OWNER/REPO.
+    /// Repository, as OWNER/REPO.
     #[arg(value_name = "OWNER/REPO")]
     repository: RepoName,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -40,16 +40,16 @@ impl ForgetCommand {
         let name = &self.repository;
         if !self.yes {
             if !std::io::stdin().is_terminal() {
-                return Ok(report_usage_error("nobody is there to be asked; add --yes"));
+                return Ok(report_usage_error("stdin is not a terminal, so nobody can confirm; add --yes"));
             }
             if !confirm(name)? {
                 print_line("Nothing was removed.");
                 return Ok(ExitCode::FAILURE);
             }
         }
-        let asked = ForgetRepositoryRequest { repository: name.clone() };
-        match control::post_to_server::<ControlMessage>(&settings.data_dir, "/forget", &asked).await? {
-            ControlReply::Done(said) => print_line(said.message),
+        let request = ForgetRepositoryRequest { repository: name.clone() };
+        match control::post_to_server::<ControlMessage>(&settings.data_dir, "/forget", &request).await? {
+            ControlReply::Done(reply) => print_line(reply.message),
             ControlReply::Refused(why) => return Err(anyhow!(why)),
             ControlReply::NotRunning => {
                 forget_repository(&settings.data_dir, name).await?;
@@ -62,7 +62,7 @@ impl ForgetCommand {
 
 fn confirm(name: &RepoName) -> std::io::Result<bool> {
     let mut out = std::io::stderr();
-    write!(out, "Remove everything kept of {name}? There is no way back. Type its name to go on: ")?;
+    write!(out, "Remove all stored data of {name}? This cannot be undone. Type its name to continue: ")?;
     out.flush()?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;

@@ -1,4 +1,4 @@
-//! `countersign graph`: a workflow's diagram from the table the engine obeys.
+//! `countersign graph`: a workflow's diagram, drawn from the engine's own table.
 
 use std::process::ExitCode;
 
@@ -7,10 +7,10 @@ use crate::workflows;
 
 /// Print a workflow's steps and edges as a mermaid diagram.
 ///
-/// The diagram comes from the same table that the engine checks at start and obeys at every step.
+/// The diagram comes from the table that the engine checks at start and follows at every step.
 #[derive(clap::Args)]
 pub(super) struct GraphCommand {
-    /// The workflow, for example `lld`.
+    /// Workflow, for example `lld`.
     workflow: String,
 }
 
@@ -20,7 +20,7 @@ impl GraphCommand {
             let known: Vec<_> = workflows::ALL.iter().map(|w| w.name()).collect();
             let known = known.join(", ");
             return Ok(report_usage_error(format_args!(
-                "there is no workflow `{}`; there is {known}",
+                "unknown workflow `{}`; known are {known}",
                 self.workflow
             )));
         };

@@ -1,4 +1,4 @@
-//! `countersign healthy`: what a container asks of its own server, where there is no other program that speaks HTTP.
+//! `countersign healthy`: health check for containers that have no other HTTP client.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -11,13 +11,13 @@ use anyhow::{Context as _, bail};
 use super::ConfigFlag;
 use crate::workflows;
 
-/// A server that needs longer for two words does not serve.
+/// Timeout of the request. A server that needs longer counts as down.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Does the server of these settings answer on its public address?
+/// Check that the server answers on its public address.
 ///
-/// For health checks of containers and supervisors: it asks /healthz on this machine, waits 5 seconds at most, and says
-/// nothing if all is well. What a run waits for shows `countersign runs`.
+/// For health checks of containers and supervisors: requests /healthz on this machine, waits at most 5 seconds, and
+/// prints nothing if the server is up. To see what runs wait for, use `countersign runs`.
 #[derive(clap::Args)]
 pub(super) struct HealthyCommand {
     #[command(flatten)]
@@ -33,7 +33,7 @@ impl HealthyCommand {
                 IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
             });
         }
-        // One provider a process; nothing here is encrypted, and the client asks for one anyway.
+        // rustls allows one default provider per process; reqwest requires one even for plain HTTP.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = reqwest::Client::builder().no_proxy().timeout(HEALTH_TIMEOUT).build()?;
         let url = format!("http://{address}/healthz");

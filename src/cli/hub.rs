@@ -1,4 +1,4 @@
-//! `countersign localhub`: the small GitHub of the demo, by itself.
+//! `countersign localhub`: the demo's local GitHub as a separate command.
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -11,16 +11,16 @@ use crate::{
     types::Role,
 };
 
-/// Run the small GitHub of the demo by itself, to try `setup`, `doctor` and `serve` against.
+/// Run the demo's local GitHub by itself, to try `setup`, `doctor` and `serve` against.
 ///
-/// It listens on loopback only, holds one sample repository with three issues, and forgets nothing: its data
-/// directory can be opened again.
+/// It listens on loopback only, serves one sample repository with three issues, and keeps its state: you can open the
+/// data directory again.
 #[derive(clap::Args)]
 pub(super) struct LocalhubCommand {
-    /// Where to listen; loopback only.
+    /// Address to listen on; loopback only.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8010")]
     listen: SocketAddr,
-    /// Where its repositories and state are kept.
+    /// Directory for its repositories and state.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     data: PathBuf,
 }
@@ -45,7 +45,7 @@ impl LocalhubCommand {
             Some(repo) => repo,
             None => create_sample_repository(&hub)?,
         };
-        // Before the addresses are told: whoever has read them may end it.
+        // Installed before we print the addresses: a script may stop us as soon as it has read them.
         let stop = CancellationToken::new();
         tokio::spawn(on_signals(stop.clone(), stop.clone()));
         print_line(format_args!("pages     {}", hub.page_url()));
@@ -54,7 +54,7 @@ impl LocalhubCommand {
         if let Some(page) = hub.repo_page_url(repo, "issues") {
             print_line(format_args!("issues    {page}"));
         }
-        print_line("To set the App up:");
+        print_line("To set up the App:");
         print_line(format_args!("          countersign init --github {}", hub.base_url()));
         stop.cancelled().await;
         hub.stop().await;
@@ -62,7 +62,6 @@ impl LocalhubCommand {
     }
 }
 
-/// The sample repository, its people and its issues.
 fn create_sample_repository(hub: &Hub) -> anyhow::Result<crate::types::RepoId> {
     let sample = localhub::embedded_sample();
     let maya = hub.create_user("maya")?;

@@ -1,4 +1,4 @@
-//! `countersign init`: from nothing to a server that can be started, by a few questions.
+//! `countersign init`: interactive setup, from nothing to a server that can start.
 
 use std::{
     fs,
@@ -31,45 +31,46 @@ use crate::{
     workflows,
 };
 
-/// An address that somebody waits for to answer.
+/// Timeout of the request that checks GitHub's address.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Set everything up by questions: the App, the keys, the login; then check it.
+/// Set everything up interactively: the App, the keys, the login; then check it.
 ///
-/// Each answer is checked at once. What is there already is kept and named, so it can be run again where it ended. With
-/// --yes, and where input ends, questions have their defaults as answers, and keys are left out: put those into .env.
+/// Each answer is checked at once. Existing files and keys are kept and named, so you can run it again after an
+/// interruption. With --yes, or at end of input, questions take their defaults and keys are skipped: put those into
+/// .env.
 #[derive(clap::Args)]
 pub(super) struct InitCommand {
     #[command(flatten)]
     config: ConfigFlag,
-    /// GitHub's address; asked for otherwise.
+    /// GitHub's address; asked for if not given.
     #[arg(long, value_name = "URL")]
     github: Option<Url>,
-    /// Where GitHub reaches this server; asked for otherwise, unless GitHub is a localhub.
+    /// Public address of this server's webhook; asked for if not given, unless GitHub is a localhub.
     #[arg(long, value_name = "URL")]
     webhook_url: Option<Url>,
-    /// A relay's channel to take deliveries from; the webhook's address, then.
+    /// Channel of a relay to take deliveries from; it becomes the webhook address.
     #[arg(long, value_name = "URL", conflicts_with = "webhook_url")]
     relay: Option<Url>,
-    /// The organisation to register the App for.
+    /// Organisation to register the App for.
     #[arg(long, value_name = "ORGANISATION")]
     organization: Option<String>,
-    /// How Claude is paid for.
+    /// Payment for Claude.
     #[arg(long, value_enum)]
     claude: Option<ClaudePayment>,
-    /// What Google is paid with for what the key asks.
+    /// Gemini tier of your key.
     #[arg(long, value_enum)]
     gemini_tier: Option<GeminiTierChoice>,
-    /// Ask nothing.
+    /// Ask no questions; take the defaults.
     #[arg(long)]
     yes: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ClaudePayment {
-    /// By your subscription: the Claude CLI is logged in.
+    /// Your subscription: the Claude CLI is logged in.
     Login,
-    /// By the token: a key of Anthropic's API.
+    /// Pay per token, with a key of Anthropic's API.
     Key,
     /// Not now.
     Later,
@@ -77,20 +78,19 @@ enum ClaudePayment {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum GeminiTierChoice {
-    /// With what it is sent: Google may train on that, so nothing private is sent.
+    /// Free of charge, but Google may train on what it receives, so nothing private is sent.
     Free,
     Paid,
 }
 
-/// Where people are asked.
+/// Asks questions on stdin and checks the answers.
 struct Prompter {
-    /// None where nobody is to be asked.
+    /// `None` if nobody can be asked (`--yes`).
     input: Option<BufReader<Stdin>>,
-    /// Questions so far.
     asked: usize,
 }
 
-/// It cannot go on: nobody is there to answer what has no default, or the command line has an answer that will not do.
+/// Setup cannot continue: a question without a default has no answer, or a flag has an unusable value.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped")]
 struct InitAbort;
@@ -99,26 +99,26 @@ type PromptResult<T> = Result<T, InitAbort>;
 
 impl InitCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let mut desk = Prompter::new(self.yes);
+        let mut prompter = Prompter::new(self.yes);
         let code = tokio::select! {
-            // First: what is stopped has its own word for it.
+            // Polled first: Ctrl-C must win over a step that fails because of it.
             biased;
-            // Also while something is checked or waited for.
+            // Also caught during checks and waits.
             _ = tokio::signal::ctrl_c() => INTERRUPTED,
-            done = self.ask_and_do(&mut desk) => match done {
+            done = self.ask_and_do(&mut prompter) => match done {
                 Err(error) if error.is::<InitAbort>() => 1,
                 done => return done,
             },
         };
-        print_line("\nStopped. What was written is kept; run `countersign init` again to go on.");
+        print_line("\nStopped. What was written is kept; run `countersign init` again to continue.");
         Ok(ExitCode::from(code))
     }
 
-    async fn ask_and_do(&self, desk: &mut Prompter) -> anyhow::Result<ExitCode> {
+    async fn ask_and_do(&self, prompter: &mut Prompter) -> anyhow::Result<ExitCode> {
         let config = self.config.config.clone();
         let mut relay = self.relay.clone();
         let env = config.with_file_name(".env");
-        // Whoever else writes it takes it from the server.
+        // Writing `.env` as another user would replace the file and lock the server out of it.
         if let Ok(file) = fs::metadata(&env)
             && file.uid() != rustix::process::geteuid().as_raw()
         {
@@ -126,47 +126,47 @@ impl InitCommand {
             bail!("{env} belongs to user {owner}, as whom the server runs; run this as that user");
         }
         if config.exists() {
-            print_line(format_args!("{} is there and kept.", config.display()));
+            print_line(format_args!("{} already exists and is kept.", config.display()));
             let installed = |settings: &Settings| !settings.allowed_installations.is_empty();
             if workflows::load_settings(&config).is_ok_and(|settings| !installed(&settings))
                 && let Err(error) = setup::allow_installation(&config, None).await
             {
-                // The checks tell of it, too.
+                // `doctor` below reports this too.
                 print_line(format_args!("Not installed: {error:#}"));
             }
         } else {
-            let setup = self.app(desk, &mut relay).await?;
+            let setup = self.app(prompter, &mut relay).await?;
             let code = setup.register().await?;
             if code != ExitCode::SUCCESS {
                 return Ok(code);
             }
         }
         let settings = workflows::load_settings(&config)?;
-        // A localhub's bot answers by the script.
+        // A localhub uses the scripted stub and needs no keys.
         let scripted =
             settings.models.drafter.starts_with("stub:") && settings.models.reviewer.starts_with("stub:");
         if !scripted {
-            self.models(desk, &settings.models).await?;
+            self.models(prompter, &settings.models).await?;
         }
         print_line(format_args!(
             "\nChecking ({} asked):",
-            crate::types::count(desk.asked, "question was", "questions were")
+            crate::types::count(prompter.asked, "question was", "questions were")
         ));
         let checked = doctor::check(&config, DoctorScope::NoServerYet, None).await;
         let relay = relay.map(|url| format!(" --relay {url}")).unwrap_or_default();
         let first = match &checked {
             Ok(code) if *code == ExitCode::SUCCESS => "Next",
-            _ => "Once that is mended",
+            _ => "Once that is fixed",
         };
         print_line(format_args!("{first}: countersign serve --config {}{relay}", config.display()));
         checked
     }
 
-    /// What registering the App takes.
-    async fn app(&self, desk: &mut Prompter, relay: &mut Option<Url>) -> PromptResult<SetupCommand> {
+    /// Asks for what registering the App needs.
+    async fn app(&self, prompter: &mut Prompter, relay: &mut Option<Url>) -> PromptResult<SetupCommand> {
         let given = self.github.as_ref().map(Url::as_str);
         let github =
-            desk.given_or_ask(given, "GitHub's address", "https://github.com", check_reachable).await?;
+            prompter.given_or_ask(given, "GitHub's address", "https://github.com", check_reachable).await?;
         let webhook_url = match (&self.webhook_url, &relay) {
             (Some(url), _) | (None, Some(url)) => url.clone(),
             (None, None) if is_loopback(&github) => LOCAL_WEBHOOK.parse().expect("a constant that parses"),
@@ -174,8 +174,8 @@ impl InitCommand {
                 print_line(
                     "GitHub must reach this server: at a public https address that ends at this server's /webhook, or",
                 );
-                print_line("through a relay that speaks as smee does, whose operator can read what passes.");
-                let by_relay = desk
+                print_line("through a smee-compatible relay, whose operator can read all deliveries.");
+                let by_relay = prompter
                     .ask("By a relay? (yes or no)", "no", |text| async move { parse_yes_no(&text) })
                     .await?;
                 let what = if by_relay { "The relay's channel" } else { "The webhook's public address" };
@@ -186,7 +186,7 @@ impl InitCommand {
                         webhook_problem(&url, &github).map_or(Ok(url), |why| Err(why.to_owned()))
                     }
                 };
-                let url = desk.ask(what, "", usable).await?;
+                let url = prompter.ask(what, "", usable).await?;
                 if by_relay {
                     *relay = Some(url.clone());
                 }
@@ -194,7 +194,8 @@ impl InitCommand {
             }
         };
         let whose = "Organisation to register the App for (empty: your own account)";
-        let organization = desk.given_or_ask(self.organization.as_deref(), whose, "", check_account).await?;
+        let organization =
+            prompter.given_or_ask(self.organization.as_deref(), whose, "", check_account).await?;
         Ok(SetupCommand {
             config: ConfigFlag { config: self.config.config.clone() },
             github,
@@ -206,39 +207,39 @@ impl InitCommand {
         })
     }
 
-    /// The keys and the login.
-    async fn models(&self, desk: &mut Prompter, models: &ModelSettings) -> anyhow::Result<()> {
+    async fn models(&self, prompter: &mut Prompter, models: &ModelSettings) -> anyhow::Result<()> {
         let env = self.config.config.with_file_name(".env");
         if models.anthropic.api_key.is_some() {
             print_line(format_args!("ANTHROPIC_API_KEY is in {} and kept.", env.display()));
         } else {
             let logged_in = async {
                 let providers = ModelProviders::new(models, Arc::new(SystemClock)).ok()?;
-                let ways = providers.login_program("claude")?.inspect().await;
-                ways.into_iter().next()?.state.ok()
+                let routes = providers.login_program("claude")?.inspect().await;
+                routes.into_iter().next()?.state.ok()
             };
-            let way = match self.claude {
-                Some(way) => way,
+            let payment = match self.claude {
+                Some(payment) => payment,
                 None => match logged_in.await {
-                    Some(said) => {
-                        print_line(format_args!("Claude is logged in ({said}), and that is kept."));
+                    Some(state) => {
+                        print_line(format_args!("Claude is already logged in ({state}); nothing to do."));
                         ClaudePayment::Later
                     }
                     None => {
-                        desk.ask("Claude by login (your subscription), key or later", "login", parse_choice)
+                        prompter
+                            .ask("Claude by login (your subscription), key or later", "login", parse_choice)
                             .await?
                     }
                 },
             };
-            match way {
+            match payment {
                 ClaudePayment::Later => {}
                 ClaudePayment::Key => {
-                    let key = desk.key("ANTHROPIC_API_KEY", ApiService::Anthropic, models).await;
+                    let key = prompter.key("ANTHROPIC_API_KEY", ApiService::Anthropic, models).await;
                     save_key(&env, "ANTHROPIC_API_KEY", key)?;
                 }
                 ClaudePayment::Login => {
                     let config = ConfigFlag { config: self.config.config.clone() };
-                    // The rest is worth having without it, and doctor tells of it, too.
+                    // The rest is useful without a login, and `doctor` reports it too.
                     if let Err(error) = (LoginCommand { config, program: "claude".to_owned() }).run().await {
                         print_line(format_args!("Not logged in: {error:#}"));
                     }
@@ -246,13 +247,15 @@ impl InitCommand {
             }
         }
         if !models.gemini.keys.is_empty() {
-            print_line(format_args!("A key of Gemini's is in {} and kept.", env.display()));
+            print_line(format_args!("A Gemini key is in {} and kept.", env.display()));
             return Ok(());
         }
-        let Some(key) = desk.key("GEMINI_API_KEY", ApiService::Gemini, models).await else { return Ok(()) };
+        let Some(key) = prompter.key("GEMINI_API_KEY", ApiService::Gemini, models).await else {
+            return Ok(());
+        };
         let tier = match self.gemini_tier {
             Some(tier) => tier,
-            None => desk.ask("Does that key's project pay? (free or paid)", "free", parse_choice).await?,
+            None => prompter.ask("Does that key's project pay? (free or paid)", "free", parse_choice).await?,
         };
         save_key(&env, "GEMINI_API_KEY", Some(key))?;
         self.save_tier(tier)
@@ -274,7 +277,7 @@ impl Prompter {
         Self { input, asked: 0 }
     }
 
-    /// As [`ask`](Self::ask), where the command line does not have the answer; what it has is held to the same.
+    /// Like [`ask`](Self::ask), unless the command line has the answer, which must pass the same check.
     async fn given_or_ask<T, F: Future<Output = Result<T, String>>>(
         &mut self,
         given: Option<&str>,
@@ -289,7 +292,7 @@ impl Prompter {
         })
     }
 
-    /// Asks until the answer will do. Where nobody answers any more the default does, if it will.
+    /// Asks until the answer passes `check`. At end of input takes the default if it passes, else aborts.
     async fn ask<T, F: Future<Output = Result<T, String>>>(
         &mut self,
         what: &str,
@@ -311,47 +314,47 @@ impl Prompter {
         }
     }
 
-    /// A key that its service accepts, or none.
+    /// Asks for a key until its service accepts one; `None` if skipped.
     async fn key(&mut self, name: &str, service: ApiService, models: &ModelSettings) -> Option<SecretString> {
         loop {
-            let unseen = HiddenInput::begin();
+            let hidden = HiddenInput::begin();
             let typed = self.line(&format!("{name} (empty: later): ")).await;
-            if unseen.is_some() {
+            if hidden.is_some() {
                 print_line("");
             }
-            drop(unseen);
+            drop(hidden);
             let key = typed.filter(|text| !text.is_empty()).map(SecretString::from)?;
-            // As it is to stand in .env.
+            // Only characters that `.env` holds unescaped.
             if !key.expose_secret().bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\'') {
-                print_line("  a key has no spaces, quotation marks or other signs; paste it alone");
+                print_line("  a key has no spaces or quotation marks; paste only the key");
                 continue;
             }
             match check_key(service, models, &key).await {
                 KeyCheck::Accepted => return Some(key),
                 KeyCheck::Refused(why) => print_line(format_args!("  {why}")),
                 KeyCheck::Unknown(why) => {
-                    print_line(format_args!("  It is kept and was not tried: {why}"));
+                    print_line(format_args!("  Kept, but not checked: {why}"));
                     return Some(key);
                 }
             }
         }
     }
 
-    /// What somebody types; none where nobody is there to type.
+    /// Reads one answer; `None` at end of input or if nobody can be asked.
     async fn line(&mut self, prompt: &str) -> Option<String> {
         let input = self.input.as_mut()?;
         self.asked += 1;
         let mut out = std::io::stdout();
-        // A closed pipe is not our trouble.
+        // A closed pipe is not our problem.
         drop(out.write_all(prompt.as_bytes()).and_then(|()| out.flush()));
         let mut line = Vec::new();
         let read = input.read_until(b'\n', &mut line).await.ok()?;
-        // What is no text is an answer that will not do, and not the end.
+        // Invalid UTF-8 is a bad answer, not end of input.
         (read > 0).then(|| String::from_utf8_lossy(&line).trim().to_owned())
     }
 }
 
-/// What is typed does not appear while this is kept. None where input is no terminal.
+/// Turns terminal echo off while alive. `begin` returns `None` if stdin is not a terminal.
 struct HiddenInput(rustix::termios::Termios);
 
 impl HiddenInput {
@@ -376,15 +379,14 @@ impl Drop for HiddenInput {
 
 fn parse_address(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).ok().filter(|url| ["http", "https"].contains(&url.scheme()));
-    let missing =
-        "an address is wanted: https://HOST; --webhook-url or --relay gives it where nobody is asked";
+    let missing = "an address is required: https://HOST; with --yes, pass --webhook-url or --relay";
     url.ok_or_else(|| match text {
         "" => missing.to_owned(),
-        _ => format!("`{text}` is no web address; write https://HOST"),
+        _ => format!("`{text}` is not a web address; write https://HOST"),
     })
 }
 
-/// GitHub's address, where something answers under it.
+/// Parses GitHub's address and checks that something answers there.
 async fn check_reachable(text: String) -> Result<Url, String> {
     let url = parse_address(&text)?;
     if url.scheme() == "http" && !is_loopback(&url) {
@@ -394,20 +396,18 @@ async fn check_reachable(text: String) -> Result<Url, String> {
     drop(rustls::crypto::ring::default_provider().install_default());
     let client = reqwest::Client::builder().timeout(ADDRESS_TIMEOUT);
     let client = if is_loopback(&url) { client.no_proxy() } else { client };
-    let asked = async { client.build()?.get(api.clone()).send().await };
-    match asked.await {
+    let request = async { client.build()?.get(api.clone()).send().await };
+    match request.await {
         Ok(_) => Ok(url),
-        Err(_) => Err(format!("nobody answers at {api}; check the address and this machine's network")),
+        Err(_) => Err(format!("no answer from {api}; check the address and this machine's network")),
     }
 }
 
-/// The name of an account, or nothing.
+/// Accepts an account name or an empty string.
 async fn check_account(text: String) -> Result<String, String> {
     match text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
         true => Ok(text),
-        false => {
-            Err(format!("`{text}` is no account's name; write it as it stands in its address on GitHub"))
-        }
+        false => Err(format!("`{text}` is not an account name; write it as in its address on GitHub")),
     }
 }
 
@@ -428,7 +428,7 @@ async fn parse_choice<T: ValueEnum>(text: String) -> Result<T, String> {
     })
 }
 
-/// Puts a key into `.env`, if there is one.
+/// Writes a key to `.env`, if there is one.
 fn save_key(env: &Path, name: &str, key: Option<SecretString>) -> anyhow::Result<()> {
     let Some(key) = key else { return Ok(()) };
     add_secret(env, name, &key)?;

@@ -1,4 +1,4 @@
-//! `countersign login`: log a model's program in, for the server and nobody else.
+//! `countersign login`: log a model's program in for the server only.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -7,15 +7,15 @@ use anyhow::{anyhow, bail};
 use super::{ConfigFlag, print_line};
 use crate::{clock::SystemClock, providers::ModelProviders, workflows};
 
-/// Log the Claude CLI, or OpenCode, in for the server, with your subscription.
+/// Log the Claude CLI or OpenCode in for the server, with your subscription.
 ///
-/// Runs the program's own login in a configuration directory of the server's, never in yours: what you set up there for
-/// yourself, hooks too, would otherwise run with every call. Run it as the user the server runs as.
+/// Runs the program's own login in a configuration directory of the server, never in yours: otherwise your own
+/// configuration, including hooks, would run with every call. Run it as the user that runs the server.
 #[derive(clap::Args)]
 pub(super) struct LoginCommand {
     #[command(flatten)]
     pub(super) config: ConfigFlag,
-    /// Which program.
+    /// Program to log in.
     #[arg(value_parser = ["claude", "opencode"], default_value = "claude")]
     pub(super) program: String,
 }
@@ -25,17 +25,17 @@ impl LoginCommand {
         let settings = workflows::load_settings(&self.config.config)?;
         let providers = ModelProviders::new(&settings.models, Arc::new(SystemClock))?;
         let name = self.program.as_str();
-        let back_end = providers.login_program(name).ok_or_else(|| anyhow!("{name} is no program"))?;
-        let login = back_end.log_in().ok_or_else(|| anyhow!("{name} is not logged in to"))?;
+        let back_end = providers.login_program(name).ok_or_else(|| anyhow!("unknown program {name}"))?;
+        let login = back_end.log_in().ok_or_else(|| anyhow!("{name} has no login"))?;
         if !login.await.map_err(|why| anyhow!(why))? {
             bail!("{name} was not logged in; run `countersign login {name}` again");
         }
-        let ways = back_end.inspect().await;
-        let way = ways.iter().find(|way| way.provider == name);
-        match way.map(|way| &way.state) {
-            Some(Ok(said)) => print_line(format_args!("{name} is logged in ({said}).")),
+        let routes = back_end.inspect().await;
+        let route = routes.iter().find(|route| route.provider == name);
+        match route.map(|route| &route.state) {
+            Some(Ok(state)) => print_line(format_args!("{name} is logged in ({state}).")),
             Some(Err(why)) => bail!("{why}"),
-            None => bail!("{name} did not say whether it is logged in"),
+            None => bail!("{name} did not report whether it is logged in"),
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,16 +1,16 @@
-//! `countersign man`: the manual's pages, from the same words as `--help`.
+//! `countersign man`: manual pages generated from the `--help` texts.
 
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 
-/// Write the manual's pages, one for each command.
+/// Write manual pages, one per command.
 ///
-/// They are read with `man -l DIR/countersign-serve.1`, or by `man countersign-serve` from a directory such as
+/// Read them with `man -l DIR/countersign-serve.1`, or with `man countersign-serve` from a directory such as
 /// /usr/local/share/man/man1.
 #[derive(clap::Args)]
 pub(super) struct ManCommand {
-    /// The directory to write them into; it is made if it is not there.
+    /// Directory to write to; created if it does not exist.
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
 }

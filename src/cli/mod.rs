@@ -1,4 +1,4 @@
-//! The command line: one file a command. Exit code 0 for done, 1 for failed, 2 for wrong usage, 130 for interrupted.
+//! Command line: one file per command. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 
 mod archive;
 mod audit;
@@ -57,12 +57,12 @@ use crate::{
     types::with_causes, workflows,
 };
 
-/// A GitHub App that ships nothing a second model family and a human have not signed.
+/// A GitHub App that ships nothing without review by a second model family and approval by a person.
 ///
-/// Label an issue and Countersign drafts a low-level design with Claude, has Gemini try to break it, posts the
-/// verdict and waits. A person passes the gate with `/approve` or sends it back with `/revise`.
+/// Label an issue and Countersign drafts a low-level design with Claude, has Gemini try to break it, posts the verdict
+/// and waits. A person approves with `/approve` or sends the design back with `/revise`.
 ///
-/// New here? `countersign demo` plays the whole job on this machine: no account, no key, no network.
+/// New here? `countersign demo` runs a whole job on this machine: no account, no key, no network.
 ///
 /// Exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 #[derive(Parser)]
@@ -70,7 +70,7 @@ use crate::{
 struct Cli {
     #[command(subcommand)]
     command: CliCommand,
-    /// How much to log to standard error.
+    /// Log level on standard error.
     #[arg(long, global = true, value_enum, default_value_t = LogChoice::Default)]
     log: LogChoice,
     /// Write log lines as JSON.
@@ -125,16 +125,17 @@ enum CliCommand {
     Man(man::ManCommand),
 }
 
-/// Where the server's settings are; shared by the commands that need them.
+/// `--config` flag, shared by the commands that read the server's settings.
 #[derive(clap::Args)]
 struct ConfigFlag {
-    /// The server's settings file; its `.env` is the one beside it.
+    /// The server's settings file; `.env` is read from the same directory.
     #[arg(long, value_name = "FILE", default_value = crate::config::DEFAULT_FILE)]
     config: PathBuf,
 }
 
 impl ConfigFlag {
-    /// The data directory that is named, or that of the settings. Commands that look into one make none.
+    /// Returns `named`, or the data directory of the settings. Fails if it holds no databases: commands that only read
+    /// must not create them.
     fn data_directory(&self, named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         let data = match named {
             Some(data) => data,
@@ -144,7 +145,7 @@ impl ConfigFlag {
         Ok(data)
     }
 
-    /// The databases of a directory that is named, or those of the settings.
+    /// Returns the databases in `named`, or those of the settings: Postgres if configured, files otherwise.
     fn open_source(&self, named: Option<PathBuf>) -> anyhow::Result<DatabaseSource> {
         if named.is_none()
             && let Some(place) = app::find_source(&workflows::load_settings(&self.config)?)?
@@ -157,7 +158,8 @@ impl ConfigFlag {
 
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
-    // What a sandbox starts inside. Before there are threads: what binds one is to bind all.
+    // The sandbox re-executes this binary as its inner stage. Must run before any thread starts, so restrictions apply
+    // to the whole process.
     if std::env::args_os().nth(1).is_some_and(|command| command == crate::sandbox::INNER_STAGE_COMMAND) {
         return crate::sandbox::run_inner_stage();
     }
@@ -213,7 +215,7 @@ pub fn main() -> ExitCode {
             CliCommand::Man(command) => command.run(),
         }
     });
-    // A blocking read of standard input must not keep a finished command alive.
+    // A blocking read of stdin must not keep a finished command alive.
     runtime.shutdown_background();
     match result {
         Ok(code) => code,
@@ -221,7 +223,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The command line, for whoever checks one without running it.
+/// Returns the clap command, for tests that check it without running it.
 pub fn command() -> clap::Command {
     Cli::command()
 }
@@ -238,8 +240,8 @@ fn log_to_stderr(cli: &Cli) {
         (LogChoice::Warn, _) => LevelFilter::WARN,
         (LogChoice::Debug, _) => LevelFilter::DEBUG,
     };
-    // Other crates' debug lines may hold request headers; ours hold ids only. At a prompt, what they complain of
-    // reaches the person as a sentence of ours.
+    // Other crates' debug lines may hold request headers; ours hold ids only. At the default level of interactive
+    // commands, other crates' warnings are dropped, because we print the error ourselves.
     let others = if level >= LevelFilter::INFO { LevelFilter::WARN } else { LevelFilter::OFF };
     let targets = Targets::new().with_default(others).with_target("countersign", level);
     let registry = tracing_subscriber::registry().with(targets);
@@ -251,7 +253,7 @@ fn log_to_stderr(cli: &Cli) {
     }
 }
 
-/// Why GitHub does not take us for the App of the settings, with the fix.
+/// Explains why GitHub does not accept us as the configured App, with the fix.
 fn wrong_app_message(settings: &Settings, fault: &GitHubApiError) -> String {
     let id = settings.app.id;
     let api = &settings.github.api_url;
@@ -271,33 +273,32 @@ fn wrong_app_message(settings: &Settings, fault: &GitHubApiError) -> String {
     }
 }
 
-/// What the flags' own rules cannot say; printed and counted as they are.
+/// Prints a usage error that clap's own rules cannot express; returns exit code 2.
 fn report_usage_error(message: impl Display) -> ExitCode {
     let _ = Cli::command().error(ErrorKind::ValueValidation, message).print();
     ExitCode::from(2)
 }
 
-/// Ended by Ctrl-C before it was done, as shells count it.
+/// Exit code after Ctrl-C, as shells report SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// Takes a path and makes it absolute at once, so that nothing later depends on the working directory.
+/// Parses a path and makes it absolute at once, so later code does not depend on the working directory.
 fn absolute_path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute::<PathBuf>)
 }
 
-/// Takes the name of one of these levels.
 fn sandbox_level<const MANY: usize>(levels: [Level; MANY]) -> impl TypedValueParser<Value = Level> {
     let named = move |name: String| levels.into_iter().find(|level| level.as_str() == name);
     PossibleValuesParser::new(levels.map(Level::as_str))
         .try_map(move |name| named(name).ok_or("no such level"))
 }
 
-/// Makes a directory that a command may fill: a new one, an empty one, or one it filled before, which the file `mark`
-/// tells. Nobody else may have it while the answer is kept.
+/// Creates or reuses a directory: it must be new, empty, or contain the file `mark` from an earlier use. Returns an
+/// exclusive lock on it.
 fn claim_directory(directory: &Path, mark: &str) -> anyhow::Result<File> {
     let shown = directory.display();
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-    made.with_context(|| format!("{shown} cannot be made"))?;
+    made.with_context(|| format!("{shown} cannot be created"))?;
     let cannot = || format!("{shown} cannot be used");
     let lock = File::open(directory).with_context(cannot)?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -312,7 +313,7 @@ fn claim_directory(directory: &Path, mark: &str) -> anyhow::Result<File> {
     if !mark.exists() {
         if fs::read_dir(directory).with_context(cannot)?.next().is_some() {
             bail!(
-                "{shown} holds files that this command did not make; name a new or an empty directory with --data"
+                "{shown} holds files that this command did not create; name a new or an empty directory with --data"
             );
         }
         File::create_new(mark).with_context(cannot)?;
@@ -320,7 +321,7 @@ fn claim_directory(directory: &Path, mark: &str) -> anyhow::Result<File> {
     Ok(lock)
 }
 
-/// Commands that look into a data directory make none.
+/// Fails if `data` holds no databases. Commands that only read must not create them.
 fn require_data(data: &Path) -> anyhow::Result<()> {
     if data.join("main.db").exists() {
         return Ok(());
@@ -328,21 +329,21 @@ fn require_data(data: &Path) -> anyhow::Result<()> {
     let databases = fs::read_dir(data.join("repos")).into_iter().flatten().flatten();
     if databases.into_iter().any(|folder| folder.path().join("checkpoints.db").exists()) {
         bail!(
-            "{} has lost its main.db: restore it from a backup, or start the server, which makes a new one and reads what was \
-             spent from the repositories' ledgers",
+            "{} has lost its main.db: restore it from a backup, or start the server, which creates a new one and reads the \
+             costs from the repositories' ledgers",
             data.display()
         );
     }
     Err(anyhow::anyhow!(
-        "{} holds no databases of countersign; check [data] dir in the settings. What is in a Postgres, this command reads through a running server or not at all",
+        "{} holds no countersign databases; check [data] dir in the settings. With Postgres, this command needs a running server",
         data.display()
     ))
 }
 
-/// From here on a column is not padded: one long cell would push all others out of sight.
+/// Maximum padding width of a column; one long cell must not push the others off screen.
 const WIDEST_COLUMN: usize = 60;
 
-/// Lines of a table, each column as wide as it must be.
+/// Formats rows as a table with aligned columns.
 fn align_columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).min(WIDEST_COLUMN)
@@ -356,7 +357,7 @@ fn align_columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// One line for the person at the terminal. A closed pipe is not our trouble.
+/// Prints one line to stdout. Errors are ignored: a closed pipe is not our problem.
 fn print_line(line: impl Display) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

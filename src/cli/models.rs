@@ -1,4 +1,4 @@
-//! `countersign models`: which models can be named in the settings, what they cost, and what other names stand for.
+//! `countersign models`: models you can name in the settings, their prices, and names that stand for them.
 
 use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
 
 /// List the models that can be named as drafter or reviewer, with their sizes and prices
 ///
-/// Sizes are in tokens, prices in dollars for a million tokens. Write any of the NAMES behind any
+/// Sizes are in tokens, prices in dollars per million tokens. Write any of the NAMES after any
 /// of the PROVIDERS: `claude:opus`, `gemini:pro`. A `[[model]]` table in the settings corrects a
 /// row or adds one, without a new release:
 ///
@@ -26,10 +26,10 @@ use crate::{
 ///   family = "qwen"
 ///   context = 40960
 ///   max_output = 8192
-///   price = { input = 0, output = 0 }   # optional; dollars for a million tokens
+///   price = { input = 0, output = 0 }   # optional; dollars per million tokens
 ///
-/// Below them stand the names that mean one or several of these: capabilities, roles, presets and
-/// pools, with what keeps a member of a pool from being asked.
+/// Below them come the names that stand for one or more models: capabilities, roles, presets and
+/// pools, with the reason why a pool member is skipped.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct ModelsCommand {
@@ -39,7 +39,7 @@ pub(super) struct ModelsCommand {
 
 impl ModelsCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        // Useful before there are any settings.
+        // Useful before any settings file exists.
         let built_in = self.config.config.as_os_str() == DEFAULT_FILE && !self.config.config.exists();
         let models = match built_in {
             true => ModelSettings::with_real_models(Path::new(""), None, None),
@@ -60,7 +60,7 @@ impl ModelsCommand {
         for (provider, why) in lacking {
             print_line(format_args!("\n{provider}: {why}"));
         }
-        print_line("\nWhere the figures stand:");
+        print_line("\nSources of these figures:");
         for model in table.models() {
             if let Some(source) = &model.source {
                 print_line(format_args!("{}: {source}", model.id));
@@ -70,8 +70,8 @@ impl ModelsCommand {
     }
 }
 
-/// What the names that are no models stand for: the name, a model, and what is the matter with it. What a provider
-/// lacks is said once.
+/// Rows for names that stand for models: the name, a model, and why it cannot be used. A provider's missing requirement
+/// goes into `lacking`, once per provider.
 fn name_rows(
     names: &Names,
     providers: &ModelProviders,

@@ -1,4 +1,4 @@
-//! `countersign open`: the way into the operator's pages.
+//! `countersign open`: a link that opens the operator's pages.
 
 use std::process::ExitCode;
 
@@ -10,17 +10,17 @@ use crate::{
 
 /// Print a link to the pages of a running server.
 ///
-/// The first browser that opens it within ten minutes may read them, until its session is over or taken back. Only a hash of
-/// either is kept.
+/// The first browser that opens it within ten minutes may read the pages until its session ends or is revoked. The
+/// server stores only a hash of the link and of the session.
 #[derive(clap::Args)]
 pub(super) struct OpenCommand {
-    /// Also retry runs, pause and resume, and give deliveries another try.
+    /// Also allow retrying runs, pausing and resuming, and retrying deliveries.
     #[arg(long)]
     act: bool,
-    /// How long the session lasts.
+    /// Length of the session in hours.
     #[arg(long, value_name = "HOURS", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=720))]
     hours: u32,
-    /// Take every link back and end every session instead.
+    /// Revoke every link and end every session instead.
     #[arg(long, conflicts_with_all = ["act", "hours"])]
     revoke: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `countersign pause`, `resume` and `retry`: an operator's hand on a running server.
+//! `countersign pause`, `resume` and `retry`: operator commands for a running server.
 
 use std::process::ExitCode;
 
@@ -9,10 +9,10 @@ use crate::{
     workflows,
 };
 
-/// Begin no step from now on, of one repository or of all.
+/// Stop starting new steps, for one repository or all.
 ///
-/// What people say is still taken in and acknowledged, and steps that are under way end as they would. A pause outlives
-/// restarts; `countersign resume` ends it, and everything goes on where it stood.
+/// Comments are still accepted and acknowledged, and running steps finish. A pause survives restarts; `countersign
+/// resume` ends it, and every run continues where it stopped.
 #[derive(clap::Args)]
 pub(super) struct PauseCommand {
     /// Only this repository, as OWNER/REPO.
@@ -24,8 +24,8 @@ pub(super) struct PauseCommand {
 
 /// End a pause.
 ///
-/// A repository that was paused by itself stays so until it is named here; while the whole server is paused, nothing
-/// goes on.
+/// A repository that was paused separately stays paused until you name it here. While the whole server is paused, no
+/// run continues.
 #[derive(clap::Args)]
 pub(super) struct ResumeCommand {
     /// Only this repository, as OWNER/REPO.
@@ -35,13 +35,13 @@ pub(super) struct ResumeCommand {
     config: ConfigFlag,
 }
 
-/// Try a run again that failed or is parked.
+/// Retry a run that failed or is parked.
 ///
-/// It goes on at the step it failed at, with everything it had by then; answers of models that were paid for are not
-/// bought again. For when the cause is mended: a key, a quota, a full disk, a newer version.
+/// The run continues at the step where it failed and keeps all earlier results; model calls that were paid for are not
+/// repeated. Use it once the cause is fixed: a key, a quota, a full disk, a newer version.
 #[derive(clap::Args)]
 pub(super) struct RetryCommand {
-    /// The run, as its comments and `countersign runs --all` show it, for example 8123-4.
+    /// Run id, as its comments and `countersign runs --all` show it, for example 8123-4.
     #[arg(value_name = "RUN")]
     run: RunId,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `countersign reload`: new secrets for a running server.
+//! `countersign reload`: load new secrets into a running server.
 
 use std::process::ExitCode;
 
@@ -7,11 +7,11 @@ use anyhow::anyhow;
 use super::{ConfigFlag, control};
 use crate::workflows;
 
-/// Have the running server read its secrets again: the webhook's, the App's private key and the models' keys.
+/// Make the running server read its secrets again: the webhook secret, the App's private key and the models' keys.
 ///
-/// Runs go on meanwhile. All of it is checked before anything is taken: where a file cannot be read, is open to other
-/// users, or holds no key of this App, the server keeps what it has and this says why. Other settings wait for a restart,
-/// and are named.
+/// Runs continue meanwhile. Everything is checked before anything is replaced: if a file cannot be read, is readable by
+/// other users, or holds no key of this App, the server keeps its current secrets and this command says why. Other
+/// changed settings are named; they need a restart.
 #[derive(clap::Args)]
 pub(super) struct ReloadCommand {
     #[command(flatten)]
@@ -21,7 +21,7 @@ pub(super) struct ReloadCommand {
 impl ReloadCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::load_settings(&self.config.config).map_err(|error| {
-            anyhow!("{error}; nothing was changed, and a running server goes on with what it had")
+            anyhow!("{error}; nothing was changed, and a running server keeps its current secrets")
         })?;
         control::call_and_print(&settings, "/reload", &()).await?;
         Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! `countersign replay`: what a folder of kept answers holds, and whether they can be given again.
+//! `countersign replay`: list a folder of recorded responses and check that they can be replayed.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -7,9 +7,9 @@ use anyhow::Context;
 use super::{align_columns, print_line};
 use crate::providers::{Cassette, CassetteEntry, CassetteOutcome, Usage, read_cassettes};
 
-/// List the answers kept in a folder, and check that each can be given again
+/// List the recorded responses in a folder, and check that each can be replayed
 ///
-/// To keep what models answer, and later to run on it without a model, a network or a bill:
+/// To record responses, and to replay them later without a model, a network or a bill:
 ///
 ///   [models]
 ///   cassettes = { dir = "cassettes", mode = "record" }   # then mode = "replay"

@@ -1,4 +1,4 @@
-//! `countersign routes`: how requests in free words were read.
+//! `countersign routes`: how requests in free words were routed.
 
 use std::process::ExitCode;
 
@@ -12,11 +12,11 @@ use crate::{
     workflows::route::{CALL_ALERT_MICROUSD, MEAN_ALERT_MICROUSD, MEAN_SAMPLE, mean},
 };
 
-/// List how requests in free words were read, with what that cost and how often people changed it.
+/// List how requests in free words were routed, with the costs and how often people changed the result.
 ///
-/// Reads only, also beside a server at work. LED TO is what followed: begin, probably (begun, with a line to take it back),
-/// offer (people chose), answer (a question), decline. CHANGED counts what was stopped, or followed by another workflow before it was done, within a
-/// day. With --json amounts are whole micro-dollars.
+/// Read-only; works while a server runs. LED TO is what followed: begin, probably (begun, with a line to undo it),
+/// offer (people chose), answer (a question), decline. CHANGED counts runs that people stopped, or replaced by another
+/// workflow before the end, within a day. With --json, amounts are whole micro-dollars.
 #[derive(clap::Args)]
 pub(super) struct RoutesCommand {
     /// Only requests in this repository.
@@ -38,7 +38,7 @@ impl RoutesCommand {
                 lines.iter().map(|(name, line, decision)| row_json(name, line, decision)).collect();
             print_line(serde_json::to_string_pretty(&json!({ "routes": rows, "sums": sums.json() }))?);
         } else if lines.is_empty() {
-            print_line("Nothing was asked in free words yet.");
+            print_line("No requests in free words yet.");
         } else {
             table(&lines).iter().for_each(print_line);
             sums.sentences().iter().for_each(print_line);
@@ -47,7 +47,7 @@ impl RoutesCommand {
     }
 }
 
-/// Those of one repository or of all, the oldest first.
+/// Reads the routed requests of one repository or of all, oldest first.
 fn read_routes(
     place: &DatabaseSource,
     only: Option<&RepoName>,
@@ -66,7 +66,7 @@ fn read_routes(
     Ok(lines)
 }
 
-/// What of all that was asked cost more than it should.
+/// Returns an alert for each cost limit that recent requests exceeded.
 pub(super) fn cost_alerts(place: &DatabaseSource) -> anyhow::Result<Vec<String>> {
     Ok(RouteTotals::from_lines(&read_routes(place, None)?).alerts().into_iter().map(alert_sentence).collect())
 }
@@ -75,16 +75,16 @@ fn alert_sentence(why: &str) -> String {
     format!("Cost alert: {why}; choose a smaller model under [route].")
 }
 
-/// What all of them come to.
+/// Totals over all listed requests.
 struct RouteTotals {
     requests: usize,
     by_words: usize,
     begun: usize,
     changed: usize,
-    /// Of the last that a model was asked for; of those too, the dearest call.
+    /// Mean cost in micro-dollars of the last requests that called a model.
     mean: u64,
     dearest: u64,
-    /// By nearest rank, of those that a model was asked for.
+    /// 95th percentile (nearest rank) of the time to answer, over requests that called a model.
     p95_ms: u64,
 }
 
@@ -116,8 +116,8 @@ impl RouteTotals {
     fn alerts(&self) -> Vec<&'static str> {
         let dear = (self.dearest > CALL_ALERT_MICROUSD)
             .then_some("a call of the last requests cost more than $0.01");
-        let mean = (self.mean > MEAN_ALERT_MICROUSD)
-            .then_some("the last requests cost more than $0.005 in the mean");
+        let mean =
+            (self.mean > MEAN_ALERT_MICROUSD).then_some("the last requests cost more than $0.005 on average");
         dear.into_iter().chain(mean).collect()
     }
 
@@ -129,10 +129,10 @@ impl RouteTotals {
         let Self { requests, by_words, begun, changed, mean, p95_ms, .. } = self;
         let share = by_words * 100 / (*requests).max(1);
         let precision =
-            self.precision().map_or("none begun yet".to_owned(), |percent| format!("{percent} %"));
+            self.precision().map_or("none started yet".to_owned(), |percent| format!("{percent} %"));
         let mut lines = vec![format!(
-            "\n{requests} requests; {begun} begun by a model's word, {changed} of them changed by people (precision {precision}); \
-             {share} % fell back to words; mean cost of a request ${:.4}, 95 % answered within {p95_ms} ms.",
+            "\n{requests} requests; {begun} runs started, {changed} of them changed by people (precision {precision}); \
+             {share} % fell back to keywords; mean cost per request ${:.4}, 95 % answered within {p95_ms} ms.",
             *mean as f64 / 1e6
         )];
         lines.extend(self.alerts().into_iter().map(alert_sentence));

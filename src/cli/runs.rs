@@ -1,4 +1,4 @@
-//! `countersign runs`: what is at work, and what it waits for.
+//! `countersign runs`: list runs and what each waits for.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -15,10 +15,10 @@ use crate::{
     workflows,
 };
 
-/// List runs: where each stands, since when, what it waits for and where, and what it has cost GitHub.
+/// List runs: current step, since when, what each waits for and where, and its GitHub API calls.
 ///
-/// Asks the server of this data directory; where none runs, the directory is opened and read. CALLS are requests to
-/// GitHub's API so far, and behind the stroke how many of them wrote something.
+/// Reads through the running server, or from the data directory if no server runs. CALLS is requests to GitHub's API so
+/// far / how many of them were writes.
 #[derive(clap::Args)]
 pub(super) struct RunsCommand {
     /// Only runs of this repository.
@@ -37,13 +37,14 @@ pub(super) struct RunsCommand {
 impl RunsCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::load_settings(&self.config.config)?;
-        let asked = RunListRequest { repository: self.repo.as_ref().map(RepoName::to_string), all: self.all };
-        let repository = asked.repository.iter().map(|name| ("repository", name.as_str()));
-        let all = [("all", if asked.all { "true" } else { "false" })];
+        let request =
+            RunListRequest { repository: self.repo.as_ref().map(RepoName::to_string), all: self.all };
+        let repository = request.repository.iter().map(|name| ("repository", name.as_str()));
+        let all = [("all", if request.all { "true" } else { "false" })];
         let query: String =
             url::form_urlencoded::Serializer::new(String::new()).extend_pairs(repository.chain(all)).finish();
-        let heard = control::call_server(&settings.data_dir, &format!("/runs?{query}"), None).await;
-        let lines: Vec<RunListItem> = match heard.context("the server did not answer")? {
+        let reply = control::call_server(&settings.data_dir, &format!("/runs?{query}"), None).await;
+        let lines: Vec<RunListItem> = match reply.context("the server did not answer")? {
             ControlReply::Done(lines) => lines,
             ControlReply::Refused(why) => return Err(anyhow!(why)),
             ControlReply::NotRunning => read_runs(&settings, self.repo.as_ref(), self.all).await?,
@@ -54,7 +55,7 @@ impl RunsCommand {
             print_line(if self.all {
                 "There are no runs."
             } else {
-                "Nothing runs now; --all shows what ended."
+                "No live runs; --all also lists ended ones."
             });
         } else {
             table(&lines).iter().for_each(print_line);
@@ -63,7 +64,7 @@ impl RunsCommand {
     }
 }
 
-/// Reads the directory itself, which nobody serves.
+/// Reads the runs from a data directory that no server uses.
 async fn read_runs(
     settings: &Settings,
     name: Option<&RepoName>,
@@ -89,7 +90,7 @@ async fn read_runs(
     Ok(control::summarize_runs(&store, &views, &settings.github.web_url).await?)
 }
 
-/// The reason is last and as long as it is.
+/// Builds the table. The reason is the last column because its length is not limited.
 fn table(lines: &[RunListItem]) -> Vec<String> {
     let head = ["RUN", "REPOSITORY", "ISSUE", "WORKFLOW", "STEP", "STATUS", "SINCE", "CALLS", "WHERE", "WHY"];
     let rows: Vec<[String; 10]> = std::iter::once(head.map(str::to_owned))

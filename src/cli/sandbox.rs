@@ -1,4 +1,4 @@
-//! `countersign sandbox`: one command, kept from the rest of this machine.
+//! `countersign sandbox`: run one command isolated from the rest of this machine.
 
 use std::{
     ffi::OsString,
@@ -20,41 +20,42 @@ use crate::{
     },
 };
 
-/// Run a command that nobody vouches for, kept from the rest of this machine.
+/// Run an untrusted command isolated from the rest of this machine.
 ///
-/// It works in an empty directory that is removed afterwards, or in the first one named by --rw. It sees the system's programs
-/// and libraries, what is named by --ro and --rw, and nothing else: no files of yours, no environment, no network but its own.
-/// Everything it starts ends with it. Under root the command runs as another user, which owns the --rw directories until it
-/// ends; so they may hold files of root alone.
+/// It works in an empty directory that is removed afterwards, or in the first --rw directory. It sees the system's
+/// programs and libraries and the --ro and --rw paths, and nothing else: none of your files, no environment, no network
+/// except its own. Everything it starts ends with it. Under root, the command runs as another user, which owns the --rw
+/// directories until the command ends; so they may hold only files of root.
 ///
-/// Exit code: the command's own; 128 and the number of a signal; 124 when it ran into a limit; 125 when it was not run.
+/// Exit code: the command's own; 128 plus the signal number; 124 if it hit a limit; 125 if it was not run.
 #[derive(clap::Args)]
 pub(super) struct SandboxRunCommand {
-    /// A directory it may write.
+    /// Directory the command may write to.
     #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
     rw: Vec<PathBuf>,
-    /// A file or directory it may read.
+    /// File or directory the command may read.
     #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
     ro: Vec<PathBuf>,
-    /// A host it may reach by HTTPS, through a proxy of ours: a name or an address, with a port if that is not 443, or a network.
+    /// Host the command may reach by HTTPS, through our proxy: a name or an address, with a port if not 443, or a
+    /// network.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
-    /// Seconds it may take.
+    /// Time limit in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1200)]
     time: u64,
-    /// Megabytes of memory that it and all it starts may use together.
+    /// Memory limit in megabytes, for the command and everything it starts.
     #[arg(long, value_name = "MB", default_value_t = 4096)]
     memory: u64,
-    /// How many processes it may be.
+    /// Maximum number of processes.
     #[arg(long, value_name = "NUMBER", default_value_t = 512)]
     processes: u64,
-    /// Megabytes that its directories may grow by.
+    /// Megabytes by which its directories may grow.
     #[arg(long, value_name = "MB", default_value_t = 4096)]
     disk: u64,
-    /// Files that its directories may grow by.
+    /// Number of files by which its directories may grow.
     #[arg(long, value_name = "NUMBER", default_value_t = 200_000)]
     files: u64,
-    /// This level and no other; without it the better one that works here.
+    /// Use only this level; default: the strictest one that works here.
     #[arg(long, value_parser = super::sandbox_level([Level::Full, Level::Basic]))]
     level: Option<Level>,
     /// The command and its arguments.
@@ -62,7 +63,7 @@ pub(super) struct SandboxRunCommand {
     command: Vec<OsString>,
 }
 
-/// The path as it is. A link could be made by somebody else, and lead to what was not meant.
+/// Resolves a path that contains no link. Someone else could create a link that leads elsewhere.
 fn resolve_without_links(path: &Path) -> anyhow::Result<PathBuf> {
     let real = path.canonicalize().with_context(|| path.display().to_string())?;
     let named: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
@@ -79,14 +80,14 @@ impl SandboxRunCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         match self.run_in_sandbox().await {
             Ok(SandboxOutcome { end, stdout, stderr, .. }) => {
-                // Whoever closes a pipe has seen enough.
+                // A closed pipe is not an error.
                 let _ = std::io::stdout().write_all(stdout.text().as_bytes());
                 let _ = std::io::stderr().write_all(stderr.text().as_bytes());
                 Ok(ExitCode::from(match end {
                     CommandExit::Exit(code) => u8::try_from(code).unwrap_or(1),
                     CommandExit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(255),
                     limit => {
-                        super::print_failure(format_args!("the command was ended: {limit}"));
+                        super::print_failure(format_args!("the command was stopped: {limit}"));
                         124
                     }
                 }))
@@ -108,7 +109,7 @@ impl SandboxRunCommand {
         let scratch = ScratchDirectory::new()?;
         let tree = if write.is_empty() { scratch.path().to_owned() } else { write.remove(0) };
         let mut words = self.command.into_iter();
-        let mut run = SandboxCommand::new(words.next().context("no command was named")?, tree);
+        let mut run = SandboxCommand::new(words.next().context("no command given")?, tree);
         run.args = words.collect();
         run.write = write;
         run.read = self.ro.iter().map(real).collect::<Result<Vec<_>, _>>()?;
@@ -129,9 +130,9 @@ impl SandboxRunCommand {
             run.network = NetworkAccess::Proxy(proxy.socket().to_owned());
         }
         let cancel = CancellationToken::new();
-        let asked = tokio::spawn(super::serve::on_signals(cancel.clone(), CancellationToken::new()));
+        let signals = tokio::spawn(super::serve::on_signals(cancel.clone(), CancellationToken::new()));
         let ended = sandbox.run(run, &cancel).await;
-        asked.abort();
+        signals.abort();
         for refusal in proxy.iter().flat_map(SandboxProxy::refusals) {
             super::print_failure(format_args!("{refusal}"));
         }

@@ -20,15 +20,15 @@ use crate::{
 
 /// Receive webhooks and run workflows until stopped.
 ///
-/// SIGTERM or Ctrl-C begins no new work and waits for model calls in flight, which are paid for; a second one
-/// parks their runs at once. Either way the next start goes on from the last checkpoint. SIGHUP does what `countersign
-/// reload` does.
+/// SIGTERM or Ctrl-C stops starting new work and waits for model calls in flight, which are paid for; a second one
+/// parks their runs at once. Either way the next start continues from the last checkpoint. SIGHUP does the same as
+/// `countersign reload`.
 #[derive(clap::Args)]
 pub(super) struct ServeCommand {
     #[command(flatten)]
     config: ConfigFlag,
-    /// Take deliveries from a relay that speaks as smee does, too: the address of its channel, which is the App's webhook
-    /// address then. Who runs the relay reads all deliveries.
+    /// Also take deliveries from a smee-compatible relay: the address of its channel, which must be the App's webhook
+    /// address. Whoever runs the relay can read all deliveries.
     #[arg(long, value_name = "URL")]
     relay: Option<Url>,
 }
@@ -55,7 +55,7 @@ impl ServeCommand {
         check_identity(&app).await?;
         for ModelReadiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
             if let Some(lacks) = lacks {
-                tracing::warn!("the {role} {spec} cannot be asked, so runs wait for it: {lacks}");
+                tracing::warn!("the {role} {spec} cannot be called; runs wait until it can: {lacks}");
             }
         }
         let (public, private) = app::listen(&app.settings).await?;
@@ -87,13 +87,14 @@ impl ServeCommand {
     }
 }
 
-/// A wrong id, key or clock would fail every delivery later; a GitHub that is away will be back.
+/// Checks the App id, key and clock at start, since errors there would fail every delivery later. A temporary GitHub
+/// failure is only logged.
 async fn check_identity(app: &Application) -> anyhow::Result<()> {
     match app.github.app().await {
         Ok(_) => Ok(()),
         Err(fault) if fault.is_temporary() => {
             tracing::warn!(
-                "{}; going on, work waits until it answers",
+                "{}; starting anyway, runs wait until GitHub answers",
                 wrong_app_message(&app.settings, &fault)
             );
             Ok(())
@@ -102,26 +103,26 @@ async fn check_identity(app: &Application) -> anyhow::Result<()> {
     }
 }
 
-/// What `countersign reload` does, for service managers.
+/// Reloads secrets on SIGHUP, like `countersign reload`, for service managers.
 async fn reload_on_hangup(mut hangups: Signal, app: &Application) {
     while hangups.recv().await.is_some() {
         match app.reload().await {
-            Ok(said) => tracing::info!("{said}"),
+            Ok(message) => tracing::info!("{message}"),
             Err(why) => tracing::error!("{why}"),
         }
     }
 }
 
-/// The first signal stops, the second parks.
+/// Cancels `stop` at the first SIGTERM or SIGINT and `park` at the second.
 pub(super) fn on_signals(
     stop: CancellationToken,
     park: CancellationToken,
 ) -> impl Future<Output = ()> + Send + 'static {
-    // Heard from now on, not only once somebody waits for it.
+    // Handlers are installed now, not when the future is first polled.
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     async move {
         let (Ok(mut term), Ok(mut int)) = signals else {
-            tracing::error!("signals cannot be listened for");
+            tracing::error!("cannot listen for signals");
             return;
         };
         wait_for_either(&mut term, &mut int).await;

@@ -1,4 +1,4 @@
-//! `countersign setup`: register the App with GitHub's manifest flow and write what it hands out.
+//! `countersign setup`: register the App with GitHub's manifest flow and write the settings and secrets.
 
 use std::{
     fs,
@@ -37,14 +37,14 @@ use crate::{
     workflows,
 };
 
-/// How often setup asks GitHub whether the new App is installed: somebody is at it in the browser.
+/// Interval at which setup asks GitHub whether the new App is installed; short, because someone waits in the browser.
 const INSTALL_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Register the App on GitHub and write its settings.
 ///
-/// Opens a page on this machine whose one button takes you to GitHub; GitHub asks for your consent and sends you
-/// back. Setup then writes countersign.toml, the private key and a .env with the webhook's secret (both 0600),
-/// waits until you have installed the App, and puts that installation on the allow-list.
+/// Opens a page on this machine whose one button takes you to GitHub; GitHub asks for your consent and sends you back.
+/// Setup then writes countersign.toml, the private key and a .env with the webhook secret (both 0600), waits until you
+/// have installed the App, and puts that installation on the allow-list.
 #[derive(clap::Args)]
 pub(super) struct SetupCommand {
     #[command(flatten)]
@@ -52,25 +52,24 @@ pub(super) struct SetupCommand {
     /// GitHub's address: github.com, your GitHub Enterprise Server, or a localhub.
     #[arg(long, value_name = "URL", default_value = "https://github.com")]
     pub(super) github: Url,
-    /// Where GitHub shall send webhooks: the public address of this server's /webhook. Needed unless GitHub is a
-    /// localhub.
+    /// Public address of this server's /webhook, where GitHub sends deliveries. Required unless GitHub is a localhub.
     #[arg(long, value_name = "URL")]
     pub(super) webhook_url: Option<Url>,
-    /// The App's name; on github.com it must be one nobody has.
+    /// The App's name; on github.com it must be unique.
     #[arg(long, default_value = "countersign")]
     pub(super) name: String,
-    /// Register it for this organisation instead of for yourself.
+    /// Register the App for this organisation instead of for yourself.
     #[arg(long, value_name = "ORGANISATION")]
     pub(super) organization: Option<String>,
-    /// Where to show the page; loopback only.
+    /// Port of the page, on loopback; 0 picks a free one.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(super) port: u16,
-    /// The webhook's address is a relay's, and says nothing of where to listen.
+    /// Whether the webhook address is a relay's and so says nothing about where to listen.
     #[arg(skip)]
     pub(super) relayed: bool,
 }
 
-/// Where `serve` listens by default, and what its webhook is then.
+/// Default listen address of `serve`, and the webhook address that belongs to it.
 const LOCAL_LISTEN: &str = "127.0.0.1:8008";
 pub(super) const LOCAL_WEBHOOK: &str = "http://127.0.0.1:8008/webhook";
 
@@ -94,7 +93,7 @@ impl SetupCommand {
         Ok(code)
     }
 
-    /// All but what comes next.
+    /// Registers the App and waits for its installation; prints no next steps.
     pub(super) async fn register(&self) -> anyhow::Result<ExitCode> {
         let webhook = match &self.webhook_url {
             Some(url) => url.clone(),
@@ -127,17 +126,17 @@ impl SetupCommand {
                 created: here.join("created")?.to_string(),
             },
         );
-        let (tell, codes) = mpsc::channel(4);
-        let desk = Arc::new(SetupPage {
+        let (codes_sender, codes) = mpsc::channel(4);
+        let page = Arc::new(SetupPage {
             register: self.registration_url(&state)?,
             manifest: manifest.to_string(),
             state,
-            tell,
+            codes_sender,
         });
         let router = Router::new()
             .route("/", get(show_start_page))
             .route("/created", get(handle_callback))
-            .with_state(desk);
+            .with_state(page);
         let stop = CancellationToken::new();
         tokio::spawn(on_signals(stop.clone(), stop.clone()));
         let closing = stop.clone();
@@ -152,15 +151,15 @@ impl SetupCommand {
             print_line(format_args!("  ssh -L {port}:127.0.0.1:{port} USER@THIS-MACHINE"));
         }
         let done = tokio::select! {
-            // First: a server that is told to stop closes the page, too.
+            // Polled first: stopping also closes the page, which would end the other branch with an error.
             biased;
             () = stop.cancelled() => {
-                print_line("Stopped before the App was installed. What was written is kept; `countersign init` goes on from there.");
+                print_line("Stopped before the App was installed. What was written is kept; `countersign init` continues from there.");
                 return Ok(ExitCode::from(INTERRUPTED));
             }
             result = finish_registration(&files, &github, codes) => result,
         };
-        // The last page is still on its way to the browser.
+        // Gives the last page time to reach the browser.
         tokio::time::sleep(Duration::from_millis(200)).await;
         stop.cancel();
         server.await??;
@@ -179,7 +178,7 @@ impl SetupCommand {
     }
 }
 
-/// The steps after the button: exchange the code, write the files, wait for the installation.
+/// Runs the steps after the button: exchanges the code, writes the files, waits for the installation.
 async fn finish_registration(
     files: &SetupFiles,
     github: &GitHubSettings,
@@ -189,7 +188,7 @@ async fn finish_registration(
     let app = match exchange_code(files, github, &code).await {
         Ok(app) => app,
         Err(error) => {
-            // The browser may be gone; the terminal says it too.
+            // The browser may be gone, so the terminal shows the error too.
             let _ = reply.send(Err(with_causes(&*error)));
             return Err(error);
         }
@@ -225,11 +224,11 @@ async fn exchange_code(files: &SetupFiles, github: &GitHubSettings, code: &str) 
     Ok(app)
 }
 
-/// What the settings say of who is served, until the App is installed.
+/// Allow-list line of new settings, replaced once the App is installed.
 const EMPTY_ALLOW_LIST: &str = "allow = []";
 
-/// Waits until the App is installed, and puts that installation on the allow-list. GitHub is asked, and not told where to send
-/// the browser then: that would stay among the App's settings and lead nowhere once setup has ended.
+/// Waits until the App is installed and puts that installation on the allow-list. We poll GitHub instead of setting a
+/// redirect URL: that would stay in the App's settings and lead nowhere once setup has ended.
 pub(super) async fn allow_installation(config: &Path, from: Option<String>) -> anyhow::Result<()> {
     let settings = workflows::load_settings(config)?;
     let path = &settings.app.private_key_file;
@@ -244,19 +243,17 @@ pub(super) async fn allow_installation(config: &Path, from: Option<String>) -> a
         }
     };
     print_line(format_args!("Now install it: {from}"));
-    let mut trouble = String::new();
+    let mut last_error = String::new();
     let installation = loop {
         match client.installations().await.as_deref() {
             Ok([]) => {}
             Ok([one]) => break one.id,
-            Ok(_) => bail!(
-                "the App is installed in several places; say in [installations] allow which of them are served"
-            ),
-            // GitHub may not know the App everywhere yet.
-            Err(fault) if fault.to_string() == trouble => {}
+            Ok(_) => bail!("the App has several installations; list those to serve in [installations] allow"),
+            // GitHub may not know the new App on all its servers yet.
+            Err(fault) if fault.to_string() == last_error => {}
             Err(fault) => {
-                trouble = fault.to_string();
-                print_line(format_args!("Cannot see yet whether it is installed: {trouble}"));
+                last_error = fault.to_string();
+                print_line(format_args!("Cannot tell yet whether it is installed: {last_error}"));
             }
         }
         SystemClock.sleep(INSTALL_POLL_INTERVAL).await;
@@ -264,7 +261,7 @@ pub(super) async fn allow_installation(config: &Path, from: Option<String>) -> a
     let text = fs::read_to_string(config)?;
     let line = format!("\n{EMPTY_ALLOW_LIST}");
     if !text.contains(&line) {
-        bail!("put {installation} into allow under [installations] in {}", config.display());
+        bail!("add {installation} to allow under [installations] in {}", config.display());
     }
     fs::write(config, text.replacen(&line, &format!("\nallow = [{installation}]"), 1))
         .with_context(|| format!("{} cannot be written", config.display()))?;
@@ -272,27 +269,26 @@ pub(super) async fn allow_installation(config: &Path, from: Option<String>) -> a
     Ok(())
 }
 
-/// The page's side of the conversation.
 struct SetupPage {
     register: Url,
     manifest: String,
     state: String,
-    tell: mpsc::Sender<ManifestCode>,
+    codes_sender: mpsc::Sender<ManifestCode>,
 }
 
-/// What GitHub sent the browser back with; the reply is where the App is installed from.
+/// Code that GitHub's redirect carries; the reply is the App's installation URL.
 struct ManifestCode {
     code: String,
     reply: oneshot::Sender<Result<String, String>>,
 }
 
-async fn show_start_page(State(desk): State<Arc<SetupPage>>) -> Response {
+async fn show_start_page(State(setup): State<Arc<SetupPage>>) -> Response {
     let body = format!(
-        "<h1>Register Countersign</h1><p>GitHub will show what the App asks for and make it on your account. You come \
+        "<h1>Register Countersign</h1><p>GitHub shows the permissions the App asks for and creates it on your account. You come \
          back here afterwards.</p><form method=\"post\" action=\"{}\"><input type=\"hidden\" name=\"manifest\" \
          value=\"{}\"><button>Continue on GitHub</button></form>",
-        escape_html(desk.register.as_str()),
-        escape_html(&desk.manifest)
+        escape_html(setup.register.as_str()),
+        escape_html(&setup.manifest)
     );
     page(StatusCode::OK, &body)
 }
@@ -304,13 +300,13 @@ struct ManifestCallback {
 }
 
 async fn handle_callback(
-    State(desk): State<Arc<SetupPage>>,
+    State(setup): State<Arc<SetupPage>>,
     Query(query): Query<ManifestCallback>,
 ) -> Response {
-    if query.state.as_deref() != Some(desk.state.as_str()) {
+    if query.state.as_deref() != Some(setup.state.as_str()) {
         return page(
             StatusCode::FORBIDDEN,
-            "<p>This answer does not belong to the page that was opened here. Start at <a href=\"/\">the beginning</a>.</p>",
+            "<p>This response is not for the page that was opened here. Start at <a href=\"/\">the beginning</a>.</p>",
         );
     }
     let Some(code) = query.code else {
@@ -320,7 +316,7 @@ async fn handle_callback(
         );
     };
     let (reply, answer) = oneshot::channel();
-    if desk.tell.send(ManifestCode { code, reply }).await.is_err() {
+    if setup.codes_sender.send(ManifestCode { code, reply }).await.is_err() {
         return page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>");
     }
     match answer.await {
@@ -328,7 +324,7 @@ async fn handle_callback(
             StatusCode::OK,
             &format!(
                 "<h1>Registered</h1><p>The key and the secret are written. Last step: <a href=\"{}\">install the App</a> on \
-                 the repositories it shall work in. Then the terminal says what is next.</p>",
+                 the repositories it should work in. The terminal then shows the next step.</p>",
                 escape_html(&install)
             ),
         ),
@@ -348,12 +344,10 @@ fn page(status: StatusCode, body: &str) -> Response {
     (status, [(header::CONTENT_SECURITY_POLICY, policy)], Html(html)).into_response()
 }
 
-/// Why GitHub would not reach, or should not use, a webhook there, with what to write instead.
+/// Returns why GitHub could not reach, or should not use, this webhook address, with the fix.
 pub(super) fn webhook_problem(webhook: &Url, github: &Url) -> Option<&'static str> {
     match (is_loopback(webhook), is_loopback(github)) {
-        (true, false) => {
-            Some("is for this machine alone; write the address by which GitHub reaches this server")
-        }
+        (true, false) => Some("is a loopback address; write the address where GitHub reaches this server"),
         (false, true) => Some(
             "is elsewhere, and a localhub delivers on its own machine; write http://127.0.0.1:PORT/webhook",
         ),
@@ -367,7 +361,7 @@ pub(super) fn webhook_problem(webhook: &Url, github: &Url) -> Option<&'static st
     }
 }
 
-/// Where `serve` shall listen: a webhook address on this machine says so itself.
+/// Address where `serve` should listen: the webhook's own port if it is on this machine.
 fn listen_address(webhook: &Url) -> String {
     match webhook.port_or_known_default() {
         Some(port) if is_loopback(webhook) => format!("127.0.0.1:{port}"),
@@ -388,12 +382,10 @@ fn with_slash(url: &Url) -> Url {
     url
 }
 
-/// What setup writes.
 struct SetupFiles {
     config: PathBuf,
     key: PathBuf,
     env: PathBuf,
-    /// Where the server shall listen.
     listen: String,
 }
 
@@ -406,20 +398,21 @@ impl SetupFiles {
             env: directory.join(".env"),
             listen,
         };
-        // Keys that somebody put there first are no earlier setup.
+        // A `.env` that holds only keys is not from an earlier setup.
         let prepared =
             !read_secrets(&files.env)?.lines().any(|line| variable_name(line).starts_with(WEBHOOK_SECRET));
         for file in [&files.config, &files.key, &files.env] {
             if file.exists() && !(prepared && file == &files.env) {
                 bail!(
-                    "{} is there already and will not be overwritten; if an earlier setup was not finished, `countersign \
-                     doctor` says what it still needs; otherwise name a settings file in another directory with --config",
+                    "{} already exists and will not be overwritten; if an earlier setup was not finished, `countersign \
+                     doctor` says what is missing; otherwise name a settings file in another directory with --config",
                     file.display()
                 );
             }
         }
-        fs::create_dir_all(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
-        // Before the App is registered: GitHub hands its key out once.
+        fs::create_dir_all(directory)
+            .with_context(|| format!("{} cannot be created", directory.display()))?;
+        // Checked before the App is registered: GitHub returns the private key only once.
         tempfile::tempfile_in(directory)
             .with_context(|| format!("{} cannot be written", directory.display()))?;
         Ok(files)
@@ -435,13 +428,13 @@ impl SetupFiles {
             "# Settings of the server. Secrets are in .env beside this file.\n\n\
              [app]\nid = {app}\nprivate_key_file = \"private-key.pem\"\n\n\
              [github]\napi_url = \"{}\"\ngit_url = \"{}\"\nweb_url = \"{}\"\n\n\
-             [server]\n# The webhook's door; put TLS in front of it.\nlisten = \"{}\"\n\
+             [server]\n# Receives the webhook; put TLS in front of it.\nlisten = \"{}\"\n\
              # The operator's page and /readyz, for this machine only.\nprivate_listen = \"127.0.0.1:8009\"\n\n\
              [data]\ndir = \"data\"\n\n\
              [installations]\n# Only these are served; everyone else is answered and ignored.\n{EMPTY_ALLOW_LIST}\n\n\
              [models]\ndrafter = \"{drafter}\"\nreviewer = \"{reviewer}\"\n\n\
              # Google may train on what a key of the free tier is sent, so a key is used for private repositories only\n\
-             # if it is said here that its project pays:\n\
+             # if you state here that its project pays:\n\
              # [[providers.gemini.key]]\n# name = \"default\" # GEMINI_API_KEY\n# tier = \"paid\"\n",
             github.api_url, github.git_url, github.web_url, self.listen
         );
@@ -456,7 +449,7 @@ impl SetupFiles {
 
 const WEBHOOK_SECRET: &str = "COUNTERSIGN_WEBHOOK_SECRET";
 
-/// Puts a secret into `.env`, in place of a line that names it; everything else there stays as it is.
+/// Writes a secret to `.env`, replacing its line if present; all other lines stay.
 pub(super) fn add_secret(env: &Path, name: &str, secret: &SecretString) -> anyhow::Result<()> {
     let text = read_secrets(env)?;
     let others = text.lines().filter(|line| variable_name(line) != name);
@@ -465,7 +458,7 @@ pub(super) fn add_secret(env: &Path, name: &str, secret: &SecretString) -> anyho
     write_secret(env, &text)
 }
 
-/// What stands in `.env`, or how one begins.
+/// Reads `.env`, or returns the header of a new one.
 fn read_secrets(env: &Path) -> anyhow::Result<String> {
     match fs::read_to_string(env) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -477,12 +470,12 @@ fn read_secrets(env: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// The name before a line's `=`.
+/// Returns the variable name before a line's `=`.
 fn variable_name(line: &str) -> &str {
     line.trim().trim_start_matches("export ").split('=').next().unwrap_or_default().trim()
 }
 
-/// Writes a file only its owner can read; one that exists is replaced, and so is a link.
+/// Writes a file that only its owner can read; replaces an existing file or link.
 pub(super) fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
     let cannot = || format!("{} cannot be written", path.display());
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! `countersign simulate`: what a label or a comment would do.
+//! `countersign simulate`: preview the effect of a label or a comment.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -25,13 +25,13 @@ use crate::{
     workflows,
 };
 
-/// Show what a label or a comment on an issue would do, and do nothing.
+/// Show what a label or a comment on an issue would do, without doing it.
 ///
-/// GitHub is only read, no model is asked, and the data directory stays as it is: the decisions are made on a copy of its
-/// databases, which is removed at the end. Also while the server works. Told is whether the installation is allowed, what
-/// the person may do there, which run would begin or which gate would hear it, what GitHub would be told, and of a run that
-/// would begin: the models, what they would be shown of the repository, about what the first draft would cost, and what
-/// room the caps leave.
+/// GitHub is only read, no model is called, and the data directory does not change: decisions run on a temporary copy of
+/// the databases. Works while the server runs. Prints whether the installation is allowed, what the person may do there,
+/// which run would start or which gate would take the answer, and what would be posted on GitHub. If a run would start,
+/// also prints its models, the repository context they would see, the estimated cost of the first draft, and the remaining
+/// budget.
 #[derive(clap::Args)]
 pub(super) struct SimulateCommand {
     #[command(flatten)]
@@ -40,19 +40,19 @@ pub(super) struct SimulateCommand {
     config: ConfigFlag,
 }
 
-/// Who would do what, and where.
+/// A simulated event: repository, issue, event and person.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SimulationRequest {
     /// The repository.
     #[arg(long, value_name = "OWNER/REPO")]
     pub repo: RepoName,
-    /// The number of the issue, or of its pull request.
+    /// Number of the issue, or of its pull request.
     #[arg(long, value_name = "N")]
     pub issue: u64,
-    /// What happens: `label:NAME`, or `comment:TEXT`.
+    /// Event: `label:NAME` or `comment:TEXT`.
     #[arg(long, value_name = "EVENT", value_parser = event, default_value = "label:countersign:lld")]
     pub event: SimulatedAction,
-    /// Who does it; the issue's author where nobody is named.
+    /// Login of the person; default: the issue's author.
     #[arg(long = "as", value_name = "LOGIN")]
     pub by: Option<String>,
 }
@@ -68,28 +68,31 @@ fn event(text: &str) -> Result<SimulatedAction, String> {
 impl SimulateCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::load_settings(&self.config.config)?;
-        let [mut ended, mut asked_to] = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+        let [mut interrupted, mut terminated] =
+            [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
         tokio::select! {
             lines = simulate_event(settings, Arc::new(SystemClock), &self.asked) => lines?.iter().for_each(print_line),
-            Some(()) = async { ended.as_mut().ok()?.recv().await } => bail!("ended on the way; the copy is gone"),
-            Some(()) = async { asked_to.as_mut().ok()?.recv().await } => bail!("ended on the way; the copy is gone"),
+            Some(()) = async { interrupted.as_mut().ok()?.recv().await } => bail!("interrupted; the copy was removed"),
+            Some(()) = async { terminated.as_mut().ok()?.recv().await } => bail!("interrupted; the copy was removed"),
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// What there is to tell, in lines.
+/// Simulates the event on a copy of the data and returns the report, one line each.
 ///
 /// # Errors
-/// The data cannot be read, GitHub cannot be asked, or there is no such repository, issue or person.
+/// The data cannot be read, GitHub does not answer, or the repository, issue or person does not exist.
 pub async fn simulate_event(
     mut settings: Settings,
     clock: SharedClock,
     asked: &SimulationRequest,
 ) -> anyhow::Result<Vec<String>> {
-    let Some(data) = app::find_source(&settings)? else { bail!("no server ever started on these settings") };
+    let Some(data) = app::find_source(&settings)? else {
+        bail!("no server has started with these settings yet")
+    };
     let known = store::repository_named(&data, &asked.repo)?;
-    // Gone with this call, however it ends.
+    // Removed when this function returns, on errors too.
     let copy = proc::private_dir("countersign-", &std::env::temp_dir())?;
     store::copy_databases(&data, known, copy.path())?;
     drop(data);
@@ -104,20 +107,20 @@ pub async fn simulate_event(
         None => issue.author.clone(),
         Some(login) => match repo.find_user(login).await? {
             Some(account) => account,
-            None => bail!("GitHub knows nobody called {login}; correct --as"),
+            None => bail!("GitHub has no user {login}; correct --as"),
         },
     };
     let state = if issue.state_open { "open" } else { "closed, so a run would end at once" };
     let mut lines = vec![format!("{}#{}, {state}: {}", here.name, issue.number, issue.title)];
-    let imagined = app.intake.simulate(&at, &by, &asked.event).await?;
-    lines.extend(imagined.sentences);
-    if let Some(run) = imagined.started_run {
+    let outcome = app.intake.simulate(&at, &by, &asked.event).await?;
+    lines.extend(outcome.sentences);
+    if let Some(run) = outcome.started_run {
         lines.extend(describe_started_run(&app, &run, &repo, &issue).await?);
     }
     Ok(lines)
 }
 
-/// Where the App has this repository, as GitHub says now.
+/// Finds the installation and reference of a repository by its current name on GitHub.
 async fn find_repository(app: &Application, name: &RepoName) -> anyhow::Result<(InstallationId, RepoRef)> {
     for installation in app.github.installations().await?.into_iter().filter(|found| !found.suspended) {
         let mut repositories = app.github.repositories(installation.id).await?.into_iter();
@@ -128,7 +131,7 @@ async fn find_repository(app: &Application, name: &RepoName) -> anyhow::Result<(
     Err(anyhow!("the App is not installed on {name}, or is suspended there; install it, or correct --repo"))
 }
 
-/// What a run that begins would be made of.
+/// Describes a run that would start: models, context, estimated cost, caps.
 async fn describe_started_run(
     app: &Application,
     run: &RunView,
@@ -143,7 +146,7 @@ async fn describe_started_run(
     }
     if run.workflow == ROUTE {
         let model = policy.routing.as_ref().map_or("no model", |routing| &routing.model);
-        lines.push(format!("{model} would be asked which workflow is meant"));
+        lines.push(format!("{model} would choose the workflow"));
         return Ok(lines);
     }
     let drafter = app.settings.models.drafter_of(&run.workflow);
@@ -154,7 +157,7 @@ async fn describe_started_run(
     ));
     let context = run_context(app, run, &info, issue).await?;
     lines.push(format!(
-        "of the repository the drafter is shown about {} tokens: {}",
+        "the drafter would see about {} tokens of the repository: {}",
         context.report.tokens,
         crate::types::count(context.report.included.len(), "file", "files")
     ));
@@ -170,7 +173,7 @@ async fn run_context(
     info: &RepoInfo,
     issue: &Issue,
 ) -> anyhow::Result<codebase::CodebaseContext> {
-    // Into the copy: the server's own mirror is the server's.
+    // Fetched into the copy; the server's own mirror stays untouched.
     let mirrors = Mirrors::new(app.store.repos_dir(), app.settings.github.git_url.clone());
     let (token, _) = app.github.git_token(run.trigger.installation, info.id).await?;
     let cancel = CancellationToken::new();
@@ -179,12 +182,12 @@ async fn run_context(
     let snapshot = mirrors.snapshot(info.id, &info.default_branch).await?;
     let index = Arc::new(Index::read_uncached(&snapshot, &cancel).await?);
     let text = format!("{}\n{}", issue.title, issue.body);
-    let asked = codebase::ContextRequest { text, files: Vec::new(), budget: limits::CONTEXT_TOKENS };
-    Ok(codebase::gather_context(index, &snapshot, asked).await?)
+    let request = codebase::ContextRequest { text, files: Vec::new(), budget: limits::CONTEXT_TOKENS };
+    Ok(codebase::gather_context(index, &snapshot, request).await?)
 }
 
-/// What the first draft would cost. No bound: what we say to the model around this is not in it, and services count tokens
-/// each in their own way.
+/// Estimates the cost of the first draft. Not an upper bound: our own prompt text is missing, and services count tokens
+/// differently.
 fn estimate_first_call(
     app: &Application,
     drafter: &str,
@@ -213,14 +216,14 @@ fn estimate_first_call(
     let tokens = (call.prompt.len() as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
     let most = estimate.most;
     let mut line = format!(
-        "issue and repository alone are about {tokens} tokens of the first prompt; with the longest answer that is an \
-         estimated {most}"
+        "issue and repository are about {tokens} tokens of the first prompt; with the longest response it costs \
+         an estimated {most}"
     );
     if estimate.may_be_free {
-        line += ", and nothing where its way that is not billed answers";
+        line += ", or nothing if a route without billing answers";
     }
     if estimate.unpriced {
-        line += "; a way to it has no price that we know";
+        line += "; the price of one route to it is unknown";
     }
     let caps = [("a call", policy.caps.call), ("a stage", policy.caps.stage), ("a run", policy.caps.run)];
     for (what, cap) in caps {
@@ -233,7 +236,7 @@ fn estimate_first_call(
     Ok((line, most))
 }
 
-/// What the shared caps leave, with what all other runs spent or hold.
+/// Describes what the shared caps leave after all other runs' costs and holds.
 async fn describe_cap_room(
     app: &Application,
     run: &RunView,
@@ -248,9 +251,7 @@ async fn describe_cap_room(
         };
         match cap {
             Some(cap) if spent.plus(estimated) > cap => {
-                format!(
-                    "{what} has spent {spent} of {cap}, which leaves no room for it, so the run would pause"
-                )
+                format!("{what} has spent {spent} of {cap}, too little is left, so the run would pause")
             }
             Some(cap) => format!("{what} has spent {spent} of {cap}"),
             None => format!("{what} has spent {spent} and has no cap"),

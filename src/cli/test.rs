@@ -1,4 +1,4 @@
-//! `countersign test`: a repository's own tests, in the sandbox.
+//! `countersign test`: run a repository's own tests in the sandbox.
 
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -14,49 +14,49 @@ use crate::{
     sandbox::{Level, Sandbox, SandboxError},
 };
 
-/// Lines that are shown of what a test says; --json has more.
+/// Lines of a test's message shown in the table; --json has all.
 const SHOWN_LINES: usize = 6;
 
 /// Run a repository's own tests in the sandbox.
 ///
-/// Takes one commit of a repository on this machine: nothing in the work tree that is not committed, and no settings of the
-/// server. Its files are written into a directory of this run, and its tests run there with no way out: by cargo, go,
-/// pytest or node, whichever the manifest at the root (or the topmost one) is for, or by the command that its
-/// .github/countersign.toml names. What they depend on is taken from the repository (vendored code, node_modules), from this
-/// machine (cargo's cache, Go's, what is installed beside pytest), or fetched before from the hosts named by --host: what
-/// Cargo.lock, package-lock.json, go.sum or requirements with hashes name, by a command that sees these files alone and runs in
-/// the sandbox, too.
+/// Takes one commit of a repository on this machine: no uncommitted files, and none of the server's settings. The files
+/// are written to a temporary directory, and the tests run there without network: by cargo, go, pytest or node, chosen
+/// by the manifest at the root (or the topmost one), or by the command in its .github/countersign.toml. Dependencies
+/// come from the repository (vendored code, node_modules), from this machine (cargo's cache, Go's cache, packages
+/// installed next to pytest), or are fetched beforehand from the --host hosts: only what Cargo.lock, package-lock.json,
+/// go.sum or requirements with hashes name, by a command that sees only these files and also runs in the sandbox.
 ///
-/// Exit code: 0 when all tests passed or were skipped, and 1 otherwise.
+/// Exit code: 0 if all tests passed or were skipped, 1 otherwise.
 #[derive(clap::Args)]
 pub(super) struct TestCommand {
     /// A work tree or a bare repository.
     #[arg(long, value_name = "PATH", default_value = ".")]
     repo: PathBuf,
-    /// The commit: a branch, a tag or a hash.
+    /// Commit: a branch, a tag or a hash.
     #[arg(long, value_name = "REV", default_value = "HEAD")]
     rev: String,
-    /// One test, as it is called in the table.
+    /// Run only this test, named as in the table.
     #[arg(long, value_name = "ID")]
     only: Option<String>,
-    /// Run them twice, and name those that do not end alike.
+    /// Run the tests twice and list those with different outcomes.
     #[arg(long)]
     twice: bool,
-    /// Seconds that all of them together may take.
+    /// Time limit in seconds for all tests together.
     #[arg(long, value_name = "SECONDS", default_value_t = 1200, value_parser = clap::value_parser!(u64).range(10..=86_400))]
     time: u64,
-    /// This level of the sandbox and no other; without it the better one that works here. `none` is taken only where neither
-    /// works, and keeps the tests from nothing that you can read.
+    /// Use only this sandbox level; default: the strictest one that works here. `none` is accepted only if neither
+    /// works; the tests can then read everything you can read.
     #[arg(long, value_parser = super::sandbox_level([Level::Full, Level::Basic, Level::None]))]
     level: Option<Level>,
-    /// A host that dependencies may be fetched from by HTTPS: a name or an address, with a port if that is not 443, or a network.
-    /// A host that is missed is named.
+    /// Host that dependencies may be fetched from by HTTPS: a name or an address, with a port if not 443, or a network.
+    /// Missing hosts are listed.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
-    /// A folder whose files are in the home of what fetches dependencies, as `.npmrc` with the address of a mirror.
+    /// Folder whose files appear in the home directory of the command that fetches dependencies, for example an
+    /// `.npmrc` with a mirror's address.
     #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
     home: Option<PathBuf>,
-    /// Where fetched dependencies are kept, for the next time; below the user's cache directory if it is not named.
+    /// Directory where fetched dependencies are cached; default: below the user's cache directory.
     #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
     cache: Option<PathBuf>,
     /// Print JSON instead of a table.
@@ -76,9 +76,9 @@ impl TestCommand {
         let own = std::env::current_exe().context("our own program can't be found")?;
         proc::adopt_orphans()?;
         let sandbox = match Sandbox::detect(&own, self.level).await {
-            // No settings of a server are read here, so what it says of them would not help.
+            // Replaces the error's hint about server settings, which this command does not read.
             Err(SandboxError::Unavailable { why }) => bail!(
-                "nothing can be run apart from the rest of this machine ({}); `--level none` runs it all the same",
+                "no sandbox works on this machine ({}); `--level none` runs the tests without one",
                 why.join("; ")
             ),
             found => found?,
@@ -89,29 +89,29 @@ impl TestCommand {
             cache: self
                 .cache
                 .or_else(default_cache)
-                .context("name a directory for dependencies by --cache")?,
+                .context("name a directory for dependencies with --cache")?,
             hosts: Hosts::try_from(self.host).map_err(anyhow::Error::msg)?,
             home: self.home,
         });
-        let asked = TestRequest { settings, only: self.only, time, dependencies, ..TestRequest::default() };
-        let first = runners::run_tests(&sandbox, &snapshot, asked.clone(), &cancel).await?;
+        let request = TestRequest { settings, only: self.only, time, dependencies, ..TestRequest::default() };
+        let first = runners::run_tests(&sandbox, &snapshot, request.clone(), &cancel).await?;
         let second = match self.twice {
-            true => Some(runners::run_tests(&sandbox, &snapshot, asked, &cancel).await?),
+            true => Some(runners::run_tests(&sandbox, &snapshot, request, &cancel).await?),
             false => None,
         };
         let flaky = second.as_ref().map(|second| differing_tests(&first, second)).unwrap_or_default();
         if self.json {
-            let mut told = serde_json::to_value(&first)?;
-            told["commit"] = json!(snapshot.commit);
-            told["coverage"] = json!("not measured");
-            told["sandbox"] = json!(sandbox.level().as_str());
+            let mut report = serde_json::to_value(&first)?;
+            report["commit"] = json!(snapshot.commit);
+            report["coverage"] = json!("not measured");
+            report["sandbox"] = json!(sandbox.level().as_str());
             if second.is_some() {
-                told["flaky"] = json!(flaky);
+                report["flaky"] = json!(flaky);
             }
-            print_line(serde_json::to_string_pretty(&told)?);
+            print_line(serde_json::to_string_pretty(&report)?);
         } else {
             table(&first).iter().for_each(print_line);
-            flaky.iter().for_each(|id| print_line(format_args!("ended otherwise the second time: {id}")));
+            flaky.iter().for_each(|id| print_line(format_args!("different outcome in the second run: {id}")));
         }
         let passed = first.found.has_passed() && second.is_none_or(|second| second.found.has_passed());
         Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -124,7 +124,7 @@ fn default_cache() -> Option<PathBuf> {
     Some(caches.join("countersign/dependencies"))
 }
 
-/// The ids of tests that did not end alike, or that only one of the two runs had.
+/// Ids of tests with different outcomes, or that only one of the two runs had.
 fn differing_tests(first: &TestRun, second: &TestRun) -> Vec<String> {
     let outcomes = |tested: &TestRun| -> BTreeMap<String, TestOutcome> {
         tested.found.tests.iter().map(|test| (test.id.clone(), test.outcome)).collect()
@@ -137,7 +137,7 @@ fn differing_tests(first: &TestRun, second: &TestRun) -> Vec<String> {
     ids.into_iter().cloned().collect()
 }
 
-/// Counts, then each test that did not pass.
+/// Formats the counts, then each test that did not pass.
 fn table(tested: &TestRun) -> Vec<String> {
     let found = &tested.found;
     let folder =
@@ -151,7 +151,7 @@ fn table(tested: &TestRun) -> Vec<String> {
         tested.seconds
     )];
     let left_out = tested.left_out.iter();
-    lines.extend(left_out.map(|left| format!("left out, {}: {}", left.why, sanitize_line(&left.path))));
+    lines.extend(left_out.map(|left| format!("skipped, {}: {}", left.why, sanitize_line(&left.path))));
     let not_passed: Vec<&TestResult> =
         found.tests.iter().filter(|test| test.outcome != TestOutcome::Passed).collect();
     let rows: Vec<[String; 3]> = not_passed
@@ -181,7 +181,7 @@ mod tests {
     use crate::{git::SkippedPath, runners::TestReport};
 
     #[test]
-    fn names_of_the_repository_do_nothing_to_the_terminal() {
+    fn escapes_control_characters_in_repository_names() {
         let path = "a\u{1b}[2Jb\nc".to_owned();
         let left_out = vec![SkippedPath { path: path.clone(), why: "it is too large" }];
         let (found, notes) = (TestReport::default(), Vec::new());

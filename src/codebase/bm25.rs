@@ -1,20 +1,19 @@
-//! BM25: what a word tells of a text, the more the fewer texts have it and the more often this one says it.
+//! BM25 term weighting: rare words and frequent occurrences count more.
 
-/// How soon a word said again adds nothing more.
+/// BM25 `k1`: how quickly repeated occurrences stop adding to the score.
 const SATURATION: f64 = 1.2;
 
-/// How rare a word is among texts; one that all have is not quite nothing.
+/// Returns a word's rarity: `having` of `texts` contain it. Never zero, even for a word in every text.
 pub(super) fn inverse_document_frequency(texts: usize, having: u32) -> f64 {
     ((texts as f64 + 1.0) / (f64::from(having) + 0.5)).ln_1p()
 }
 
-/// How often a text says a word, one so many times as long as others having to say it more often. `heed` is how far
-/// length counts, from 0 to 1.
-pub(super) fn normalize_for_length(count: f64, length: f64, heed: f64) -> f64 {
-    count / (1.0 - heed + heed * length)
+/// Normalizes a count by `length`, the text's length relative to the mean. `weight` (0 to 1) is how far length counts.
+pub(super) fn normalize_for_length(count: f64, length: f64, weight: f64) -> f64 {
+    count / (1.0 - weight + weight * length)
 }
 
-/// What saying it so often is worth: of a word that is said for ever, 2.2.
+/// Saturates a normalized count; the limit is 2.2.
 pub(super) fn saturate(often: f64) -> f64 {
     often * (SATURATION + 1.0) / (often + SATURATION)
 }

@@ -1,73 +1,68 @@
-//! Which pieces fit into a budget, and how much of each.
+//! Chooses which pieces fit a token budget, and in which form.
 //!
-//! A piece comes in several forms, the longest first. The ground truth is given its place before anything else: first the
-//! shortest form of each such piece, then the form that it is held to. After that whatever is worth most for its tokens is
-//! taken, one step after the other: a piece that was not there, or a longer form of one that was.
+//! Each piece has several forms, longest first. Required pieces get space first: the shortest form of each, then longer
+//! ones up to their required form (`floor`). After that, the step with the most value per token is taken repeatedly: a
+//! new piece, or a longer form of a chosen one.
 //!
-//! What is worth most is settled without a look at the budget, so up to the first step that does not fit, more budget
-//! shows the same and more. The little room that is left then is filled with steps that do fit, and of those another
-//! budget may take others. Pure, and the same for the same input.
+//! The order of steps does not depend on the budget. So up to the first step that does not fit, a larger budget keeps
+//! every choice and adds more. The remaining tokens go to later steps that fit; these may differ between budgets. Pure
+//! and deterministic.
 
-/// Something to show.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct BudgetItem {
-    /// What each form takes and what it is worth, the longest first.
+    /// Cost and value of each form, longest first.
     pub(super) forms: Vec<FormCost>,
-    /// Of the ground truth, the form that it is held to.
+    /// For a required piece, the index of the form it must reach.
     pub(super) floor: Option<usize>,
 }
 
-/// One way to show a piece.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct FormCost {
     pub(super) tokens: usize,
-    /// Comparable among all pieces.
+    /// Comparable between pieces.
     pub(super) value: f64,
 }
 
-/// What was chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct BudgetSelection {
-    /// The form of each piece, in the order of the pieces; `None`: there is no room for it.
+    /// Index of each piece's chosen form, in the order of the pieces. `None` if the piece does not fit.
     pub(super) forms: Vec<Option<usize>>,
     pub(super) tokens: usize,
 }
 
-/// Chooses. Pieces that come earlier are preferred where nothing else speaks.
+/// Chooses forms within the budget. Earlier pieces win ties.
 pub(super) fn select_forms(pieces: &[BudgetItem], budget: usize) -> BudgetSelection {
     let mut chosen = BudgetSelection { forms: vec![None; pieces.len()], tokens: 0 };
     loop {
-        let room = budget - chosen.tokens;
+        let left = budget - chosen.tokens;
         let steps = pieces.iter().enumerate().flat_map(|(at, piece)| piece.upgrades(at, chosen.forms[at]));
         let best =
-            steps.filter(|step| step.tokens <= room).reduce(|a, b| if b.is_before(&a) { b } else { a });
+            steps.filter(|step| step.tokens <= left).reduce(|a, b| if b.is_before(&a) { b } else { a });
         let Some(step) = best else { return chosen };
         chosen.forms[step.piece] = Some(step.form);
         chosen.tokens += step.tokens;
     }
 }
 
-/// A longer form in place of what there is of a piece.
+/// A step from a piece's current form to a longer one.
 struct FormUpgrade {
     piece: usize,
     form: usize,
-    /// What it takes in addition.
     tokens: usize,
-    /// First the ground truth, and of that first what there is nothing of.
+    /// 0 for a required piece that has no form yet, 1 for a longer required form, 2 for everything else.
     turn: u8,
-    /// What a token of it brings.
     density: f64,
 }
 
 impl FormUpgrade {
-    /// Turn before turn, then by density. Of equals the earlier piece, and of one piece the shorter form, which come first.
+    /// Orders by turn, then by density. Ties keep the first: the earlier piece, and the shorter form of one piece.
     fn is_before(&self, other: &Self) -> bool {
         self.turn.cmp(&other.turn).then(other.density.total_cmp(&self.density)).is_lt()
     }
 }
 
 impl BudgetItem {
-    /// Every longer form than the one there is, from the shortest.
+    /// Returns every longer form than the current one, shortest first.
     fn upgrades(&self, at: usize, now: Option<usize>) -> impl Iterator<Item = FormUpgrade> {
         let before = now.map_or(FormCost::default(), |form| self.forms[form]);
         let last = now.unwrap_or(self.forms.len());
@@ -76,7 +71,7 @@ impl BudgetItem {
             let tokens = next.tokens.checked_sub(before.tokens)?;
             let density = (next.value - before.value) / tokens.max(1) as f64;
             if self.floor.is_some_and(|floor| form >= floor) {
-                // One form after the other, in the order of the pieces.
+                // Required forms grow in the order of the pieces.
                 return Some(FormUpgrade {
                     piece: at,
                     form,
@@ -95,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ground_truth_has_its_place_before_anything_else() {
+    fn required_pieces_are_chosen_first() {
         let form = |tokens, value| FormCost { tokens, value };
         let held = |value| BudgetItem {
             forms: vec![form(300, value), form(100, 0.0), form(10, 0.0)],
@@ -108,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_most_for_its_length_comes_first() {
+    fn highest_value_per_token_is_chosen_first() {
         let file = |tokens, value| BudgetItem { forms: vec![FormCost { tokens, value }], floor: None };
         let page = BudgetItem {
             forms: vec![FormCost { tokens: 900, value: 1.0 }, FormCost { tokens: 100, value: 0.5 }],

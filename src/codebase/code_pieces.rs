@@ -1,26 +1,26 @@
-//! A text in pieces: each function with its name, and every other line by itself.
+//! Splits a text into pieces: each function by name, and every other line by itself.
 
 use std::{collections::BTreeSet, ops::Range};
 
 use super::{CodeItem, CodeItemKind, Language, summarize};
 
-/// A piece of a text.
+/// A function, a container, or a single line of a text.
 pub struct CodePiece<'t> {
-    /// Of a function, or of a type that only one of two texts has: with the names of what it is in.
+    /// Qualified name of a function, or of a container that only one of the two texts has. `None` for a single line.
     pub name: Option<String>,
     pub text: &'t str,
-    /// Its lines, from 0.
+    /// Line range, from 0.
     pub lines: Range<usize>,
 }
 
 impl CodePiece<'_> {
-    /// What it is known by in another text.
+    /// Key that identifies the same piece in another text: its name, or the text of a line.
     pub fn key(&self) -> (bool, &str) {
         (self.name.is_some(), self.name.as_deref().unwrap_or(self.text))
     }
 }
 
-/// Two texts of one file in pieces; none where functions cannot be told from other lines in both.
+/// Splits two versions of a file into pieces. Returns `None` if functions cannot be separated from other lines in both.
 pub fn split_into_pieces(language: Language, texts: [&str; 2]) -> Option<[Vec<CodePiece<'_>>; 2]> {
     let summaries = texts.map(|text| summarize(language, text));
     if summaries.iter().any(|summary| summary.partial || summary.timed_out) {
@@ -35,13 +35,13 @@ pub fn split_into_pieces(language: Language, texts: [&str; 2]) -> Option<[Vec<Co
     for at in [0, 1] {
         collect_functions(&summaries[at].items, "", &holders[1 - at], &mut named[at]);
     }
-    // Of several with one name nobody can say which became which.
-    let several =
+    // Functions that share a name cannot be matched between versions, so they are split into lines.
+    let ambiguous =
         |name: &String| named.iter().any(|all| all.iter().filter(|(other, _)| other == name).count() > 1);
-    let several: BTreeSet<String> =
-        named.iter().flatten().map(|(name, _)| name).filter(|name| several(name)).cloned().collect();
+    let ambiguous: BTreeSet<String> =
+        named.iter().flatten().map(|(name, _)| name).filter(|name| ambiguous(name)).cloned().collect();
     for all in &mut named {
-        all.retain(|(name, _)| !several.contains(name));
+        all.retain(|(name, _)| !ambiguous.contains(name));
         all.sort_by_key(|(_, lines)| lines.start);
         if all.windows(2).any(|pair| pair[0].1.end > pair[1].1.start) {
             return None;
@@ -56,13 +56,13 @@ fn is_function(item: &CodeItem) -> bool {
     matches!(item.kind, CodeItemKind::Function | CodeItemKind::Method)
 }
 
-/// A block that adds to a type has no name but its head.
+/// An extension block has no name, so its signature identifies it.
 fn qualified_name(item: &CodeItem, within: &str) -> String {
     let own = if item.kind == CodeItemKind::Extension { &item.signature } else { &item.name };
     format!("{within}/{own}")
 }
 
-/// What holds others, by name.
+/// Collects the qualified names of items that contain other items.
 fn collect_containers(items: &[CodeItem], within: &str, into: &mut BTreeSet<String>) {
     for item in items.iter().filter(|item| !is_function(item) && !item.children.is_empty()) {
         let name = qualified_name(item, within);
@@ -71,7 +71,7 @@ fn collect_containers(items: &[CodeItem], within: &str, into: &mut BTreeSet<Stri
     }
 }
 
-/// Functions, and holders that the other text has not, which are one thing each.
+/// Collects functions, and containers that the other text lacks; such a container is one piece.
 fn collect_functions(
     items: &[CodeItem],
     within: &str,
@@ -105,7 +105,7 @@ fn cut_pieces(text: &str, named: Vec<(String, Range<usize>)>) -> Vec<CodePiece<'
     pieces
 }
 
-/// A line for people, as the language has them.
+/// Whether a line is a comment in this language.
 pub fn is_comment(language: Language, line: &str) -> bool {
     use Language::{Bash, Makefile, Other, Php, Python, Ruby, Toml, Yaml};
     let line = line.trim();
@@ -117,7 +117,7 @@ pub fn is_comment(language: Language, line: &str) -> bool {
         || of_slash && (line.starts_with("//") || line.starts_with("/*") || inner)
 }
 
-/// A line of nothing but brackets or words for people is none that runs.
+/// Whether a line has content: it is not a comment and has more than punctuation.
 pub fn is_significant_line(language: Language, line: &str) -> bool {
     !is_comment(language, line) && line.contains(char::is_alphanumeric)
 }

@@ -1,4 +1,4 @@
-//! What is known of a content, in the form it is kept in: the index of a large repository holds ten thousand of these.
+//! Compact per-file digest, as stored in the analysis cache. A large repository's index holds ten thousand of these.
 
 use std::cmp::Ordering;
 
@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 
 use super::{Language, Summary, file_filter::ExclusionReason, summary, words};
 
-/// Changes whenever another digest comes of the same text, which a test of summaries notices. What was kept by another
-/// version is worked out anew.
+/// Version of the cached digests. Raise it whenever the same text yields another digest; a snapshot test in `summary`
+/// catches a forgotten change. Digests of other versions are computed again.
 pub(super) const DIGEST_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-8");
 
-/// What is known of a file's content, whatever its path. Kept by the content's hash.
+/// Digest of a file's content, independent of its path. Cached by content hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
     summary: Summary,
-    /// There was no time for all of its structure.
+    /// Whether time ran out before the whole structure was read.
     timed_out: bool,
     words: SortedNames,
-    /// Beside the words.
+    /// Count of each entry in `words`.
     counts: Box<[u32]>,
     uses: SortedNames,
-    /// [`hash_name`]es of the names as they stand, in order.
+    /// Sorted [`hash_name`] values of all names, in their original case.
     spelled: Box<[u32]>,
 }
 
-/// Names in order, each once, in two pieces of memory instead of hundreds.
+/// Sorted unique names, stored in two allocations instead of hundreds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SortedNames {
     text: Box<str>,
     ends: Box<[u32]>,
 }
 
-/// A content's language and digest, or why it is none that a model is shown.
+/// Language and digest of a content, or why it is never shown to a model.
 pub(super) type DigestResult = Result<(Language, Digest), ExclusionReason>;
 
 impl Digest {
@@ -41,7 +41,7 @@ impl Digest {
         Self { summary, timed_out, uses: SortedNames::new(&uses), ..Self::without_structure(text) }
     }
 
-    /// Without a look at the structure, for which there was no time.
+    /// Builds a digest without structure, for when time has run out.
     pub(super) fn without_structure(text: &str) -> Self {
         let names = words::count_names(text);
         let (words, counts): (Vec<String>, Vec<u32>) = words::count_words(&names).into_iter().unzip();
@@ -55,23 +55,23 @@ impl Digest {
         &self.summary
     }
 
-    /// Was there no time for all of its structure?
+    /// Whether time ran out before the whole structure was read.
     pub fn timed_out(&self) -> bool {
         self.timed_out
     }
 
-    /// How often a word occurs in its text.
+    /// Returns how often a word occurs in the text.
     pub fn count(&self, word: &str) -> u32 {
         self.words.find(word).and_then(|at| self.counts.get(at).copied()).unwrap_or(0)
     }
 
-    /// Names it uses and does not define: what it calls, the types it names. In order, each once.
+    /// Names the file uses but does not define: called functions and mentioned types. Sorted and unique.
     pub fn uses(&self) -> impl Iterator<Item = &str> {
         self.uses.iter()
     }
 
-    /// Does its text have this name, whole and written so? What is there is never denied; of ten thousand files' names one
-    /// in a thousand is taken for another.
+    /// Whether the text contains this exact name. Never a false negative; about one name in a thousand is a false
+    /// positive over ten thousand files.
     pub fn contains_name(&self, name: &str) -> bool {
         self.spelled.binary_search(&hash_name(name)).is_ok()
     }
@@ -111,7 +111,7 @@ impl SortedNames {
     }
 }
 
-/// The same everywhere and always, for it is kept.
+/// Hash of a name. It must be stable across platforms and versions because it is stored.
 fn hash_name(name: &str) -> u32 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -120,7 +120,7 @@ fn hash_name(name: &str) -> u32 {
 }
 
 pub(super) fn pack(known: &DigestResult) -> Vec<u8> {
-    postcard::to_allocvec(known).expect("it is plain data, and memory grows")
+    postcard::to_allocvec(known).expect("plain data always serializes")
 }
 
 pub(super) fn unpack(packed: &[u8]) -> Option<DigestResult> {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_in_the_text_is_denied_and_hardly_another_is_not() {
+    fn contains_name_has_no_false_negatives() {
         let names = "type é café_Crème HTTPServers _a __init__ v2 URLs fooS A_B_C a addresses 12";
         let many: Vec<String> = (0..2_000).map(|at| format!("name_{at}")).collect();
         let digest = Digest::new(Language::Rust, &format!("{names} {}", many.join("(—„")));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_reads_back_and_nothing_else_does() {
+    fn packed_digest_round_trips_and_truncated_is_rejected() {
         for known in [Ok((Language::Rust, Digest::new(Language::Rust, TEXT))), Err(ExclusionReason::Minified)]
         {
             let packed = pack(&known);

@@ -1,7 +1,7 @@
-//! Which files of a commit are for a model: told by path, kind and size, by what `.gitattributes` say, and by content.
+//! Decides which files of a commit a model may see, by path, kind, size, `.gitattributes` and content.
 //!
-//! What git tracks is part of the repository, whatever `.gitignore` says of it: an ignored file that was added was added
-//! on purpose. What tools wrote is left out, by its name, its folder or its own words, unless an attribute says otherwise
+//! Tracked files count whatever `.gitignore` says: an ignored file that was added was added on purpose. Generated and
+//! vendored files are excluded by name, folder or content, unless an attribute says otherwise
 //! (`linguist-generated=false`, `-linguist-vendored`).
 
 use std::{collections::BTreeSet, fmt};
@@ -14,38 +14,37 @@ use crate::{
     git::{EntryMode, GitAttributes},
 };
 
-/// The marks by which GitHub tells generated and vendored, and git binary: what has no diff.
+/// Attributes that mark a file as generated or vendored (GitHub), or as binary (git: `-diff`).
 pub(super) const ATTRIBUTES: [&str; 3] = ["linguist-generated", "linguist-vendored", "diff"];
 
-/// A text of at least so many bytes is minified when its lines have so many on average, or one of them has so many.
+/// Thresholds for minified text, in bytes: minimum size of the text, mean line length, and length of one line.
 const MINIFIED_LEAST: usize = 2_000;
 const MINIFIED_MEAN_LINE: usize = 400;
 const MINIFIED_LINE: usize = 20_000;
 
-/// The largest source file that is indexed: people do write such. Data of that size was not written by hand.
+/// Largest indexed source file and data file, in bytes. Data above its limit was not written by hand.
 const INDEX_LARGEST_CODE: u64 = 1024 * 1024;
 const INDEX_LARGEST_DATA: u64 = 256 * 1024;
 
-/// Why no model is shown a file.
+/// Why a file is never shown to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ExclusionReason {
     Symlink,
     Submodule,
-    /// It could forge lines of what is shown, or cannot be written as text at all.
+    /// The path could forge lines of the context, or is not valid text.
     Name,
     Secret,
     Vendored,
     Generated,
     Minified,
     Binary,
-    /// Text, of another encoding than UTF-8.
     Encoding,
-    /// The file itself lies elsewhere.
+    /// A Git LFS pointer; the file itself is stored elsewhere.
     LfsPointer,
     TooLarge,
-    /// The repository has more than is read.
+    /// Beyond the maximum number of files or bytes per repository.
     TooMany,
-    /// Its content is not in this copy of the repository.
+    /// The blob is missing from this clone.
     Absent,
 }
 
@@ -69,20 +68,21 @@ impl fmt::Display for ExclusionReason {
     }
 }
 
-/// How a file that is kept is to be taken.
+/// How to read a file that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileTreatment {
-    /// By its name; its text may say more.
+    /// Language by name; the text may refine it.
     pub(super) language: Language,
-    /// Said to be written by hand, however its content looks.
+    /// Whether an attribute says the file is written by hand, so its content is not checked for generated or minified
+    /// text.
     pub(super) by_hand: bool,
 }
 
-/// Judges the files of one commit before they are read.
+/// Filters the files of one commit before they are read.
 #[derive(Debug, Default)]
 pub(super) struct FileFilter {
     attributes: GitAttributes<3>,
-    /// Folders where a build leaves its output, from the manifests that stand beside them.
+    /// Build output folders, derived from the manifests next to them.
     outputs: BTreeSet<String>,
 }
 
@@ -99,7 +99,7 @@ impl FileFilter {
         Self { attributes, outputs }
     }
 
-    /// How a file is to be taken, or why it is not.
+    /// Returns how to read a file, or why it is excluded.
     pub(super) fn classify_file(
         &self,
         path: &str,
@@ -145,7 +145,7 @@ impl FileFilter {
     }
 }
 
-/// A file's text, without a byte order mark, or why it is not shown after all.
+/// Decodes a file's text without its byte order mark, or returns why the content is excluded.
 pub(super) fn decode_text(bytes: &[u8], by_hand: bool) -> Result<&str, ExclusionReason> {
     if bytes.starts_with(b"version https://git-lfs.github.com/spec/") {
         return Err(ExclusionReason::LfsPointer);
@@ -166,21 +166,22 @@ pub(super) fn decode_text(bytes: &[u8], by_hand: bool) -> Result<&str, Exclusion
     }
 }
 
-/// In comments among the first lines, where license texts may come before it. In quotes it is only spoken of.
+/// Whether a comment in the first 20 lines marks the file as generated. License text may come before the marker. A
+/// marker in quotes does not count.
 fn has_generated_marker(text: &str) -> bool {
     let comments = text.lines().take(20).map(str::trim_start);
     let mut generated = false;
     comments.filter(|line| COMMENTS.iter().any(|mark| line.starts_with(mark))).any(|line| {
         let lower = line.to_lowercase();
-        let said = |words: &str| {
+        let mentions = |words: &str| {
             lower.match_indices(words).any(|(at, _)| !lower[..at].ends_with(['`', '"', '\'', '“', '‘']))
         };
-        generated |= said("generated");
-        said("@generated") || (generated && (said("do not edit") || said("do not modify")))
+        generated |= mentions("generated");
+        mentions("@generated") || (generated && (mentions("do not edit") || mentions("do not modify")))
     })
 }
 
-/// Nobody reads or writes such lines. Prose in one line a paragraph is far from it.
+/// Whether lines are too long to be handwritten. Prose with one line per paragraph is far below the limits.
 fn is_minified(text: &str) -> bool {
     let lines = text.bytes().filter(|byte| *byte == b'\n').count() + 1;
     text.len() > MINIFIED_LEAST
@@ -192,7 +193,7 @@ fn max_indexed_bytes(language: Language) -> u64 {
     if language.is_code() { INDEX_LARGEST_CODE } else { INDEX_LARGEST_DATA }
 }
 
-/// May it break the line it is written in, turn its direction, or say to a model what no person sees?
+/// Whether a character could break its line, reverse the text direction, or be invisible to people but not to a model.
 pub(super) fn is_unprintable(c: char) -> bool {
     c.is_control() || is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}' | char::REPLACEMENT_CHARACTER)
 }
@@ -201,7 +202,7 @@ fn has_ending(name: &str, endings: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, ending)| list_contains(endings, ending))
 }
 
-/// Does a file look like holding a secret, by its path?
+/// Whether a path looks like a file with secrets.
 pub fn is_secret_path(path: &str) -> bool {
     let path = path.to_lowercase();
     let name = file_name(&path);
@@ -220,7 +221,8 @@ pub fn is_secret_path(path: &str) -> bool {
         || path.split('/').any(|part| matches!(part, ".ssh" | ".aws" | ".gnupg"))
 }
 
-/// In Java a folder below the sources is a package, and any word may name one.
+/// Whether a path is in a folder of third-party code. In JVM languages, folders below `src` are packages and may have
+/// any name.
 fn is_vendored(lower: &str, language: Language) -> bool {
     let packages = language == Language::Java || has_ending(lower, "kt scala groovy");
     let parents = || lower.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
@@ -228,7 +230,7 @@ fn is_vendored(lower: &str, language: Language) -> bool {
     parents().next() == Some("deps") || { folders }.any(|folder| list_contains(VENDORED_FOLDERS, folder))
 }
 
-/// What a build leaves beside its manifest.
+/// Build manifests, and the output folders next to them.
 const BUILDS: &[(&str, &str)] = &[
     ("Cargo.toml pom.xml build.sbt", "target"),
     ("build.gradle build.gradle.kts", "build out"),
@@ -238,7 +240,6 @@ const BUILDS: &[(&str, &str)] = &[
     ("mix.exs dune-project", "_build deps"),
 ];
 
-/// Is it a word of a list?
 fn list_contains(list: &str, word: &str) -> bool {
     list.split(' ').any(|known| known == word)
 }
@@ -262,7 +263,7 @@ const SECRET_ENDINGS: &str =
 const SECRET_NAMES: &str = ".npmrc .netrc .pypirc .pgpass .htpasswd .git-credentials .dockercfg .dockerconfigjson credentials \
      kubeconfig";
 
-/// What secrets are written in; `secrets.rs` is code about them.
+/// File endings of settings that may hold secrets; `secrets.rs` is code about them.
 const SETTINGS_ENDINGS: &str = "yaml yml json toml txt ini cfg conf properties xml";
 
 const COMMENTS: &[&str] = &["//", "#", "/*", "*", "--", ";", "<!--", "\"\"\"", "'''", "%", "dnl"];
@@ -275,8 +276,8 @@ const BINARY_ENDINGS: &str = "png jpg jpeg gif webp ico bmp tiff svgz pdf zip gz
 mod tests {
     use super::*;
 
-    fn sieve() -> FileFilter {
-        let said = [
+    fn filter() -> FileFilter {
+        let attributes = [
             ("vendor/ours/x.rs", [None, Some(false), None]),
             ("Cargo.lock", [Some(false), None, None]),
             ("api.rs", [Some(true), None, None]),
@@ -284,13 +285,14 @@ mod tests {
             ("a.blob", [None, None, Some(false)]),
             ("plain.dat", [None, None, Some(true)]),
         ];
-        let said = said.into_iter().map(|(path, said)| (path.to_owned(), said)).collect();
-        FileFilter::new(["Cargo.toml", "web/package.json"].into_iter(), said)
+        let attributes =
+            attributes.into_iter().map(|(path, attributes)| (path.to_owned(), attributes)).collect();
+        FileFilter::new(["Cargo.toml", "web/package.json"].into_iter(), attributes)
     }
 
     #[test]
-    fn what_is_not_shown_and_why() {
-        let judge = |path: &str| sieve().classify_file(path, EntryMode::File, 10).err();
+    fn excluded_paths_have_the_right_reason() {
+        let judge = |path: &str| filter().classify_file(path, EntryMode::File, 10).err();
         for (why, paths) in [
             (
                 Some(ExclusionReason::Secret),
@@ -325,7 +327,7 @@ mod tests {
             assert_eq!(judge(path), Some(ExclusionReason::Name), "{path}");
         }
         assert_eq!(judge("a \"quoted\" `name`.rs"), None);
-        let judge = |path, mode, size| sieve().classify_file(path, mode, size).err();
+        let judge = |path, mode, size| filter().classify_file(path, mode, size).err();
         assert_eq!(judge("data.json", EntryMode::File, 10_000_000), Some(ExclusionReason::TooLarge));
         assert_eq!(judge("lib.rs", EntryMode::Executable, 400_000), None);
         assert_eq!(judge("link", EntryMode::Symlink, 1), Some(ExclusionReason::Symlink));
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_say_what_they_are() {
+    fn contents_are_classified() {
         let judge = |bytes: &[u8]| decode_text(bytes, false).map(str::to_owned);
         assert_eq!(judge(b"a\0b"), Err(ExclusionReason::Binary));
         assert_eq!(judge(b"\xff\xfea\0"), Err(ExclusionReason::Encoding), "UTF-16");

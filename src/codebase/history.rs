@@ -1,7 +1,6 @@
-//! What earlier runs of the repository came to, as far as it touches on what is asked now: their designs, and what was
-//! found and mended in several of them.
+//! Selects history for a drafter: related earlier designs, and findings fixed in several of them.
 //!
-//! Pure: rows in, texts out, the same for the same. What comes out quotes models and strangers, and is told as that.
+//! Pure: the same rows give the same texts. The output quotes models and strangers, and the prompt labels it so.
 
 use std::{cmp::Reverse, collections::BTreeSet, iter};
 
@@ -14,46 +13,47 @@ use crate::{
     types::{IssueNo, Verdict},
 };
 
-/// What a drafter is told of it, each piece by itself.
+/// History shown to a drafter, one text per entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// What was found and mended in the designs of several issues.
+    /// Findings that were fixed in the designs of several issues.
     pub rules: Vec<String>,
-    /// Earlier designs, the nearest first.
+    /// Related earlier designs, the most related first.
     pub designs: Vec<String>,
-    /// What came of changes that were pushed, the newest first.
+    /// Outcomes of pushed changes, the newest first.
     #[serde(default)]
     pub lessons: Vec<String>,
 }
 
-/// How many of each are told.
+/// Maximum rules and designs shown.
 const MOST_RULES: usize = 8;
 const MOST_DESIGNS: usize = 4;
 
-/// In the designs of how many issues a finding must come. One issue, however often it is begun anew, shows nothing.
+/// Number of distinct issues whose designs must have a finding before it becomes a rule. Reruns of one issue count
+/// once.
 const PATTERN: usize = 3;
 
-/// Two findings of this part of their words in common say the same.
+/// Minimum share of common words (Dice) for two findings to count as the same.
 const ALIKE: f64 = 0.5;
 
-/// A design with less than this has nothing to do with the issue.
+/// Minimum score for a design to be related to the issue.
 const LEAST: f64 = 2.5;
 
-/// A word that most of the designs have says nothing of one, nor does a short one, which may be in any text.
+/// A word counts only if it is rarer than this (IDF) and longer than `SHORT` bytes.
 const TELLING: f64 = 1.0;
 const SHORT: usize = 3;
 
-/// What naming a file that the design changes is worth, next to which words are little.
+/// Score for each changed file that the issue names. It outweighs shared words.
 const SAME_FILE: f64 = 8.0;
 
-/// Characters quoted of a text.
+/// Maximum characters quoted from a text.
 const QUOTED: usize = 300;
 
-/// Rows of a design's table of files that are looked at.
+/// Maximum rows read from a design's table of files.
 const MOST_FILES: usize = 50;
 
-/// Chooses by the words of an issue, in which paths may be named. `alone` says of a file's name that no two files of the
-/// repository have it, so that it means the file without its folder.
+/// Selects history by the words and paths in an issue's text. `alone` returns true if only one file in the repository
+/// has this name; such a name identifies the file without its folder.
 pub fn select_history(
     issue: IssueNo,
     text: &str,
@@ -66,18 +66,17 @@ pub fn select_history(
     History { rules: recurring_rules(findings), designs: designs.collect(), lessons: Vec::new() }
 }
 
-/// An earlier design and how it touches on the issue.
+/// An earlier design and what it shares with the issue.
 struct RelatedDesign<'p> {
     past: &'p PastDesign,
     gist: DocumentSummary,
-    /// Of the files it changes, those that the issue names.
+    /// Files that the design changes and the issue names.
     files: Vec<String>,
-    /// Words they share, the rarest first.
     words: Vec<String>,
     score: f64,
 }
 
-/// Best first. An earlier design of the same issue comes before all others, whatever its words.
+/// Returns related designs, best first. Earlier designs of the same issue come before all others.
 fn related_designs<'p>(
     issue: IssueNo,
     text: &str,
@@ -86,7 +85,7 @@ fn related_designs<'p>(
 ) -> Vec<RelatedDesign<'p>> {
     let wanted = words::word_set(text);
     let mut seen = BTreeSet::new();
-    // Of several runs of one issue the newest counts.
+    // Only the newest run of each issue counts.
     let newest = designs.iter().filter(|past| seen.insert(past.issue));
     let read = newest.map(|past| {
         let mut gist = documents::summarize(&past.text);
@@ -119,7 +118,7 @@ fn related_designs<'p>(
     touching
 }
 
-/// Does the text name this path, or an end of it that means no other?
+/// Whether the text names this path, or a suffix of it that identifies the file.
 fn mentions_path(text: &str, path: &str, alone: impl Fn(&str) -> bool) -> bool {
     let part = |c: char| c.is_alphanumeric() || "_-/".contains(c);
     let named = |name: &str| {
@@ -141,16 +140,16 @@ impl RelatedDesign<'_> {
             (true, verdict) => format!("Accepted by a person though the review said {verdict}"),
             (false, verdict) => format!("Of an earlier run of this issue; the review said {verdict}"),
         };
-        let mut told = format!("## #{of} {}\n\n{judged}.\n", quote_line(&self.gist.title));
+        let mut text = format!("## #{of} {}\n\n{judged}.\n", quote_line(&self.gist.title));
         if !self.files.is_empty() {
-            told.push_str(&format!(
+            text.push_str(&format!(
                 "It changes files that the issue names: {}.\n",
                 abbreviate_list(&self.files)
             ));
         } else if !self.words.is_empty() {
-            told.push_str(&format!("It shares words with the issue: {}.\n", abbreviate_list(&self.words)));
+            text.push_str(&format!("It shares words with the issue: {}.\n", abbreviate_list(&self.words)));
         }
-        told.push_str(&format!(
+        text.push_str(&format!(
             "Files: {}.\nGoal: {}\n",
             abbreviate_list(&self.gist.paths),
             quote_line(&self.gist.goal)
@@ -158,29 +157,28 @@ impl RelatedDesign<'_> {
         if of == issue {
             for past in findings.iter().filter(|past| past.issue == issue).take(10) {
                 let (status, title) = (&past.finding.status, quote_line(&past.finding.title));
-                told.push_str(&format!(
+                text.push_str(&format!(
                     "- found then, at {}, {status}: {title}\n",
                     quote_line(&past.finding.place)
                 ));
             }
         }
-        told + "\n"
+        text + "\n"
     }
 }
 
-/// Findings that say the same about the same section.
+/// Similar findings about the same section.
 struct RecurringFinding<'p> {
     section: String,
     words: BTreeSet<String>,
-    /// The newest.
-    said: &'p PastFinding,
+    newest: &'p PastFinding,
     issues: BTreeSet<IssueNo>,
 }
 
-/// What came up in the designs of [`PATTERN`] issues or more, that which came up most often first.
+/// Returns findings fixed in the designs of [`PATTERN`] or more issues, the most frequent first.
 fn recurring_rules(findings: &[PastFinding]) -> Vec<String> {
     let mut patterns: Vec<RecurringFinding<'_>> = Vec::new();
-    // What was left as it was, a person waived.
+    // Unfixed findings were waived by a person, so they make no rule.
     for past in findings.iter().filter(|past| past.approved && past.finding.status == "fixed") {
         let section = finding_section(&past.finding.place);
         let words = significant_words(&past.finding.title);
@@ -190,7 +188,7 @@ fn recurring_rules(findings: &[PastFinding]) -> Vec<String> {
         match patterns.iter_mut().find(same) {
             Some(pattern) => drop(pattern.issues.insert(past.issue)),
             None => {
-                patterns.push(RecurringFinding { section, words, said: past, issues: [past.issue].into() })
+                patterns.push(RecurringFinding { section, words, newest: past, issues: [past.issue].into() })
             }
         }
     }
@@ -200,7 +198,7 @@ fn recurring_rules(findings: &[PastFinding]) -> Vec<String> {
 }
 
 fn describe_recurring_finding(pattern: &RecurringFinding<'_>) -> String {
-    let (times, finding) = (pattern.issues.len(), &pattern.said.finding);
+    let (times, finding) = (pattern.issues.len(), &pattern.newest.finding);
     let issues: Vec<String> = pattern.issues.iter().rev().map(|issue| format!("#{issue}")).collect();
     format!(
         "- In {times} designs ({}), section “{}”: {}. {}\n",
@@ -211,7 +209,7 @@ fn describe_recurring_finding(pattern: &RecurringFinding<'_>) -> String {
     )
 }
 
-/// The section that a place is in.
+/// Returns the title of the section that a finding's place refers to.
 fn finding_section(place: &str) -> String {
     let place = place.trim().trim_matches('`').trim_start_matches(['§', '#', ' ']).to_lowercase();
     let bare = place.strip_prefix("section ").unwrap_or(&place);
@@ -227,12 +225,12 @@ fn finding_section(place: &str) -> String {
     }
 }
 
-/// The words of a finding without what is of one document only: names, paths and numbers.
+/// Returns the words of a title without names, paths and numbers, which are specific to one document.
 fn significant_words(title: &str) -> BTreeSet<String> {
     let plain = |word: &&str| word.trim_end_matches([',', ':', '.']).chars().all(char::is_alphabetic);
     let mut words = words::word_set(&title.split_whitespace().filter(plain).collect::<Vec<_>>().join(" "));
     words.retain(|word| word.len() > SHORT);
-    // Of a title with nothing but such in it, its own letters are all there is.
+    // If nothing is left, compare the whole title.
     if words.is_empty() { BTreeSet::from([title.trim().to_lowercase()]) } else { words }
 }
 
@@ -241,7 +239,7 @@ fn are_similar(a: &BTreeSet<String>, b: &BTreeSet<String>) -> bool {
     2.0 * common / (a.len() + b.len()) as f64 >= ALIKE && (common >= 2.0 || a == b)
 }
 
-/// A few of them in a row.
+/// Joins at most ten names and counts the rest.
 fn abbreviate_list(names: &[String]) -> String {
     const MOST: usize = 10;
     let more = names.len().saturating_sub(MOST);
@@ -249,7 +247,7 @@ fn abbreviate_list(names: &[String]) -> String {
     if more == 0 { some } else { format!("{some} and {more} more") }
 }
 
-/// A text on one line as a reader sees it, and no more of it than is quoted.
+/// Collapses a text to one visible line of at most [`QUOTED`] characters.
 fn quote_line(text: &str) -> String {
     let shows = |c: &char| !is_invisible(*c) && (c.is_whitespace() || !c.is_control());
     let seen: String = text.chars().filter(shows).collect();
@@ -287,9 +285,9 @@ mod tests {
         PastFinding { run: issue, issue: IssueNo(issue), approved: true, finding }
     }
 
-    fn told(text: &str, designs: &[PastDesign]) -> Vec<String> {
-        let told = select_history(IssueNo(9), text, designs, &[], |name| name != "lib.rs");
-        told.designs.iter().map(|told| told.lines().next().unwrap_or_default().to_owned()).collect()
+    fn selected_titles(text: &str, designs: &[PastDesign]) -> Vec<String> {
+        let history = select_history(IssueNo(9), text, designs, &[], |name| name != "lib.rs");
+        history.designs.iter().map(|text| text.lines().next().unwrap_or_default().to_owned()).collect()
     }
 
     #[test]
@@ -301,10 +299,16 @@ mod tests {
             design(2, "Read standard input", "src/input.rs"),
             design(1, "Translate messages", "src/messages.rs"),
         ];
-        assert_eq!(told("Colour of words in src/report.rs", &designs)[0], "## #5 Sort the words of a report");
-        assert_eq!(told("Bad colours where terminals are dark", &designs), ["## #4 Colour on terminals"]);
-        assert_eq!(told("Faster start", &designs), [""; 0]);
-        assert_eq!(told("", &[]), [""; 0]);
+        assert_eq!(
+            selected_titles("Colour of words in src/report.rs", &designs)[0],
+            "## #5 Sort the words of a report"
+        );
+        assert_eq!(
+            selected_titles("Bad colours where terminals are dark", &designs),
+            ["## #4 Colour on terminals"]
+        );
+        assert_eq!(selected_titles("Faster start", &designs), [""; 0]);
+        assert_eq!(selected_titles("", &[]), [""; 0]);
         let whole = select_history(IssueNo(9), "src/input.rs", &designs, &[], |_| false);
         insta::assert_snapshot!(whole.designs[0], @r"
         ## #2 Read standard input
@@ -317,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_named_by_what_means_no_other() {
+    fn path_mention_requires_an_unambiguous_suffix() {
         let names = |text: &str, path: &str| mentions_path(text, path, |name| name != "lib.rs");
         assert!(names("In src/lib.rs, please", "src/lib.rs") && names("see `a/lib.rs`.", "src/a/lib.rs"));
         assert!(names("in report.rs", "src/report.rs") && !names("in lib.rs", "src/a/lib.rs"));
@@ -326,16 +330,16 @@ mod tests {
     }
 
     #[test]
-    fn what_shows_nothing_is_not_quoted() {
+    fn quote_line_drops_invisible_characters() {
         assert_eq!(quote_line("a\u{202E}b\u{200B}\u{7}\n c\u{2028}d"), "ab c d");
     }
 
     #[test]
-    fn the_same_issues_own_runs_come_first() {
+    fn earlier_runs_of_the_same_issue_come_first() {
         let own =
             PastDesign { approved: false, verdict: Verdict::Revise, ..design(9, "Anything", "src/any.rs") };
         let designs = [design(4, "Colour on terminals", "src/terminal.rs"), own];
-        let told = select_history(
+        let history = select_history(
             IssueNo(9),
             "Colour terminals, src/terminal.rs",
             &designs,
@@ -343,12 +347,12 @@ mod tests {
             |_| false,
         );
         let judged = "Of an earlier run of this issue; the review said REVISE.";
-        assert!(told.designs[0].contains(judged), "{told:?}");
-        assert!(told.designs[0].contains("- found then, at 3, open: x y z"), "{told:?}");
+        assert!(history.designs[0].contains(judged), "{history:?}");
+        assert!(history.designs[0].contains("- found then, at 3, open: x y z"), "{history:?}");
     }
 
     #[test]
-    fn what_was_mended_in_three_designs_is_a_pattern() {
+    fn finding_fixed_in_three_designs_becomes_a_rule() {
         let title = "Requirement 2 of `read()` names no exit status";
         let mut findings = vec![
             found(4, "Requirements", title, "fixed"),
@@ -357,14 +361,14 @@ mod tests {
             found(2, "2.1", title, "fixed"),
             found(1, "3", "Something else about scenarios", "fixed"),
         ];
-        assert_eq!(recurring_rules(&findings), [""; 0], "of two issues, and elsewhere");
+        assert_eq!(recurring_rules(&findings), [""; 0], "only two issues have it in this section");
         let third = || found(1, "section 3", "Requirement 14 names no exit status", "fixed");
         findings.push(PastFinding { approved: false, ..third() });
-        assert_eq!(recurring_rules(&findings), [""; 0], "nobody approved that design");
+        assert_eq!(recurring_rules(&findings), [""; 0], "the third design was not approved");
         for waived in ["open", "dismissed"] {
             findings.push(found(1, "section 3", "Requirement 14 names no exit status", waived));
         }
-        assert_eq!(recurring_rules(&findings), [""; 0], "a person did not think so");
+        assert_eq!(recurring_rules(&findings), [""; 0], "the third finding was not fixed");
         findings.push(third());
         assert_eq!(
             recurring_rules(&findings),

@@ -1,4 +1,4 @@
-//! All files of one commit, with what is known of each.
+//! Index of one commit: every file with its language and digest.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     store::AnalysisCache,
 };
 
-/// The files of a commit that a model may be shown, in the order of their paths.
+/// Files of a commit that may be shown to a model, sorted by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Index {
     files: Vec<IndexedFile>,
@@ -22,38 +22,37 @@ pub struct Index {
     past: Vec<CommitWords>,
 }
 
-/// What one earlier commit said of some of the files.
+/// Subject words of an earlier commit, and the files it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommitWords {
-    /// In order, each once.
+    /// Sorted and unique.
     pub(super) words: Vec<String>,
-    /// Their places in the index.
+    /// Positions of the changed files in the index.
     pub(super) files: Vec<usize>,
 }
 
-/// A commit that changed more files says little of each.
-const TOLD_FILES: usize = 20;
+/// Maximum files an earlier commit may change to count; a larger commit says little about each file.
+const PAST_COMMIT_FILES: usize = 20;
 
-/// One file.
+/// An indexed file with its digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedFile {
     pub path: String,
-    /// In bytes.
     pub size: u64,
     pub language: Language,
     pub digest: Arc<Digest>,
 }
 
-/// A file no model is shown, and why.
+/// A file that is never shown to a model, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExcludedFile {
-    /// Safe to print: what could break a line stands as U+FFFD.
+    /// Safe to print: characters that could break a line are replaced by U+FFFD.
     pub path: String,
     pub why: ExclusionReason,
 }
 
 impl Index {
-    /// By path.
+    /// Files sorted by path.
     pub fn files(&self) -> &[IndexedFile] {
         &self.files
     }
@@ -62,18 +61,17 @@ impl Index {
         self.position(path).map(|at| &self.files[at])
     }
 
-    /// Where a file stands among [`Self::files`].
     pub(super) fn position(&self, path: &str) -> Option<usize> {
         self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok()
     }
 
-    /// By path.
+    /// Excluded files sorted by path.
     pub fn excluded(&self) -> &[ExcludedFile] {
         &self.left_out
     }
 
-    /// Of a commit. What the cache knows is not read again, and what it does not know is kept there. A cache that
-    /// fails costs time and nothing else.
+    /// Builds the index of a commit. Cached digests are reused and new ones are cached; a failing cache only costs
+    /// time.
     pub async fn read(
         snapshot: &Snapshot,
         cache: AnalysisCache,
@@ -82,18 +80,18 @@ impl Index {
         index_builder::build_index(snapshot, Some(cache), cancel).await
     }
 
-    /// Of a commit, with every file read anew.
+    /// Builds the index of a commit without a cache.
     pub async fn read_uncached(snapshot: &Snapshot, cancel: &CancellationToken) -> Result<Self, GitError> {
         index_builder::build_index(snapshot, None, cancel).await
     }
 
-    /// Of texts at hand.
+    /// Builds an index from in-memory texts, given as path and text.
     pub fn from_texts<'t>(texts: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
         let mut index = Self::default();
-        let sieve = FileFilter::default();
+        let filter = FileFilter::default();
         for (path, text) in texts {
             let size = text.len() as u64;
-            match sieve.classify_file(path, EntryMode::File, size) {
+            match filter.classify_file(path, EntryMode::File, size) {
                 Ok(_) => {
                     let language = Language::from_path_and_text(path, text);
                     let digest = Arc::new(Digest::new(language, text));
@@ -105,22 +103,22 @@ impl Index {
         index.sorted()
     }
 
-    /// What earlier commits said of the files, the newest first.
+    /// Earlier commits that changed indexed files, newest first.
     pub(super) fn past_commits(&self) -> &[CommitWords] {
         &self.past
     }
 
-    /// With what commits before it said of its files. It must be sorted.
+    /// Adds the words of earlier commits. The index must already be sorted.
     pub(super) fn with_past_commits(mut self, past: &[PastCommit]) -> Self {
-        let few = past.iter().filter(|commit| commit.paths.len() <= TOLD_FILES);
-        let told = few.map(|commit| CommitWords {
+        let few = past.iter().filter(|commit| commit.paths.len() <= PAST_COMMIT_FILES);
+        let commits = few.map(|commit| CommitWords {
             words: words::word_set(&commit.subject)
                 .into_iter()
                 .filter(|word| !words::is_common(word))
                 .collect(),
             files: commit.paths.iter().filter_map(|path| self.position(path)).collect(),
         });
-        self.past = told.filter(|told| !told.files.is_empty()).collect();
+        self.past = commits.filter(|commit| !commit.files.is_empty()).collect();
         self
     }
 

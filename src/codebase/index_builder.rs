@@ -1,7 +1,7 @@
-//! Makes the index of a commit: asks the cache, reads from git only what it lacks, and works that out on all processors.
+//! Builds the index of a commit. Digests that the cache lacks are read from git and computed on all processors.
 //!
-//! Contents come in batches: while one is worked out the next is read. They go when their digest is made; so memory is
-//! bounded by what is known of the files, not by the files.
+//! Files are read in batches: one batch is computed while the next is read. A file's bytes are dropped once its digest
+//! exists, so memory is bounded by the digests, not by the files.
 
 use std::{
     cmp::Reverse,
@@ -32,25 +32,25 @@ use crate::{
     types::Oid,
 };
 
-/// Files and bytes of one commit that are indexed: two large repositories' worth. What is known of them is held in
-/// memory while a prompt is put together.
+/// Maximum files and bytes of one commit that are indexed; two large repositories would fit. Their digests stay in
+/// memory while a prompt is built.
 const INDEX_FILES: usize = 25_000;
 const INDEX_BYTES: u64 = 160 * 1024 * 1024;
 
-/// Bytes and files read from git at a time while an index is made: large enough that starting git does not count, small
-/// enough that nobody waits long for the first, and that two such batches do not count in memory.
+/// Maximum bytes and files of one batch read from git. Large enough that starting git costs little; small enough that
+/// the first batch arrives soon and that two batches use little memory.
 const INDEX_BATCH_BYTES: u64 = 2 * 1024 * 1024;
 const INDEX_BATCH_FILES: usize = 2_000;
 
-/// Earlier commits whose messages tell of the files they changed: what is older tells of what is no more.
+/// Number of earlier commits whose messages are used. Older messages describe code that no longer exists.
 const PAST_COMMITS: usize = 1_000;
 
-/// Computing time that the files of one commit may take, all threads together: more than the largest repositories need.
-/// Of those that come after it the words are known until the next time, which goes on from there.
+/// CPU time for the files of one commit, summed over all threads; more than the largest repositories need. Later files
+/// get only a word digest, and the next indexing continues from there.
 const INDEX_TIME: Duration = Duration::from_secs(30);
 
-/// Threads that work out digests; those of the runtime go on serving. The tree of a file made for it takes hundreds of
-/// megabytes while it is read, and each thread may hold one.
+/// Threads that compute digests, so that the runtime's own threads stay free. A hostile file's syntax tree can take
+/// hundreds of megabytes, and each thread may hold one.
 const INDEX_THREADS: usize = 4;
 
 static POOL: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
@@ -61,14 +61,13 @@ static POOL: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
 
 type SharedDigest = Result<(Language, Arc<Digest>), ExclusionReason>;
 
-/// A blob, and how it is to be taken: the same bytes may be of two languages.
+/// A blob and how to read it: the same bytes may be read as two languages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct IndexedBlob {
     oid: Oid,
     size: u64,
-    /// By the name.
     language: Language,
-    /// The text decides whose.
+    /// Whether the file is a `.h` header; its text then decides between C and C++.
     header: bool,
     by_hand: bool,
 }
@@ -96,22 +95,22 @@ fn share_digest(known: DigestResult) -> SharedDigest {
     known.map(|(language, digest)| (language, Arc::new(digest)))
 }
 
-/// What an index of this commit needs.
+/// Files and blobs to index for one commit.
 struct IndexPlan {
     snapshot: Snapshot,
-    /// Each once: several files may hold the same.
+    /// Unique blobs; several files may share one.
     contents: Vec<IndexedBlob>,
     files: Vec<PlannedFile>,
     left_out: Vec<(usize, ExclusionReason)>,
 }
 
-/// An entry that is for a model unless its content is not, and its content; by their numbers.
+/// Indices of an entry to index and of its blob in `contents`. The blob's content may still exclude it.
 struct PlannedFile {
     entry: usize,
     content: usize,
 }
 
-/// Numbers of contents.
+/// Indices into [`IndexPlan::contents`].
 type BlobBatch = Vec<usize>;
 
 pub(super) async fn build_index(
@@ -145,10 +144,10 @@ async fn build_index_within(
 impl IndexPlan {
     fn new(snapshot: Snapshot, attributes: GitAttributes<3>) -> Self {
         let entries = snapshot.entries();
-        let sieve = FileFilter::new(entries.iter().map(|entry| entry.path.as_str()), attributes);
+        let filter = FileFilter::new(entries.iter().map(|entry| entry.path.as_str()), attributes);
         let (mut files, mut left_out) = (Vec::new(), Vec::new());
         for (at, entry) in entries.iter().enumerate() {
-            match sieve.classify_file(&entry.path, entry.mode, entry.size) {
+            match filter.classify_file(&entry.path, entry.mode, entry.size) {
                 Ok(kept) => files.push((at, kept)),
                 Err(why) => left_out.push((at, why)),
             }
@@ -166,7 +165,7 @@ impl IndexPlan {
         Self { files: files.collect(), contents, left_out, snapshot }
     }
 
-    /// What is not known yet, to be read a batch at a time.
+    /// Groups the blobs without a digest into batches.
     fn batches(&self, known: &[Option<SharedDigest>]) -> Vec<BlobBatch> {
         let (mut batches, mut batch, mut bytes) = (Vec::new(), BlobBatch::new(), 0);
         for (at, content) in self.contents.iter().enumerate().filter(|(at, _)| known[*at].is_none()) {
@@ -182,7 +181,7 @@ impl IndexPlan {
         batches
     }
 
-    /// The contents of a batch, the largest first: what takes longest must not be begun last.
+    /// Reads a batch, largest blobs first, so that the slowest work does not start last.
     async fn read_batch(&self, mut batch: BlobBatch) -> Result<Vec<(usize, Option<Bytes>)>, GitError> {
         batch.sort_by_key(|at| Reverse(self.contents[*at].size));
         let oids: Vec<Oid> = batch.iter().map(|at| self.contents[*at].oid.clone()).collect();
@@ -196,7 +195,7 @@ impl IndexPlan {
         }
         for PlannedFile { entry, content } in &self.files {
             let CommitEntry { path, size, .. } = &entries[*entry];
-            match known[*content].as_ref().expect("what was not known was learnt") {
+            match known[*content].as_ref().expect("every blob has a digest by now") {
                 Ok((language, digest)) => index.add_file(IndexedFile {
                     path: path.clone(),
                     size: *size,
@@ -210,8 +209,7 @@ impl IndexPlan {
     }
 }
 
-/// Of more files than are indexed: code before anything else, and what lies near the root before what lies deep. Gives
-/// the others.
+/// Cuts the files down to the index limits, keeping code and files near the root. Returns the entries that were cut.
 fn cut_to_limits(
     files: &mut Vec<(usize, FileTreatment)>,
     entries: &[CommitEntry],
@@ -236,7 +234,7 @@ fn cut_to_limits(
     files.split_off(fits).into_iter().map(|(at, _)| at)
 }
 
-/// What the cache knows of these contents; the cache, if it may be used further.
+/// Loads cached digests. Returns the cache too, unless it failed.
 fn load_cached_digests(
     cache: Option<AnalysisCache>,
     contents: &[IndexedBlob],
@@ -259,7 +257,7 @@ fn load_cached_digests(
     }
 }
 
-/// Reads what is lacking, works it out and keeps it: while one batch is worked out the next is read.
+/// Computes and caches the missing digests. One batch is computed while the next is read.
 async fn compute_digests(
     plan: &Arc<IndexPlan>,
     mut work: IndexProgress,
@@ -268,8 +266,8 @@ async fn compute_digests(
     let mut batches = batches.into_iter();
     let mut batch = plan.read_batch(batches.next().unwrap_or_default()).await?;
     while !batch.is_empty() {
-        let worked_on = Arc::clone(plan);
-        let done = run_blocking(move || work.process_batch(&worked_on.contents, batch));
+        let shared_plan = Arc::clone(plan);
+        let done = run_blocking(move || work.process_batch(&shared_plan.contents, batch));
         let next = plan.read_batch(batches.next().unwrap_or_default());
         let (done, read) = tokio::try_join!(done, next)?;
         (work, batch) = (done.ok_or_else(cancelled_error)?, read);
@@ -277,21 +275,19 @@ async fn compute_digests(
     Ok(work.known)
 }
 
-/// What is known of the contents so far.
 struct IndexProgress {
     cache: Option<AnalysisCache>,
     known: Vec<Option<SharedDigest>>,
-    /// What is left of it.
     time: Duration,
     cancel: CancellationToken,
 }
 
 impl IndexProgress {
-    /// With a batch worked out; none: it was called off.
+    /// Computes the digests of a batch. Returns `None` if the work was cancelled.
     fn process_batch(mut self, contents: &[IndexedBlob], batch: Vec<(usize, Option<Bytes>)>) -> Option<Self> {
         let (spent, time, cancel) = (AtomicU64::new(0), self.time, &self.cancel);
         let keeps = self.cache.is_some();
-        let work_out = |(at, bytes): (usize, Option<Bytes>)| {
+        let compute = |(at, bytes): (usize, Option<Bytes>)| {
             if cancel.is_cancelled() {
                 return None;
             }
@@ -307,9 +303,9 @@ impl IndexProgress {
             });
             Some((at, share_digest(known), kept))
         };
-        // One at a time: what takes longest must not be begun last.
+        // Hand out single files, so that the slowest does not start last.
         let done: Option<Vec<_>> =
-            in_parallel(|| batch.into_par_iter().with_max_len(1).map(work_out).collect());
+            in_parallel(|| batch.into_par_iter().with_max_len(1).map(compute).collect());
         let mut kept = Vec::new();
         for (at, known, packed) in done? {
             self.known[at] = Some(known);
@@ -324,7 +320,6 @@ impl IndexProgress {
     }
 }
 
-/// How long this thread has been computing.
 fn thread_cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
@@ -337,7 +332,7 @@ pub(super) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 }
 
 fn warn_cache_unusable(error: &StoreError) {
-    tracing::warn!(%error, "what is known of a repository's files cannot be kept; it is worked out anew each time");
+    tracing::warn!(%error, "index cache failed; indexing the repository without it");
 }
 
 pub(crate) async fn run_blocking<V: Send + 'static>(
@@ -401,7 +396,7 @@ mod tests {
         Index::read_uncached(snapshot, &CancellationToken::new()).await.unwrap()
     }
 
-    /// Takes the contents of these files away from git.
+    /// Deletes the blobs of these files from git.
     fn forget(work: &Path, snapshot: &Snapshot, paths: &[&str]) {
         for path in paths {
             let blob = snapshot.entry(path).unwrap().oid.as_str();
@@ -410,7 +405,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_second_commit_reads_what_changed_and_the_cache_changes_nothing() {
+    async fn index_reads_only_changed_files_and_cache_gives_same_result() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         let store = Store::open(&root.path().join("data"), Arc::new(SystemClock)).unwrap();
@@ -434,9 +429,9 @@ mod tests {
         assert_eq!(cold, bare_first);
         assert_eq!(cold.file("list.h").unwrap().language, Language::Cpp);
         forget(&work, &second, &["same.rs", "list.h", "made.rs"]);
-        assert_eq!(indexed(&second, &store).await, bare_second, "only what changed is read");
+        assert_eq!(indexed(&second, &store).await, bare_second, "only changed files are read");
         forget(&work, &second, &["a.rs", "new/b.rs"]);
-        assert_eq!(indexed(&second, &store).await, bare_second, "nothing is");
+        assert_eq!(indexed(&second, &store).await, bare_second, "no file is read");
         let paths: Vec<_> = bare_second.files().iter().map(|file| file.path.as_str()).collect();
         assert_eq!(paths, ["a.rs", "list.h", "new/b.rs", "same.py", "same.rs"]);
         let absent = without_cache(&second).await;
@@ -450,7 +445,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_there_was_no_time_for_is_known_by_its_words_and_read_the_next_time() {
+    async fn files_out_of_time_get_word_digest_and_are_retried() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         let store = Store::open(&root.path().join("data"), Arc::new(SystemClock)).unwrap();
@@ -466,7 +461,7 @@ mod tests {
         let whole = indexed(&snapshot, &store).await;
         assert!(!whole.file("a.rs").unwrap().digest.timed_out());
         assert_eq!(whole, without_cache(&snapshot).await);
-        // What a parser was stopped at is kept: it would be stopped again.
+        // A digest whose parser timed out is cached: it would time out again.
         let oid = snapshot.entry("a.rs").unwrap().oid.clone();
         let content = IndexedBlob { oid, size: 12, language: Language::Rust, header: false, by_hand: false };
         let cut = digest::pack(&Ok((Language::Rust, Digest::without_structure("fn one() {}\n"))));
@@ -476,7 +471,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn whatever_lies_in_a_repository_is_indexed_or_left_out_by_name() {
+    async fn every_file_is_indexed_or_excluded_with_a_reason() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         write(
@@ -530,7 +525,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn who_no_longer_waits_ends_it() {
+    async fn cancelled_index_build_returns_transient_error() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         write(&work, &[("a.rs", b"fn one() {}\n")]);
@@ -542,7 +537,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     #[ignore = "takes long"]
-    async fn of_too_many_files_code_near_the_root_is_read() {
+    async fn too_many_files_keep_code_near_the_root() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         let long = "long".repeat(60);

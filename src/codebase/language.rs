@@ -1,9 +1,9 @@
-//! Which language a file is written in.
+//! Language detection by file name and content.
 
 use serde::{Deserialize, Serialize};
 
-/// A language whose structure is read. Of the notations among them (from [`Language::Json`] to [`Language::Yaml`]) and of
-/// everything else, [`Language::Other`], that is an outline.
+/// A language the code knows. The notations ([`Language::Json`] to [`Language::Yaml`]) and [`Language::Other`] get at
+/// most an outline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Language {
     Bash,
@@ -22,14 +22,14 @@ pub enum Language {
     Json,
     Makefile,
     Markdown,
-    /// Any notation of `[section]`s, also INI.
+    /// Any format with `[section]`s, including INI.
     Toml,
     Yaml,
     Other,
 }
 
 impl Language {
-    /// By the file's name alone.
+    /// Detects the language by the file's name alone.
     pub fn from_path(path: &str) -> Self {
         let name = super::tree::file_name(path);
         if let Some(language) = Self::from_file_name(name) {
@@ -37,7 +37,7 @@ impl Language {
         }
         let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
         if matches!(ending, "C" | "H") {
-            return Self::Cpp; // by the case alone
+            return Self::Cpp; // uppercase endings mean C++
         }
         match ending.to_ascii_lowercase().as_str() {
             "bash" | "bats" | "command" | "ebuild" | "ksh" | "sh" | "zsh" => Self::Bash,
@@ -63,21 +63,21 @@ impl Language {
         }
     }
 
-    /// Is it code whose structure is read whole, and no outline alone?
+    /// Whether this is a programming language whose full structure is read, rather than only an outline.
     pub fn is_code(self) -> bool {
         !matches!(self, Self::Json | Self::Makefile | Self::Markdown | Self::Other | Self::Toml | Self::Yaml)
     }
 
-    /// By the file's name and, where that leaves it open, by its text.
+    /// Detects the language by the file's name and, where that is ambiguous, by its text.
     pub fn from_path_and_text(path: &str, text: &str) -> Self {
         Self::from_path(path).refine_by_text(path.ends_with(".h"), text)
     }
 
-    /// The same, of what the name says.
+    /// Refines the language detected from the name by looking at the text.
     pub(super) fn refine_by_text(self, header: bool, text: &str) -> Self {
         match self {
             Self::C if header && looks_like_cpp(text) => Self::Cpp,
-            // A script says on its first line who reads it.
+            // Scripts name their interpreter on the first line.
             Self::Other => from_first_line(text).unwrap_or(self),
             _ => self,
         }
@@ -100,13 +100,13 @@ impl Language {
     }
 }
 
-/// The language of a script whose first line names the program that reads it.
+/// Detects the language from a `#!` line or `<?php`.
 fn from_first_line(text: &str) -> Option<Language> {
     let line = text.trim_start_matches('\u{feff}').lines().next()?;
     if line.starts_with("<?php") {
         return Some(Language::Php);
     }
-    // `#!/usr/bin/env -S VAR=1 python3.12 -u`: the first word that is neither `env` nor for it.
+    // `#!/usr/bin/env -S VAR=1 python3.12 -u`: skip `env`, its options and its variables.
     let program = line
         .strip_prefix("#!")?
         .split_whitespace()
@@ -125,10 +125,10 @@ fn from_first_line(text: &str) -> Option<Language> {
     })
 }
 
-/// Whether a header says what only C++ has, outside comments and outside what it has for C++ alone.
+/// Whether a header has C++ syntax outside comments and outside `#ifdef __cplusplus`.
 fn looks_like_cpp(text: &str) -> bool {
     let mut in_comment = false;
-    // How many `#if`s deep the innermost `#ifdef __cplusplus` is, from 1.
+    // `#if` depth of the outermost open `#ifdef __cplusplus`, counted from 1.
     let mut for_cpp_only: Option<u32> = None;
     let mut depth = 0_u32;
     for line in text.lines() {
@@ -160,7 +160,7 @@ fn looks_like_cpp(text: &str) -> bool {
     false
 }
 
-/// `#include <vector>`: the headers of C end in `.h`.
+/// `#include <vector>`: C headers end in `.h`.
 fn is_cpp_include(directive: &str) -> bool {
     directive
         .strip_prefix("include")
@@ -177,7 +177,7 @@ fn is_cpp_line(line: &str) -> bool {
                 && rest.trim_start().starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '{')
         })
     };
-    // Prose in a comment's midst has neither of these.
+    // Prose inside a comment ends in none of these.
     let ends_code = line.ends_with(['{', ';', ':', '>', ',']);
     named("namespace") && !line.ends_with('.')
         || named("class") && (ends_code || line.split_whitespace().count() == 2)
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_says_it() {
+    fn language_from_path() {
         for (path, language) in [
             ("src/Main.java", Language::Java),
             ("lib/tasks/Rakefile", Language::Ruby),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_names_its_reader() {
+    fn language_from_shebang() {
         for (line, language) in [
             ("#!/usr/bin/env python3", Language::Python),
             ("#! /usr/bin/python3.12 -u", Language::Python),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_c_until_it_says_what_only_cpp_has() {
+    fn header_is_c_unless_it_has_cpp_syntax() {
         let c = "/* class of things:\n namespace of them */\n#ifdef __cplusplus\nextern \"C\" {\nclass Foo;\n#endif\n\
                  #include <stdio.h>\nint new(struct class *template);\n#ifdef __cplusplus\n}\n#endif\n";
         assert_eq!(Language::from_path_and_text("a.h", c), Language::C);

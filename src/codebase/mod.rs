@@ -1,9 +1,8 @@
-//! What of a repository a model is shown, and what a document may ask about it.
+//! Selects the parts of a repository that a model sees, and answers a document check's questions about the code.
 //!
-//! Two rooms here read a repository: `reading`, which makes the index of a commit, and `context`, which reads what it
-//! shows; the rest is bytes in, values out. The same commit and issue give the same context. Secrets are left
-//! out twice: files that look like holding them are not opened, and what looks like one in any other file is blacked
-//! out.
+//! Only `index_builder` and `context` read a repository; the other modules are pure. The same commit and issue give the
+//! same context. Secrets are removed twice: files likely to hold secrets are not opened, and credentials in other files
+//! are redacted.
 
 mod bm25;
 mod budget;

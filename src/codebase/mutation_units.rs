@@ -1,4 +1,4 @@
-//! The change without one of its parts: whether any test notices says how much the tests are worth.
+//! Mutation units: parts of a change that can be reverted one at a time, to see whether a test notices.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -10,30 +10,30 @@ use crate::documents::{
     change::{ChangeSection, FileTexts, Kind, MOST_LINES, ParsedChange, apply},
 };
 
-/// A part of the code: a function, other lines that change together, or a file that is added.
+/// One part of the changed code: a function, adjacent changed lines, or an added file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MutationUnit {
     pub path: String,
-    /// Its lines in the file as it was and as it becomes, from 0.
+    /// Line ranges before and after the change, from 0.
     old: Range<usize>,
     new: Range<usize>,
 }
 
 impl MutationUnit {
-    /// The first of its lines in the new text, from 1, and how many there are. Of what is only taken away there is none.
+    /// First line in the new text, from 1, and the number of lines; 0 lines for a pure deletion.
     pub fn lines(&self) -> (usize, usize) {
         (self.new.start + 1, self.new.len())
     }
 }
 
-/// Lines as they were and as they become.
+/// Line ranges before and after.
 type ChangedRanges = (Range<usize>, Range<usize>);
 
-/// The parts of the code, the largest first.
+/// Splits the changed code into mutation units, largest first.
 ///
 /// # Errors
 ///
-/// What [`apply`] refuses.
+/// Returns the mistakes that [`apply`] finds.
 pub fn split_into_units(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
@@ -44,21 +44,24 @@ pub fn split_into_units(
             Some([old, new]) => [changed_functions(language, &old, &new), other_changes(&old, &new)].concat(),
             None => hunks(before, after),
         };
-        let says = |text: &str, lines: &Range<usize>| {
+        let is_significant = |text: &str, lines: &Range<usize>| {
             let mut lines = text.lines().skip(lines.start).take(lines.len());
             lines.any(|line| is_significant_line(language, line))
         };
-        lines.into_iter().filter(|(old, new)| says(before, old) || says(after, new)).collect()
+        lines
+            .into_iter()
+            .filter(|(old, new)| is_significant(before, old) || is_significant(after, new))
+            .collect()
     })?;
     units.sort_by_key(|unit| std::cmp::Reverse(unit.new.len().max(unit.old.len())));
     Ok(units)
 }
 
-/// The lines of the code that change and say something, by file and from 1.
+/// Returns the changed code lines that have content, by file and from 1.
 ///
 /// # Errors
 ///
-/// What [`apply`] refuses.
+/// Returns the mistakes that [`apply`] finds.
 pub fn changed_lines(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
@@ -69,14 +72,14 @@ pub fn changed_lines(
         units_by_file(change, base, |_, [before, after]| hunks(before, after))?
     {
         let (text, language) = (texts.get(&path).and_then(Option::as_deref), Language::from_path(&path));
-        let said = text.unwrap_or_default().lines().zip(1..).skip(new.start).take(new.len());
-        let said = said.filter(|(line, _)| is_significant_line(language, line));
-        lines.extend(said.map(|(_, number)| (path.clone(), number)));
+        let numbered = text.unwrap_or_default().lines().zip(1..).skip(new.start).take(new.len());
+        let numbered = numbered.filter(|(line, _)| is_significant_line(language, line));
+        lines.extend(numbered.map(|(_, number)| (path.clone(), number)));
     }
     Ok(lines)
 }
 
-/// The parts of each file of the code; one that is added, or is very long, is a part as a whole.
+/// Returns the units of each code file. An added or very long file is one unit.
 fn units_by_file(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
@@ -105,7 +108,7 @@ fn hunks(before: &str, after: &str) -> Vec<ChangedRanges> {
     changed.map(|op| (op.old_range(), op.new_range())).collect()
 }
 
-/// Those that are changed or new, a new one with what is said of it.
+/// Returns changed and new functions; a new function includes the comments above it.
 fn changed_functions(language: Language, old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRanges> {
     let were: BTreeMap<&str, &CodePiece<'_>> =
         old.iter().filter_map(|piece| Some((piece.name.as_deref()?, piece))).collect();
@@ -114,14 +117,14 @@ fn changed_functions(language: Language, old: &[CodePiece<'_>], new: &[CodePiece
         Some(known) => Some((known.lines.clone(), piece.lines.clone())),
         None => {
             let above = new[..at].iter().rev();
-            let said = above.take_while(|line| line.name.is_none() && is_comment(language, line.text));
-            Some((0..0, piece.lines.start - said.count()..piece.lines.end))
+            let comments = above.take_while(|line| line.name.is_none() && is_comment(language, line.text));
+            Some((0..0, piece.lines.start - comments.count()..piece.lines.end))
         }
     };
     new.iter().enumerate().filter_map(changed).collect()
 }
 
-/// What else changes, and functions that are gone. One that only moved is none.
+/// Returns other changed lines and removed functions. A function that only moved does not count.
 fn other_changes(old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRanges> {
     let is_there =
         |name: &str, pieces: &[CodePiece<'_>]| pieces.iter().any(|piece| piece.name.as_deref() == Some(name));
@@ -160,11 +163,11 @@ fn other_changes(old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRan
     found
 }
 
-/// All of the change but this.
+/// Applies the change without this unit.
 ///
 /// # Errors
 ///
-/// What [`apply`] refuses.
+/// Returns the mistakes that [`apply`] finds.
 pub fn revert_unit(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
@@ -180,7 +183,7 @@ pub fn revert_unit(
             format!("{start}{}{end}", part(before, unit.old.clone()))
         });
     }
-    // A file that was added is not there without.
+    // Without its unit, an added file does not exist.
     Ok(files.into_iter().filter(|(path, after)| *path != unit.path || after.is_some()).collect())
 }
 
@@ -189,15 +192,15 @@ mod tests {
     use super::*;
     use crate::documents::change::parse;
 
-    /// The parts of a file that becomes another: lines from 1, and how many.
-    fn parts_of(path: &str, before: &str, after: &str) -> Vec<(usize, usize)> {
+    /// Units of a changed file: first line from 1, and number of lines.
+    fn unit_lines(path: &str, before: &str, after: &str) -> Vec<(usize, usize)> {
         let edit = format!("<<<<<<< SEARCH\n{before}=======\n{after}>>>>>>> REPLACE\n");
         let text =
             format!("# 42 - Change: X\n\nX.\n\n## Code\n\n### `{path}` (Modify)\n\n````text\n{edit}````\n");
         let base = [(path.to_owned(), before.to_owned())].into();
         let change = parse(&text);
         let units = split_into_units(&change, &base).unwrap();
-        // Each can be undone.
+        // Each unit can be reverted.
         assert!(units.iter().all(|unit| revert_unit(&change, &base, unit).is_ok()));
         let mut lines: Vec<_> = units.iter().map(MutationUnit::lines).collect();
         lines.sort_unstable();
@@ -205,35 +208,39 @@ mod tests {
     }
 
     #[test]
-    fn each_function_is_a_part_and_so_are_other_lines_that_run() {
+    fn functions_and_other_changed_lines_are_units() {
         let before = "fn a() {\n    1;\n}\n\nfn b() {\n    2;\n}\n";
         let after = "use x::y;\n\nfn a() {\n    3;\n}\n\n/// New.\nfn c() {\n    4;\n}\n\n// Said.\nfn b() {\n    2;\n}\n";
-        assert_eq!(parts_of("src/lib.rs", before, after), [(1, 2), (3, 3), (7, 4)]);
-        // One that is gone is a part, too; one that moved is none, nor is what is said alone.
-        assert_eq!(parts_of("src/lib.rs", before, "fn b() {\n    2;\n}\n"), [(1, 0)]);
-        assert_eq!(parts_of("src/lib.rs", before, "fn b() {\n    2;\n}\n\nfn a() {\n    1;\n}\n"), []);
-        assert_eq!(parts_of("src/lib.rs", before, &format!("// Said.\n{before}")), []);
-        // The bracket above is of another one, and a line beside it becomes what it was.
+        assert_eq!(unit_lines("src/lib.rs", before, after), [(1, 2), (3, 3), (7, 4)]);
+        // A removed function is a unit; a moved function and a comment are not.
+        assert_eq!(unit_lines("src/lib.rs", before, "fn b() {\n    2;\n}\n"), [(1, 0)]);
+        assert_eq!(unit_lines("src/lib.rs", before, "fn b() {\n    2;\n}\n\nfn a() {\n    1;\n}\n"), []);
+        assert_eq!(unit_lines("src/lib.rs", before, &format!("// Said.\n{before}")), []);
+        // A bracket of the function above, and a line that only moved, are not part of the unit.
         let close = "fn a() {\n    1;\n}\nfn c() {}\n\nfn b() {\n    2;\n}\n";
-        assert_eq!(parts_of("src/lib.rs", before, close), [(4, 1)]);
+        assert_eq!(unit_lines("src/lib.rs", before, close), [(4, 1)]);
         let limit = ["const A: u8 = 1;\n", "const A: u8 = 2;\nfn c() {}\n"];
-        assert_eq!(parts_of("src/lib.rs", limit[0], limit[1]), [(1, 1), (2, 1)]);
-        // Two blocks of one type are told by their heads, and a new one is a part as a whole.
+        assert_eq!(unit_lines("src/lib.rs", limit[0], limit[1]), [(1, 1), (2, 1)]);
+        // Two `impl` blocks of one type differ by their heads, and a new block is one unit.
         let show = "struct A;\n\nimpl Show for A {\n    fn f() {\n        1\n    }\n}\n";
         let more = format!("{show}\nimpl Hide for A {{\n    fn f() {{\n        2\n    }}\n}}\n");
-        assert_eq!(parts_of("src/lib.rs", show, &more), [(9, 5)]);
+        assert_eq!(unit_lines("src/lib.rs", show, &more), [(9, 5)]);
         let twice = "fn a() {\n    1;\n}\nfn a() {\n    2;\n}\n";
-        assert_eq!(parts_of("src/lib.rs", before, twice), [(4, 3), (7, 0)], "which is which nobody can say");
-        // Where functions cannot be told apart, lines that change together are.
+        assert_eq!(
+            unit_lines("src/lib.rs", before, twice),
+            [(4, 3), (7, 0)],
+            "functions of the same name cannot be matched"
+        );
+        // Without function boundaries, lines that change together are a unit.
         let [before, after] = ["f() { a }; g() { b }\n", "f() { a }; g() { c }\n"];
-        assert_eq!(parts_of("a.txt", before, after), [(1, 1)]);
+        assert_eq!(unit_lines("a.txt", before, after), [(1, 1)]);
         let python = "class A:\n    def f(self):\n        return 1\n";
         let more = format!("{python}\n    def g(self):\n        return 2\n\n\nX = 1\n");
-        assert_eq!(parts_of("a.py", python, &more), [(5, 2), (7, 3)]);
+        assert_eq!(unit_lines("a.py", python, &more), [(5, 2), (7, 3)]);
     }
 
     #[test]
-    fn a_change_is_made_without_one_of_its_parts() {
+    fn reverting_a_unit_leaves_the_rest_of_the_change() {
         let base = [("src/lib.rs".to_owned(), "mod old;\n\nfn read() -> u8 {\n    0\n}\n".to_owned())].into();
         let text = "# 42 - Change: X\n\nX.\n\n## Code\n\n### `src/lib.rs` (Modify)\n\n```rust\n<<<<<<< SEARCH\nmod old;\n=======\nmod new;\n\
                     >>>>>>> REPLACE\n\n<<<<<<< SEARCH\n    0\n=======\n    new::three()\n>>>>>>> REPLACE\n```\n\n### `src/new.rs` (Add)\n\n\

@@ -1,34 +1,34 @@
-//! Which of several texts are about the same as another, by the words they share.
+//! Finds texts similar to a given one by the words they share (BM25).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{bm25, words};
 
-/// How much a long text must say a word more often.
+/// BM25 length normalization, from 0 to 1.
 const LENGTH: f64 = 0.75;
 
-/// A text with less than this shares only words that many have.
+/// Minimum score; below it, two texts share only common words.
 const LEAST: f64 = 2.0;
 
-/// The texts that are most like this one, best first, by their place among them; at most so many.
+/// Returns the indices of the most similar texts, best first, at most `most` of them.
 pub fn most_similar_texts(text: &str, others: &[String], most: usize) -> Vec<usize> {
     let wanted: BTreeSet<_> =
         words::word_set(text).into_iter().filter(|word| !words::is_common(word)).collect();
-    let read: Vec<BTreeMap<String, u32>> = others
+    let counted: Vec<BTreeMap<String, u32>> = others
         .iter()
         .map(|other| words::count_words(&words::count_names(other)).into_iter().collect())
         .collect();
     let length = |words: &BTreeMap<String, u32>| f64::from(words.values().sum::<u32>());
-    let mean = read.iter().map(length).sum::<f64>() / read.len().max(1) as f64;
-    let having = |word: &str| u32::try_from(read.iter().filter(|words| words.contains_key(word)).count());
+    let mean = counted.iter().map(length).sum::<f64>() / counted.len().max(1) as f64;
+    let having = |word: &str| u32::try_from(counted.iter().filter(|words| words.contains_key(word)).count());
     let rarity: BTreeMap<&str, f64> = wanted
         .iter()
         .map(|word| {
-            (word.as_str(), bm25::inverse_document_frequency(read.len(), having(word).unwrap_or(u32::MAX)))
+            (word.as_str(), bm25::inverse_document_frequency(counted.len(), having(word).unwrap_or(u32::MAX)))
         })
         .collect();
     let mut scored: Vec<(f64, usize)> = Vec::new();
-    for (at, words) in read.iter().enumerate() {
+    for (at, words) in counted.iter().enumerate() {
         let shared: BTreeSet<&String> = wanted.iter().filter(|word| words.contains_key(*word)).collect();
         let worth = |word: &&String| {
             let often = bm25::normalize_for_length(f64::from(words[*word]), length(words) / mean, LENGTH);
@@ -48,7 +48,7 @@ mod tests {
     use super::most_similar_texts;
 
     #[test]
-    fn the_issue_about_the_same_comes_first() {
+    fn most_similar_issue_ranks_first() {
         let others: Vec<String> = [
             "Report durations that overflow",
             "Report time by ISO week: weeks of the calendar",

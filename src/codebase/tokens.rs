@@ -1,26 +1,26 @@
-//! How many tokens a text is for a model: an estimate that leans to too many.
+//! Token estimate for a text, leaning high.
 //!
-//! The tokenizers of the models that are asked by default (Claude's and Gemini's) are not public, and a local model has
-//! whatever its maker chose; OpenAI's tables are public and would make the program five megabytes larger to be exact for
-//! a provider that nobody has by default. So what is counted is what all vocabularies of today cut a text into: parts of
-//! words, groups of three digits, runs of punctuation, line breaks with their indentation, and characters beyond ASCII.
+//! The tokenizers of the default models (Claude and Gemini) are not public, and local models differ. OpenAI's tables
+//! are public, but would add five megabytes to be exact for a provider that is not used by default. So we count what
+//! all current vocabularies split a text into: word pieces, groups of three digits, runs of punctuation, line breaks
+//! with indentation, and non-ASCII characters.
 //!
-//! The weights were fitted to the densest of four public vocabularies, the one that Anthropic published for its earlier
-//! models, on 6,292 files (27 kinds of code, data, Markdown, Chinese and Japanese prose, minified scripts). Of it the
-//! estimate is +2 % over all files together, and of a file between −9 % and +13 % (first and last percentile; −30 % and
-//! +48 % at the very worst, both of a few hundred bytes). Of OpenAI's o200k, cl100k and Llama 3's it is 17 % too high over
-//! all, and below the truth by more than 3 % for one file of a hundred.
+//! The weights were fitted to the densest of four public vocabularies: the one Anthropic published for its earlier
+//! models. The sample was 6,292 files: 27 kinds of code, data, Markdown, Chinese and Japanese prose, and minified
+//! scripts. Against that vocabulary the estimate is 2 % high in total. Per file it is between −9 % and +13 % (1st and
+//! 99th percentile); the worst cases are −30 % and +48 %, on files of a few hundred bytes. Against OpenAI's o200k and
+//! cl100k and Llama 3's it is 17 % high in total, and more than 3 % low for one file in a hundred.
 
-/// In hundredths of a token.
+/// Weights in hundredths of a token.
 const WORD: usize = 115;
 const DIGITS: usize = 115;
 const PUNCTUATION: usize = 115;
 const LINE: usize = 80;
 const CHARACTER: usize = 105;
-/// Beyond the first plane: emoji, rare scripts.
+/// Characters outside the Basic Multilingual Plane: emoji, rare scripts.
 const RARE_CHARACTER: usize = 320;
 
-/// The estimate for a text.
+/// Returns the estimated number of tokens in a text.
 pub(crate) fn estimate_tokens(text: &str) -> usize {
     let (mut sum, mut rest) = (0, text);
     while let Some(first) = rest.chars().next() {
@@ -36,7 +36,7 @@ pub(crate) fn estimate_tokens(text: &str) -> usize {
             }
             ' ' | '\t' | '\r' | '\n' => {
                 let length = run(is_blank);
-                // A blank before a word is part of the word.
+                // Vocabularies fold a single space into the word after it.
                 let counts = length > 1 || first == '\n';
                 (length, if counts { LINE + 100 * (length / 32) } else { 0 })
             }
@@ -57,7 +57,7 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
-/// Letters up to a change from small to large.
+/// Length of the letters up to the first change from lowercase to uppercase.
 fn word_length(text: &[u8]) -> usize {
     let ends = |pair: &[u8]| {
         !pair[1].is_ascii_alphabetic() || pair[1].is_ascii_uppercase() && pair[0].is_ascii_lowercase()
@@ -69,7 +69,7 @@ fn word_length(text: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// What Claude's published vocabulary, o200k and Llama 3's make of these.
+    /// Token counts of these texts by Claude's published vocabulary, o200k and Llama 3.
     const COUNTED: &[(&str, [usize; 3])] = &[
         (
             "pub async fn snapshot(&self, cx: &Cx, base: &Base) -> Result<Snapshot, StepError> {\n    \
@@ -80,7 +80,7 @@ mod tests {
     ];
 
     #[test]
-    fn near_what_public_vocabularies_count_and_rather_above() {
+    fn estimate_is_close_to_public_vocabularies() {
         for (text, counted) in COUNTED {
             let (most, estimate) = (counted.iter().max().unwrap(), estimate_tokens(text));
             assert!(
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_long_is_cheap() {
+    fn estimate_grows_with_length() {
         for text in ["a", "Z", "7", " ", "\n", "-", "é", "語", "🦀"] {
             let many = text.repeat(10_000);
             assert!(estimate_tokens(&many) >= 10_000 / 32, "{text:?}: {}", estimate_tokens(&many));

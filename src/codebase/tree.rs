@@ -1,13 +1,13 @@
-//! The paths of a repository at one commit.
+//! Paths of a repository at one commit.
 
 use std::collections::BTreeSet;
 
 use crate::documents::FileTree;
 
-/// How many paths a hint may name.
+/// Maximum paths suggested for a missing path.
 const HINTS: usize = 3;
 
-/// Every file and folder, answerable by path. Paths have no leading slash; the root is a folder.
+/// Files and folders of a commit. Paths have no leading slash; the root is a folder.
 #[derive(Debug, Clone, Default)]
 pub struct TreeIndex {
     files: BTreeSet<String>,
@@ -26,17 +26,17 @@ impl TreeIndex {
         Self { files, dirs, ..Self::default() }
     }
 
-    /// Those of the files that are links or other repositories.
+    /// Sets which files are symlinks or submodules.
     pub fn with_links(self, links: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { links: links.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Those of the files that may be run.
+    /// Sets which files are executable.
     pub fn with_executables(self, files: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { executables: files.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Every file, in order.
+    /// All files, sorted.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
     }
@@ -63,7 +63,7 @@ impl FileTree for TreeIndex {
         Box::new(self.files())
     }
 
-    /// The same name elsewhere comes before one that is merely spelled alike.
+    /// Ranks the same file name in another folder above a similarly spelled path.
     fn nearest_paths(&self, path: &str) -> Vec<String> {
         let wanted = path.to_lowercase();
         let wanted_pairs = byte_pairs(&wanted);
@@ -87,7 +87,7 @@ pub(super) fn folder_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// A file's name up to its first dot.
+/// Returns a file name up to its first dot; a leading dot does not count.
 pub(super) fn stem(name: &str) -> &str {
     match name.find('.') {
         Some(at) if at > 0 => &name[..at],
@@ -95,12 +95,12 @@ pub(super) fn stem(name: &str) -> &str {
     }
 }
 
-/// A folder and those above it, the root last.
+/// Returns a folder and its ancestors, the root last.
 pub(super) fn ancestors(folder: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(folder), |folder| (!folder.is_empty()).then(|| folder_of(folder)))
 }
 
-/// `path` as seen from `folder`, `.` and `..` followed. None if that leaves the repository.
+/// Resolves `path` relative to `folder`, including `.` and `..`. Returns `None` if it leaves the repository.
 pub(super) fn resolve_relative(folder: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
@@ -113,7 +113,7 @@ pub(super) fn resolve_relative(folder: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The neighbouring bytes of a path, sorted, each once.
+/// Returns the pairs of adjacent bytes of a path, sorted and unique.
 pub(super) fn byte_pairs(path: &str) -> Vec<[u8; 2]> {
     let mut pairs: Vec<_> = path.as_bytes().windows(2).map(|w| [w[0], w[1]]).collect();
     pairs.sort_unstable();
@@ -121,7 +121,7 @@ pub(super) fn byte_pairs(path: &str) -> Vec<[u8; 2]> {
     pairs
 }
 
-/// Dice's coefficient: 0 for nothing in common, 1 for the same pairs.
+/// Dice coefficient: 0 for no common pair, 1 for identical sets.
 pub(super) fn dice_similarity(a: &[[u8; 2]], b: &[[u8; 2]]) -> f64 {
     if a.is_empty() || b.is_empty() {
         return 0.0;
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_folders_and_near_misses() {
+    fn tree_finds_files_folders_and_nearest_paths() {
         let tree = TreeIndex::new(["src/config/mod.rs", "src/lib.rs", "tests/lib.rs", "README.md"]);
         assert!(tree.is_file("src/lib.rs") && !tree.is_file("src") && !tree.is_file("/src/lib.rs"));
         assert!(

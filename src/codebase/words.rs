@@ -1,4 +1,4 @@
-//! The words of texts and names, by which files are found.
+//! Splits texts and names into words for search.
 
 use std::{
     borrow::Cow,
@@ -7,15 +7,16 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-/// The names and words of a text as they stand, each once with how often it occurs. In no order.
+/// Names and words of a text in original spelling, with their counts. Unordered.
 pub(super) type NameCounts<'t> = HashMap<&'t str, u32, RandomState>;
 
-/// The words of a text: lower-case and in the singular, `snake_case` and `camelCase` taken apart. A name of several words counts as those and, run together, as one more.
+/// Returns the words of a text in lowercase singular form. `snake_case` and `camelCase` names are split; a name of
+/// several words also counts as one joined word.
 pub(super) fn word_set(text: &str) -> BTreeSet<String> {
     count_words(&count_names(text)).into_iter().map(|(word, _)| word).collect()
 }
 
-/// The same with how often each occurs; in order.
+/// Returns the words of these names with their counts, sorted.
 pub(super) fn count_words(names: &NameCounts<'_>) -> Vec<(String, u32)> {
     let mut words = HashMap::<String, u32, RandomState>::default();
     for (name, count) in names {
@@ -38,18 +39,18 @@ pub(super) fn count_names(text: &str) -> NameCounts<'_> {
     names
 }
 
-/// The names and words of a text as they stand, `_` being part of a name.
+/// Returns the names and words of a text in original spelling. `_` counts as part of a name.
 pub(super) fn names_in(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|name| !name.is_empty())
 }
 
-/// The words that one name is made of.
+/// Splits one name into its stemmed words.
 pub(super) fn name_pieces(name: &str) -> BTreeSet<String> {
     let words = split_name(name).map(|piece| stem_word(&piece.to_lowercase()).into_owned());
     words.filter(|word| is_significant(word)).collect()
 }
 
-/// The words of one name, and the name itself if there are several.
+/// Calls `found` for each word of a name, and for the joined name if it has several words.
 pub(super) fn for_each_word(name: &str, mut found: impl FnMut(&str)) {
     let mut pieces = 0;
     let mut whole = String::with_capacity(name.len());
@@ -73,7 +74,7 @@ pub(super) fn for_each_word(name: &str, mut found: impl FnMut(&str)) {
     }
 }
 
-/// `HTTPServer_v2` is `HTTP`, `Server` and `v2`.
+/// Splits `HTTPServer_v2` into `HTTP`, `Server` and `v2`.
 fn split_name(name: &str) -> impl Iterator<Item = &str> {
     name.split('_').flat_map(|part| {
         let mut rest = part;
@@ -88,8 +89,8 @@ fn split_name(name: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the first piece of a name ends: before a capital after a small letter, and before the last of several capitals
-/// that a small letter follows, unless that is the `s` of `URLs`.
+/// Returns where the first piece of a name ends. A piece ends before a capital after a lowercase letter, and before the
+/// last of several capitals if a lowercase letter follows it. The `s` of `URLs` does not end a piece.
 fn first_piece_end(name: &str) -> usize {
     let mut before: Option<char> = None;
     for (at, c) in name.char_indices() {
@@ -103,7 +104,7 @@ fn first_piece_end(name: &str) -> usize {
     name.len()
 }
 
-/// Whether what follows a capital makes it the first letter of a word.
+/// Whether the text after a capital makes that capital the first letter of a word.
 fn begins_word(after: &str) -> bool {
     let mut letters = after.chars();
     let first = letters.next().filter(|c| c.is_lowercase());
@@ -111,8 +112,8 @@ fn begins_word(after: &str) -> bool {
     first.is_some_and(|first| first != 's' || second_too)
 }
 
-/// What a word and its plural have in common, as crude as that is: of "queries" and "query" `query`, of "cookies" and
-/// "cookie" `cooky`, of "caches" and "cache" `cach`.
+/// Reduces a word and its plural to one crude stem: "queries" and "query" to `query`, "cookies" and "cookie" to
+/// `cooky`, "caches" and "cache" to `cach`.
 fn stem_word(word: &str) -> Cow<'_, str> {
     let one = word.strip_suffix('s').unwrap_or(word);
     if let Some(start) = one.strip_suffix("ie").filter(|start| start.len() > 2) {
@@ -128,7 +129,8 @@ fn is_significant(word: &str) -> bool {
     (2..=40).contains(&word.len()) && !word.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Do people say it of any change? How rare such a word is in code tells nothing of a file: "fix" would be a rare one.
+/// Whether this word could occur in any issue. Such a word can be rare in code ("fix"), so rarity alone would overrate
+/// it.
 pub(super) fn is_common(word: &str) -> bool {
     COMMON.split(' ').any(|common| common == word)
 }
@@ -149,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_apart() {
+    fn names_are_split_into_words() {
         let words = |text: &str| word_set(text).into_iter().collect::<Vec<_>>().join(" ");
         assert_eq!(words("HTTPServer"), "http httpserver server");
         assert_eq!(words("find_caseInsensitivePath"), "case find findcaseinsensitivepath insensitive path");
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn counted_by_word_whatever_the_name() {
+    fn words_are_counted_across_spellings() {
         let words: BTreeMap<_, _> =
             count_words(&count_names("retry_limit RetryLimit retries; Retry\u{0}LIMIT"))
                 .into_iter()

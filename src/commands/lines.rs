@@ -1,11 +1,11 @@
-//! Which lines of a Markdown text are plain prose that opens with a certain sign: a slash, an at.
+//! Finds the lines of plain Markdown prose that start with a given character, such as `/` or `@`.
 
 use std::ops::Range;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// Where the sign stands of each line that opens with it, in order, when that line belongs to a
-/// paragraph that stands in nothing else.
+/// Returns the byte offset of `sign` on each line that starts with it, in order. Only lines of a top-level paragraph
+/// count.
 pub(super) fn lines_opening_with(sign: char, text: &str) -> Vec<usize> {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_STRIKETHROUGH
@@ -47,9 +47,9 @@ pub(super) fn lines_opening_with(sign: char, text: &str) -> Vec<usize> {
 
 #[derive(Default)]
 struct LineScanner {
-    /// Quotes, lists and tables around this place.
+    /// Number of open quotes, lists and tables.
     depth: usize,
-    /// HTML elements that fold or quote, open around this place.
+    /// Number of open HTML elements that fold or quote their content.
     folds: usize,
     paragraph: Option<Range<usize>>,
     /// Spans of the paragraph that are not plain: code, links, emphasis, HTML.

@@ -1,11 +1,11 @@
-//! A comment that is one command and nothing else, written so that it does not count as one.
+//! Recognizes a comment that is a single command but not plain text, so that it does not count as a command.
 
 use super::{ApproveArguments, CommandKind, CommandSpec, nearest_name};
 use crate::{documents::is_invisible, types::Verb};
 
 const APPROVE: CommandKind = CommandKind::Common(Verb::Approve);
 
-/// Its row and arguments. `None` for prose that mentions a command, and for anything else.
+/// Returns the command's row and arguments. Returns `None` for prose that mentions a command.
 pub(super) fn parse_lone_command(rows: &[CommandSpec], text: &str) -> Option<(CommandSpec, String)> {
     let text: String = text.chars().filter(|c| !is_invisible(*c)).collect();
     let fence = |line: &&str| line.starts_with("```") || line.starts_with("~~~");
@@ -22,11 +22,11 @@ pub(super) fn parse_lone_command(rows: &[CommandSpec], text: &str) -> Option<(Co
     let bare = strip_tags(bare)
         .trim_start_matches(|c: char| c.is_whitespace() || "`*_~\"'“”„‚‘’«»‹›([{#-+•\\".contains(c))
         .trim_end_matches(|c: char| c.is_whitespace() || "`*_~\"'“”„‚‘’«»‹›)]}.,:;!?…".contains(c));
-    let said = bare.trim_start_matches(['/', '／', '⁄', '∕', ' ']);
-    if said.contains(['`', '*', '<']) {
+    let command = bare.trim_start_matches(['/', '／', '⁄', '∕', ' ']);
+    if command.contains(['`', '*', '<']) {
         return None;
     }
-    let (word, args) = said.split_once(char::is_whitespace).unwrap_or((said, ""));
+    let (word, args) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
     let (word, args) = match word.eq_ignore_ascii_case("countersign") {
         true => args.trim_start_matches([' ', '/']).split_once(' ').unwrap_or((args, "")),
         false => (word, args.trim()),
@@ -36,8 +36,8 @@ pub(super) fn parse_lone_command(rows: &[CommandSpec], text: &str) -> Option<(Co
     let row = rows.iter().find(|row| row.name == name)?;
     let approve = || ApproveArguments::parse(args).ok();
     let fits = match row.kind {
-        // Without a slash only with the hash: nobody says that by chance.
-        _ if said.len() == bare.len() => row.kind == APPROVE && approve()?.hash.is_some(),
+        // Without a slash, only `approve` with a hash counts: nobody writes that by chance.
+        _ if command.len() == bare.len() => row.kind == APPROVE && approve()?.hash.is_some(),
         APPROVE => approve().is_some(),
         _ if row.takes_text() => !args.is_empty(),
         _ => args.split_whitespace().count() <= 1,
@@ -45,7 +45,6 @@ pub(super) fn parse_lone_command(rows: &[CommandSpec], text: &str) -> Option<(Co
     fits.then(|| (*row, args.to_owned()))
 }
 
-/// Without the tags of HTML around it.
 fn strip_tags(line: &str) -> &str {
     let line = line.strip_prefix('<').and_then(|tag| tag.split_once('>')).map_or(line, |(_, rest)| rest);
     match line.strip_suffix('>').and_then(|tag| tag.rsplit_once('<')) {

@@ -1,13 +1,11 @@
-//! Comment text to commands, from one table of rows.
+//! Parses the commands of a comment against a table of [`CommandSpec`]s.
 //!
-//! A command is what a person typed at the start of a line of plain prose. What stands in code, a
-//! quote, HTML, a link, a list or a heading is talk about commands. Three answers: not ours (the
-//! line is absent from the result), ours, or ours but wrong. Nothing here knows who is speaking or
-//! what is running; that a mistake is answered at all is the caller's decision.
+//! A command starts a line of plain prose. Commands in code, quotes, HTML, links, lists or headings do not count. A
+//! line is not a command (absent from the result), a command, or a mistake. The parser knows neither the author nor the
+//! open runs; the caller decides whether to answer a mistake.
 //!
-//! A line that opens with our name and says something else, `@countersign please look into this`, is a request in free
-//! words: the command [`ROUTE`]. It counts only in a comment that holds no command, since what is said plainly always
-//! wins.
+//! A line that starts with the App's name, such as `@countersign please look into this`, is a request in free text: the
+//! command [`ROUTE`]. It counts only in a comment without a command.
 
 mod lines;
 mod lone_command;
@@ -17,23 +15,23 @@ pub use quoted_text::find_quoted_text;
 
 use crate::types::{APPROVAL_OPTIONS, MicroUsd, Role, Verb};
 
-/// One row of the command table: what people type, who may, and what `/help` says of it.
+/// One row of the command table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandSpec {
     /// The word after the slash.
     pub name: &'static str,
-    /// How to write it, for example `/revise TEXT`.
+    /// Usage, for example `/revise TEXT`.
     pub usage: &'static str,
-    /// One line for `/help`.
+    /// One line of help text.
     pub about: &'static str,
-    /// The least role that may say it.
+    /// Minimum role to use the command.
     pub role: Role,
-    /// A label that says the same thing when someone puts it on an issue.
+    /// Label on an issue that has the same effect.
     pub label: Option<&'static str>,
     pub kind: CommandKind,
 }
 
-/// What a command does.
+/// Effect of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandKind {
     /// Starts the workflow whose table has the command.
@@ -52,24 +50,25 @@ impl CommandKind {
 }
 
 impl CommandSpec {
-    /// Does it take free text, which may go on over several lines and must not be empty?
+    /// Returns whether the command takes free text, which may span lines and must not be empty.
     pub fn takes_text(&self) -> bool {
         self.usage.split_whitespace().any(|word| matches!(word, "TEXT" | "REASON" | "…"))
     }
 }
 
-/// The word that asks for a workflow and, once it is done, for those that go on from what it made.
+/// Command that starts a workflow and, once it is done, the workflows that follow from its result.
 pub const AUTO: &str = "auto";
 
-/// The same, without people's approval of what only says what is to be done.
+/// Like [`AUTO`], but skips people's approval of the documents that only describe the work.
 pub const HOTFIX: &str = "hotfix";
 
-/// Commands that every workflow understands.
+/// Commands that every workflow accepts.
 pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
         name: Verb::Approve.as_str(),
-        usage: "/approve [stage] [hash]",
-        about: "pass the gate that waits, with the hash it shows; where an issue is filed: `/approve new` or `/approve in-place`; files that a spec lacks: `/approve scope +PATH`",
+        usage: "/approve [stage] [option] [hash]",
+        about: "accept what the open gate shows; to file an issue: `/approve new` or `/approve in-place`; to allow \
+                more files: `/approve scope +PATH`",
         role: Role::Write,
         label: None,
         kind: CommandKind::Common(Verb::Approve),
@@ -85,7 +84,7 @@ pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
         name: Verb::Override.as_str(),
         usage: "/override REASON",
-        about: "pass a gate whose verdict is not APPROVED; recorded with the reason",
+        about: "accept what the review did not approve; the reason is recorded",
         role: Role::Maintain,
         label: None,
         kind: CommandKind::Common(Verb::Override),
@@ -93,7 +92,7 @@ pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
         name: Verb::Dismiss.as_str(),
         usage: "/dismiss F3 REASON",
-        about: "settle a finding that is none; a blocking one takes the role maintain",
+        about: "settle a finding that is not a defect; a blocking one needs the role maintain",
         role: Role::Write,
         label: None,
         kind: CommandKind::Common(Verb::Dismiss),
@@ -101,7 +100,7 @@ pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
         name: Verb::MustFix.as_str(),
         usage: "/must-fix F3",
-        about: "have a finding dealt with, whatever the review says later",
+        about: "require a fix for a finding, whatever later reviews say",
         role: Role::Write,
         label: None,
         kind: CommandKind::Common(Verb::MustFix),
@@ -109,7 +108,7 @@ pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
         name: Verb::Answer.as_str(),
         usage: "/answer 1: … 2: …",
-        about: "answer the numbered questions; the issue's author may as well",
+        about: "answer the numbered questions; the issue's author may, too",
         role: Role::Write,
         label: None,
         kind: CommandKind::Common(Verb::Answer),
@@ -125,7 +124,7 @@ pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
         name: Verb::Retry.as_str(),
         usage: "/retry",
-        about: "go on with a run that halted, at the step where it did; at a gate that says INCONCLUSIVE, review the same version again",
+        about: "resume a halted run at the step that failed; at an INCONCLUSIVE gate, review the same version again",
         role: Role::Triage,
         label: None,
         kind: CommandKind::Common(Verb::Retry),
@@ -141,7 +140,7 @@ pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
         name: Verb::Stop.as_str(),
         usage: "/stop",
-        about: "end the run; what it made so far stays",
+        about: "end the run and keep what it made so far",
         role: Role::Triage,
         label: Some("countersign:stop"),
         kind: CommandKind::Common(Verb::Stop),
@@ -157,7 +156,7 @@ pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
         name: Verb::Status.as_str(),
         usage: "/status",
-        about: "show how the runs on this issue stand",
+        about: "show the state of the runs on this issue",
         role: Role::Read,
         label: None,
         kind: CommandKind::Common(Verb::Status),
@@ -172,32 +171,32 @@ pub const COMMON: &[CommandSpec] = &[
     },
 ];
 
-/// A command as someone wrote it.
+/// A parsed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommentCommand {
     pub name: &'static str,
     pub kind: CommandKind,
     pub args: String,
-    /// Said to us by name, as `/countersign approve`, and so not to another bot.
+    /// Whether the command names the App, as in `/countersign approve`, and so is not for another bot.
     pub addressed: bool,
-    /// The line of the comment, from 1.
+    /// Line of the comment, from 1.
     pub line: usize,
 }
 
-/// A line that means us but cannot be obeyed.
+/// A line meant for the App that is not a valid command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandMistake {
-    /// Close to one of our words, or addressed to us by name. A bare word may belong to another
-    /// bot, so only one that is `addressed`, or stands where a gate is open, is worth an answer.
+    /// Close to a command name, or addressed to the App. A bare word may be for another bot, so it deserves a reply
+    /// only if it is `addressed` or a gate is open.
     Unknown { word: String, did_you_mean: Option<&'static str>, addressed: bool, line: usize },
-    /// The comment is this command alone, and not as plain text: in code, in bold, in a list, or one sign off.
+    /// The comment is only this command, but in code, bold or a list, or with a typo.
     NotPlain { name: &'static str, kind: CommandKind, args: String, misspelt: bool },
     /// The command needs text and has none.
     NeedsText { name: &'static str, kind: CommandKind, line: usize },
 }
 
-/// Reads all commands of a comment, in order. `slug` is the App's own name, which may stand before
-/// a command as `/countersign` may.
+/// Parses all commands of a comment, in order. `slug` is the App's own name, which may stand before a command as
+/// `/countersign` may.
 pub fn parse(
     rows: &[CommandSpec],
     slug: Option<&str>,
@@ -236,9 +235,9 @@ pub fn parse(
             }));
         }
     }
-    let plain = |said: &Result<CommentCommand, CommandMistake>| {
+    let plain = |result: &Result<CommentCommand, CommandMistake>| {
         matches!(
-            said,
+            result,
             Ok(_) | Err(CommandMistake::Unknown { addressed: true, .. } | CommandMistake::NeedsText { .. })
         )
     };
@@ -256,8 +255,8 @@ pub fn parse(
     }
 }
 
-/// What is said to us by name, in a line of plain prose that opens with it, and on to the end of the comment. The name alone
-/// asks for help, and `@countersign stop` is `/stop`.
+/// Parses a request that addresses the App by name, from a line of plain prose that starts with the name to the end of
+/// the comment. The name alone means `/help`, and `@countersign stop` means `/stop`.
 fn parse_mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<CommentCommand> {
     let row = |name: &str| rows.iter().find(|row| row.name.eq_ignore_ascii_case(name));
     let route = row(ROUTE)?;
@@ -266,7 +265,7 @@ fn parse_mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<Comment
         name.strip_suffix("[bot]").unwrap_or(name).eq_ignore_ascii_case(slug)
     };
     let start = lines::lines_opening_with('@', text).into_iter().find(ours)?;
-    let said = text[word_at(text, start + 1).1..].trim();
+    let request = text[word_at(text, start + 1).1..].trim();
     let line = text[..start].matches('\n').count() + 1;
     let command = |row: &CommandSpec, args: &str| {
         Some(CommentCommand {
@@ -277,23 +276,23 @@ fn parse_mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<Comment
             line,
         })
     };
-    if said.is_empty() {
+    if request.is_empty() {
         return command(row("help")?, "");
     }
-    let (word, args) = said.split_once(char::is_whitespace).unwrap_or((said, ""));
+    let (word, args) = request.split_once(char::is_whitespace).unwrap_or((request, ""));
     let named = row(word.trim_start_matches('/').trim_end_matches(['.', ',', ':', ';', '!']));
     match named.filter(|_| word.starts_with('/') || args.trim().is_empty()) {
         Some(known) if !known.takes_text() || !args.trim().is_empty() => command(known, args),
-        _ => command(route, said),
+        _ => command(route, request),
     }
 }
 
-/// The row whose label this is.
+/// Returns the row with this label.
 pub fn find_by_label<'a>(rows: &'a [CommandSpec], label: &str) -> Option<&'a CommandSpec> {
     rows.iter().find(|row| row.label.is_some_and(|own| own.eq_ignore_ascii_case(label.trim())))
 }
 
-/// A line of ours: where it starts, its word, and where its arguments begin.
+/// A command line, with the byte offsets of its start and its arguments.
 struct CommandLine {
     start: usize,
     word: CommandWord,
@@ -307,7 +306,7 @@ enum CommandWord {
 }
 
 impl CommandLine {
-    /// Reads the line whose slash stands at `start`; `None` when it is not meant for us.
+    /// Parses the line whose slash is at `start`. Returns `None` if the line is not for the App.
     fn parse_line(rows: &[CommandSpec], slug: Option<&str>, text: &str, start: usize) -> Option<Self> {
         let (first, after) = word_at(text, start + 1);
         let named =
@@ -335,7 +334,7 @@ impl CommandLine {
     }
 }
 
-/// The next word on the same line, and where it ends.
+/// Returns the next word on the same line and its end.
 fn word_at(text: &str, from: usize) -> (&str, usize) {
     let rest = &text[from..];
     let begin = from + (rest.len() - rest.trim_start_matches([' ', '\t']).len());
@@ -344,8 +343,8 @@ fn word_at(text: &str, from: usize) -> (&str, usize) {
     (&text[begin..end], end)
 }
 
-/// The row whose name was nearly written: two letters off in a long word, one in a short one, so
-/// that another bot's `/hold` is not our `/help`.
+/// Returns the command whose name is a near miss of `word`: up to two edits from a long name, one from a short one.
+/// With that limit another bot's `/hold` does not become our `/help`.
 fn nearest_name(rows: &[CommandSpec], word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     rows.iter()
@@ -355,7 +354,7 @@ fn nearest_name(rows: &[CommandSpec], word: &str) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
-/// How many letters must be put in, taken out or changed.
+/// Returns the Levenshtein distance.
 fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
@@ -370,14 +369,14 @@ fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     row[b.len()]
 }
 
-/// The way that these words begin with.
+/// Returns the approval option that `text` starts with.
 pub fn parse_option(text: &str) -> Option<&'static str> {
     let first = text.split_whitespace().next()?.trim_matches(['`', '.', ',', '!', ':']);
     APPROVAL_OPTIONS.iter().find(|way| way.eq_ignore_ascii_case(first)).copied()
 }
 
-/// The word that may be a hash at the beginning of an override's reason, or after its way, and the reason without it. It has
-/// at least as many digits as we show.
+/// Splits a hash from an override's reason, where the hash comes first or after an option. Returns the hash and the
+/// rest. The hash must have at least 12 digits, as many as a gate shows.
 pub fn split_hash(text: &str) -> Option<(String, String)> {
     let skipped = usize::from(parse_option(text).is_some());
     let word = text.split_whitespace().nth(skipped)?;
@@ -385,7 +384,7 @@ pub fn split_hash(text: &str) -> Option<(String, String)> {
     is_hash.then(|| (word.to_ascii_lowercase(), text.replacen(word, "", 1).trim().to_owned()))
 }
 
-/// What `/approve` was given: the stage, the way and the beginning of the hash, in any order.
+/// Arguments of `/approve`: the stage, the option and the start of the hash, in any order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApproveArguments {
     pub stage: Option<String>,
@@ -393,12 +392,12 @@ pub struct ApproveArguments {
     pub hash: Option<String>,
 }
 
-/// Why `/approve` was not understood; each is said to the writer as it stands.
+/// Error in the arguments of `/approve`. The text goes into the reply as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ApproveError {
-    #[error("a hash needs at least its first 8 digits")]
+    #[error("a hash needs at least 8 digits")]
     ShortHash,
-    #[error("after `/approve` may stand a stage, a way and a hash, nothing more")]
+    #[error("usage: `/approve [stage] [option] [hash]`")]
     TooMuch,
 }
 
@@ -409,7 +408,7 @@ impl ApproveArguments {
             args.split_whitespace().map(|w| w.trim_matches(['`', '.', ',', '!'])).filter(|w| !w.is_empty())
         {
             if word.len() > 1 && word.starts_with('+') {
-                // A path, of which each letter counts; several are one way.
+                // A path keeps its case. Several paths form one option.
                 let paths = out.option.take().map_or(String::new(), |paths| paths + " ");
                 out.option = Some(paths + word);
                 continue;
@@ -431,23 +430,23 @@ impl ApproveArguments {
     }
 }
 
-/// The word before what is asked for in free words.
+/// Command for a request in free text.
 pub const ROUTE: &str = "route";
 
-/// What `/dismiss` and `/must-fix` were given.
+/// Arguments of `/dismiss` and `/must-fix`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FindingArguments {
-    /// `F3`
+    /// Finding number, such as `F3`.
     pub finding: String,
     pub text: String,
 }
 
-/// Why one of them was not understood; each is said to the writer as it stands.
+/// Error in the arguments of `/dismiss` or `/must-fix`. The text goes into the reply as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FindingArgumentsError {
-    #[error("it takes the number of a finding first, as in F3")]
+    #[error("give the number of the finding first, as in F3")]
     NoFinding,
-    #[error("it takes the reason after the finding")]
+    #[error("give the reason after the number of the finding")]
     NoReason,
 }
 
@@ -468,16 +467,16 @@ impl FindingArguments {
     }
 }
 
-/// Why `/answer` was not understood; said to the writer as it stands.
+/// Error in the arguments of `/answer`. The text goes into the reply as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("each answer begins with the number of its question, as in /answer 1: yes 2: at most 20")]
+#[error("start each answer with the number of its question, as in /answer 1: yes 2: at most 20")]
 pub struct AnswersError;
 
-/// What `/answer` was given, by the number of the question. A number counts at the beginning of a line, and within one
-/// where it is the next: `at 10:30` is a time. Of a number that stands there twice the later counts.
+/// Parses the arguments of `/answer` into pairs of question number and answer. A number counts at the start of a line.
+/// Within a line only the next number counts, since `at 10:30` is a time. If a number occurs twice, the later one wins.
 ///
 /// # Errors
-/// Where no number begins it.
+/// Returns an error if no number starts the text.
 pub fn parse_answers(args: &str) -> Result<Vec<(usize, String)>, AnswersError> {
     let mut found: Vec<(usize, String)> = Vec::new();
     for line in args.trim().lines().map(str::trim) {
@@ -503,12 +502,12 @@ pub fn parse_answers(args: &str) -> Result<Vec<(usize, String)>, AnswersError> {
         answers.retain(|(known, _)| *known != number);
         answers.push((number, text.trim().to_owned()));
     }
-    // The dots of the usage are nobody's answer.
+    // An unchanged `…` from the usage line does not count as an answer.
     answers.retain(|(_, text)| !text.trim_matches(['…', '.', ' ', '\n']).is_empty());
     if answers.is_empty() { Err(AnswersError) } else { Ok(answers) }
 }
 
-/// `2: text` to the number and what follows.
+/// Splits `2: text` into the number and the text.
 fn parse_numbered(line: &str) -> Option<(usize, &str)> {
     let digits = line.len() - line.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let number = line[..digits].parse().ok().filter(|_| digits <= 2)?;
@@ -517,12 +516,12 @@ fn parse_numbered(line: &str) -> Option<(usize, &str)> {
     after.chars().next().is_none_or(apart).then_some((number, after))
 }
 
-/// Why `/budget` was not understood; said to the writer as it stands.
+/// Error in the arguments of `/budget`. The text goes into the reply as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it takes how many dollars more, as in /budget +3")]
+#[error("give the number of dollars to add, as in /budget +3")]
 pub struct RaiseError;
 
-/// What `/budget` was given: dollars to add.
+/// Parses the argument of `/budget`: dollars to add.
 pub fn parse_raise(args: &str) -> Result<MicroUsd, RaiseError> {
     let amount = args.trim().trim_matches('`');
     let amount = amount.strip_prefix('+').unwrap_or(amount);
@@ -533,7 +532,7 @@ pub fn parse_raise(args: &str) -> Result<MicroUsd, RaiseError> {
 mod tests {
     use super::*;
 
-    /// `name|args` for a command, `?word>guess` for a mistake.
+    /// Renders a command as `name|args` and an unknown word as `?word>guess`.
     fn read(text: &str) -> Vec<String> {
         parse(COMMON, Some("countersign-dev"), text)
             .into_iter()
@@ -549,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_at_the_start_of_a_line() {
+    fn command_at_line_start_is_parsed() {
         assert_eq!(read("/approve lld 3f9c2ab1d4e7"), ["approve|lld 3f9c2ab1d4e7"]);
         assert_eq!(read("Looks fine.\n/Approve\nthanks"), ["approve|"]);
         assert_eq!(read("  /stop  now \n\n/help"), ["stop|now", "help|"]);
@@ -558,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn text_runs_to_the_next_command_or_the_end() {
+    fn text_extends_to_next_command_or_end() {
         let text = "/revise Use a table:\n\n- one\n- `/approve` is not meant\n\n```\n/stop\n```\n/usr/bin is fine\n\n/help\n/revise";
         let revise =
             "revise|Use a table:\n\n- one\n- `/approve` is not meant\n\n```\n/stop\n```\n/usr/bin is fine";
@@ -568,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn talk_about_commands_is_not_a_command() {
+    fn command_in_code_quote_or_list_is_ignored() {
         for text in [
             "```\n/approve\n```",
             "~~~\n/approve",
@@ -608,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_command_that_is_not_plain_is_told_from_talk() {
+    fn lone_command_in_markup_is_reported_as_not_plain() {
         for text in [
             "`/approve lld 3f9c2ab1d4e7`",
             "**/approve lld 3f9c2ab1d4e7**",
@@ -656,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn near_misses_are_ours_only_with_a_guess_or_a_name() {
+    fn unknown_command_needs_near_match_or_app_name() {
         assert_eq!(
             read("/aprove\n\n/revize x\n\n/lgtm\n\n/hold\n\n/retest"),
             ["?aprove>approve", "?revize>revise"]
@@ -665,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mention_is_a_request_unless_something_was_said_plainly() {
+    fn mention_is_request_unless_comment_has_command() {
         let start = |name, usage| CommandSpec {
             name,
             usage,
@@ -678,13 +677,14 @@ mod tests {
             COMMON.iter().copied().chain([start("lld", "/lld"), start(ROUTE, "/route TEXT")]).collect();
         let read = |text: &str| {
             let read = parse(&rows, Some("countersign"), text).into_iter();
-            read.map(|said| said.map_or("?".into(), |c| format!("{}|{}", c.name, c.args))).collect::<Vec<_>>()
+            read.map(|result| result.map_or("?".into(), |c| format!("{}|{}", c.name, c.args)))
+                .collect::<Vec<_>>()
         };
         let test = "investigate why /upgrade-to-templates command isn't there";
         assert_eq!(read(&format!("@countersign {test}")), [format!("route|{test}")]);
         assert_eq!(read("Hello!\n\n@Countersign[bot]: a\n\n- b 🎉"), ["route|a\n\n- b 🎉"]);
         assert_eq!(read("/route make it faster\nplease"), ["route|make it faster\nplease"]);
-        assert_eq!(read("@countersign please design it\n/lld"), ["lld|"], "what is said plainly wins");
+        assert_eq!(read("@countersign please design it\n/lld"), ["lld|"], "a plain command wins");
         assert_eq!(read("@countersign /lld"), ["lld|"]);
         assert_eq!(read("@countersign stop!"), ["stop|"]);
         assert_eq!(read("@countersign stop the clock at noon"), ["route|stop the clock at noon"]);
@@ -704,11 +704,11 @@ mod tests {
         ] {
             assert_eq!(read(talk), Vec::<String>::new(), "{talk:?}");
         }
-        assert!(parse(COMMON, Some("countersign"), "@countersign do it").is_empty(), "nobody would hear it");
+        assert!(parse(COMMON, Some("countersign"), "@countersign do it").is_empty(), "no row for `route`");
     }
 
     #[test]
-    fn what_answer_is_given() {
+    fn answer_arguments_are_parsed() {
         let read = |args| {
             parse_answers(args).map(|all| {
                 all.into_iter()
@@ -728,13 +728,13 @@ mod tests {
     }
 
     #[test]
-    fn what_approve_is_given() {
+    fn approve_arguments_are_parsed() {
         let read = |args| {
             ApproveArguments::parse(args).map(|a| (a.stage.unwrap_or_default(), a.hash.unwrap_or_default()))
         };
-        let with_way = ApproveArguments::parse("issue In-Place 3f9c2ab1d4e7").unwrap();
+        let with_option = ApproveArguments::parse("issue In-Place 3f9c2ab1d4e7").unwrap();
         assert_eq!(
-            (with_way.stage.as_deref(), with_way.option.as_deref()),
+            (with_option.stage.as_deref(), with_option.option.as_deref()),
             (Some("issue"), Some("in-place"))
         );
         assert_eq!(read(""), Ok((String::new(), String::new())));
@@ -747,7 +747,7 @@ mod tests {
     }
 
     #[test]
-    fn what_budget_is_given() {
+    fn budget_arguments_are_parsed() {
         let read = |args| parse_raise(args).map(|amount| amount.0);
         assert_eq!(
             ["+3", "3", " +$2.50 ", "`+1`"].map(read),
@@ -760,14 +760,14 @@ mod tests {
     }
 
     #[test]
-    fn labels_say_what_rows_say() {
+    fn label_finds_its_command() {
         assert_eq!(find_by_label(COMMON, "Countersign:STOP").map(|row| row.name), Some("stop"));
         assert_eq!(find_by_label(COMMON, "bug"), None);
     }
 
     #[test]
-    fn no_bytes_make_it_panic() {
-        // A small generator with a fixed start, over what Markdown is made of.
+    fn random_markdown_does_not_panic() {
+        // Concatenates random pieces of Markdown, with a fixed seed.
         let parts = [
             "/approve",
             "/",

@@ -1,9 +1,9 @@
-//! Finds our own sentences in a comment. A mail program quotes our gate below the answer, often without `>`, and the
-//! quote includes the line to paste.
+//! Finds our own sentences in a comment. A mail program quotes our gate below the reply, often without `>`, and the
+//! quote includes the command to paste.
 
-/// Byte offset of the comment's first line that repeats `ours`, our earlier comments. A line repeats ours if it has at
-/// least five words and one of our comments has the same words in the same order. Code and folded text in our comments
-/// don't count: they hold other people's words, or the line to paste.
+/// Returns the byte offset of the comment's first line that repeats `ours`, our earlier comments. A line repeats ours
+/// if it has at least five words and one of our comments has the same words in the same order. Code and folded text in
+/// our comments do not count: they hold other people's words or the command to paste.
 pub fn find_quoted_text<'o>(comment: &str, ours: impl IntoIterator<Item = &'o str>) -> Option<usize> {
     const LEAST: usize = 5;
     let words = |text: &str| {
@@ -25,10 +25,10 @@ pub fn find_quoted_text<'o>(comment: &str, ours: impl IntoIterator<Item = &'o st
     let ours: Vec<String> = ours.into_iter().map(own).collect();
     let mut start = 0;
     comment.split_inclusive('\n').find_map(|line| {
-        let (at, said) = (start, words(line));
+        let (at, line_words) = (start, words(line));
         start += line.len();
-        let sentence = !line.trim_start().starts_with('/') && said.matches(' ').count() > LEAST;
-        (sentence && ours.iter().any(|own| own.contains(&said))).then_some(at)
+        let sentence = !line.trim_start().starts_with('/') && line_words.matches(' ').count() > LEAST;
+        (sentence && ours.iter().any(|own| own.contains(&line_words))).then_some(at)
     })
 }
 
@@ -37,14 +37,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_is_cut_where_it_repeats_a_sentence_of_ours() {
-        let ours = "### ✅ APPROVED: the LLD waits for a person\n\nTo accept it, someone with write access \
+    fn comment_is_cut_where_it_repeats_our_sentence() {
+        let ours = "### ✅ APPROVED: the design waits for a person\n\nTo accept it, someone with write access \
                     writes\n\n```\n/approve lld 3f9c2ab1d4e7\n```\n\n<details><summary>Document</summary>\n\nThe table has \
                     three columns of numbers.\n\n</details>";
         let above = |comment: &str| find_quoted_text(comment, [ours]).map(|at| comment[..at].to_owned());
         for quoted in [
             "To accept it, someone with write access writes\n\n/approve lld 3f9c2ab1d4e7",
-            "**APPROVED**: the LLD waits for a\r\nperson",
+            "**APPROVED**: the design waits for a\r\nperson",
             "  someone with write access writes",
         ] {
             assert_eq!(above(&format!("No.\n\n{quoted}")).as_deref(), Some("No.\n\n"), "{quoted}");

@@ -1,32 +1,32 @@
-//! `[budget]`: how much may be put on a bill before people are asked. What a subscription pays counts against none of it.
+//! `[budget]`: spending caps. Only pay-per-use calls count; calls covered by a subscription do not.
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use crate::types::MicroUsd;
 
-/// The caps of one run, and of what it shares with others. None: no cap.
+/// Spending caps of a run, a repository and an installation. `None` means no cap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetSettings {
-    /// One call, at the most it can cost.
+    /// Cap on the maximum cost of one call.
     pub call: Option<MicroUsd>,
-    /// All drafting, or all reviewing, of one run.
+    /// Cap on all drafting of one run, and on all reviewing of it.
     pub stage: Option<MicroUsd>,
     pub run: Option<MicroUsd>,
-    /// How far people may raise a run's cap from the thread.
+    /// Highest cap to which people may raise a run's cap from the thread.
     pub run_at_most: Option<MicroUsd>,
-    /// All runs of a repository in one day of UTC.
+    /// Cap on all runs of a repository in one UTC day.
     pub repository_day: Option<MicroUsd>,
-    /// All repositories of an installation in one month of UTC.
+    /// Cap on all repositories of an installation in one UTC month.
     pub installation_month: Option<MicroUsd>,
-    /// Show costs where everybody reads them.
+    /// Whether costs are shown in public repositories.
     pub show_on_public: bool,
 }
 
 impl Default for BudgetSettings {
-    /// Room for what a design costs when all goes badly, several times over, and none for a loop that nobody watches:
-    /// the dearest call of the built-in models may cost $2.50 at most, a design of three rounds makes about eight calls at
-    /// well under a dollar each, and a repository that starts a dozen of them a day is one that somebody looks after.
+    /// The caps leave several times the cost of a design that goes badly, and still stop an unattended loop.
+    /// The most expensive call of the built-in models costs at most $2.50. A design of three rounds makes about eight
+    /// calls, each well under a dollar.
     fn default() -> Self {
         let dollars = |whole: u64| Some(MicroUsd(whole * 1_000_000));
         Self {
@@ -42,7 +42,7 @@ impl Default for BudgetSettings {
 }
 
 impl BudgetSettings {
-    /// Is there a cap on what a run, or runs together, may spend?
+    /// Whether any cap limits a run, or several runs together.
     pub fn has_spending_cap(&self) -> bool {
         [self.call, self.stage, self.run, self.repository_day, self.installation_month]
             .iter()
@@ -50,7 +50,6 @@ impl BudgetSettings {
     }
 }
 
-/// As it is written in the server's file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct BudgetTable {
@@ -63,7 +62,6 @@ pub(super) struct BudgetTable {
     show_on_public: bool,
 }
 
-/// As a repository may write it for itself.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RepositoryBudgetTable {
@@ -73,7 +71,7 @@ pub(super) struct RepositoryBudgetTable {
     repository_day: Option<Spanned<String>>,
 }
 
-/// A mistake and where in the text it stands.
+/// Byte offset of a mistake in the text, and its message.
 pub(super) type SettingMistake = (usize, String);
 
 impl BudgetTable {
@@ -93,7 +91,7 @@ impl BudgetTable {
                 }
                 most
             }
-            // Whoever allows more than the usual from the start means it.
+            // An operator who starts runs above the default maximum means it.
             None if is_looser(run, usual.run_at_most) => run,
             None => usual.run_at_most,
         };
@@ -114,20 +112,20 @@ impl BudgetTable {
 }
 
 impl RepositoryBudgetTable {
-    /// The server's caps, with those that the repository set lower.
+    /// Returns the server's caps with those that the repository lowers.
     pub(super) fn tighten(self, server: &BudgetSettings) -> Result<BudgetSettings, SettingMistake> {
         let tighter = |key, given: &Option<Spanned<String>>, allowed: Option<MicroUsd>| {
             let Some(given) = given else { return Ok(allowed) };
-            let asked = parse_amount(key, given)?;
+            let requested = parse_amount(key, given)?;
             match allowed {
-                Some(most) if is_looser(asked, allowed) => {
+                Some(most) if is_looser(requested, allowed) => {
                     let message = format!(
                         "{key} = {:?} is more than the {most} that the server allows; choose less",
                         given.as_ref()
                     );
                     Err((given.span().start, message))
                 }
-                _ => Ok(asked),
+                _ => Ok(requested),
             }
         };
         Ok(BudgetSettings {
@@ -140,7 +138,7 @@ impl RepositoryBudgetTable {
     }
 }
 
-/// Does cap `a` let more through than `b`?
+/// Whether cap `a` allows more than `b`.
 fn is_looser(a: Option<MicroUsd>, b: Option<MicroUsd>) -> bool {
     match (a, b) {
         (_, None) => false,
@@ -155,7 +153,7 @@ pub(super) fn parse_amount(key: &str, given: &Spanned<String>) -> Result<Option<
     }
     MicroUsd::parse(given.as_ref()).map(Some).map_err(|_| {
         let message = format!(
-            "{key} = {:?} is no amount; write dollars such as \"$2\" or \"$0.50\", or \"none\"",
+            "{key} = {:?} is not an amount; write dollars such as \"$2\" or \"$0.50\", or \"none\"",
             given.as_ref()
         );
         (given.span().start, message)

@@ -1,4 +1,4 @@
-//! The text of `countersign.toml`: its tables, their defaults, and the checks on their values.
+//! Parser of `countersign.toml`: tables, defaults, and checks of the values.
 
 use std::{
     collections::BTreeMap,
@@ -78,7 +78,7 @@ struct ServerSettingsFile {
 }
 
 impl ServerSettingsFile {
-    /// What `.env` says of models on a machine of one's own, as far as the file says nothing.
+    /// Applies the local models of `.env` where the file sets nothing.
     fn apply_local_models<'t>(
         &mut self,
         local: &LocalModelSettings,
@@ -137,7 +137,8 @@ struct TelemetryTable {
     otlp: Option<Spanned<String>>,
 }
 
-/// Shorter than a database takes to fail over, a lease ends with every failover; longer, a run waits long for a node that died.
+/// Allowed `lease_seconds`. A lease shorter than a database failover is lost in each one; a long one delays runs of a
+/// dead node.
 const LEASE_SECONDS: RangeInclusive<u64> = 8..=600;
 
 #[derive(Deserialize)]
@@ -199,7 +200,7 @@ struct GeminiTable {
     key: Vec<GeminiKeyTable>,
 }
 
-/// What is known of a key, besides the key.
+/// A key's details, without the key itself.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GeminiKeyTable {
@@ -220,8 +221,8 @@ struct StubTable {
     script: Option<PathBuf>,
 }
 
-/// Everything but the secrets; of those, only the ones that the file says something about. Relative paths are taken from
-/// `directory`, where the file is.
+/// Parses the settings without the secrets, except the Gemini keys, which the file describes. Relative paths start at
+/// `directory`, the file's directory.
 pub(super) fn parse(
     text: &str,
     name: &str,
@@ -247,7 +248,7 @@ pub(super) fn parse(
     let data_dir = directory.join(check.require_path(&file.data.dir, "dir")?);
     if *file.app.id.as_ref() == 0 {
         return Err(
-            check.refuse(&file.app.id, "id is the App's number, from the top of its settings page".into())
+            check.refuse(&file.app.id, "id must be the App ID, shown at the top of its settings page".into())
         );
     }
     let mut models = check.models(&file.models, &file.model, &file.providers, directory, &data_dir)?;
@@ -272,21 +273,22 @@ pub(super) fn parse(
     models.ours.push(directory.join(&file.app.private_key_file));
     let postgres = check.postgres(&file.data, directory)?;
     models.ours.extend(postgres.iter().map(|postgres| postgres.file.clone()));
-    let said: Vec<_> =
+    let document_paths: Vec<_> =
         tables.iter().filter_map(|(name, table)| Some((*name, table.document_path()?))).collect();
     let workflows: workflows::SettingsByWorkflow = workflows
         .iter()
         .zip(tables)
         .map(|(defaults, (name, table))| Ok((name, table.into_settings(defaults).map_err(refused)?)))
         .collect::<Result<_, ConfigError>>()?;
-    for (name, at) in said {
+    for (name, at) in document_paths {
         let path = &workflows[name].document_path;
         let same = |(other, settings): &(&&str, &WorkflowSettings)| {
             **other != name && settings.document_path == *path
         };
         if let Some((other, _)) = workflows.iter().find(same) {
-            let message =
-                format!("document_path is that of [{other}] as well, and they would overwrite each other");
+            let message = format!(
+                "document_path is also the path of [{other}]; the documents would overwrite each other"
+            );
             return Err(refused((at, message)));
         }
     }
@@ -316,7 +318,7 @@ pub(super) fn parse(
     })
 }
 
-/// The TOML reader says what is missing; we add what to do.
+/// Adds the fix to the TOML reader's message.
 fn explain_error(mut error: ConfigError) -> ConfigError {
     let fix = match error.message.as_str() {
         "missing field `app`" => "; add [app] with id and private_key_file, or run `countersign setup`",
@@ -329,7 +331,7 @@ fn explain_error(mut error: ConfigError) -> ConfigError {
     error
 }
 
-/// `90s` or `2m`, within so many seconds.
+/// Parses `90s` or `2m`; `None` if outside `within`, in seconds.
 pub(super) fn parse_seconds(text: &str, within: &RangeInclusive<u64>) -> Option<Duration> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let of_one = ["s", "m"].into_iter().zip([1, 60]).find(|(name, _)| *name == unit)?.1;
@@ -337,7 +339,7 @@ pub(super) fn parse_seconds(text: &str, within: &RangeInclusive<u64>) -> Option<
     within.contains(&seconds).then(|| Duration::from_secs(seconds))
 }
 
-/// The checks on values; each error points at the value's own line.
+/// Checks values; each error names the value's line.
 pub(super) struct SettingsChecker<'a> {
     pub(super) text: &'a str,
     pub(super) name: &'a str,
@@ -348,7 +350,7 @@ impl SettingsChecker<'_> {
         ConfigError { file: self.name.to_owned(), line: Some(line_of(self.text, at.span().start)), message }
     }
 
-    /// `90s` or `2m`, within so many seconds; `usual` where it is not given.
+    /// Parses `90s` or `2m` within a range of seconds; returns `usual` if not given.
     pub(super) fn time(
         &self,
         key: &str,
@@ -364,7 +366,7 @@ impl SettingsChecker<'_> {
                 most => format!("{}m", most / 60),
             };
             let message = format!(
-                "{key} = {:?} is no time; write seconds or minutes, {least}s to {most}",
+                "{key} = {:?} is not a duration; write seconds or minutes, {least}s to {most}",
                 given.as_ref()
             );
             self.refuse(given, message)
@@ -378,22 +380,22 @@ impl SettingsChecker<'_> {
         Ok(path.as_ref())
     }
 
-    /// An http(s) URL without user, query or fragment; plain http only on this machine.
+    /// Parses an http(s) URL without user, query or fragment. Plain http is allowed on loopback only.
     fn url(&self, key: &str, given: Option<&Spanned<String>>, default: &str) -> Result<Url, ConfigError> {
         let Some(given) = given else {
             return Ok(Url::parse(default).expect("a default that parses"));
         };
         let refuse = |why: &str| self.refuse(given, format!("{key} = {:?} {why}", given.as_ref()));
-        let url = Url::parse(given.as_ref()).map_err(|_| refuse("is no URL; write https://HOST"))?;
+        let url = Url::parse(given.as_ref()).map_err(|_| refuse("is not a URL; write https://HOST"))?;
         let loopback = is_loopback(&url);
         match url.scheme() {
             "https" => {}
             "http" if loopback => {}
             "http" => return Err(refuse("would send secrets in clear text; write https://")),
-            _ => return Err(refuse("is no web address; write https://HOST")),
+            _ => return Err(refuse("is not a web address; write https://HOST")),
         }
         if !url.username().is_empty() || url.password().is_some() {
-            let message = format!("{key} must not hold a user or password; remove what stands before the @");
+            let message = format!("{key} must not hold a user or password; remove the part before the @");
             return Err(self.refuse(given, message));
         }
         if url.query().is_some() || url.fragment().is_some() {
@@ -426,7 +428,7 @@ impl SettingsChecker<'_> {
         };
         given.as_ref().parse().map_err(|_| {
             let message =
-                format!("{key} = {:?} is no address; write IP:PORT such as {default}", given.as_ref());
+                format!("{key} = {:?} is not an address; write IP:PORT such as {default}", given.as_ref());
             self.refuse(given, message)
         })
     }
@@ -437,12 +439,13 @@ impl SettingsChecker<'_> {
         let at = table.private_listen.as_ref().or(table.listen.as_ref());
         if let Some(at) = at {
             if !private_listen.ip().is_loopback() {
-                let message = "private_listen shows runs to whoever asks; use an address of this machine only, \
+                let message = "private_listen shows runs to anyone who can connect; use an address of this machine only, \
                                such as 127.0.0.1:8009";
                 return Err(self.refuse(at, message.into()));
             }
             if listen == private_listen && listen.port() != 0 {
-                let message = format!("listen and private_listen are both {listen}; give one another port");
+                let message =
+                    format!("listen and private_listen are both {listen}; use another port for one of them");
                 return Err(self.refuse(at, message));
             }
         }
@@ -451,7 +454,7 @@ impl SettingsChecker<'_> {
         Ok(ServerSettings { listen, private_listen, public_url })
     }
 
-    /// An address without a path, and over HTTPS: what is sent there is a key to the pages.
+    /// Parses an https origin without a path. Login tokens are sent there, so plain http is allowed on loopback only.
     fn origin(&self, key: &str, given: &Spanned<String>) -> Result<Url, ConfigError> {
         let url = Url::parse(given.as_ref()).ok().filter(|url| url.path() == "/" && url.query().is_none());
         let plain =
@@ -459,14 +462,14 @@ impl SettingsChecker<'_> {
         let safe = |url: &Url| url.scheme() == "https" || url.scheme() == "http" && is_loopback(url);
         url.filter(plain).filter(safe).ok_or_else(|| {
             let message = format!(
-                "{key} = {:?} is no https address of a host alone; write one such as https://countersign.example.org",
+                "{key} = {:?} is not an https origin; write one such as https://countersign.example.org",
                 given.as_ref()
             );
             self.refuse(given, message)
         })
     }
 
-    /// `provider:model`; which providers and models there are is for `providers` to say.
+    /// Returns a `provider:model`. `providers` checks later that the model exists.
     fn model(&self, key: &str, given: Option<Spanned<String>>, default: &str) -> Result<String, ConfigError> {
         given.map_or_else(|| Ok(default.to_owned()), |given| self.parse_model_spec_like(key, &given, default))
     }
@@ -484,7 +487,7 @@ impl SettingsChecker<'_> {
         let (provider, model) = given.as_ref().split_once(':').unwrap_or_default();
         if provider.is_empty() || model.is_empty() || given.as_ref().contains(char::is_whitespace) {
             let message = format!(
-                "{key} = {:?} names no model; write PROVIDER:MODEL such as {example}",
+                "{key} = {:?} is not a model; write PROVIDER:MODEL such as {example}",
                 given.as_ref()
             );
             return Err(self.refuse(given, message));
@@ -502,7 +505,6 @@ impl SettingsChecker<'_> {
             .map_or_else(|| Ok(DRAFTER.to_owned()), |given| self.check_drafter("drafter", given, names))
     }
 
-    /// A model of somebody who drafts.
     fn check_drafter(
         &self,
         key: &str,
@@ -521,14 +523,14 @@ impl SettingsChecker<'_> {
         if let Some(given) = &names.reviewer
             && given.as_ref().starts_with("opencode:")
         {
-            let message = "OpenCode only drafts: it does not say which model answered; choose a reviewer such as \
+            let message = "OpenCode only drafts: it does not report which model answered; choose a reviewer such as \
                            gemini:pro";
             return Err(self.refuse(given, message.into()));
         }
         self.model("reviewer", names.reviewer.clone(), REVIEWER)
     }
 
-    /// The keys as the file describes them, in its order; then those of which it says nothing.
+    /// Returns the keys in the order of the file, followed by the keys the file does not describe.
     fn gemini_keys(
         &self,
         described: &[GeminiKeyTable],
@@ -552,12 +554,12 @@ impl SettingsChecker<'_> {
         Ok(keys)
     }
 
-    /// The address of a Postgres, out of a file that is for its owner's eyes.
+    /// Reads the Postgres address from a file, which only its owner may be able to read.
     fn postgres(&self, data: &DataTable, directory: &Path) -> Result<Option<PostgresSettings>, ConfigError> {
         let Some(given) = &data.postgres_file else {
             return match &data.lease_seconds {
                 Some(lease) => {
-                    Err(self.refuse(lease, "lease_seconds is for postgres_file, which is not given".into()))
+                    Err(self.refuse(lease, "lease_seconds needs postgres_file, which is not set".into()))
                 }
                 None => Ok(None),
             };
@@ -575,7 +577,7 @@ impl SettingsChecker<'_> {
         let lease = match &data.lease_seconds {
             Some(given) if !LEASE_SECONDS.contains(given.as_ref()) => {
                 let (least, most) = (LEASE_SECONDS.start(), LEASE_SECONDS.end());
-                return Err(self.refuse(given, format!("lease_seconds is from {least} to {most}")));
+                return Err(self.refuse(given, format!("lease_seconds must be from {least} to {most}")));
             }
             Some(given) => Duration::from_secs(*given.as_ref()),
             None => limits::NODE_LEASE,
@@ -588,11 +590,11 @@ impl SettingsChecker<'_> {
         given: &BTreeMap<String, Vec<Spanned<String>>>,
     ) -> Result<BTreeMap<String, Vec<String>>, ConfigError> {
         let mut successors = BTreeMap::new();
-        for (asked, ids) in given {
+        for (spec, ids) in given {
             if let Some(at) = ids.first() {
-                self.check_provider("successors", at, asked.split(':').next().unwrap_or_default())?;
+                self.check_provider("successors", at, spec.split(':').next().unwrap_or_default())?;
             }
-            successors.insert(asked.clone(), ids.iter().map(|id| id.as_ref().clone()).collect());
+            successors.insert(spec.clone(), ids.iter().map(|id| id.as_ref().clone()).collect());
         }
         Ok(successors)
     }

@@ -1,4 +1,4 @@
-//! Who has to answer at a workflow's gates, besides what a role allows, and by when.
+//! Rules for a workflow's gates beyond a person's role: how many approvals, by whom, and by when.
 
 use std::ops::RangeInclusive;
 
@@ -7,24 +7,23 @@ use toml::Spanned;
 
 use super::workflows::{Refusal, WorkflowSettingsTable};
 
-/// More people than this are never asked about one document.
 const MOST_APPROVALS: u32 = 6;
 
-/// A year: who has not answered by then does not.
+/// Maximum value of `remind_days` and `expire_days`: one year.
 const MOST_DAYS: u32 = 365;
 
-/// What the gates of a workflow ask for.
+/// Approval rules and deadlines of a workflow's gates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateRules {
-    /// So many different people have to approve.
+    /// Number of different people who must approve.
     pub approvals: u32,
-    /// Whoever asked for the run may not.
+    /// Whether the person who requested the run is barred from approving it.
     pub approver_not_requester: bool,
-    /// Only owners of the files may, and of each file one has to.
+    /// Whether only code owners may approve, with at least one owner for each file.
     pub code_owners: bool,
-    /// People are reminded once after so many days; 0: never.
+    /// Days after which people are reminded, once; 0: never.
     pub remind_days: u32,
-    /// A run that nobody answered for so many days ends; 0: never.
+    /// Days without an answer after which the run ends; 0: never.
     pub expire_days: u32,
 }
 
@@ -41,14 +40,15 @@ impl Default for GateRules {
 }
 
 impl GateRules {
-    /// Do they ask for more than anybody who may? Then somebody has to be asked.
+    /// Whether the rules require more than one approval by anybody with the right role.
     pub fn has_extra_rules(&self) -> bool {
         self.approvals > 1 || self.approver_not_requester || self.code_owners
     }
 }
 
 impl WorkflowSettingsTable {
-    /// What the table makes of the rules there are: the defaults, or what a `server` says that a repository may tighten.
+    /// Applies this table to `before`: the defaults if `server`, else the server's rules, which a repository may only
+    /// tighten.
     pub(super) fn gate_rules(&self, before: &GateRules, server: bool) -> Result<GateRules, Refusal> {
         let mut rules = before.clone();
         let least = if server { 1 } else { before.approvals };

@@ -1,5 +1,5 @@
-//! `LOCAL_LLM_…` in `.env`: a model on a machine of one's own by the names that other tools of the kind read as well. They come
-//! to the same as lines of `countersign.toml`, and whatever that says itself wins.
+//! `LOCAL_LLM_…` variables in `.env`: a self-hosted model, under the names that similar tools also read. Each variable
+//! acts like lines of `countersign.toml`, which take precedence.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -16,7 +16,7 @@ use super::{
 const PREFIX: &str = "LOCAL_LLM_";
 const ROLE_MODEL_PREFIX: &str = "LOCAL_LLM_MODEL_";
 
-/// Whose model may be another one. Which of them work here stands in `docs/roles.md`.
+/// Roles that may have their own model. `docs/roles.md` lists those that exist here.
 const ROLES: [&str; 10] = [
     "ARCHITECT",
     "IMPLEMENTER",
@@ -30,7 +30,7 @@ const ROLES: [&str; 10] = [
     "CATCHER",
 ];
 
-/// What there is nothing here to set by.
+/// Variables we accept but ignore.
 const IGNORED_VARIABLES: [&str; 3] = ["TEMPERATURE", "TIMEOUT_MS", "ERROR_MODE"];
 
 const MODEL: &str = "llama3.1:8b";
@@ -38,24 +38,23 @@ const URL: &str = "http://localhost:11434";
 const HOSTS: &str = "localhost,127.0.0.1,::1";
 const MAX_TOKENS: u64 = 800;
 
-/// What such a model reads; Ollama's window is asked for by the prompt and no larger than this.
+/// Context window in tokens. Ollama's window is sized by the prompt and never exceeds this.
 const CONTEXT: u64 = 32_768;
 
-/// What the names say.
 #[derive(Debug, Clone)]
 pub(super) struct LocalModelSettings {
     pub(super) provider: &'static str,
     pub(super) url: String,
-    /// For that address and no other.
+    /// API key; sent only to `url`.
     pub(super) key: Option<SecretString>,
     model: String,
-    /// Of each role that has one of its own.
+    /// Model by role, for roles with their own model.
     roles: BTreeMap<String, String>,
     max_tokens: u64,
 }
 
 impl LocalModelSettings {
-    /// Takes these names out of a `.env`; none where there are none.
+    /// Takes the `LOCAL_LLM_…` variables out of `values`; `None` if none is set.
     pub(super) fn take_from_env(
         file: &Path,
         values: &mut BTreeMap<String, SecretString>,
@@ -84,7 +83,7 @@ impl LocalModelSettings {
         let mut url = take("URL").unwrap_or_else(|| URL.to_owned());
         let parsed =
             Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        let parsed = parsed.ok_or_else(|| refuse("LOCAL_LLM_URL is no address with a host".to_owned()))?;
+        let parsed = parsed.ok_or_else(|| refuse("LOCAL_LLM_URL is not a URL with a host".to_owned()))?;
         if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err(refuse(
                 "LOCAL_LLM_URL must not hold a user or password; write LOCAL_LLM_API_KEY".to_owned(),
@@ -92,7 +91,7 @@ impl LocalModelSettings {
         }
         if parsed.scheme() == "http" && !is_loopback(&parsed) {
             return Err(refuse(
-                "LOCAL_LLM_URL would send texts in clear; write https, or an address of this machine"
+                "LOCAL_LLM_URL would send prompts unencrypted; use https or an address of this machine"
                     .to_owned(),
             ));
         }
@@ -100,17 +99,19 @@ impl LocalModelSettings {
         let host = host.trim_matches(['[', ']']);
         if !hosts.split(',').any(|allowed| allowed.trim() == host) {
             return Err(refuse(format!(
-                "LOCAL_LLM_URL leads to {host}, which LOCAL_LLM_ALLOWED_HOSTS does not name; add it there"
+                "LOCAL_LLM_URL points to {host}, which is not in LOCAL_LLM_ALLOWED_HOSTS; add it there"
             )));
         }
-        // The others of these tools add what is below the host themselves.
+        // Tools that read these variables append the API path themselves.
         if provider == "openai" && !url.trim_end_matches('/').ends_with("/v1") {
             url = format!("{}/v1", url.trim_end_matches('/'));
         }
         let max_tokens = match take("MAX_TOKENS").map(|given| given.parse()) {
             None => MAX_TOKENS,
             Some(Ok(tokens)) if (1..CONTEXT).contains(&tokens) => tokens,
-            Some(_) => return Err(refuse(format!("LOCAL_LLM_MAX_TOKENS is no number from 1 to {CONTEXT}"))),
+            Some(_) => {
+                return Err(refuse(format!("LOCAL_LLM_MAX_TOKENS is not a number from 1 to {CONTEXT}")));
+            }
         };
         let model = take("MODEL");
         IGNORED_VARIABLES.iter().for_each(|name| drop(take(name)));
@@ -120,7 +121,7 @@ impl LocalModelSettings {
                 Some(role) => drop(roles.insert(role.to_lowercase(), model)),
                 None => {
                     return Err(refuse(format!(
-                        "there is no {name}; see docs/settings.md for those there are"
+                        "unknown variable {name}; docs/settings.md lists the known ones"
                     )));
                 }
             }
@@ -129,24 +130,23 @@ impl LocalModelSettings {
         Ok(Some(Self { provider, url, key, model, roles, max_tokens }))
     }
 
-    /// Is this its address?
     pub(super) fn has_address(&self, address: &Url) -> bool {
         Url::parse(&self.url).is_ok_and(|url| url == *address)
     }
 
-    /// Each model with the preset that stands for it.
+    /// Each preset name with its model.
     pub(super) fn presets(&self) -> impl Iterator<Item = (String, &str)> {
         let roles = self.roles.iter().map(|(role, model)| (format!("local-{role}"), model.as_str()));
         std::iter::once(("local".to_owned(), self.model.as_str())).chain(roles)
     }
 
-    /// What stands for the model of a role that has one of its own.
+    /// Returns the preset of a role that has its own model.
     pub(super) fn preset_for_role(&self, role: &str) -> Option<Spanned<String>> {
         self.roles.contains_key(role).then(|| Spanned::new(0..0, format!("preset:local-{role}")))
     }
 
-    /// Its row in the table of models. All of these are one family, for a name says nothing of that: who wants one of them to
-    /// review another writes a `[[model]]` for each. `free`: nobody is paid for it.
+    /// Returns the row of `model` in the model table. All local models share one family, since a model name does not
+    /// reveal its family. To let one review another, write a `[[model]]` for each. `free`: calls cost nothing.
     pub(super) fn model_table_row(&self, model: &str, free: bool) -> ModelTableRow {
         ModelTableRow::local_model(self.provider, model, [CONTEXT, self.max_tokens], free)
     }

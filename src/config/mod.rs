@@ -1,10 +1,9 @@
-//! Settings: the server's `countersign.toml`, the secrets in the `.env` beside it, and what a
-//! repository may tighten in its own `.github/countersign.toml`.
+//! Settings: the server's `countersign.toml`, the secrets in `.env` next to it, and a repository's
+//! `.github/countersign.toml`, which may only tighten them.
 //!
-//! Everything is checked here, once, and refused with the file, the line and the fix; past this
-//! room a setting is good. Secrets never come from the process environment and never reach a
-//! `Debug` or an error text. Whether the two models are of different families is not known here:
-//! `providers` checks it.
+//! All checks happen here, once; an error names the file, the line and the fix. Secrets never come from the process
+//! environment and never appear in a `Debug` or error text. `providers` checks that drafter and reviewer are of
+//! different model families.
 
 mod budget;
 mod file;
@@ -54,23 +53,23 @@ pub use workflows::{
 
 use crate::types::{Family, InstallationId, RunId, Timestamp};
 
-/// Where the settings are looked for without a flag.
+/// Default path of the settings file.
 pub const DEFAULT_FILE: &str = "countersign.toml";
 
-/// The words that may stand before the colon of a model.
+/// Known providers: the part before the colon of a model.
 const PROVIDERS: [&str; 7] = ["claude", "anthropic", "gemini", "ollama", "openai", "opencode", "stub"];
 
-/// Where a repository keeps its own settings, on its default branch.
+/// Path of a repository's own settings, read from its default branch.
 pub const REPOSITORY_FILE: &str = ".github/countersign.toml";
 
-/// A setting that can't be used: where it stands and what to do about it.
+/// An invalid setting: its location and the fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The file as the reader knows it.
+    /// File name as the user knows it.
     pub file: String,
-    /// Counted from 1, where the mistake has a place.
+    /// Line number from 1, if the error has a location.
     pub line: Option<usize>,
-    /// One sentence with the fix; never a secret.
+    /// One sentence with the fix; never contains a secret.
     pub message: String,
 }
 
@@ -85,44 +84,43 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The server's settings, checked, with every path made absolute.
+/// The server's checked settings. All paths are absolute.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The file they were read from.
+    /// File the settings were read from.
     pub file: PathBuf,
     pub app: AppSettings,
     pub github: GitHubSettings,
     pub server: ServerSettings,
-    /// Where databases and mirrors live.
+    /// Directory of databases and mirrors.
     pub data_dir: PathBuf,
-    /// None: databases are files in `data_dir`.
+    /// `None`: databases are files in `data_dir`.
     pub postgres: Option<PostgresSettings>,
-    /// Installations that are served; the others are answered and ignored.
+    /// Installations we serve; deliveries of others are acknowledged and ignored.
     pub allowed_installations: Vec<InstallationId>,
     pub models: ModelSettings,
     pub budget: BudgetSettings,
     pub people: PeopleSettings,
     pub sandbox: SandboxSettings,
     pub fetch: FetchSettings,
-    /// Where traces are sent, as OTLP over HTTP; none: nowhere.
+    /// Endpoint for traces, as OTLP over HTTP. `None`: traces are not sent.
     pub collector: Option<Url>,
     workflows: SettingsByWorkflow,
-    /// One to sign with, or two while a secret is being changed; the current one first.
+    /// One or two secrets to verify signatures with: two during a rotation, the current one first.
     pub webhook_secrets: Vec<SecretString>,
-    /// Names of secrets found in the process environment, where they are not read. To be named at
-    /// start.
+    /// Names of secrets that are set in the process environment, from which we do not read. Reported at start.
     pub ignored_environment: Vec<String>,
-    /// Settings that are allowed but probably a mistake: one sentence each, with its line.
+    /// Warnings about valid but probably mistaken settings; one sentence each, with its line.
     pub warnings: Vec<String>,
 }
 
-/// A Postgres that several servers share.
+/// A Postgres database shared by several servers.
 #[derive(Debug, Clone)]
 pub struct PostgresSettings {
-    /// Where its address stands.
+    /// File that holds the address.
     pub file: PathBuf,
     pub address: SecretString,
-    /// How long a server that is not heard of has what it had in hand.
+    /// Lease duration: how long a silent server keeps its work.
     pub lease: std::time::Duration,
 }
 
@@ -133,7 +131,7 @@ pub struct AppSettings {
     pub private_key_file: PathBuf,
 }
 
-/// The three faces of one GitHub; each ends without a slash unless it is a bare host.
+/// The three base URLs of a GitHub instance. Each ends without a slash unless it is a bare host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitHubSettings {
     pub api_url: Url,
@@ -142,48 +140,48 @@ pub struct GitHubSettings {
 }
 
 impl GitHubSettings {
-    /// From the face that people know. GitHub's own hosts have the API beside them, a GitHub Enterprise Server has it
-    /// below.
+    /// Derives the URLs from the web URL. On GitHub's own hosts the API has its own host name (`api.…`); on GitHub
+    /// Enterprise Server it has a path.
     pub fn from_web_url(web: &Url) -> Self {
         let hosted = web.host_str().filter(|host| *host == "github.com" || host.ends_with(".ghe.com"));
         let api = match hosted {
             Some(host) => format!("https://api.{host}/"),
             None => format!("{}/api/v3", web.as_str().trim_end_matches('/')),
         };
-        let api_url = api.parse().expect("what a path is put behind stays an address");
+        let api_url = api.parse().expect("a URL with a path appended is valid");
         Self { api_url, git_url: web.clone(), web_url: web.clone() }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// `/webhook` and `/healthz`.
+    /// Serves `/webhook` and `/healthz`.
     pub listen: SocketAddr,
-    /// Pages, metrics and readiness; loopback only.
+    /// Serves pages, metrics and readiness; loopback only.
     pub private_listen: SocketAddr,
-    /// What a proxy serves the pages as, if one does: an origin.
+    /// Public origin of the pages, if a proxy serves them.
     pub public_url: Option<Url>,
 }
 
 impl ServerSettings {
-    /// Where the page of a run is, for whoever is elsewhere.
+    /// Public URL of a run's page.
     pub fn run_page(&self, run: RunId) -> Option<String> {
         self.public_url.as_ref().map(|url| format!("{url}runs/{}/{}", run.repo, run.seq))
     }
 }
 
-/// What `providers` needs to know; buildable without a file, for rehearsals.
+/// Settings of models and providers. Rehearsals build them without a file.
 #[derive(Debug, Clone)]
 pub struct ModelSettings {
-    /// `provider:model` of who writes, where the role has no model of its own.
+    /// `provider:model` of the drafter, for roles without their own model.
     pub drafter: String,
-    /// Those of roles that have.
+    /// `provider:model` by role, for roles with their own.
     pub roles: BTreeMap<String, String>,
-    /// `provider:model` of who reviews.
+    /// `provider:model` of the reviewer.
     pub reviewer: String,
-    /// Corrections of the built-in table of models, and additions to it.
+    /// Rows that correct or extend the built-in model table.
     pub table: Vec<Model>,
-    /// The ids that may answer in place of the model asked, by its `provider:model`.
+    /// Accepted substitute model ids, by the requested `provider:model`.
     pub successors: BTreeMap<String, Vec<String>>,
     /// Pools, capabilities, roles and presets.
     pub names: Names,
@@ -193,43 +191,43 @@ pub struct ModelSettings {
     pub ollama: OllamaSettings,
     pub openai: OpenAiSettings,
     pub opencode: ProgramSettings,
-    /// The operator's word that OpenCode asks the model it is told to.
+    /// Whether the operator attests that OpenCode calls the model it is given.
     pub attest_opencode: bool,
     pub stub: StubSettings,
     pub workers: WorkerSettings,
     pub timeouts: Timeouts,
-    /// Keep what models answer, or answer from what was kept.
+    /// Whether to record model responses, or to replay recorded ones.
     pub cassettes: Option<CassetteSettings>,
-    /// Files and directories of ours that no program of others may read.
+    /// Our files and directories that no external program may read.
     pub ours: Vec<PathBuf>,
 }
 
-/// One model as its maker sells it: a `[[model]]` of the settings, or a row of the built-in table.
+/// One model: a `[[model]]` of the settings, or a row of the built-in table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
-    /// The id asked for on the wire.
+    /// Model id sent to the API.
     pub id: String,
-    /// What people write after `provider:`.
+    /// Names accepted after `provider:`.
     pub aliases: Vec<String>,
-    /// Those that serve it, as written before the colon; the usual one first.
+    /// Providers that serve the model, as written before the colon; the default one first.
     pub providers: Vec<String>,
     pub family: Family,
-    /// Tokens of input and output together.
+    /// Context window in tokens, input and output together.
     pub context: u64,
-    /// Tokens of one answer.
+    /// Maximum tokens of one response.
     pub max_output: u64,
-    /// The usual price, then the tiers; the last that applies counts. Empty: nobody knows a price.
+    /// Base price, then the tiers; the last that applies counts. Empty: unknown.
     pub prices: Vec<Price>,
-    /// When its maker ends it.
+    /// Retirement date announced by its vendor.
     pub retires: Option<Timestamp>,
-    /// The model that its maker names in its place.
+    /// Replacement named by its vendor.
     pub successor: Option<String>,
-    /// The page that all of this stands on, and the day it was read.
+    /// Page the data comes from, and the day it was read.
     pub source: Option<String>,
 }
 
 impl Model {
-    /// The price of a call whose prompt has so many tokens.
+    /// Returns the price of a call whose prompt has `prompt` tokens.
     pub fn price(&self, prompt: u64, now: Timestamp) -> Option<Price> {
         let applies = |price: &&Price| {
             (price.above == 0 || prompt > price.above) && price.from.is_none_or(|from| from <= now)
@@ -238,28 +236,28 @@ impl Model {
     }
 }
 
-/// Micro-dollars for a million tokens.
+/// Prices in micro-dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Price {
     pub input: u64,
     pub output: u64,
     pub cache_read: u64,
     pub cache_write: u64,
-    /// Only of calls whose prompt has more tokens than this, its cached ones included; 0: of all.
+    /// Applies only to prompts with more tokens than this, including cached ones; 0: to all.
     pub above: u64,
-    /// Only from this time on.
+    /// Applies only from this time on.
     pub from: Option<Timestamp>,
 }
 
 impl Price {
-    /// Reading the cache costs a tenth of the input's price, writing it a quarter more: Anthropic's rule, for what
-    /// nobody says otherwise of.
+    /// Returns a price with Anthropic's rule for the cache, unless known otherwise: reads cost a tenth of the input
+    /// price, writes a quarter more than it.
     pub fn per_million(input: u64, output: u64) -> Self {
         Self { input, output, cache_read: input / 10, cache_write: input / 4 * 5, above: 0, from: None }
     }
 }
 
-/// Claude without the program.
+/// The Anthropic API, used without the Claude program.
 #[derive(Debug, Clone)]
 pub struct AnthropicSettings {
     pub base_url: Url,
@@ -269,11 +267,11 @@ pub struct AnthropicSettings {
 #[derive(Debug, Clone)]
 pub struct GeminiSettings {
     pub base_url: Url,
-    /// In the order they are to be used.
+    /// Keys in the order of use.
     pub keys: Vec<GeminiKey>,
-    /// May a key of the free tier be used for what is private?
+    /// Whether free-tier keys may be used for private repositories.
     pub free_for_private: bool,
-    /// May it draft, too?
+    /// Whether Gemini may draft as well as review.
     pub drafts: bool,
 }
 
@@ -282,13 +280,13 @@ impl GeminiSettings {
         Self { base_url, keys, free_for_private: false, drafts: false }
     }
 
-    /// Does it matter to any of the keys whether a repository is private?
+    /// Whether some key may be used for public repositories only.
     pub fn depends_on_privacy(&self) -> bool {
         self.keys.iter().any(|key| !self.may_read_private(key))
     }
 
-    /// May what is private be sent with this key? One whose tier nobody named counts as free: a wrong guess then costs a
-    /// line of settings, where the other would have given the code away for good.
+    /// Whether private code may be sent with this key. A key of unknown tier counts as free: a wrong guess then costs a
+    /// line of settings, while the opposite guess would have leaked the code.
     pub fn may_read_private(&self, key: &GeminiKey) -> bool {
         self.free_for_private || key.tier == Some(GeminiTier::Paid)
     }
@@ -297,25 +295,25 @@ impl GeminiSettings {
 #[derive(Debug, Clone)]
 pub struct GeminiKey {
     pub name: String,
-    /// Its project at Google. Quota is the project's, whichever of its keys uses it up.
+    /// Google project of the key. All keys of a project share its quota.
     pub project: String,
     pub tier: Option<GeminiTier>,
     pub secret: SecretString,
 }
 
 impl GeminiKey {
-    /// A key of which nothing but itself is known.
+    /// Returns a key without a project or a tier.
     pub fn without_details(name: &str, secret: SecretString) -> Self {
         Self { name: name.to_owned(), project: name.to_owned(), tier: None, secret }
     }
 }
 
-/// How Google is paid for what a key asks.
+/// Billing tier of a Gemini key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GeminiTier {
     Paid,
-    /// With what it is sent: Google may train on that.
+    /// Google may train on the prompts.
     Free,
 }
 
@@ -324,12 +322,12 @@ pub struct OllamaSettings {
     pub base_url: Url,
 }
 
-/// Any endpoint that speaks OpenAI's chat completions.
+/// Any endpoint with OpenAI's chat completions API.
 #[derive(Debug, Clone)]
 pub struct OpenAiSettings {
-    /// What stands before `/chat/completions`, the version included.
+    /// Base URL before `/chat/completions`, including the version.
     pub base_url: Url,
-    /// Not needed by an endpoint on this machine.
+    /// Optional for an endpoint on this machine.
     pub api_key: Option<SecretString>,
 }
 
@@ -342,32 +340,32 @@ pub struct CassetteSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CassetteMode {
-    /// Models are asked, and what they answer is kept.
+    /// Call models and record their responses.
     Record,
-    /// No model is asked: what was kept is the answer.
+    /// Call no model; return recorded responses.
     Replay,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct StubSettings {
-    /// A script to answer from; the built-in rehearsal where it is not set.
+    /// Script with the responses. `None`: the built-in rehearsal.
     pub script: Option<PathBuf>,
 }
 
 impl ModelSettings {
-    /// Who writes in this role.
+    /// Returns the drafter's model for this role.
     pub fn drafter_of(&self, role: &str) -> &str {
         self.roles.get(role).unwrap_or(&self.drafter)
     }
 
-    /// Everybody who writes, each once, with the first role in which they do.
+    /// All distinct drafting models, each with the first role that uses it.
     pub fn drafters(&self) -> impl Iterator<Item = (&str, &String)> {
         let mut known = BTreeSet::new();
         let roles = self.roles.iter().map(|(role, spec)| (role.as_str(), spec));
         std::iter::once(("drafter", &self.drafter)).chain(roles).filter(move |(_, spec)| known.insert(*spec))
     }
 
-    /// Scripted answers from both sides: no key, no network, no company receives anything.
+    /// Settings with scripted responses for drafter and reviewer: no key, no network.
     pub fn rehearsal(data_dir: &Path) -> Self {
         Self {
             drafter: "stub:drafter".into(),
@@ -376,7 +374,7 @@ impl ModelSettings {
         }
     }
 
-    /// Claude drafts through its program, Gemini reviews; everything at its default.
+    /// Default settings: the Claude program drafts and Gemini reviews.
     pub fn with_real_models(
         data_dir: &Path,
         gemini_key: Option<SecretString>,
@@ -418,7 +416,7 @@ impl ModelSettings {
         }
     }
 
-    /// Every key in here, for who must keep them out of something.
+    /// All API keys, for redaction.
     pub fn secrets(&self) -> Vec<SecretString> {
         let apis = [&self.anthropic.api_key, &self.openai.api_key].into_iter().flatten();
         apis.chain(self.gemini.keys.iter().map(|key| &key.secret)).cloned().collect()
@@ -426,7 +424,7 @@ impl ModelSettings {
 }
 
 impl Settings {
-    /// What is wrong with the modes of the key and the `.env`: both are for their owner's eyes. A sentence each.
+    /// Returns a warning for the private key file and for `.env` if other users can access it.
     pub fn exposed_secrets(&self) -> Vec<String> {
         let env = self.file.with_file_name(".env");
         let open = |path: &&PathBuf| {
@@ -436,17 +434,17 @@ impl Settings {
         files.map(|path| format!("{0} is open to other users; run: chmod 600 {0}", path.display())).collect()
     }
 
-    /// How a workflow goes, unless a repository tightens it.
+    /// Returns the server's settings of a workflow.
     pub fn workflow(&self, name: &str) -> &WorkflowSettings {
-        self.workflows.get(name).expect("a workflow that runs is one that has settings")
+        self.workflows.get(name).expect("every workflow has settings")
     }
 
-    /// How a request in free words is read, where there is a workflow for that.
+    /// Returns the router's settings, if a workflow routes.
     pub fn routing(&self) -> Option<&Routing> {
         self.workflows.values().find_map(|workflow| workflow.routing.as_ref())
     }
 
-    /// Reads and checks `path`, which may have a table for each of these workflows, and the `.env` beside it.
+    /// Reads and checks `path` and the `.env` next to it. `workflows` lists the workflow tables the file may have.
     pub fn load(path: &Path, workflows: &[WorkflowDefaults]) -> Result<Self, ConfigError> {
         Self::load_in(path, workflows, |name| std::env::var_os(name).is_some())
     }
@@ -472,19 +470,19 @@ impl Settings {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        // Children run in directories of their own, where a relative path would mean another place.
+        // Child processes run in other directories, where relative paths would not resolve.
         let directory = &std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let secrets = Secrets::load(&directory.join(".env"))?;
         let webhook_secrets = secrets.webhook_secrets()?;
         let mut settings =
             file::parse(&text, &shown, directory, secrets.gemini_keys, secrets.local.as_ref(), workflows)?;
         settings.models.anthropic.api_key = secrets.anthropic_api_key;
-        // A key goes to the address that it was given for.
+        // A key is sent only to the address it was configured for.
         let base_url = &settings.models.openai.base_url;
         let local = secrets.local.filter(|local| local.provider == "openai" && local.has_address(base_url));
         settings.models.openai.api_key = match (local, secrets.openai_api_key) {
             (Some(_), Some(_)) => {
-                let message = "LOCAL_LLM_API and OPENAI_API_KEY name two endpoints, and there is one; remove one of them, or say \
+                let message = "LOCAL_LLM_API and OPENAI_API_KEY configure two endpoints, but only one is supported; remove one of them, or set \
                                base_url under [providers.openai]";
                 return Err(secrets::env_file_error(&directory.join(".env"), None, message.to_owned()));
             }
@@ -501,7 +499,7 @@ impl Settings {
     }
 }
 
-/// Does the URL lead to this machine and nowhere else?
+/// Whether the URL points to this machine.
 pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
@@ -511,14 +509,14 @@ pub fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// The line, counted from 1, on which byte `at` of `text` stands.
+/// Line number, from 1, of byte `at` in `text`.
 fn line_of(text: &str, at: usize) -> usize {
     let before = &text.as_bytes()[..at.min(text.len())];
     1 + before.iter().filter(|b| **b == b'\n').count()
 }
 
-/// A mistake the TOML reader found, in our form. The reader quotes keys and values as written, and a
-/// repository's file is anybody's, so it is cut.
+/// Converts an error of the TOML reader. It quotes keys and values, and anybody can write a repository's file, so the
+/// message is truncated.
 fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     ConfigError {
         file: file.to_owned(),

@@ -1,4 +1,4 @@
-//! `[[model]]`: rows of the table of models, in the settings and in the built-in file alike.
+//! `[[model]]`: rows of the model table, in the settings and in the built-in file.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -27,23 +27,23 @@ pub(super) struct ModelTableRow {
 }
 
 impl ModelTableRow {
-    /// One that `.env` names; its context and its longest answer in tokens.
+    /// Returns the row of a model named in `.env`; `context` and `max_output` are in tokens.
     pub(super) fn local_model(provider: &str, id: &str, [context, max_output]: [u64; 2], free: bool) -> Self {
-        let said = |text: &str| Spanned::new(0..0, text.to_owned());
-        let nothing = || Spanned::new(0..0, 0.0);
+        let spanned = |text: &str| Spanned::new(0..0, text.to_owned());
+        let zero = || Spanned::new(0..0, 0.0);
         let price = ModelPriceTable {
-            input: nothing(),
-            output: nothing(),
+            input: zero(),
+            output: zero(),
             cache_read: None,
             cache_write: None,
             above: 0,
             from: None,
         };
         Self {
-            id: said(id),
+            id: spanned(id),
             aliases: Vec::new(),
-            providers: vec![said(provider)],
-            family: said("local"),
+            providers: vec![spanned(provider)],
+            family: spanned("local"),
             context,
             max_output: Spanned::new(0..0, max_output),
             price: free.then_some(price),
@@ -64,7 +64,7 @@ impl ModelTableRow {
     }
 }
 
-/// Dollars for a million tokens.
+/// Prices in dollars per million tokens.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModelPriceTable {
@@ -77,7 +77,7 @@ struct ModelPriceTable {
     from: Option<Spanned<String>>,
 }
 
-/// The rows of a text that holds nothing else.
+/// Parses a text that holds only `[[model]]` rows.
 pub fn model_rows(text: &str, name: &str) -> Result<Vec<Model>, ConfigError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -89,7 +89,7 @@ pub fn model_rows(text: &str, name: &str) -> Result<Vec<Model>, ConfigError> {
 }
 
 impl SettingsChecker<'_> {
-    /// Two rows with one id, or with one name at one provider, would be two truths.
+    /// Checks all rows. Two rows must not share an id, or a name at the same provider.
     pub(super) fn model_rows(&self, table: &[ModelTableRow]) -> Result<Vec<Model>, ConfigError> {
         for (at, row) in table.iter().enumerate() {
             if table[..at].iter().any(|before| before.id.as_ref() == row.id.as_ref()) {
@@ -112,16 +112,16 @@ impl SettingsChecker<'_> {
         table.iter().map(|row| self.model_row(row)).collect()
     }
 
-    /// Rows that no call fits while there are caps: a sentence each.
+    /// Returns one warning for each paid model without a price: no call to it fits a cap.
     pub(super) fn unpriced_warnings(&self, table: &[ModelTableRow]) -> Vec<String> {
-        // What these programs are paid with is on no bill.
+        // The `claude` program is paid by subscription, and `stub` costs nothing.
         let billed = |row: &&ModelTableRow| {
             row.providers.iter().any(|provider| !matches!(provider.as_ref().as_str(), "claude" | "stub"))
         };
         let rows = table.iter().filter(|row| row.price.is_none() && row.id.span().end > 0);
         let sentence = |row: &ModelTableRow| {
             let message = format!(
-                "{:?} has no price, so no paid call of it is made while [budget] has a cap; add price = {{ input = …, \
+                "{:?} has no price, so no paid call to it is made while [budget] has a cap; add price = {{ input = …, \
                  output = … }} in dollars for a million tokens, 0 where it costs nothing",
                 row.id.as_ref()
             );
@@ -195,7 +195,7 @@ impl SettingsChecker<'_> {
         })
     }
 
-    /// The word before the colon.
+    /// Checks that `name`, the part before the colon, is a known provider.
     pub(super) fn check_provider<T>(
         &self,
         key: &str,

@@ -1,4 +1,4 @@
-//! `[people]`: what one person may ask for in a day, and how an issue is kept from the bot.
+//! `[people]`: daily limits per person, and the label that opts an issue out.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -6,25 +6,25 @@ use toml::Spanned;
 use super::budget::{SettingMistake, parse_amount};
 use crate::types::MicroUsd;
 
-/// What holds for people in each repository.
+/// Limits that apply to each person in each repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeopleSettings {
-    /// Runs that one person may start in a repository on one day of UTC. None: any number.
+    /// Maximum runs that one person may start in a repository per UTC day. `None`: unlimited.
     pub runs_a_day: Option<u32>,
-    /// What the runs that one person started may put on a bill there on that day before they start no more. None: any sum.
+    /// Maximum cost per UTC day of the runs one person started in a repository; at the cap they can start no more.
+    /// `None`: unlimited.
     pub cost_a_day: Option<MicroUsd>,
-    /// An issue that bears this label is left alone.
+    /// Label that opts an issue out.
     pub opt_out_label: String,
 }
 
 impl PeopleSettings {
-    /// Is this the label that keeps an issue from us? Labels that differ in case alone are one to GitHub.
+    /// Whether `label` opts an issue out. GitHub ignores the case of labels.
     pub fn opts_out(&self, label: &str) -> bool {
         self.opt_out_label.eq_ignore_ascii_case(label.trim())
     }
 }
 
-/// As it is written in the server's file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PeopleTable {
@@ -41,7 +41,7 @@ impl PeopleTable {
                 if label.as_ref().trim().is_empty()
                     || label.as_ref().to_lowercase().starts_with("countersign:") =>
             {
-                let message = "opt_out_label is a label's name, and none of those that start and stop runs";
+                let message = "opt_out_label must be a label name not starting with countersign:; such labels start and stop runs";
                 return Err((label.span().start, message.to_owned()));
             }
             Some(label) => label.as_ref().trim().to_owned(),

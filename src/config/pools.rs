@@ -1,7 +1,6 @@
-//! Names that stand for models: pools of several, levels of capability, roles, presets; and how long a pool waits.
+//! Names for models: pools, capability levels, roles and presets; and the retry policy of a pool.
 //!
-//! What a name stands for is said here, by the settings alone. Whether such a model is known and can be asked is for
-//! `providers` to say.
+//! Names are resolved from the settings alone. `providers` checks that a model exists and is usable.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -10,7 +9,7 @@ use toml::Spanned;
 
 use super::{ConfigError, file::SettingsChecker, local_models::LocalModelSettings};
 
-/// How much a model is trusted with.
+/// Capability level of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -31,18 +30,18 @@ impl Level {
     }
 }
 
-/// Which of a pool's models is asked first.
+/// Order in which a pool tries its models.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// Each in its turn.
+    /// Start with the next model each time.
     #[default]
     RoundRobin,
-    /// The first that can be.
+    /// The first available model.
     Priority,
-    /// The one of the lowest price; without a price last.
+    /// The lowest price first; unpriced models last.
     Cheapest,
-    /// The one of the highest level of capability; without one last.
+    /// The highest capability level first; models without one last.
     Capability,
 }
 
@@ -57,40 +56,40 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// What is done about a model that is asked too often.
+/// Retry policy after a rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
-    /// The wait where the provider names none.
+    /// Delay if the provider names none.
     pub wait: Duration,
-    /// Twice as long each time?
+    /// Whether the delay doubles each time.
     pub doubled: bool,
-    /// How often the same model is asked again before another is.
+    /// Retries of the same model before the pool tries another.
     pub same_model: u32,
 }
 
-/// A pool's where it names none. The presets of the same source say 60 s where its algorithm says 30: both are kept, each
-/// under its own name.
+/// Default of a pool without `retry`. It waits 30 s, while the retry preset `default` waits 60 s; both values are
+/// intended.
 const DEFAULT_RETRY: Retry = Retry { wait: Duration::from_secs(30), doubled: false, same_model: 1 };
 
 impl Retry {
-    /// The wait before the model is asked again that was so often asked too often, if the provider names none.
+    /// Returns the delay after `times` rate limits in a row, if the provider names none.
     pub fn wait_after(&self, times: u32) -> Duration {
         let factor = if self.doubled { 1 << times.saturating_sub(1).min(8) } else { 1 };
         self.wait.saturating_mul(factor)
     }
 }
 
-/// `[pools.NAME]`; models as they are written.
+/// `[pools.NAME]`; models are kept as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSettings {
     pub primary: Vec<String>,
-    /// Asked when an account of the primary ones is used up, or none of them answers.
+    /// Models used when the quota of a primary one is exhausted or no primary one answers.
     pub fallback: Vec<String>,
     pub strategy: Strategy,
     pub retry: Retry,
 }
 
-/// Every name there is.
+/// All names: pools, capability levels, roles and presets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     pub pools: BTreeMap<String, PoolSettings>,
@@ -99,7 +98,7 @@ pub struct Names {
     pub presets: BTreeMap<String, String>,
 }
 
-/// What a name comes to.
+/// The model or pool a name resolves to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResolvedModelName<'a> {
     /// `provider:model`
@@ -107,7 +106,7 @@ pub enum ResolvedModelName<'a> {
     Pool(&'a str, &'a PoolSettings),
 }
 
-/// Those of `opencode` are skipped until the operator attests which models it asks.
+/// `opencode` models are skipped until the operator attests which models OpenCode calls.
 const DEFAULT_PRIMARY: [&str; 3] = [
     "claude:sonnet",
     "opencode:google/antigravity-claude-sonnet-4-5",
@@ -143,8 +142,10 @@ impl Default for Names {
 }
 
 impl Names {
-    /// What is meant by `pool:NAME`, `capability:LEVEL`, `role:ROLE`, `preset:NAME` or any other `provider:model`; or
-    /// our sentence on why nothing is.
+    /// Resolves `pool:NAME`, `capability:LEVEL`, `role:ROLE`, `preset:NAME` or a plain `provider:model`.
+    ///
+    /// # Errors
+    /// A sentence for the user if the name is unknown.
     pub fn resolve<'a>(&'a self, spec: &'a str) -> Result<ResolvedModelName<'a>, String> {
         let (kind, name) = spec.split_once(':').unwrap_or(("", spec));
         let none = |known: Vec<&str>| {
@@ -172,11 +173,11 @@ impl Names {
             },
             _ => return Ok(ResolvedModelName::Model(spec)),
         };
-        // One step less each time: what a level stands for is no role or level, and what a preset does is a model.
+        // This ends: a capability never names a role or a capability, and a preset names a model.
         self.resolve(spec)
     }
 
-    /// Every `provider:model` that a question for `spec` may go to.
+    /// Every `provider:model` that a call to `spec` may use.
     pub fn models<'a>(&'a self, spec: &'a str) -> Vec<&'a str> {
         match self.resolve(spec) {
             Ok(ResolvedModelName::Model(spec)) => vec![spec],
@@ -241,7 +242,7 @@ pub(super) struct CapabilitiesTable {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RolesTable {
-    /// A level, or a model as for the four below.
+    /// A capability level, or a model like the four below.
     architect: Option<Spanned<String>>,
     engineer: Option<Level>,
     junior: Option<Level>,
@@ -252,7 +253,7 @@ pub(super) struct RolesTable {
 }
 
 impl RolesTable {
-    /// What `.env` says of them, as far as the file says nothing.
+    /// Applies the local models of `.env` to roles the file does not set.
     pub(super) fn apply_local_models(&mut self, local: &LocalModelSettings) {
         for (role, given) in [
             ("implementer", &mut self.implementer),
@@ -269,7 +270,7 @@ impl RolesTable {
         Level::ALL.into_iter().find(|level| level.as_str() == given.as_ref())
     }
 
-    /// The models of those that draft, of each that has one of its own.
+    /// Models of the drafting roles that have their own.
     pub(super) fn models(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
         let architect = self.architect.as_ref().filter(|_| self.level_of_architects().is_none());
         [
@@ -284,7 +285,6 @@ impl RolesTable {
     }
 }
 
-/// The tables of `countersign.toml` that are about names.
 pub(super) struct ModelNameTables<'a> {
     pub(super) pools: BTreeMap<String, PoolTable>,
     pub(super) retry: BTreeMap<String, RetryTable>,
@@ -293,7 +293,7 @@ pub(super) struct ModelNameTables<'a> {
     pub(super) presets: BTreeMap<String, Spanned<String>>,
 }
 
-/// Names of the settings, beside the built-in ones and in their places.
+/// Builds all names: the built-in ones, extended and overridden by the settings.
 pub(super) fn build_model_names(
     tables: ModelNameTables<'_>,
     check: &SettingsChecker<'_>,
@@ -303,7 +303,8 @@ pub(super) fn build_model_names(
     for (name, given) in tables.presets {
         check.parse_model_spec(&name, &given)?;
         if is_name(given.as_ref()) {
-            let message = format!("{name} = {:?} is no model; a preset is PROVIDER:MODEL", given.as_ref());
+            let message =
+                format!("{name} = {:?} is not a model; a preset must be PROVIDER:MODEL", given.as_ref());
             return Err(check.refuse(&given, message));
         }
         names.presets.insert(name, given.into_inner());
@@ -322,8 +323,7 @@ pub(super) fn build_model_names(
         let Some(given) = given else { continue };
         check.parse_model_spec(level.as_str(), &given)?;
         if given.as_ref().starts_with("capability:") || given.as_ref().starts_with("role:") {
-            let message =
-                format!("{} = {:?} leads in a circle; name a model", level.as_str(), given.as_ref());
+            let message = format!("{} = {:?} is circular; name a model", level.as_str(), given.as_ref());
             return Err(check.refuse(&given, message));
         }
         names.resolve(given.as_ref()).map_err(|why| check.refuse(&given, why))?;
@@ -333,15 +333,17 @@ pub(super) fn build_model_names(
     for member in members {
         let meaning = names.resolve(member.as_ref()).map_err(|why| check.refuse(member, why))?;
         if meaning.model().is_none() {
-            let message =
-                format!("{:?} is a pool; list its models, for a pool holds no pools", member.as_ref());
+            let message = format!(
+                "{:?} is a pool; list its models instead: a pool cannot contain pools",
+                member.as_ref()
+            );
             return Err(check.refuse(member, message));
         }
     }
     Ok(names)
 }
 
-/// Does it stand for something else?
+/// Whether `spec` is a name for other models.
 fn is_name(spec: &str) -> bool {
     ["pool:", "capability:", "role:", "preset:"].iter().any(|kind| spec.starts_with(kind))
 }
@@ -379,7 +381,7 @@ fn build_retry_policies(
     let seconds = Duration::from_secs;
     let mut retries = BTreeMap::from([
         ("default".to_owned(), Retry { wait: seconds(60), doubled: false, same_model: 1 }),
-        // Three times within two minutes: limits are a minute's, so one of them falls into the next.
+        // Three retries within two minutes: rate limits are per minute, so one of them falls into the next minute.
         ("aggressive".to_owned(), Retry { wait: seconds(15), doubled: true, same_model: 3 }),
         ("gentle".to_owned(), Retry { wait: seconds(120), doubled: false, same_model: 0 }),
     ]);
@@ -402,7 +404,6 @@ fn build_retry_policies(
 mod tests {
     use super::*;
 
-    /// What the settings make of these lines.
     fn read(lines: &str) -> Result<Names, String> {
         let text = format!("[app]\nid = 1\nprivate_key_file = \"k\"\n[data]\ndir = \"d\"\n{lines}");
         super::super::file::parse(&text, "c.toml", std::path::Path::new("/x"), Vec::new(), None, &[])
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_names_stand_for_without_settings() {
+    fn default_names_resolve_to_their_models() {
         let names = Names::default();
         for (name, model) in [
             ("capability:high", "claude:opus"),
@@ -435,20 +436,20 @@ mod tests {
     }
 
     #[test]
-    fn the_presets_have_their_values() {
-        let of = |name: &str| {
+    fn retry_presets_have_expected_delays() {
+        let policy = |name: &str| {
             let lines = format!("[pools.p]\nprimary = [\"claude:opus\"]\nretry = \"{name}\"\n");
             let retry = read(&lines).unwrap().pools["p"].retry;
             ([1, 2, 3].map(|times| retry.wait_after(times).as_secs()), retry.same_model)
         };
-        assert_eq!(of("default"), ([60, 60, 60], 1));
-        assert_eq!(of("aggressive"), ([15, 30, 60], 3));
-        assert_eq!(of("gentle"), ([120, 120, 120], 0));
+        assert_eq!(policy("default"), ([60, 60, 60], 1));
+        assert_eq!(policy("aggressive"), ([15, 30, 60], 3));
+        assert_eq!(policy("gentle"), ([120, 120, 120], 0));
         assert_eq!(Names::default().pools["default"].retry.wait_after(1).as_secs(), 30);
     }
 
     #[test]
-    fn all_of_it_can_be_said_otherwise() {
+    fn settings_override_all_default_names() {
         let names = read(
             "[pools.default]\nprimary = [\"role:junior\"]\nfallback = [\"preset:quick\"]\nstrategy = \"priority\"\n\
              retry = \"mine\"\n[retry.mine]\nwait = \"2m\"\nbackoff = \"exponential\"\nsame_model = 2\n\
@@ -464,10 +465,10 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_line() {
+    fn invalid_setting_is_refused_with_its_line() {
         for (lines, expected) in [
             ("[pools.p]\nprimary = []\n", "c.toml:7: primary is empty; name a model"),
-            ("[pools.p]\nprimary = [\"opus\"]\n", "c.toml:7: a member = \"opus\" names no model"),
+            ("[pools.p]\nprimary = [\"opus\"]\n", "c.toml:7: a member = \"opus\" is not a model"),
             (
                 "[pools.p]\nprimary = [\"pool:default\"]\n",
                 "c.toml:7: \"pool:default\" is a pool; list its models",
@@ -479,27 +480,27 @@ mod tests {
             ),
             ("[pools.p]\nprimary = [\"claude:b\"]\nstrategy = \"x\"\n", "c.toml:8: unknown variant `x`"),
             ("[pools.p]\nfallback = [\"claude:b\"]\n", "c.toml:6: missing field `primary`"),
-            ("[retry.p]\nwait = \"soon\"\n", "c.toml:7: wait = \"soon\" is no time"),
+            ("[retry.p]\nwait = \"soon\"\n", "c.toml:7: wait = \"soon\" is not a duration"),
             (
                 "[retry.p]\nwait = \"0s\"\n",
-                "c.toml:7: wait = \"0s\" is no time; write seconds or minutes, 1s to 60m",
+                "c.toml:7: wait = \"0s\" is not a duration; write seconds or minutes, 1s to 60m",
             ),
             (
                 "[timeouts]\ncall = \"61m\"\n",
-                "c.toml:7: call = \"61m\" is no time; write seconds or minutes, 1s to 60m",
+                "c.toml:7: call = \"61m\" is not a duration; write seconds or minutes, 1s to 60m",
             ),
-            ("[timeouts]\nfirst_leg = \"0s\"\n", "c.toml:7: first_leg = \"0s\" is no time"),
+            ("[timeouts]\nfirst_leg = \"0s\"\n", "c.toml:7: first_leg = \"0s\" is not a duration"),
             (
                 "[workers]\nkill_delay = \"11s\"\n",
-                "c.toml:7: kill_delay = \"11s\" is no time; write seconds or minutes, 0s to 10s",
+                "c.toml:7: kill_delay = \"11s\" is not a duration; write seconds or minutes, 0s to 10s",
             ),
             ("[retry.p]\nsame_model = 9\n", "c.toml:7: same_model = 9 is outside 0 to 4"),
             (
                 "[capabilities]\nhigh = \"role:architect\"\n",
-                "c.toml:7: high = \"role:architect\" leads in a circle",
+                "c.toml:7: high = \"role:architect\" is circular",
             ),
             ("[capabilities]\nhighest = \"claude:b\"\n", "c.toml:7: unknown field `highest`"),
-            ("[presets]\nx = \"pool:default\"\n", "c.toml:7: x = \"pool:default\" is no model"),
+            ("[presets]\nx = \"pool:default\"\n", "c.toml:7: x = \"pool:default\" is not a model"),
             (
                 "[models]\ndrafter = \"pool:none\"\n",
                 "c.toml:7: there is no pool called \"none\"; there are default",

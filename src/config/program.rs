@@ -1,4 +1,4 @@
-//! `[providers.claude]` and `[providers.opencode]`: programs of others that models are asked through.
+//! `[providers.claude]` and `[providers.opencode]`: external programs through which we call models.
 
 use std::path::{Path, PathBuf};
 
@@ -6,27 +6,26 @@ use serde::Deserialize;
 use toml::Spanned;
 use url::Url;
 
-/// How one of them is run.
+/// Settings of one external program.
 #[derive(Debug, Clone)]
 pub struct ProgramSettings {
-    /// The program; looked up in `PATH` and the usual places where it is not set.
+    /// Path of the program; if not set, it is looked up in `PATH` and the usual places.
     pub path: Option<PathBuf>,
-    /// Our own configuration directory for it, never the operator's: a hook in theirs would run.
+    /// Our own configuration directory for the program. Never the operator's, since hooks in theirs would run.
     pub config_dir: PathBuf,
-    /// Another API than its own, such as an imitation on loopback.
+    /// API to use instead of the program's own, such as a fake on loopback.
     pub base_url: Option<Url>,
-    /// Run it on a machine that can't keep it from reading what is ours, too.
+    /// Whether to run the program even if this machine cannot stop it from reading our files.
     pub allow_unconfined: bool,
 }
 
 impl ProgramSettings {
-    /// Everything at its default, but for where it keeps its own.
+    /// Returns the default settings with this configuration directory.
     pub fn with_config_dir(config_dir: PathBuf) -> Self {
         Self { path: None, config_dir, base_url: None, allow_unconfined: false }
     }
 }
 
-/// The table as written.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ProgramTable {
@@ -37,7 +36,7 @@ pub(super) struct ProgramTable {
 }
 
 impl ProgramTable {
-    /// Its settings; what it keeps goes into `usual` where it does not say otherwise.
+    /// Returns the settings; `usual` is the default configuration directory.
     pub(super) fn settings(
         &self,
         directory: &Path,
@@ -45,7 +44,7 @@ impl ProgramTable {
         base_url: Option<Url>,
     ) -> ProgramSettings {
         ProgramSettings {
-            // A bare name is looked up in `PATH`, as a shell would.
+            // Like a shell, look up a bare name in `PATH`.
             path: self.path.as_ref().map(|path| match path.components().count() {
                 1 => path.clone(),
                 _ => directory.join(path),

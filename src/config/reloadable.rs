@@ -1,4 +1,4 @@
-//! Settings that `reload` changes: secrets and the reviewer. All others hold until a restart.
+//! Settings that `reload` changes: secrets and the reviewer. All others need a restart.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::{ModelSettings, ProgramSettings, Settings, WorkerSettings};
 use crate::types::Hash;
 
-/// A value that is swapped as a whole. Clones share it; whoever took it before goes on with what they took.
+/// A value that is replaced as a whole and shared by its clones. Readers keep the value they fetched earlier.
 #[derive(Debug)]
 pub struct ReloadableValue<T>(Arc<RwLock<Arc<T>>>);
 
@@ -37,9 +37,9 @@ impl<T> Clone for ReloadableValue<T> {
 }
 
 impl Settings {
-    /// The tables in which `new` says something else that only a start reads.
+    /// Names of the tables where `new` differs in a setting that is only read at start.
     pub fn settings_needing_restart(&self, new: &Self) -> Vec<&'static str> {
-        // Every setting shows itself for a log, and every secret hides there, which is just what is to be compared.
+        // Compare `Debug` texts: they show every setting and hide every secret.
         let differ = |old: &dyn Debug, new: &dyn Debug| format!("{old:?}") != format!("{new:?}");
         let keyless = |settings: &Self| {
             let mut models = settings.models.clone();
@@ -57,7 +57,7 @@ impl Settings {
             ("[data]", differ(&(&self.data_dir, &self.postgres), &(&new.data_dir, &new.postgres))),
             ("[installations]", differ(&self.allowed_installations, &new.allowed_installations)),
             ("what is said of models", differ(&keyless(self), &keyless(new))),
-            // What is kept there is cleaned of the keys that were there at the start.
+            // Cassettes are redacted with the keys known at start.
             (
                 "the models' keys, while cassettes are kept,",
                 self.models.cassettes.is_some() && !same_secrets(&keys(self), &keys(new)),
@@ -72,8 +72,8 @@ impl Settings {
 }
 
 impl Settings {
-    /// A fingerprint of each settings table that all nodes of one Postgres must share. It leaves out secrets, and what is a
-    /// node's own: paths, addresses and the sizes of worker pools.
+    /// Returns a fingerprint of each settings table that all nodes of one Postgres must share. Secrets and per-node
+    /// settings are left out: paths, addresses and the sizes of worker pools.
     pub fn fingerprints(&self) -> BTreeMap<&'static str, String> {
         let Self { allowed_installations: mut allowed, mut models, mut sandbox, .. } = self.clone();
         allowed.sort_unstable();
@@ -104,7 +104,7 @@ impl Settings {
     }
 }
 
-/// Are these the same secrets, in this order?
+/// Whether both hold the same secrets in the same order.
 pub fn same_secrets<'s>(
     some: impl IntoIterator<Item = &'s SecretString>,
     others: impl IntoIterator<Item = &'s SecretString>,

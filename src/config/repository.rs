@@ -1,4 +1,4 @@
-//! What a repository may say about itself. It may tighten what the server allows, never loosen it.
+//! A repository's own settings. They may tighten what the server allows, never loosen it.
 
 use std::path::{Component, Path};
 
@@ -11,7 +11,7 @@ use super::{
     workflows::{self, SettingsByWorkflow},
 };
 
-/// The settings that hold for one repository.
+/// Effective settings of one repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoSettings {
     pub budget: BudgetSettings,
@@ -21,29 +21,29 @@ pub struct RepoSettings {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct RepositorySettingsFile {
-    /// What [`RepoSettings::switches_off`] reads.
+    /// Read by [`RepoSettings::switches_off`].
     enabled: Option<bool>,
     budget: RepositoryBudgetTable,
-    /// What [`TestSettings::parse`] reads.
+    /// Read by [`TestSettings::parse`].
     test: TestSettings,
 }
 
-/// How a repository's own tests are run, where that is not to be found out from its files.
+/// Settings for running a repository's tests, if its files do not show how.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TestSettings {
-    /// A line for the shell, run at the root.
+    /// Shell command, run at the root.
     pub command: Option<String>,
-    /// What it leaves, relative to the root: a file in JUnit's XML or TAP, or a folder of `.xml` files.
+    /// Report that the command writes, relative to the root: a JUnit XML or TAP file, or a folder of `.xml` files.
     #[serde(deserialize_with = "below_root")]
     pub report: Option<String>,
-    /// Another line for the shell, which tries the whole from end to end.
+    /// Shell command that runs the end-to-end tests.
     pub end_to_end: Option<String>,
-    /// Where all tests together take longer, in seconds, they are run as a whole once instead of three times.
+    /// Limit in seconds: if the whole test suite takes longer, it runs once instead of three times.
     pub full_seconds: Option<u64>,
 }
 
-/// A path below the root, in the one way of writing it that the commit's own paths have.
+/// Deserializes a path below the root, normalized like the paths of a commit.
 fn below_root<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let text = String::deserialize(from)?;
     let part = |part| match part {
@@ -60,12 +60,12 @@ fn below_root<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::E
 }
 
 impl TestSettings {
-    /// This line alone, by its exit code.
+    /// Returns settings with this command only; its exit code is the result.
     pub fn from_command(line: &str) -> Self {
         Self { command: Some(line.to_owned()), ..Self::default() }
     }
 
-    /// What a repository's file says of its tests, whatever else it says.
+    /// Reads `[test]` of a repository's file and ignores the other tables.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         #[derive(Deserialize, Default)]
         #[serde(default)]
@@ -79,18 +79,18 @@ impl TestSettings {
 }
 
 impl RepoSettings {
-    /// What holds where the repository says nothing, or says something that can't be used.
+    /// Settings for a repository without a usable file of its own.
     pub fn from_server(settings: &Settings) -> Self {
         Self { budget: settings.budget.clone(), workflows: settings.workflows.clone() }
     }
 
-    /// Does the repository's file switch all work off? Also one of which nothing else can be used.
+    /// Whether the repository's file disables all work. Read even if the rest of the file is invalid.
     pub fn switches_off(text: &str) -> bool {
         let enabled = text.parse::<toml::Table>().ok().and_then(|table| table.get("enabled")?.as_bool());
         enabled == Some(false)
     }
 
-    /// Reads the repository's file against what the server allows.
+    /// Parses the repository's file and checks it against the server's settings.
     pub fn parse(text: &str, settings: &Settings) -> Result<Self, ConfigError> {
         let (file, tables) = workflows::split_workflow_tables::<RepositorySettingsFile>(
             text,
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_lies_below_the_root_and_is_written_in_one_way() {
+    fn report_path_is_normalized_and_stays_below_root() {
         let parsed = |report: &str| TestSettings::parse(&format!("[test]\nreport = '{report}'"));
         for (written, meant) in [("./r.xml", "r.xml"), ("a//./b/", "a/b"), ("r.xml", "r.xml")] {
             assert_eq!(parsed(written).unwrap().report.as_deref(), Some(meant));

@@ -1,4 +1,4 @@
-//! `[route]`: how a request in free words is read.
+//! `[route]`: how free-text requests are routed to a workflow.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -10,28 +10,28 @@ use super::{
     workflows::{Refusal, WorkflowSettingsTable},
 };
 
-/// What a decision may lead to. Later ones are stricter, and a repository may go on in this order alone.
+/// Effect of a routing decision. Later variants are stricter; a repository may only choose a stricter one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RouteMode {
-    /// What is clear or probable is begun.
+    /// Start the workflow if the match is clear or probable.
     #[default]
     Auto,
-    /// Nothing is begun: people are given lines to paste.
+    /// Start nothing; show commands to paste.
     Confirm,
-    /// No model is asked: people are shown the commands.
+    /// Call no model; show the list of commands.
     Manual,
 }
 
-/// How a request in free words is read.
+/// Settings of the router.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Routing {
     pub mode: RouteMode,
-    /// `provider:model`, or another name for one or several.
+    /// `provider:model`, or a name such as `preset:NAME` or `pool:NAME`.
     pub model: String,
-    /// How long a service may take to answer.
+    /// Timeout of a call to an API.
     pub service: Duration,
-    /// How long a program may that runs on this machine.
+    /// Timeout of a call through a local program.
     pub program: Duration,
 }
 
@@ -42,19 +42,18 @@ impl Default for Routing {
     }
 }
 
-/// Whoever asked does not wait longer.
+/// Timeouts in seconds; a person waits for the answer.
 const TIMEOUT: RangeInclusive<u64> = 1..=300;
 
 impl WorkflowSettingsTable {
-    /// The server's own word.
     pub(super) fn routing_settings(&self, usual: &Routing) -> Result<Routing, Refusal> {
         let time = |name: &str, given: &Option<Spanned<String>>, usual| match given {
             None => Ok(usual),
             Some(given) => parse_seconds(given.as_ref(), &TIMEOUT).ok_or_else(|| {
-                let said = given.as_ref();
+                let value = given.as_ref();
                 (
                     given.span().start,
-                    format!("{name} = {said:?} is no time; write seconds or minutes, 1s to 5m"),
+                    format!("{name} = {value:?} is not a duration; write seconds or minutes, 1s to 5m"),
                 )
             }),
         };
@@ -66,19 +65,19 @@ impl WorkflowSettingsTable {
         })
     }
 
-    /// A repository's word.
+    /// Builds a repository's routing settings, which may only tighten the server's.
     pub(super) fn tighten_routing(&self, server: &Routing) -> Result<Routing, Refusal> {
         let others = [&self.model, &self.service_timeout, &self.program_timeout];
         if let Some(given) = others.into_iter().flatten().next() {
             return Err((
                 given.span().start,
-                "of [route] a repository sets mode alone; remove the line".into(),
+                "a repository may only set mode in [route]; remove the line".into(),
             ));
         }
         match &self.mode {
             Some(mode) if *mode.as_ref() < server.mode => {
                 let message =
-                    "mode would begin work that the server does not begin; remove the line".to_owned();
+                    "mode would start work that the server's mode does not; remove the line".to_owned();
                 Err((mode.span().start, message))
             }
             _ => self.routing_settings(server),

@@ -1,4 +1,4 @@
-//! `[sandbox]`: how what nobody vouches for is run.
+//! `[sandbox]`: how untrusted commands run.
 
 use std::{
     fmt,
@@ -10,15 +10,15 @@ use std::{
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// How well a command is kept from everything else.
+/// Strength of a command's isolation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxLevel {
-    /// Not at all: a cleared environment, time and memory.
+    /// No isolation: a cleared environment and limits on time and memory.
     None,
     /// Another user, Landlock, no sockets.
     Basic,
-    /// Namespaces of its own besides.
+    /// Also separate namespaces.
     Full,
 }
 
@@ -32,30 +32,31 @@ impl SandboxLevel {
     }
 }
 
-/// The table as written.
+/// The `[sandbox]` table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxSettings {
-    /// This level and no other; without it the better one that works, and none is never taken unasked.
+    /// Required level. `None`: the strongest that works, and an error rather than no isolation.
     pub level: Option<SandboxLevel>,
-    /// What dependencies may be fetched from; nothing, unless it is named.
+    /// Hosts from which dependencies may be fetched; none by default.
     pub hosts: Hosts,
-    /// A folder whose files are in the home of what fetches them: such a program's own settings, as where a mirror is.
+    /// Folder whose files are put into the home of programs that fetch dependencies, such as settings that name a
+    /// mirror.
     #[serde(deserialize_with = "folder")]
     pub home: Option<PathBuf>,
-    /// Our own program, which goes in before a command does; none: the one that runs.
+    /// Our own executable, used as the first stage inside the sandbox. `None`: the running one.
     #[serde(skip)]
     pub program: Option<PathBuf>,
-    /// How long one run of tests may take; none: the usual.
+    /// Timeout of one test run. `None`: the default.
     #[serde(skip)]
     pub time: Option<Duration>,
 }
 
-/// `[fetch]`: which pages may be read besides what GitHub tells.
+/// `[fetch]`: web pages that may be read in addition to GitHub's.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FetchSettings {
-    /// Where they may be; nowhere, unless it is named.
+    /// Hosts of those pages; none by default.
     pub hosts: Hosts,
 }
 
@@ -65,13 +66,12 @@ fn folder<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Erro
         return Ok(Some(path));
     }
     Err(D::Error::custom(format!(
-        "`{}` under [sandbox] home is no folder by its absolute path",
+        "`{}` under [sandbox] home is not the absolute path of a folder",
         path.display()
     )))
 }
 
-/// `hosts`: what may be fetched from, by whom the table says. Names and addresses, each with a port (443 if none is named),
-/// and networks, whose addresses are reached on 443 alone.
+/// A `hosts` list. Names and addresses have a port, 443 by default. Networks can only be reached on port 443.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
 pub struct Hosts {
@@ -80,7 +80,7 @@ pub struct Hosts {
     pub networks: Vec<IpNet>,
 }
 
-/// As they are written, in a row.
+/// Comma-separated, as written in the settings.
 impl fmt::Display for Hosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.names.iter().map(|(name, port)| match port {
@@ -147,29 +147,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_shown_as_they_are_written() {
+    fn hosts_display_as_written() {
         let written = ["a.b", "c.d:1", "10.0.0.5:8443", "[fd12::5]:8443", "10.1.0.0/16"];
         let hosts = Hosts::try_from(written.map(str::to_owned).to_vec()).unwrap();
         assert_eq!(hosts.to_string(), written.join(", "));
     }
 
     #[test]
-    fn home_is_a_folder_that_is_there() {
+    fn home_must_be_an_existing_folder() {
         let read = |home: &str| toml::from_str::<SandboxSettings>(&format!("home = \"{home}\""));
         assert_eq!(read("/").unwrap().home, Some("/".into()));
         for home in ["", "src", "/dev/null", "/none/such"] {
-            let said = read(home).unwrap_err();
-            assert!(said.message().contains(&format!("`{home}` under [sandbox] home")), "{said}");
+            let error = read(home).unwrap_err();
+            assert!(error.message().contains(&format!("`{home}` under [sandbox] home")), "{error}");
         }
     }
 
     #[test]
-    fn what_is_no_host_is_refused_in_one_line() {
+    fn invalid_host_is_refused_in_one_line() {
         for text in
             ["", "a b", "http://a.b", "a.b:x", "*.a.b", "a..b", "a.b/c", "a.b:70000", "[a.b]", "[::1]:x"]
         {
-            let said = Hosts::try_from(vec!["a.b".to_owned(), text.to_owned()]).unwrap_err();
-            assert!(said.contains(&format!("`{text}`")) && !said.contains('\n'));
+            let error = Hosts::try_from(vec!["a.b".to_owned(), text.to_owned()]).unwrap_err();
+            assert!(error.contains(&format!("`{text}`")) && !error.contains('\n'));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Secrets from a `.env` file: as values, or as paths of files that hold them.
+//! Secrets from a `.env` file, given as values or as paths of files that hold them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,17 +12,17 @@ use super::{ConfigError, local_models::LocalModelSettings};
 const WEBHOOK: &str = "COUNTERSIGN_WEBHOOK_SECRET";
 const WEBHOOK_PREVIOUS: &str = "COUNTERSIGN_WEBHOOK_SECRET_PREVIOUS";
 const GEMINI: &str = "GEMINI_API_KEY";
-/// Before the name of one of several keys.
+/// Prefix of the variables of named Gemini keys.
 const GEMINI_NAMED: &str = "GEMINI_API_KEY_";
 const ANTHROPIC: &str = "ANTHROPIC_API_KEY";
 pub(super) const LOCAL_KEY: &str = "LOCAL_LLM_API_KEY";
 const OPENAI: &str = "OPENAI_API_KEY";
 const NAMES: [&str; 6] = [WEBHOOK, WEBHOOK_PREVIOUS, GEMINI, ANTHROPIC, OPENAI, LOCAL_KEY];
 
-/// What the key without a name is called.
+/// Name of the key in `GEMINI_API_KEY`.
 pub(super) const ONLY_KEY: &str = "default";
 
-/// Every name that a secret may have without somebody choosing it, `…_FILE` included.
+/// All fixed names of secrets, including the `…_FILE` variants.
 pub(super) fn secret_names() -> impl Iterator<Item = String> {
     NAMES.iter().flat_map(|name| [(*name).to_owned(), format!("{name}_FILE")])
 }
@@ -31,17 +31,17 @@ fn is_secret(name: &str) -> bool {
     name.starts_with(GEMINI_NAMED) || secret_names().any(|known| known == name)
 }
 
-/// What a `.env` file holds. One that is not there holds nothing.
+/// Contents of a `.env` file; empty if the file does not exist.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
     pub webhook: Option<SecretString>,
     pub webhook_previous: Option<SecretString>,
-    /// By name; the one without comes first.
+    /// Keys with their names; the unnamed one comes first.
     pub gemini_keys: Vec<(String, SecretString)>,
     pub anthropic_api_key: Option<SecretString>,
     pub openai_api_key: Option<SecretString>,
     pub(super) local: Option<LocalModelSettings>,
-    /// Files that hold one of these.
+    /// Files named by `…_FILE` variables.
     pub files: Vec<PathBuf>,
     file: PathBuf,
 }
@@ -66,8 +66,8 @@ impl Secrets {
         })
     }
 
-    /// The secrets a delivery may be signed with. None is an error: an unsigned webhook is an open
-    /// door.
+    /// Returns the secrets a delivery may be signed with, the current one first. A missing secret is an error, since it
+    /// would mean accepting unsigned deliveries.
     pub(super) fn webhook_secrets(&self) -> Result<Vec<SecretString>, ConfigError> {
         let current = self.webhook.clone().ok_or_else(|| {
             env_file_error(
@@ -96,7 +96,7 @@ fn read_env_file(file: &Path) -> Result<BTreeMap<String, SecretString>, ConfigEr
     refuse_expansion(file, &text)?;
     let mut values = BTreeMap::new();
     for item in dotenvy::from_read_iter(text.as_bytes()) {
-        // The reader's own error quotes the line, and with it the secret.
+        // The parser's own error quotes the line, and so the secret.
         let (name, value) = item.map_err(|error| {
             let at = match &error {
                 dotenvy::Error::LineParse(line, _) => text.lines().position(|l| l.trim() == line.trim()),
@@ -116,8 +116,8 @@ fn read_env_file(file: &Path) -> Result<BTreeMap<String, SecretString>, ConfigEr
     Ok(values)
 }
 
-/// Outside single quotes a `$` is replaced by what the process environment holds, which is the one
-/// place no secret may come from.
+/// Refuses a secret with `$` outside single quotes: the parser would expand it from the process environment, from which
+/// we never read secrets.
 fn refuse_expansion(file: &Path, text: &str) -> Result<(), ConfigError> {
     for (index, line) in text.lines().enumerate() {
         let line = line.trim().trim_start_matches("export ");
@@ -130,7 +130,7 @@ fn refuse_expansion(file: &Path, text: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// `GEMINI_API_KEY`, and `GEMINI_API_KEY_<NAME>` as often as there are keys.
+/// Takes `GEMINI_API_KEY` and every `GEMINI_API_KEY_<NAME>`.
 fn gemini_keys(
     file: &Path,
     values: &mut BTreeMap<String, SecretString>,

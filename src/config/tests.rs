@@ -27,10 +27,10 @@ struct SettingsDirectory(tempfile::TempDir);
 
 impl SettingsDirectory {
     fn new(toml: &str, env: &str) -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
-        std::fs::write(place.file(), toml).unwrap();
-        std::fs::write(place.0.path().join(".env"), env).unwrap();
-        place
+        let directory = Self(tempfile::tempdir().unwrap());
+        std::fs::write(directory.file(), toml).unwrap();
+        std::fs::write(directory.0.path().join(".env"), env).unwrap();
+        directory
     }
 
     fn file(&self) -> PathBuf {
@@ -51,15 +51,15 @@ fn refusal(toml: &str) -> (Option<usize>, String) {
 }
 
 #[test]
-fn the_least_file_gets_the_defaults() {
-    let place = SettingsDirectory::new(GOOD, ENV);
-    let settings = place.load().unwrap();
-    assert_eq!(settings.app.private_key_file, place.0.path().join("app.pem"));
+fn minimal_file_gets_the_defaults() {
+    let directory = SettingsDirectory::new(GOOD, ENV);
+    let settings = directory.load().unwrap();
+    assert_eq!(settings.app.private_key_file, directory.0.path().join("app.pem"));
     assert_eq!(settings.github.api_url.as_str(), "https://api.github.com/");
     assert_eq!(settings.server.listen.to_string(), "127.0.0.1:8008");
     assert_eq!(settings.models.drafter, "claude:opus");
     assert_eq!(settings.models.reviewer, "gemini:pro");
-    assert_eq!(settings.models.claude.config_dir, place.0.path().join("data/claude"));
+    assert_eq!(settings.models.claude.config_dir, directory.0.path().join("data/claude"));
     let lld = settings.workflow("lld");
     assert_eq!((lld.max_rounds, lld.draft_gate, lld.verdict_gate), (3, false, true));
     assert_eq!(lld.document_path_of(crate::types::IssueNo(42)), "docs/lld/LLD-42.md");
@@ -67,7 +67,7 @@ fn the_least_file_gets_the_defaults() {
 }
 
 #[test]
-fn mistakes_name_their_line_and_the_fix() {
+fn invalid_settings_are_refused_with_line_and_fix() {
     let with = |more: &str| refusal(&format!("{GOOD}{more}"));
     let first = GOOD.lines().count() + 1;
     for (more, line, words) in [
@@ -76,7 +76,7 @@ fn mistakes_name_their_line_and_the_fix() {
         ("[lld]\ndocument_path = \"../x-{issue}.md\"\n", 1, "inside the repository"),
         ("[lld]\ndocument_path = \".GitHub/{issue}.md\"\n", 1, "inside the repository"),
         ("[lld]\ndocument_path = \"x.md\"\n", 1, "must hold {issue}"),
-        ("[spec]\ndocument_path = \"docs/lld/LLD-{issue}.md\"\n", 1, "that of [lld] as well"),
+        ("[spec]\ndocument_path = \"docs/lld/LLD-{issue}.md\"\n", 1, "also the path of [lld]"),
         ("[models]\ndrafter = \"gemini:pro\"\n", 1, "only reviews"),
         ("[[providers.gemini.key]]\nname = \"Team\"\n", 1, "GEMINI_API_KEY_TEAM"),
         ("[[providers.gemini.key]]\nname = \"x\"\ntier = \"gold\"\n", 2, "`paid` or `free`"),
@@ -92,18 +92,18 @@ fn mistakes_name_their_line_and_the_fix() {
         ("[lld]\napprovals = 0\n", 1, "outside 1 to 6"),
         ("[issue]\napprovals = 7\n", 1, "outside 1 to 6"),
         ("[lld]\nremind_days = 366\n", 1, "outside 0 to 365"),
-        ("[issue]\nverdict_gate = false\n", 1, "that takes a person"),
+        ("[issue]\nverdict_gate = false\n", 1, "a person must approve"),
         ("[issue]\npublish = \"comment\"\n", 1, "publish is not for [issue]"),
         ("[spec]\nverdict_gate = true\n", 1, "write draft_gate"),
-        ("[lld]\nmin_stars = 3\n", 1, "min_stars is for [scout] alone"),
+        ("[lld]\nmin_stars = 3\n", 1, "min_stars is for [scout] only"),
         ("[scout]\nlimit = 11\n", 1, "outside 1 to 10"),
-        ("[scout]\nmode = \"auto\"\n", 1, "mode is for [route] alone"),
+        ("[scout]\nmode = \"auto\"\n", 1, "mode is for [route] only"),
         ("[route]\nmax_rounds = 2\n", 1, "max_rounds is not for [route]"),
         ("[route]\nmode = \"maybe\"\n", 1, ""),
         ("[route]\nmodel = \"pool:none\"\n", 1, "no pool called"),
         ("[route]\nservice_timeout = \"6m\"\n", 1, "1s to 5m"),
-        ("[scout]\ndraft_gate = true\n", 1, "stands after the review"),
-        ("[issue]\nlabels = [\"Countersign:auto\"]\n", 1, "starts and stops runs"),
+        ("[scout]\ndraft_gate = true\n", 1, "comes after the review"),
+        ("[issue]\nlabels = [\"Countersign:auto\"]\n", 1, "start and stop runs"),
         ("[lld\n", 0, ""),
     ] {
         let (at, message) = with(more);
@@ -123,7 +123,7 @@ fn loopback_may_be_plain_http() {
 }
 
 #[test]
-fn the_faces_of_a_github_follow_from_the_one_people_know() {
+fn github_urls_are_derived_from_the_web_url() {
     for (web, api) in [
         ("https://github.com", "https://api.github.com/"),
         ("https://acme.ghe.com", "https://api.acme.ghe.com/"),
@@ -137,13 +137,13 @@ fn the_faces_of_a_github_follow_from_the_one_people_know() {
 }
 
 #[test]
-fn what_is_ours_is_named_for_the_programs_of_others() {
-    let place = SettingsDirectory::new(GOOD, &format!("{ENV}GEMINI_API_KEY_FILE=keys/gemini\n"));
-    std::fs::create_dir(place.0.path().join("keys")).unwrap();
-    std::fs::write(place.0.path().join("keys/gemini"), "AIzaSecret").unwrap();
-    let settings = place.load().unwrap();
+fn our_files_are_listed_as_off_limits_to_programs() {
+    let directory = SettingsDirectory::new(GOOD, &format!("{ENV}GEMINI_API_KEY_FILE=keys/gemini\n"));
+    std::fs::create_dir(directory.0.path().join("keys")).unwrap();
+    std::fs::write(directory.0.path().join("keys/gemini"), "AIzaSecret").unwrap();
+    let settings = directory.load().unwrap();
     for own in ["data", "app.pem", ".env", "countersign.toml", "keys/gemini"] {
-        let own = place.0.path().join(own);
+        let own = directory.0.path().join(own);
         assert!(
             settings.models.ours.contains(&own),
             "{} is not in {:?}",
@@ -155,21 +155,21 @@ fn what_is_ours_is_named_for_the_programs_of_others() {
 }
 
 #[test]
-fn no_file_points_to_setup() {
+fn missing_file_error_points_to_setup() {
     let error = Settings::load_in(Path::new("/nowhere/countersign.toml"), TABLES, |_| false).unwrap_err();
     assert!(error.to_string().starts_with("/nowhere/countersign.toml: "), "{error}");
     assert!(error.message.contains("countersign setup"));
 }
 
 #[test]
-fn secrets_come_from_the_env_file_and_stay_hidden() {
-    let place = SettingsDirectory::new(
+fn secrets_are_read_from_env_file_and_hidden_in_debug() {
+    let directory = SettingsDirectory::new(
         GOOD,
         "COUNTERSIGN_WEBHOOK_SECRET='pa$$word'\nCOUNTERSIGN_WEBHOOK_SECRET_PREVIOUS=older\n\
          GEMINI_API_KEY_FILE=gemini.key\nANTHROPIC_API_KEY=\n",
     );
-    std::fs::write(place.0.path().join("gemini.key"), "AIzaSecret\n").unwrap();
-    let settings = place.load().unwrap();
+    std::fs::write(directory.0.path().join("gemini.key"), "AIzaSecret\n").unwrap();
+    let settings = directory.load().unwrap();
     let secrets: Vec<_> = settings.webhook_secrets.iter().map(|s| s.expose_secret().to_owned()).collect();
     assert_eq!(secrets, ["pa$$word", "older"]);
     let [key] = settings.models.gemini.keys.as_slice() else { panic!("{settings:?}") };
@@ -183,16 +183,16 @@ fn secrets_come_from_the_env_file_and_stay_hidden() {
 }
 
 #[test]
-fn keys_of_gemini_are_described_in_the_order_of_their_use() {
+fn gemini_keys_keep_the_order_of_the_settings() {
     let toml = format!(
         "{GOOD}[models]\nallow_gemini_drafts = true\ndrafter = \"gemini:pro\"\nreviewer = \"claude:opus\"\n\
          [[providers.gemini.key]]\nname = \"Second\"\nproject = \"shop\"\ntier = \"paid\"\n\
          [[providers.gemini.key]]\nname = \"default\"\ntier = \"free\"\n"
     );
     let env = format!("{ENV}GEMINI_API_KEY=one\nGEMINI_API_KEY_SECOND_FILE=k\nGEMINI_API_KEY_THIRD=three\n");
-    let place = SettingsDirectory::new(&toml, &env);
-    std::fs::write(place.0.path().join("k"), "two\n").unwrap();
-    let gemini = place.load().unwrap().models.gemini;
+    let directory = SettingsDirectory::new(&toml, &env);
+    std::fs::write(directory.0.path().join("k"), "two\n").unwrap();
+    let gemini = directory.load().unwrap().models.gemini;
     let keys: Vec<_> = gemini
         .keys
         .iter()
@@ -212,7 +212,7 @@ fn keys_of_gemini_are_described_in_the_order_of_their_use() {
 }
 
 #[test]
-fn bad_secrets_are_refused_without_being_quoted() {
+fn invalid_secrets_are_refused_without_quoting_them() {
     for (env, words) in [
         ("", "no COUNTERSIGN_WEBHOOK_SECRET"),
         ("COUNTERSIGN_WEBHOOK_SECRET=\n", "no COUNTERSIGN_WEBHOOK_SECRET"),
@@ -234,15 +234,15 @@ fn bad_secrets_are_refused_without_being_quoted() {
 }
 
 #[test]
-fn secrets_in_the_process_environment_are_named_and_not_read() {
-    let place = SettingsDirectory::new(GOOD, ENV);
-    let settings = Settings::load_in(&place.file(), TABLES, |name| name == "ANTHROPIC_API_KEY").unwrap();
+fn secrets_in_process_environment_are_reported_and_ignored() {
+    let directory = SettingsDirectory::new(GOOD, ENV);
+    let settings = Settings::load_in(&directory.file(), TABLES, |name| name == "ANTHROPIC_API_KEY").unwrap();
     assert_eq!(settings.ignored_environment, ["ANTHROPIC_API_KEY"]);
     assert!(settings.models.anthropic.api_key.is_none());
 }
 
 #[test]
-fn a_repository_may_tighten_and_never_loosen() {
+fn repository_may_tighten_but_not_loosen_settings() {
     let settings = SettingsDirectory::new(GOOD, ENV).load().unwrap();
     let tight = RepoSettings::parse("[lld]\nmax_rounds = 2\ndraft_gate = true\n", &settings).unwrap();
     let lld = &tight.workflows["lld"];
@@ -306,7 +306,7 @@ fn a_repository_may_tighten_and_never_loosen() {
 }
 
 #[test]
-fn a_local_model_is_known_by_the_names_of_the_env_file() {
+fn local_models_are_read_from_env_file() {
     let load = |env: &str, toml: &str| {
         SettingsDirectory::new(&format!("{GOOD}{toml}"), &format!("{ENV}{env}")).load()
     };
@@ -324,12 +324,13 @@ fn a_local_model_is_known_by_the_names_of_the_env_file() {
     let (mine, local) =
         (|role: &str, model: &str| (role.to_owned(), model.to_owned()), "preset:local-tester");
     assert_eq!(roles("LOCAL_LLM_MODEL_TESTER=devstral\n", ""), [mine("tester", local)]);
-    let said = "[roles]\narchitect = \"high\"\ntester = \"claude:sonnet\"\nmaintainer = \"role:junior\"\n";
+    let toml_text =
+        "[roles]\narchitect = \"high\"\ntester = \"claude:sonnet\"\nmaintainer = \"role:junior\"\n";
     let given = [mine("maintainer", "role:junior"), mine("tester", "claude:sonnet")];
-    assert_eq!(roles("LOCAL_LLM_MODEL_TESTER=devstral\n", said), given);
+    assert_eq!(roles("LOCAL_LLM_MODEL_TESTER=devstral\n", toml_text), given);
     assert_eq!(roles("", "[roles]\narchitect = \"claude:haiku\"\n"), [mine("architect", "claude:haiku")]);
     for (line, words) in [
-        ("architect = \"best\"", "architect = \"best\" names no model"),
+        ("architect = \"best\"", "architect = \"best\" is not a model"),
         ("tester = \"role:none\"", "there is no role called"),
         ("tester = \"gemini:pro\"", "Gemini only reviews"),
         ("engineer = \"claude:opus\"", "unknown variant"),
@@ -347,9 +348,9 @@ fn a_local_model_is_known_by_the_names_of_the_env_file() {
         ("http://127.0.0.1:8080/v1", "preset:local-architect")
     );
     assert_eq!(models.openai.api_key.unwrap().expose_secret(), "sk-local");
-    let said =
+    let toml_text =
         "[models]\ndrafter = \"claude:sonnet\"\n[providers.openai]\nbase_url = \"http://127.0.0.1:1/v1\"\n";
-    let models = load(openai, said).unwrap().models;
+    let models = load(openai, toml_text).unwrap().models;
     assert_eq!(
         (models.openai.base_url.as_str(), models.drafter.as_str()),
         ("http://127.0.0.1:1/v1", "claude:sonnet")
@@ -364,13 +365,13 @@ fn a_local_model_is_known_by_the_names_of_the_env_file() {
 
     for (env, why) in [
         ("LOCAL_LLM_API=vllm\n", "neither ollama nor openai-compatible"),
-        ("LOCAL_LLM_URL=https://models.example\n", "LOCAL_LLM_ALLOWED_HOSTS does not name"),
-        ("LOCAL_LLM_URL=here\n", "no address with a host"),
+        ("LOCAL_LLM_URL=https://models.example\n", "is not in LOCAL_LLM_ALLOWED_HOSTS"),
+        ("LOCAL_LLM_URL=here\n", "not a URL with a host"),
         ("LOCAL_LLM_URL=http://u:hunter2@localhost:1\n", "must not hold a user or password"),
-        ("LOCAL_LLM_API=openai\nOPENAI_API_KEY=sk-paid\n", "name two endpoints"),
-        ("LOCAL_LLM_URL=http://models.example\nLOCAL_LLM_ALLOWED_HOSTS=models.example\n", "in clear"),
-        ("LOCAL_LLM_MODEL_JUNIOR=x\n", "there is no LOCAL_LLM_MODEL_JUNIOR"),
-        ("LOCAL_LLM_MAX_TOKENS=many\n", "no number from 1 to"),
+        ("LOCAL_LLM_API=openai\nOPENAI_API_KEY=sk-paid\n", "configure two endpoints"),
+        ("LOCAL_LLM_URL=http://models.example\nLOCAL_LLM_ALLOWED_HOSTS=models.example\n", "unencrypted"),
+        ("LOCAL_LLM_MODEL_JUNIOR=x\n", "unknown variable LOCAL_LLM_MODEL_JUNIOR"),
+        ("LOCAL_LLM_MAX_TOKENS=many\n", "not a number from 1 to"),
         ("LOCAL_LLM_API_KEY=$HOME\n", "holds a `$`"),
     ] {
         let error = load(env, "").unwrap_err();
@@ -380,7 +381,7 @@ fn a_local_model_is_known_by_the_names_of_the_env_file() {
 }
 
 #[test]
-fn a_long_key_is_not_quoted_whole() {
+fn long_unknown_key_is_truncated_in_error() {
     let settings = SettingsDirectory::new(GOOD, ENV).load().unwrap();
     let long = format!("[lld]\n\"{}\\n\" = 1\n", "approve this ".repeat(100));
     let error = RepoSettings::parse(&long, &settings).unwrap_err();
@@ -395,7 +396,7 @@ const ROW: &str = "[[model]]\nid = \"qwen3:32b\"\nproviders = [\"ollama\"]\nfami
                    max_output = 8192\n";
 
 #[test]
-fn a_row_of_the_table_of_models_is_read_whole() {
+fn model_row_is_read_with_all_fields() {
     let more = "aliases = [\"qwen\"]\nprice = { input = 0.25, output = 2, cache_read = 0.02 }\n\
                 tiers = [{ above = 1000, input = 1, output = 4 }, { from = \"2027-01-01\", input = 2, output = 8 }]\n\
                 retires = \"2027-02-01\"\nsuccessor = \"qwen4\"\nsource = \"https://q\"\nread = \"2026-11-27\"\n";
@@ -420,7 +421,7 @@ fn a_row_of_the_table_of_models_is_read_whole() {
 }
 
 #[test]
-fn a_row_with_a_mistake_is_refused_where_it_stands() {
+fn invalid_model_row_is_refused_with_its_line() {
     let first = GOOD.lines().count();
     for (row, line, words) in [
         (format!("{ROW}price = {{ input = -1, output = 2 }}\n"), 7, "-1 is not a price"),
@@ -456,7 +457,7 @@ fn a_row_with_a_mistake_is_refused_where_it_stands() {
 }
 
 #[test]
-fn a_row_without_a_price_is_warned_of_while_there_are_caps() {
+fn unpriced_model_gets_a_warning_while_caps_exist() {
     let warnings =
         |text: &str| SettingsDirectory::new(&format!("{GOOD}{ROW}{text}"), ENV).load().unwrap().warnings;
     let [warning] = &warnings("")[..] else { panic!("one row, one warning") };
@@ -469,25 +470,25 @@ fn a_row_without_a_price_is_warned_of_while_there_are_caps() {
 }
 
 #[test]
-fn cassettes_are_kept_in_one_of_two_ways() {
+fn cassettes_are_recorded_or_replayed() {
     let with = |value: &str| format!("{GOOD}[models]\ncassettes = {value}\n");
-    let place = SettingsDirectory::new(&with("{ dir = \"kept\", mode = \"replay\" }"), ENV);
-    let expected = CassetteSettings { dir: place.0.path().join("kept"), mode: CassetteMode::Replay };
-    assert_eq!(place.load().unwrap().models.cassettes, Some(expected));
+    let directory = SettingsDirectory::new(&with("{ dir = \"kept\", mode = \"replay\" }"), ENV);
+    let expected = CassetteSettings { dir: directory.0.path().join("kept"), mode: CassetteMode::Replay };
+    assert_eq!(directory.load().unwrap().models.cassettes, Some(expected));
     assert!(refusal(&with("{ dir = \"kept\", mode = \"play\" }")).1.contains("unknown variant `play`"));
     assert!(refusal(&with("{ dir = \"\", mode = \"record\" }")).1.contains("dir is empty"));
 }
 
 #[test]
-fn pools_keep_what_is_not_said_and_labels_choose_the_most_urgent() {
-    let place = SettingsDirectory::new(
+fn worker_pools_keep_defaults_and_most_urgent_row_wins() {
+    let directory = SettingsDirectory::new(
         &format!(
             "{GOOD}[workers.low]\nsize = 3\n[workers.labels]\nUrgent = \"high\"\nlater = \"low\"\n\
              [workers.paths]\n\"src/pay\" = \"high\"\n\"docs/\" = \"background\"\n\".cargo/\" = \"low\"\n"
         ),
         ENV,
     );
-    let workers = place.load().unwrap().models.workers;
+    let workers = directory.load().unwrap().models.workers;
     assert_eq!(workers.low, Bulkhead { size: 3, nice: 10, memory_mb: 512 });
     let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
     let of = |labels: &[&str]| workers.assign_pool(&owned(labels), &[]).pool;
@@ -506,7 +507,7 @@ fn pools_keep_what_is_not_said_and_labels_choose_the_most_urgent() {
     }
     for path in ["/src", "./src", "src/../x", ""] {
         let (_, message) = refusal(&format!("{GOOD}[workers.paths]\n{path:?} = \"high\"\n"));
-        assert!(message.contains(&format!("{path:?} is no path")), "{message}");
+        assert!(message.contains(&format!("{path:?} is not a path")), "{message}");
     }
     assert_eq!([of(&[]), of(&["bug", "Later"]), of(&["later", "urgent"])], [Medium, Low, High]);
 
@@ -523,7 +524,7 @@ fn pools_keep_what_is_not_said_and_labels_choose_the_most_urgent() {
 }
 
 #[test]
-fn caps_are_dollars_and_a_repository_only_lowers_them() {
+fn caps_are_dollars_and_repository_may_only_lower_them() {
     let with = |budget: &str| SettingsDirectory::new(&format!("{GOOD}[budget]\n{budget}\n"), ENV).load();
     let budget = with("run = \"$12.50\"\ncall = \"none\"").unwrap().budget;
     assert_eq!((budget.run, budget.call), (Some(MicroUsd(12_500_000)), None));
@@ -532,8 +533,8 @@ fn caps_are_dollars_and_a_repository_only_lowers_them() {
     assert_eq!(with("run = \"none\"").unwrap().budget.run_at_most, None);
     let lines = GOOD.lines().count();
     for (budget, words) in [
-        ("run = \"a lot\"", "run = \"a lot\" is no amount"),
-        ("stage = \"-1\"", "is no amount"),
+        ("run = \"a lot\"", "run = \"a lot\" is not an amount"),
+        ("stage = \"-1\"", "is not an amount"),
         ("run_at_most = \"$1\"", "less than run"),
     ] {
         let error = with(budget).unwrap_err();
@@ -551,13 +552,13 @@ fn caps_are_dollars_and_a_repository_only_lowers_them() {
 }
 
 #[test]
-fn nodes_differ_by_each_setting_but_their_own_paths_addresses_and_sizes() {
+fn fingerprints_ignore_paths_addresses_and_pool_sizes() {
     let of = |lines: &str, env: &str| {
-        let place = SettingsDirectory::new(
+        let directory = SettingsDirectory::new(
             &GOOD.replace("[data]\n", &format!("{lines}\n[data]\n")),
             &format!("{ENV}{env}"),
         );
-        place.load().unwrap().fingerprints()
+        directory.load().unwrap().fingerprints()
     };
     let usual = of("", "");
     let own = "[server]\nlisten = \"127.0.0.1:9001\"\n[workers.high]\nsize = 7\n\

@@ -1,4 +1,4 @@
-//! `[timeouts]`: how long models may take.
+//! `[timeouts]`: timeouts of model calls.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::{ConfigError, file::SettingsChecker};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// A call that goes to one model and no further.
+    /// Timeout of a call to one model without a fallback.
     pub call: Duration,
-    /// The Claude program where the API stands behind it; and any other model of a pool while others are left.
+    /// Timeout of the Claude program if the API can take over, and of each pool model but the last.
     pub first_leg: Duration,
-    /// The API, once the program has failed.
+    /// Timeout of the API call after the program has failed.
     pub second_leg: Duration,
 }
 
@@ -25,12 +25,12 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// Both legs: also what all models of a pool have together.
+    /// Sum of both legs; also the timeout for all models of a pool together.
     pub fn both_legs(&self) -> Duration {
         self.first_leg + self.second_leg
     }
 
-    /// The longest that any call may take.
+    /// Longest time that any call may take.
     pub fn longest(&self) -> Duration {
         self.call.max(self.both_legs())
     }

@@ -1,4 +1,4 @@
-//! `[workers]`: how many programs of models run at the same time, how politely, and in how much memory.
+//! `[workers]`: concurrency, priority and memory of the model programs we run.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use toml::Spanned;
 use super::{ConfigError, file::SettingsChecker};
 use crate::{limits, types::WorkerPool};
 
-/// Where, in the data directory, it is written down which programs run.
+/// Directory below the data directory that records running programs.
 const CHILDREN: &str = "children";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,31 +21,31 @@ pub struct WorkerSettings {
     pub medium: Bulkhead,
     pub low: Bulkhead,
     pub background: Bulkhead,
-    /// Which label of an issue puts its runs where, whatever the case of its letters.
+    /// Worker pool of an issue's runs by label; case-insensitive.
     pub labels: BTreeMap<String, WorkerPool>,
-    /// Which files put a run where that is about them: such a file, or all in such a folder.
+    /// Worker pool of a run by the files it is about; a key is a file or a folder.
     pub paths: BTreeMap<String, WorkerPool>,
-    /// Where it is written down which programs run.
+    /// Directory that records running programs.
     pub children: PathBuf,
-    /// Between asking one of them to end and killing it. A server that stops waits for that, too, so it is short.
+    /// Time between SIGTERM and SIGKILL. Kept short, since shutdown waits for it.
     pub kill_delay: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bulkhead {
-    /// Programs at the same time.
+    /// Maximum number of concurrent programs.
     pub size: usize,
-    /// How much lower their priority is than ours.
+    /// Nice value, relative to ours.
     pub nice: i32,
-    /// What one of them may use, with all it starts.
+    /// Memory limit in MB of one program and its children.
     pub memory_mb: u64,
 }
 
-/// A run's worker pool.
+/// The worker pool chosen for a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolAssignment {
     pub pool: WorkerPool,
-    /// The label, the file or the folder that put it there; none: nothing did.
+    /// Label, file or folder that decided; `None`: the default applies.
     pub row: Option<String>,
 }
 
@@ -74,9 +74,8 @@ impl WorkerSettings {
         }
     }
 
-    /// Where a run belongs whose issue has these labels, and that is about these files; with the row that says so, if one
-    /// does. Of several rows, the most urgent counts. A file without a row is as urgent as a run that nothing is said of: one
-    /// file in a folder that can wait does not make all the others wait.
+    /// Chooses the pool of a run from its issue's labels and its files. The most urgent row wins. A file without a row
+    /// counts as the default pool, so one low-priority file does not slow down the others.
     pub fn assign_pool(&self, labels: &[String], paths: &[String]) -> PoolAssignment {
         let labels = self.labels.iter().filter(|(name, _)| labels.iter().any(|on| is_same_label(on, name)));
         let row = |path: &String| {
@@ -91,13 +90,13 @@ impl WorkerSettings {
     }
 }
 
-/// Is it this file, or in this folder? A name that only begins alike is another.
+/// Whether `path` is the file `place` or is inside that folder. A shared prefix of a name does not match.
 fn matches_path(path: &str, place: &str) -> bool {
     let place = place.strip_suffix('/').unwrap_or(place);
     path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// GitHub holds labels to be the same that differ in case only.
+/// GitHub treats labels that differ only in case as the same.
 fn is_same_label(one: &str, other: &str) -> bool {
     one.to_lowercase() == other.to_lowercase()
 }
@@ -141,14 +140,14 @@ impl WorkersTable {
         })
     }
 
-    /// One that no path is at would say nothing for ever.
+    /// Checks the rows. A path that is not normalized would never match.
     fn paths(&self, check: &SettingsChecker<'_>) -> Result<BTreeMap<String, WorkerPool>, ConfigError> {
         let row = |(path, pool): (&Spanned<String>, &WorkerPool)| {
             let text = path.as_ref();
             let mut names = text.strip_suffix('/').unwrap_or(text).split('/');
             if names.any(|name| matches!(name, "" | "." | "..")) {
                 let message =
-                    format!("{text:?} is no path; write one from the root, such as \"src/billing/\"");
+                    format!("{text:?} is not a path; write one from the root, such as \"src/billing/\"");
                 return Err(check.refuse(path, message));
             }
             Ok((text.clone(), *pool))
@@ -167,7 +166,7 @@ impl WorkerPoolTable {
         if let Some(nice) = &self.nice
             && !(0..=19).contains(nice.as_ref())
         {
-            let message = format!("nice = {} is outside 0 to 19; the higher, the politer", nice.as_ref());
+            let message = format!("nice = {} is outside 0 to 19; higher means lower priority", nice.as_ref());
             return Err(check.refuse(nice, message));
         }
         if let Some(memory) = &self.memory_mb

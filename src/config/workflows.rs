@@ -1,6 +1,5 @@
-//! The settings of each workflow: one table a workflow, of the same shape.
-//!
-//! Which workflows there are is told from above; this room knows no workflow's name.
+//! Settings of each workflow: one table per workflow, all of the same shape. The caller lists the workflows; this
+//! module knows none by name.
 
 use std::{
     collections::BTreeMap,
@@ -19,32 +18,32 @@ use super::{
 };
 use crate::types::IssueNo;
 
-/// More rounds than this is a quarrel, not a review.
+/// Maximum value of `max_rounds`.
 pub const MOST_ROUNDS: u32 = 10;
 
-/// A workflow that has settings.
+/// Defaults and features of a workflow that has settings.
 #[derive(Debug)]
 pub struct WorkflowDefaults {
-    /// The table's name in both files: `lld`.
+    /// Table name in both files, such as `lld`.
     pub name: &'static str,
-    /// Where its document goes, if nothing is said of it; `{issue}` is the issue's number.
+    /// Default path of its document; `{issue}` is the issue number.
     pub document_path: &'static str,
-    /// What it makes is filed as an issue, of which more can be said, and its path in the repository is a mere name.
+    /// Whether its result is filed as an issue. Enables those settings; `document_path` is then only a name.
     pub files_issue: bool,
-    /// Its one gate stands before the review, and asks nobody unless somebody wants it to.
+    /// Whether its only gate comes before the review and is off by default.
     pub asks_before: bool,
-    /// What it makes is run, by whoever merges it and by CI before: no review is enough for that.
+    /// Whether it writes code, which CI and others will run. A person must then approve it; a review is not enough.
     pub makes_code: bool,
-    /// It looks at other people's repositories, of which more can be said.
+    /// Whether it searches other repositories. Enables those settings.
     pub searches: bool,
-    /// It makes no document, and chooses the workflow for what somebody asks in free words.
+    /// Whether it routes: it chooses the workflow for a free-text request and makes no document.
     pub routes: bool,
-    /// Its models may have the tools of their roles.
+    /// Whether its models may get the tools of their roles.
     pub looks: bool,
 }
 
 impl WorkflowDefaults {
-    /// One whose document goes into the repository.
+    /// Returns the defaults of a workflow whose document goes into the repository.
     pub const fn for_document(name: &'static str, document_path: &'static str) -> Self {
         Self {
             name,
@@ -59,107 +58,105 @@ impl WorkflowDefaults {
     }
 }
 
-/// How a workflow goes whose document is filed as an issue.
+/// Settings of a workflow that files its result as an issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filing {
-    /// A model of another family reviews it; otherwise people decide on the draft.
+    /// Whether a model of another family reviews the draft; otherwise people decide on it directly.
     pub review: bool,
-    /// How long people may answer questions before the defaults hold.
+    /// Hours in which people may answer questions before the defaults apply.
     pub answer_hours: u32,
-    /// Labels it may put on the issue, of those that the repository has.
+    /// Labels it may set on the issue, if they exist in the repository.
     pub labels: Vec<String>,
 }
 
-/// How a workflow goes that looks at other people's repositories.
+/// Settings of a workflow that searches other repositories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Search {
-    /// Repositories with fewer stars are not looked at.
+    /// Minimum stars of a repository to be considered.
     pub min_stars: u32,
-    /// So many are read, at most.
+    /// Maximum number of repositories to read.
     pub limit: u32,
-    /// Models are shown code of the repository that asks.
+    /// Whether models see code of the requesting repository.
     pub send_code: bool,
 }
 
-/// Who has the tools of its role.
+/// Tools that models may call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolSettings {
     pub drafter: bool,
     pub reviewer: bool,
-    /// Either may have its role's commands run, too.
+    /// Whether the tools may run the role's commands.
     pub commands: bool,
-    /// How often, before it must answer.
+    /// Maximum tool turns before the model must answer.
     pub turns: u32,
 }
 
-/// Where a reviewed document is published.
+/// Place where a reviewed document is published.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Publish {
-    /// In a comment on the issue; a pull request has code and tests alone.
+    /// In a comment on the issue; a pull request holds only code and tests.
     #[default]
     Comment,
-    /// As a file on the issue's branch, beside its review log, with a pull request that shows them.
+    /// As a file on the issue's branch, next to its review log, in a pull request.
     PullRequest,
 }
 
-/// What the workflow that writes code begins with.
+/// The document the code workflow starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BeginsWith {
     Spec,
-    /// Where there is no spec of it yet, that is written first.
+    /// Writes the spec first if the issue has none.
     Lld,
 }
 
-/// Each turn is a call that is paid for, with all that was found before in its prompt.
+/// Maximum value of `tool_turns`. Each turn is a paid call whose prompt holds all earlier results.
 const MOST_TURNS: u32 = 20;
 
-/// Each is read by models, in a prompt of one size.
+/// Maximum value of `limit`: all these repositories share one prompt.
 const MOST_REPOSITORIES: u32 = 10;
 
-/// No repository has more.
 const MOST_STARS: u32 = 1_000_000;
 
-/// A month: whoever has not answered by then does not.
+/// Maximum value of `answer_hours`: one month.
 const MOST_ANSWER_HOURS: u32 = 720;
 
-/// More than that says nothing of an issue.
 const MOST_LABELS: usize = 20;
 
-/// What labels of ours begin with: they start and stop runs.
+/// Prefix of our own labels, which start and stop runs.
 const OUR_LABELS: &str = "countersign:";
 
-/// How a workflow goes.
+/// Settings of one workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowSettings {
-    /// Review rounds before the run halts.
+    /// Maximum review rounds before the run halts.
     pub max_rounds: u32,
-    /// A person looks at the draft before the reviewer does.
+    /// Whether a person approves the draft before the review.
     pub draft_gate: bool,
-    /// A person decides on what the reviewer approved.
+    /// Whether a person decides on what the reviewer approved.
     pub verdict_gate: bool,
-    /// Whom its gates ask, and how long.
+    /// Approval rules of its gates.
     pub gates: GateRules,
-    /// Where the approved document goes in the repository; `{issue}` is the issue's number.
+    /// Path of the approved document in the repository; `{issue}` is the issue number.
     pub document_path: String,
-    /// Where its document is published, unless that is filed as an issue.
+    /// Place where its document is published, unless it is filed as an issue.
     pub publish: Publish,
-    /// None: it goes into the repository.
+    /// `None`: the document goes into the repository.
     pub filing: Option<Filing>,
-    /// None: it looks at nothing but its own repository.
+    /// `None`: it only reads its own repository.
     pub search: Option<Search>,
-    /// None: its models are shown what they need, and look at nothing themselves.
+    /// `None`: its models get no tools.
     pub tools: Option<ToolSettings>,
-    /// Its one gate stands before the review.
+    /// Whether its only gate comes before the review.
     pub asks_before: bool,
-    /// What it makes is run.
+    /// Whether it writes code.
     pub makes_code: bool,
-    /// Percent of the changed lines that tests should run; none where nothing is run.
+    /// Minimum percentage of changed lines that tests run; `None` if it writes no code.
     pub coverage: Option<u32>,
-    /// None: it makes a document as well.
+    /// `None`: it writes no code.
     pub from: Option<BeginsWith>,
-    /// None: it makes a document.
+    /// `None`: it does not route.
     pub routing: Option<Routing>,
 }
 
@@ -192,18 +189,17 @@ impl WorkflowSettings {
         }
     }
 
-    /// The document's path for one issue.
+    /// Returns the document's path for one issue.
     pub fn document_path_of(&self, issue: IssueNo) -> String {
         document_path_of(&self.document_path, issue)
     }
 }
 
-/// Where such a path leads for one issue.
+/// Replaces `{issue}` in a document path.
 pub fn document_path_of(document_path: &str, issue: IssueNo) -> String {
     document_path.replace("{issue}", &issue.to_string())
 }
 
-/// What a file says of a workflow.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct WorkflowSettingsTable {
@@ -235,16 +231,16 @@ pub(super) struct WorkflowSettingsTable {
     pub(super) expire_days: Option<Spanned<u32>>,
 }
 
-/// A value that can't be used: the byte where it stands, and why.
+/// Byte offset of an invalid value, and the message.
 pub(super) type Refusal = (usize, String);
 
-/// The settings of every workflow, by its name.
+/// Settings of every workflow, by name.
 pub type SettingsByWorkflow = BTreeMap<&'static str, WorkflowSettings>;
 
-/// What a file says of each workflow, in the order of their names as they were given.
+/// Table of each workflow, in the order the names were given.
 type NamedWorkflowTables = Vec<(&'static str, WorkflowSettingsTable)>;
 
-/// Takes the workflows' tables out of a file; the rest of it is an `F`.
+/// Splits the workflow tables off a file and parses the rest as `F`.
 pub(super) fn split_workflow_tables<'t, F: Deserialize<'t>>(
     text: &'t str,
     names: impl Iterator<Item = &'static str>,
@@ -262,12 +258,10 @@ pub(super) fn split_workflow_tables<'t, F: Deserialize<'t>>(
 }
 
 impl WorkflowSettingsTable {
-    /// Where a path for documents is said.
     pub(super) fn document_path(&self) -> Option<usize> {
         self.document_path.as_ref().map(|path| path.span().start)
     }
 
-    /// The server's own word.
     pub(super) fn into_settings(self, defaults: &WorkflowDefaults) -> Result<WorkflowSettings, Refusal> {
         let mut settings = WorkflowSettings::from_defaults(defaults);
         self.check_fits(&settings)?;
@@ -320,26 +314,26 @@ impl WorkflowSettingsTable {
         Ok(settings)
     }
 
-    /// Refuses what means nothing for such a workflow, or must not be.
+    /// Refuses settings that have no meaning for this workflow or are not allowed.
     fn check_fits(&self, settings: &WorkflowSettings) -> Result<(), Refusal> {
         self.check_fits_routing(settings.routing.is_some())?;
         if let Some(gate) = self.verdict_gate.as_ref().filter(|_| settings.asks_before) {
-            let message = "verdict_gate is not for a workflow whose one gate stands before its review; write draft_gate";
+            let message = "verdict_gate does not apply: this workflow's only gate comes before its review; write draft_gate";
             return Err((gate.span().start, message.to_owned()));
         }
         if let Some(gate) = self.verdict_gate.as_ref().filter(|gate| settings.makes_code && !*gate.as_ref()) {
-            let message = "verdict_gate = false is not for a workflow that writes code: what is pushed is run, and that takes \
-                           a person; remove the line";
+            let message = "verdict_gate = false is not allowed for code, which is run once it is pushed: that takes \
+                           a person's approval; remove the line";
             return Err((gate.span().start, message.to_owned()));
         }
         if let Some(gate) = self.draft_gate.as_ref().filter(|_| settings.makes_code) {
-            let message = "draft_gate is not for a workflow that writes code: its gate stands after the tests and the \
+            let message = "draft_gate is not for a workflow that writes code: its gate comes after the tests and the \
                            review; remove the line";
             return Err((gate.span().start, message.to_owned()));
         }
         if let Some(gate) = self.draft_gate.as_ref().filter(|_| settings.search.is_some()) {
             let message =
-                "draft_gate is not for [scout], whose one gate stands after the review; remove the line";
+                "draft_gate is not for [scout], whose only gate comes after the review; remove the line";
             return Err((gate.span().start, message.to_owned()));
         }
         let spans = [
@@ -349,7 +343,7 @@ impl WorkflowSettingsTable {
         if let (false, Some((name, span))) =
             (settings.makes_code, spans.into_iter().find_map(|(name, span)| Some((name, span?))))
         {
-            return Err((span.start, format!("{name} is for [implement] alone; remove the line")));
+            return Err((span.start, format!("{name} is for [implement] only; remove the line")));
         }
         let spans = [
             ("min_stars", self.min_stars.as_ref().map(Spanned::span)),
@@ -359,7 +353,7 @@ impl WorkflowSettingsTable {
         if let (None, Some((name, span))) =
             (&settings.search, spans.into_iter().find_map(|(name, span)| Some((name, span?))))
         {
-            return Err((span.start, format!("{name} is for [scout] alone; remove the line")));
+            return Err((span.start, format!("{name} is for [scout] only; remove the line")));
         }
         let spans = [
             ("tools", self.tools.as_ref().map(Spanned::span)),
@@ -383,14 +377,14 @@ impl WorkflowSettingsTable {
             ];
             return match spans.into_iter().find_map(|(name, span)| Some((name, span?))) {
                 Some((name, span)) => {
-                    Err((span.start, format!("{name} is for [issue] alone; remove the line")))
+                    Err((span.start, format!("{name} is for [issue] only; remove the line")))
                 }
                 None => Ok(()),
             };
         }
         if let Some(gate) = self.verdict_gate.as_ref().filter(|gate| !*gate.as_ref()) {
-            let message = "verdict_gate = false is not for [issue]: what is filed takes the place of somebody's words, or \
-                           speaks in this repository's name, and that takes a person; remove the line";
+            let message = "verdict_gate = false is not allowed for [issue]: the filed text replaces a person's own, or \
+                           speaks in this repository's name, so a person must approve it; remove the line";
             return Err((gate.span().start, message.to_owned()));
         }
         let spans = [
@@ -400,13 +394,13 @@ impl WorkflowSettingsTable {
         match spans.into_iter().find_map(|(name, span)| Some((name, span?))) {
             Some((name, span)) => Err((
                 span.start,
-                format!("{name} is not for [issue], which is filed as one; remove the line"),
+                format!("{name} is not for [issue], whose result is filed as an issue; remove the line"),
             )),
             None => Ok(()),
         }
     }
 
-    /// What is said of `[route]` is said of nothing else, and the other way round.
+    /// Refuses settings of `[route]` in other workflows, and theirs in `[route]`.
     fn check_fits_routing(&self, routes: bool) -> Result<(), Refusal> {
         fn at<T>(name: &'static str, given: &Option<Spanned<T>>) -> Option<(&'static str, usize)> {
             given.as_ref().map(|given| (name, given.span().start))
@@ -436,12 +430,12 @@ impl WorkflowSettingsTable {
         };
         match strange {
             Some((name, at)) if routes => Err((at, format!("{name} is not for [route]; remove the line"))),
-            Some((name, at)) => Err((at, format!("{name} is for [route] alone; remove the line"))),
+            Some((name, at)) => Err((at, format!("{name} is for [route] only; remove the line"))),
             None => Ok(()),
         }
     }
 
-    /// A repository's word, which may tighten the server's and never loosen it.
+    /// Builds a repository's settings, which may tighten the server's and never loosen them.
     pub(super) fn tighten(self, server: &WorkflowSettings) -> Result<WorkflowSettings, Refusal> {
         let mut settings = server.clone();
         self.check_fits(server)?;
@@ -450,7 +444,7 @@ impl WorkflowSettingsTable {
         if let Some(filing) = &mut settings.filing {
             if let Some(review) = self.review {
                 if filing.review && !*review.as_ref() {
-                    let message = "review = false would take away a review the server demands; remove the line or set it \
+                    let message = "review = false would remove a review the server requires; remove the line or set it \
                                    to true";
                     return Err((review.span().start, message.to_owned()));
                 }
@@ -479,7 +473,8 @@ impl WorkflowSettingsTable {
             }
             if let Some(send) = &self.send_code {
                 if *send.as_ref() && !search.send_code {
-                    let message = "send_code = true is for the server to say; remove the line".to_owned();
+                    let message =
+                        "send_code = true can only be set by the server; remove the line".to_owned();
                     return Err((send.span().start, message));
                 }
                 search.send_code = *send.as_ref();
@@ -493,7 +488,7 @@ impl WorkflowSettingsTable {
             ] {
                 let Some(given) = given else { continue };
                 if *given.as_ref() && !*on {
-                    let message = format!("{name} = true is for the server to say; remove the line");
+                    let message = format!("{name} = true can only be set by the server; remove the line");
                     return Err((given.span().start, message));
                 }
                 *on = *given.as_ref();
@@ -505,22 +500,22 @@ impl WorkflowSettingsTable {
         if let (Some(coverage), Some(least)) = (&self.coverage, server.coverage) {
             settings.coverage = Some(parse_number("coverage", coverage, least..=100)?);
         }
-        // Either way it is built from what was reviewed and accepted.
+        // Allowed: either way the code is built from reviewed and approved documents.
         settings.from = self.from.map(Spanned::into_inner).or(settings.from);
         settings.publish = self.publish.map_or(settings.publish, Spanned::into_inner);
         if let Some(rounds) = self.max_rounds {
-            let (asked, allowed) = (*rounds.as_ref(), server.max_rounds);
-            if asked == 0 || asked > allowed {
+            let (requested, allowed) = (*rounds.as_ref(), server.max_rounds);
+            if requested == 0 || requested > allowed {
                 let message = format!(
-                    "max_rounds = {asked} is outside 1 to {allowed}, what the server allows; \
+                    "max_rounds = {requested} is outside 1 to {allowed}, what the server allows; \
                      choose a number in that range"
                 );
                 return Err((rounds.span().start, message));
             }
-            settings.max_rounds = asked;
+            settings.max_rounds = requested;
         }
         if let Some(path) = self.document_path {
-            let message = "document_path is for the server to say; remove the line".to_owned();
+            let message = "document_path can only be set by the server; remove the line".to_owned();
             return Err((path.span().start, message));
         }
         for (name, given, gate) in [
@@ -530,7 +525,7 @@ impl WorkflowSettingsTable {
             let Some(given) = given else { continue };
             if *gate && !*given.as_ref() {
                 let message = format!(
-                    "{name} = false would take away a gate the server demands; remove the line or set it to true"
+                    "{name} = false would remove a gate the server requires; remove the line or set it to true"
                 );
                 return Err((given.span().start, message));
             }
@@ -547,13 +542,13 @@ fn parse_labels(labels: &Spanned<Vec<String>>) -> Result<Vec<String>, Refusal> {
         return refuse(format!("labels holds {} names; {MOST_LABELS} are allowed", given.len()));
     }
     for label in given {
-        // GitHub takes none that is longer.
+        // GitHub limits label names to 50 characters.
         if label.trim().is_empty() || label.chars().count() > 50 || label.contains([',', '`', '\n']) {
-            return refuse(format!("labels holds {label:?}, which is no label's name"));
+            return refuse(format!("labels holds {label:?}, which is not a label name"));
         }
         if label.to_lowercase().starts_with(OUR_LABELS) {
             return refuse(format!(
-                "labels holds {label:?}: what begins with {OUR_LABELS} starts and stops runs"
+                "labels holds {label:?}: labels beginning with {OUR_LABELS} start and stop runs"
             ));
         }
     }
@@ -572,7 +567,7 @@ fn check_document_path(path: &str, defaults: &WorkflowDefaults) -> Result<(), St
     } else if !path.contains("{issue}") {
         Err("must hold {issue}, or documents would overwrite each other".to_owned())
     } else if !path.ends_with(".md") {
-        Err("must end in .md, for it is Markdown".to_owned())
+        Err("must end in .md, because it is Markdown".to_owned())
     } else {
         Ok(())
     }

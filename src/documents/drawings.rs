@@ -1,12 +1,12 @@
-//! What GitHub draws instead of its text: formulas and diagrams. A picture leaves out part of its source, so only what is
-//! known to show may stand there.
+//! Checks what GitHub draws instead of showing as text: formulas and diagrams. A picture leaves out part of its source,
+//! so only a known set of commands is allowed.
 
 use super::{
     hidden_text::{SHORT_WORD_BYTES, is_listed, word_parts, words, words_beyond},
     truncate,
 };
 
-/// Commands of formulas that show a sign, or what they are given.
+/// Formula commands that show a sign or their argument.
 const COMMANDS: &str = "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi rho \
     sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega frac dfrac tfrac \
     cfrac binom sqrt sum prod int iint oint lim limsup liminf sup inf max min arg log ln lg exp sin cos tan cot sinh cosh \
@@ -25,16 +25,16 @@ const COMMANDS: &str = "alpha beta gamma delta epsilon varepsilon zeta eta theta
 const ENVIRONMENTS: &str =
     "matrix pmatrix bmatrix vmatrix cases align aligned gather gathered split equation";
 
-/// Colours of formulas that are seen on a bright page and on a dark one.
+/// Text colours visible on light and dark pages.
 const TEXT_COLOURS: &str = "red green blue orange purple magenta cyan teal gray";
 
-/// Tags that the text of a diagram may have.
+/// Tags allowed in the text of a diagram.
 const TAGS: &str = "br br/ b /b i /i em /em strong /strong u /u code /code";
 
-/// Bright colours of diagrams.
+/// Light colours of diagrams.
 const BACKGROUNDS: &str = "white yellow pink lightyellow lightblue lightgreen lightgray lightgrey lightpink";
 
-/// Whether a formula may hold more than what is drawn and seen.
+/// Returns whether a formula may hold more than GitHub draws.
 pub(super) fn formula_hides(formula: &str) -> bool {
     let mut rest = formula;
     while let Some(at) = rest.find(['\\', '%']) {
@@ -43,7 +43,7 @@ pub(super) fn formula_hides(formula: &str) -> bool {
             after.split_at(after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len()));
         let argument = || after.trim_start().strip_prefix('{')?.split_once('}').map(|(name, _)| name.trim());
         let known = match command {
-            // Of signs, only this one moves what follows back over what was.
+            // Of the one-sign commands, only `\!` moves what follows back over earlier signs.
             "" => !after.starts_with('!'),
             "color" | "textcolor" => argument().is_some_and(|name| is_listed(TEXT_COLOURS, name)),
             "begin" | "end" => {
@@ -60,7 +60,7 @@ pub(super) fn formula_hides(formula: &str) -> bool {
     false
 }
 
-/// The lines of a diagram of Mermaid, each with whether it may hold more than the picture shows.
+/// Returns the lines of a Mermaid diagram, each with whether it may hold more than the picture shows.
 pub(super) fn diagram_lines(source: &str) -> impl Iterator<Item = (&str, bool)> {
     let begins = |line: &str| ["graph", "flowchart"].iter().any(|kind| line.trim_start().starts_with(kind));
     let is_flowchart = source.lines().any(begins);
@@ -82,11 +82,11 @@ pub(super) fn diagram_lines(source: &str) -> impl Iterator<Item = (&str, bool)> 
 }
 
 fn statement_hides(statement: &str, is_flowchart: bool) -> bool {
-    let said: Vec<&str> = statement.split_whitespace().collect();
-    let [first, second] = [0, 1].map(|nth| said.get(nth).copied().unwrap_or_default());
-    let (small, rest) = (first.to_ascii_lowercase(), said.get(2..).unwrap_or_default().join(" "));
-    let last = said.last().copied().unwrap_or_default();
-    // A name, and what is drawn in its place.
+    let tokens: Vec<&str> = statement.split_whitespace().collect();
+    let [first, second] = [0, 1].map(|nth| tokens.get(nth).copied().unwrap_or_default());
+    let (small, rest) = (first.to_ascii_lowercase(), tokens.get(2..).unwrap_or_default().join(" "));
+    let last = tokens.last().copied().unwrap_or_default();
+    // A name and the text drawn in its place.
     let (name, drawn) = match first {
         "click" | "link" | "links" | "callback" | "properties" | "details" => {
             return second.starts_with(char::is_alphanumeric);
@@ -107,7 +107,7 @@ fn statement_hides(statement: &str, is_flowchart: bool) -> bool {
         || is_flowchart && has_name_that_says_more(statement)
 }
 
-/// Whether a part of a flowchart or its class has a name that says more than the label.
+/// Returns whether a part of a flowchart or its class has a name with more words than its label.
 fn has_name_that_says_more(statement: &str) -> bool {
     statement.split(|c: char| !c.is_alphanumeric() && !"_-.".contains(c)).filter(|name| !name.is_empty()).any(
         |name| {
@@ -122,14 +122,14 @@ fn has_name_that_says_more(statement: &str) -> bool {
     )
 }
 
-/// Whether a name says more than one word beyond what is drawn in its place.
+/// Returns whether a name has more than one word beyond the text drawn in its place.
 fn says_more(name: &str, drawn: &str) -> bool {
     let beyond = words_beyond(name, drawn);
-    let mut said = word_parts(&beyond).filter(|part| part.len() > 2);
-    said.next().is_some_and(|part| part.len() > SHORT_WORD_BYTES || said.next().is_some())
+    let mut unshown = word_parts(&beyond).filter(|part| part.len() > 2);
+    unshown.next().is_some_and(|part| part.len() > SHORT_WORD_BYTES || unshown.next().is_some())
 }
 
-/// Whether tags stand in a text of a diagram besides those that change its look.
+/// Returns whether a diagram's text has tags other than those that change its look.
 fn has_other_tags(statement: &str) -> bool {
     statement.match_indices('<').any(|(at, _)| {
         let inside: String = statement[at + 1..].chars().take(9).filter(|c| *c != ' ').collect();
@@ -139,9 +139,10 @@ fn has_other_tags(statement: &str) -> bool {
     })
 }
 
-/// Whether a style may hide text: it sets more than colours and strokes, or colours of text and ground that are alike.
+/// Returns whether a style may hide text: it sets more than colours and strokes, or the text colour is close to the
+/// background.
 fn style_hides(style: &str) -> bool {
-    // Mermaid's own are dark on bright.
+    // Mermaid's defaults are dark text on light ground.
     let (mut ground, mut text) = (Some(43), Some(9));
     let sets_more = style.split(',').filter(|property| !property.trim().is_empty()).any(|property| {
         let (name, value) = property.split_once(':').unwrap_or_default();
@@ -158,7 +159,7 @@ fn style_hides(style: &str) -> bool {
     sets_more || ground.zip(text).is_none_or(|(ground, text)| ground.abs_diff(text) < 8)
 }
 
-/// From 0 for black to 45 for white.
+/// Returns the brightness, from 0 for black to 45 for white.
 fn colour_brightness(colour: &str) -> Option<u32> {
     match colour.strip_prefix('#') {
         Some(hex) if matches!(hex.len(), 3 | 6) => {

@@ -1,6 +1,5 @@
-//! Revisions as search and replace: a drafter says what to change and the rest stays as it is, to
-//! the byte. Each search must match exactly once; what does not is an error with its reason, for
-//! the next prompt or for falling back to a whole new document.
+//! Revisions as search and replace. All text outside the edits stays the same to the byte. Each search must match
+//! exactly once. A failed edit gives its reason, for the next prompt or a fallback to a full document.
 
 use std::ops::Range;
 
@@ -16,14 +15,14 @@ pub struct Edit {
     pub replace: String,
 }
 
-/// What the author says of an open finding: for the reviewer to judge, and for nobody to believe.
+/// An author's reply to an open finding. It is a claim: the reviewer decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FindingReply {
-    /// Its id: `F3`.
+    /// Finding ID, such as `F3`.
     pub finding: String,
     pub disposition: FindingDisposition,
-    /// How it was fixed, why it is none, or why it can wait.
+    /// How the author fixed it, why it is not a defect, or why it can wait.
     pub why: String,
 }
 
@@ -45,7 +44,7 @@ impl FindingDisposition {
     }
 }
 
-/// A revision: what to change, and what is said to the findings.
+/// A revision: edits and replies to findings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Revision {
@@ -54,13 +53,13 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// Does it answer findings and leave the document as it is?
+    /// Returns whether the revision answers findings without a change to the document.
     pub fn has_only_replies(&self) -> bool {
         self.edits.is_empty()
     }
 }
 
-/// Why an answer is no list of edits.
+/// Error in parsing a revision.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RevisionError {
     #[error("the answer is not one JSON object that fits the schema")]
@@ -71,7 +70,7 @@ pub enum RevisionError {
     TooMany,
 }
 
-/// Why one edit could not be made.
+/// Error in applying one edit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum EditError {
     #[error("edit {index}: the search text is empty")]
@@ -89,7 +88,7 @@ pub enum EditError {
 const MOST_EDITS: usize = 200;
 const WHY_CHARS: usize = 1_000;
 
-/// JSON Schema of the answer.
+/// Returns the JSON Schema of the answer.
 pub fn schema() -> Value {
     let text = json!({ "type": "string" });
     json!({
@@ -123,7 +122,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// The schema's rules in words, for the prompt.
+/// Returns the schema's rules in words, for the prompt.
 pub fn prompt_rules() -> String {
     format!(
         "Answer with one JSON object `{{\"edits\": [{{\"search\": …, \"replace\": …}}], \"replies\": [{{\"finding\": \
@@ -136,7 +135,7 @@ pub fn prompt_rules() -> String {
     )
 }
 
-/// Reads an answer: one JSON object and nothing else.
+/// Parses an answer: one JSON object and nothing else.
 pub fn parse(answer: &str) -> Result<Revision, RevisionError> {
     let object = as_json_object(answer).ok_or(RevisionError::NotOneObject)?;
     let mut revision: Revision = serde_json::from_str(object).map_err(|_| RevisionError::NotOneObject)?;
@@ -156,8 +155,7 @@ pub fn parse(answer: &str) -> Result<Revision, RevisionError> {
     Ok(revision)
 }
 
-/// Makes all edits or none. Every search is looked for in `text` as it stands, so that no edit
-/// depends on one before it.
+/// Applies all edits or none. Every search runs on the original `text`, so that no edit depends on an earlier one.
 pub fn apply(text: &str, edits: &[Edit]) -> Result<String, Vec<EditError>> {
     let mut errors = Vec::new();
     let mut places: Vec<(Range<usize>, usize)> = Vec::new();
@@ -188,7 +186,7 @@ fn find_only_match(text: &str, search: &str, index: usize) -> Result<Range<usize
     if search.is_empty() {
         return Err(EditError::Empty { index });
     }
-    // Overlapping matches count too: `aa` stands twice in `aaa`.
+    // Overlapping matches count too: `aa` occurs twice in `aaa`.
     let mut matches = Vec::new();
     let mut from = 0;
     while let Some(at) = text[from..].find(&search) {

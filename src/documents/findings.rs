@@ -1,7 +1,7 @@
-//! The finding ledger: what reviewers found, round by round, and how each finding ended.
+//! The finding ledger: the findings of each review round and how each finding was settled.
 //!
-//! A reducer over reviews and people's words. It never looks at the document: whether a finding is
-//! fixed is said by a reviewer or a person, and recorded with who and why.
+//! It reduces reviews and people's decisions and never reads the document. A reviewer or a person decides whether a
+//! finding is fixed, and the ledger records who and why.
 
 use std::collections::BTreeSet;
 
@@ -13,15 +13,15 @@ use super::{
 };
 use crate::types::Verdict;
 
-/// How a finding stands.
+/// Status of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingStatus {
     Open,
     Fixed,
-    /// The author said why it is none, and the reviewer agreed.
+    /// The author argued that it is not a defect, and the reviewer agreed.
     Rebutted,
-    /// The author left it for later, and the reviewer agreed.
+    /// The author deferred it, and the reviewer agreed.
     Deferred,
     Dismissed,
 }
@@ -40,9 +40,9 @@ impl FindingStatus {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// `F1`; never used twice in a run.
+    /// Finding ID, such as `F1`; never reused in a run.
     pub id: String,
-    /// The round that found it, and the last one that said it.
+    /// Round that opened it. `last_round` is the last round that reported it.
     pub round: u32,
     pub last_round: u32,
     pub severity: FindingSeverity,
@@ -51,14 +51,14 @@ pub struct Finding {
     pub title: String,
     pub detail: String,
     pub status: FindingStatus,
-    /// Why it ended, or what is special about it; one sentence.
+    /// One sentence on why it was settled, or what is special about it.
     pub why: String,
-    /// A person wants it dealt with, whatever the reviewer says later.
+    /// Whether a person insists on a fix, whatever later reviews say.
     pub must_fix: bool,
-    /// What the author's newest draft says to it, on which no review has ruled yet.
+    /// Reply of the newest draft, before a review rules on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<FindingReply>,
-    /// The same in words, which stay when it is settled.
+    /// Text of the newest reply. It stays after the finding is settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
@@ -68,35 +68,35 @@ impl Finding {
         self.status == FindingStatus::Open
     }
 
-    /// Does it have to be dealt with, or is it advice?
+    /// Returns whether the finding must be resolved; otherwise it is advice.
     pub fn must_be_resolved(&self) -> bool {
         self.must_fix || self.severity >= FindingSeverity::High
     }
 
-    /// It is as a person left it: no model has a word in that.
+    /// Sets the status and drops the author's reply, on which no review rules any more.
     fn settle(&mut self, status: FindingStatus, why: String) {
         (self.status, self.why, self.reply) = (status, why, None);
     }
 }
 
-/// What a person says at a line.
+/// A person's comment on a line.
 pub struct LineRemark {
     pub place: String,
     pub text: String,
-    /// The login of whoever says it.
+    /// Login of the author.
     pub by: String,
 }
 
-/// The category of what checks of others say.
+/// Category of failed CI checks.
 const CI: &str = "ci";
 
-/// The category of what a person says at a line.
+/// Category of a person's comment on a line.
 const REMARK: &str = "remark";
 
-/// Characters of a remark's first line, and of the rest.
+/// Maximum characters of a remark's title, and of its detail.
 const REMARK_CHARS: usize = 2_000;
 
-/// What one review did to the ledger, by id.
+/// Changes to the ledger by one review, by finding ID.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerUpdate {
     pub opened: Vec<String>,
@@ -115,9 +115,9 @@ pub enum FindingLedgerError {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindingLedger {
     findings: Vec<Finding>,
-    /// The last round booked; a round is booked once.
+    /// Last recorded round; a round is recorded once.
     last_round: u32,
-    /// The findings that counted and were open after each round.
+    /// IDs of open findings that must be resolved, after each round.
     after: Vec<BTreeSet<String>>,
 }
 
@@ -138,8 +138,8 @@ impl FindingLedger {
         self.findings.iter().find(|f| f.id.eq_ignore_ascii_case(id))
     }
 
-    /// Lowers what is new, though it is about text that stood there word for word when it was reviewed last, to a
-    /// suggestion; unless it is about security or lost data. Says which, by index.
+    /// Demotes late findings to suggestions: new ones about text that has not changed since the last review. Security
+    /// and data loss are exempt. Returns the indices of the demoted findings.
     pub fn demote_late(&self, review: &mut ReviewAnswer, unchanged: impl Fn(&str) -> bool) -> Vec<usize> {
         let mut demoted = Vec::new();
         for (index, raw) in review.findings.iter_mut().enumerate() {
@@ -153,8 +153,8 @@ impl FindingLedger {
         demoted
     }
 
-    /// Books a round's review, in which these findings, by index, were lowered: for want of a place, or for coming too
-    /// late. Booking the same round again changes nothing.
+    /// Records a round's review. `unplaced` and `late` are the indices of findings demoted for a missing place or for
+    /// coming late. Recording the same round again changes nothing.
     pub fn record_review(
         &mut self,
         round: u32,
@@ -166,7 +166,7 @@ impl FindingLedger {
             return LedgerUpdate::default();
         }
         self.last_round = round;
-        let mut seen = LedgerUpdate::default();
+        let mut update = LedgerUpdate::default();
         for (index, raw) in review.findings.iter().enumerate() {
             let why = if late.contains(&index) {
                 "new, though its place had not changed since the last review; counted as a suggestion"
@@ -176,41 +176,41 @@ impl FindingLedger {
                 ""
             };
             match self.find_earlier(raw) {
-                Some(at) => self.repeat_finding(at, round, raw, &mut seen),
-                None => seen.opened.push(self.add_finding(round, raw, why)),
+                Some(at) => self.repeat_finding(at, round, raw, &mut update),
+                None => update.opened.push(self.add_finding(round, raw, why)),
             }
         }
         for id in &review.resolved {
-            self.resolve_finding(id, round, &mut seen);
+            self.resolve_finding(id, round, &mut update);
         }
         if review.verdict == Verdict::Approved {
-            self.close_unrepeated(round, &mut seen);
+            self.close_unrepeated(round, &mut update);
         }
         self.after.push(self.open().filter(|f| f.must_be_resolved()).map(|f| f.id.clone()).collect());
-        seen
+        update
     }
 
-    /// Opens a finding that no review made, of the round before the next one: that one rules on it.
+    /// Opens a finding that no review made, in the round before the next one, which then rules on it.
     pub fn open_finding(&mut self, round: u32, raw: &RawFinding) -> String {
         self.add_finding(round, raw, "")
     }
 
-    /// What it asked for was seen to be there.
+    /// Marks a finding as fixed without a review: its test passes now. Findings that a person insists on stay open.
     pub fn mark_fixed(&mut self, id: &str, why: &str) {
         if let Some(finding) = self.findings.iter_mut().find(|f| f.id == id && f.is_open() && !f.must_fix) {
             finding.settle(FindingStatus::Fixed, why.to_owned());
         }
     }
 
-    /// The open blocking findings, by id, that an approval passes over in silence: it neither holds them
-    /// resolved nor says them again. Such an approval is not in form, whatever its verdict says.
+    /// Returns the IDs of open blocking findings that an approval ignores: it neither resolves nor repeats them. Such
+    /// an approval is invalid.
     pub fn unanswered_blocking(&self, review: &ReviewAnswer) -> Vec<String> {
         if review.verdict != Verdict::Approved {
             return Vec::new();
         }
         let repeated: BTreeSet<usize> =
             review.findings.iter().filter_map(|raw| self.find_earlier(raw)).collect();
-        let resolved = |id: &str| review.resolved.iter().any(|said| said.trim().eq_ignore_ascii_case(id));
+        let resolved = |id: &str| review.resolved.iter().any(|known| known.trim().eq_ignore_ascii_case(id));
         let silent = |(at, finding): &(usize, &Finding)| {
             let holds_up = finding.is_open() && finding.severity == FindingSeverity::Blocking;
             holds_up && !repeated.contains(at) && !resolved(&finding.id)
@@ -218,7 +218,7 @@ impl FindingLedger {
         self.findings.iter().enumerate().filter(silent).map(|(_, finding)| finding.id.clone()).collect()
     }
 
-    /// The earlier finding a new one names, or one that says the same of the same place.
+    /// Returns the earlier finding that a new one names, or that has the same words at the same place.
     fn find_earlier(&self, raw: &RawFinding) -> Option<usize> {
         let named = raw
             .repeats
@@ -231,11 +231,11 @@ impl FindingLedger {
         })
     }
 
-    fn repeat_finding(&mut self, at: usize, round: u32, raw: &RawFinding, seen: &mut LedgerUpdate) {
+    fn repeat_finding(&mut self, at: usize, round: u32, raw: &RawFinding, update: &mut LedgerUpdate) {
         let finding = &mut self.findings[at];
         finding.last_round = round;
         match finding.status {
-            // A person settled it; a model does not unsettle it.
+            // A person settled it; a model cannot reopen it.
             FindingStatus::Dismissed => return,
             FindingStatus::Fixed | FindingStatus::Rebutted | FindingStatus::Deferred => {
                 finding.why = format!("came back in round {round}");
@@ -248,8 +248,8 @@ impl FindingLedger {
         (finding.status, finding.reply) = (FindingStatus::Open, None);
         finding.severity = raw.severity;
         finding.detail.clone_from(&raw.detail);
-        if !seen.repeated.contains(&finding.id) && !seen.opened.contains(&finding.id) {
-            seen.repeated.push(finding.id.clone());
+        if !update.repeated.contains(&finding.id) && !update.opened.contains(&finding.id) {
+            update.repeated.push(finding.id.clone());
         }
     }
 
@@ -273,7 +273,7 @@ impl FindingLedger {
         id
     }
 
-    /// Books what a draft says to the findings. Only a review says whether that holds.
+    /// Records a draft's replies to findings. Only a review decides whether they hold.
     pub fn record_replies(&mut self, replies: Vec<FindingReply>) {
         for reply in replies {
             let open = self
@@ -287,9 +287,9 @@ impl FindingLedger {
         }
     }
 
-    /// Books what a person says at a line of what was published; gives its id.
-    pub fn add_remark(&mut self, remarked: LineRemark) -> String {
-        let LineRemark { place, text, by } = remarked;
+    /// Records a person's comment on a line of published text; returns its finding ID.
+    pub fn add_remark(&mut self, remark: LineRemark) -> String {
+        let LineRemark { place, text, by } = remark;
         let (title, rest) = text.trim().split_once('\n').unwrap_or((text.trim(), ""));
         let raw = RawFinding {
             severity: FindingSeverity::High,
@@ -302,7 +302,8 @@ impl FindingLedger {
         self.add_finding(self.last_round, &raw, &format!("{by} said it at that line"))
     }
 
-    /// Books that checks of others fail, so that the author can answer that: by a change, or by why there is none. Gives its id.
+    /// Records failed CI checks as a finding, so that the author can answer with a change or a reason for none. Returns
+    /// its ID.
     pub fn add_ci_failure(&mut self, title: String) -> String {
         let raw = RawFinding {
             severity: FindingSeverity::High,
@@ -315,28 +316,28 @@ impl FindingLedger {
         self.add_finding(self.last_round, &raw, "CI failed on what was pushed")
     }
 
-    /// A remark and how it ended, once its round is over: what no review ruled on ends as the author says.
+    /// Settles a remark after its round and returns it. If no review ruled on it, the author's reply decides.
     pub fn close_by_reply(&mut self, id: &str) -> Option<&Finding> {
         let finding = self.findings.iter_mut().find(|f| f.id == id)?;
         if finding.is_open() {
-            let (status, said) = match &finding.reply {
+            let (status, outcome) = match &finding.reply {
                 Some(FindingReply { disposition: FindingDisposition::Fixed, .. }) => {
                     (FindingStatus::Fixed, "done")
                 }
                 Some(FindingReply { disposition: FindingDisposition::Rebutted, .. }) => {
-                    (FindingStatus::Rebutted, "none")
+                    (FindingStatus::Rebutted, "not a defect")
                 }
                 Some(FindingReply { disposition: FindingDisposition::Deferred, .. }) | None => {
                     (FindingStatus::Deferred, "for later")
                 }
             };
-            finding.settle(status, format!("the author answered that it is {said}"));
+            finding.settle(status, format!("the author answered that it is {outcome}"));
         }
         Some(finding)
     }
 
-    /// The reviewer holds it fixed, and has not said it again in the same breath.
-    fn resolve_finding(&mut self, id: &str, round: u32, seen: &mut LedgerUpdate) {
+    /// Resolves a finding that the reviewer reports as fixed, unless the same review repeats it.
+    fn resolve_finding(&mut self, id: &str, round: u32, update: &mut LedgerUpdate) {
         let Some(finding) = self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())) else {
             return;
         };
@@ -344,7 +345,7 @@ impl FindingLedger {
             let (status, why) = match finding.reply.take() {
                 Some(FindingReply { disposition: FindingDisposition::Rebutted, why, .. }) => (
                     FindingStatus::Rebutted,
-                    format!("the reviewer agreed in round {round} that it is none: {why}"),
+                    format!("the reviewer agreed in round {round} that it is not a defect: {why}"),
                 ),
                 Some(FindingReply { disposition: FindingDisposition::Deferred, why, .. }) => (
                     FindingStatus::Deferred,
@@ -353,30 +354,30 @@ impl FindingLedger {
                 _ => (FindingStatus::Fixed, format!("the reviewer held it fixed in round {round}")),
             };
             finding.settle(status, why);
-            seen.fixed.push(finding.id.clone());
+            update.fixed.push(finding.id.clone());
         }
     }
 
-    /// An approval that does not repeat a finding takes it back, except where a person insists or it
-    /// was blocking: that takes a word.
-    fn close_unrepeated(&mut self, round: u32, seen: &mut LedgerUpdate) {
-        let unsaid = |f: &&mut Finding| {
+    /// Closes findings that an approval does not repeat. Blocking findings and those a person insists on stay open:
+    /// they need an explicit decision.
+    fn close_unrepeated(&mut self, round: u32, update: &mut LedgerUpdate) {
+        let unrepeated = |f: &&mut Finding| {
             f.is_open() && f.last_round < round && !f.must_fix && f.severity != FindingSeverity::Blocking
         };
-        for finding in self.findings.iter_mut().filter(unsaid) {
+        for finding in self.findings.iter_mut().filter(unrepeated) {
             let status = match finding.reply.as_ref().map(|reply| reply.disposition) {
                 Some(FindingDisposition::Rebutted) => FindingStatus::Rebutted,
                 Some(FindingDisposition::Deferred) => FindingStatus::Deferred,
-                // A person said it, and nobody has said that it was dealt with.
+                // A person raised it, and nobody has reported a fix.
                 None if finding.category == REMARK => FindingStatus::Deferred,
                 Some(FindingDisposition::Fixed) | None => FindingStatus::Fixed,
             };
             finding.settle(status, format!("not repeated when round {round} approved"));
-            seen.fixed.push(finding.id.clone());
+            update.fixed.push(finding.id.clone());
         }
     }
 
-    /// A person settles a finding. Who may is the caller's question; a blocking one needs more.
+    /// Dismisses a finding for a person. The caller checks the role; a blocking finding needs a higher one.
     pub fn dismiss(&mut self, id: &str, reason: &str, by: &str) -> Result<&Finding, FindingLedgerError> {
         let finding = self.find_mut(id)?;
         if !finding.is_open() {
@@ -387,7 +388,7 @@ impl FindingLedger {
         Ok(finding)
     }
 
-    /// A person insists on a finding: it counts, and is open again if it was settled.
+    /// Marks that a person insists on a finding: it must be resolved, and is open again if it was settled.
     pub fn require_fix(&mut self, id: &str, by: &str) -> Result<&Finding, FindingLedgerError> {
         let finding = self.find_mut(id)?;
         finding.must_fix = true;
@@ -400,8 +401,8 @@ impl FindingLedger {
         self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())).ok_or_else(unknown)
     }
 
-    /// An earlier version of the document took the place of the one that was reviewed last: what stands is
-    /// what stood against that one, and what people said since, which only the other one answered. Numbers stay given.
+    /// Restores the findings of an earlier version that replaced the last reviewed one. Dismissals and findings that a
+    /// person insists on stay. Answers that only the dropped version gave are removed. IDs stay taken.
     pub fn restore(&mut self, then: &Self) {
         for finding in self.findings.iter_mut().filter(|f| f.status != FindingStatus::Dismissed) {
             if finding.must_fix {
@@ -419,8 +420,8 @@ impl FindingLedger {
         }
     }
 
-    /// Two strikes: in each of the last two rounds, everything that had counted before was still
-    /// open afterwards. Sets are compared and not counts, so that new objections are progress.
+    /// Returns whether the review is stalled: in each of the last two rounds all earlier findings that must be resolved
+    /// stayed open. It compares sets, not counts, so that new findings count as progress.
     pub fn is_stalled(&self) -> bool {
         let strike = |pair: &[BTreeSet<String>]| !pair[0].is_empty() && pair[0].is_subset(&pair[1]);
         let pairs: Vec<_> = self.after.windows(2).collect();
@@ -428,7 +429,7 @@ impl FindingLedger {
     }
 }
 
-/// The same words, whatever their case and punctuation.
+/// Returns whether both have the same words, ignoring case and punctuation.
 fn has_same_words(a: &str, b: &str) -> bool {
     let words = |text: &str| {
         text.split(|c: char| !c.is_alphanumeric())
@@ -478,12 +479,12 @@ mod tests {
         );
         ledger.restore(&then);
         assert_eq!(ledger.open().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["F1"]);
-        // What was said of the version that went away may be said again, and gets no new number.
+        // A finding about the dropped version may recur and keeps its ID.
         ledger.record_review(3, &review(Verdict::Revise, vec![raw_finding("b", High, None)], &[]), &[], &[]);
         assert_eq!(ledger.open().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["F1", "F2"]);
-        // People's words are about neither version.
-        let remarked = LineRemark { place: "a.rs:3".into(), text: "Turn it.".into(), by: "sam".into() };
-        let remark = ledger.add_remark(remarked);
+        // People's remarks belong to neither version.
+        let remark = LineRemark { place: "a.rs:3".into(), text: "Turn it.".into(), by: "sam".into() };
+        let remark = ledger.add_remark(remark);
         ledger.record_replies(vec![FindingReply {
             finding: remark.clone(),
             disposition: FindingDisposition::Fixed,
@@ -506,8 +507,8 @@ mod tests {
     #[test]
     fn remark_closes_as_its_author_replied_if_no_review_ruled() {
         let mut ledger = FindingLedger::default();
-        let said = |text: &str| LineRemark { place: "a.rs:3".into(), text: text.into(), by: "sam".into() };
-        let ids = ["Why?\nReally?", "Turn it.", "Later?"].map(|text| ledger.add_remark(said(text)));
+        let remark = |text: &str| LineRemark { place: "a.rs:3".into(), text: text.into(), by: "sam".into() };
+        let ids = ["Why?\nReally?", "Turn it.", "Later?"].map(|text| ledger.add_remark(remark(text)));
         assert_eq!(ids, ["F1", "F2", "F3"]);
         let first = &ledger.all()[0];
         assert_eq!(
@@ -534,8 +535,8 @@ mod tests {
             [(FindingStatus::Rebutted, so()), (FindingStatus::Fixed, so()), (FindingStatus::Deferred, None)]
         );
         assert!(ledger.close_by_reply("F9").is_none());
-        // Silence of an approval is no word of anybody's that a remark was dealt with.
-        let ids = ["And this?", "That too.", "Now."].map(|text| ledger.add_remark(said(text)));
+        // An approval's silence does not mark a remark as fixed.
+        let ids = ["And this?", "That too.", "Now."].map(|text| ledger.add_remark(remark(text)));
         ledger.record_replies(vec![
             reply(&ids[1], FindingDisposition::Deferred),
             reply(&ids[2], FindingDisposition::Fixed),
@@ -685,14 +686,14 @@ mod tests {
             category: category.into(),
             ..raw_finding(title, Blocking, None)
         };
-        let said = vec![
+        let findings = vec![
             at("2.1", "tests", "known"),
             at("2.1", "tests", "late"),
             at("3", "tests", "of what changed"),
             at("2.1", "Security", "a hole"),
             at("2.1", "data-loss", "a lost row"),
         ];
-        let mut second = review(Verdict::Blocked, said, &[]);
+        let mut second = review(Verdict::Blocked, findings, &[]);
         let late = ledger.demote_late(&mut second, |place| place == "2.1");
         assert_eq!(late, [1]);
         ledger.record_review(2, &second, &[], &late);

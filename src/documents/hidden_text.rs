@@ -1,17 +1,16 @@
-//! What people see of a text on GitHub, for models that are to see no more.
+//! Extracts the text of an issue or comment that people see on GitHub, so that models see no more.
 //!
-//! An issue can hold words that nobody who reads it there ever sees: comments in HTML, titles of links, signs without a
-//! shape, definitions that nothing refers to. A model would read them all the same. So the text is read with the parser
-//! that GitHub's is derived from, what shows nothing is taken out of the tree, and the text is written anew from that.
-//! A text in which nothing is hidden stays as it is. In a document of ours what shows nothing is a mistake, with its line
-//! (`hidden_lines`): it would be committed, and read by models later.
+//! An issue can contain text that no reader sees: HTML comments, link titles, invisible characters, unused link
+//! definitions. Models would read all of it. We parse the text with the parser that GitHub's is derived from, remove
+//! hidden nodes from the tree, and render the rest. A text without hidden parts stays unchanged. In a document of ours
+//! hidden text is a mistake, reported with its line (`hidden_lines`), since it would be committed and read by models
+//! later.
 //!
-//! Words that are neither shown nor plain syntax are unseen, wherever they stand: names of tags that GitHub drops, labels,
-//! descriptions, what follows a fence. One or two short words say too little to be an order, so a text may have them. Where
-//! there are more, none may stay. A link shows where it leads, so a label whose words stand in the link's text or address
-//! says nothing new.
+//! A word that is neither shown nor plain syntax is unseen, such as a dropped tag's name, a label, or text after a
+//! fence. One or two short unseen words cannot give an order, so they may stay. If there are more, all are removed. A
+//! link shows its address, so a label may repeat words of the link's text or address.
 //!
-//! GitHub keeps neither `style` nor `hidden`, so text in such a tag is seen by people, and stays.
+//! GitHub drops the attributes `style` and `hidden`, so people see text in such a tag, and it stays.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,96 +24,94 @@ use serde::{Deserialize, Serialize};
 
 use super::{drawings, is_invisible, markdown};
 
-/// Shown of what was hidden, in characters.
+/// Maximum characters of hidden text in an excerpt.
 const EXCERPT_CHARS: usize = 80;
 
-/// Bytes of an unseen word that may stay, and how many different ones may.
+/// Maximum bytes of an unseen word that may stay. `MOST_UNSEEN_WORDS` is how many different ones may.
 pub(super) const SHORT_WORD_BYTES: usize = 16;
 const MOST_UNSEEN_WORDS: usize = 2;
 
-/// Attributes that a document may use besides links, and their usual values.
+/// Attributes that a document may use, except links, and their usual values.
 const LAYOUT: &str = "align valign width height colspan rowspan start open type target left center right justify top middle \
     bottom baseline _blank controls";
 
-/// Elements that GitHub keeps. Of others it drops the tags.
+/// Elements that GitHub keeps. It drops the tags of others.
 const ELEMENTS: &str = "h1 h2 h3 h4 h5 h6 h7 h8 br b i strong em a pre code img tt div ins del sup sub p picture ol ul table \
     thead tbody tfoot blockquote dl dt dd kbd q samp var hr ruby rt rp li tr td th s strike summary details caption figure \
     figcaption abbr bdo cite dfn mark small source span time wbr";
 
-/// Elements whose text is not shown, or not as it is written.
+/// Elements whose text is not shown, or not as written.
 const UNREAD_ELEMENTS: &str = "script style template noscript iframe noembed noframes title object svg audio video canvas datalist rp bdo";
 
-/// What stands between angle brackets in prose about code and says nothing more: types, nouns that hold a place, and elements
-/// that GitHub shows as they are written.
+/// Harmless words between angle brackets in prose about code: types, placeholders, and elements that GitHub shows as
+/// text.
 const TYPES: &str = "string str char bool boolean int integer uint float double long short byte bytes void any never object \
     number unknown null none self value error dyn box vec option result rc arc map set list u8 u16 u32 u64 u128 usize i8 i16 \
     i32 i64 i128 isize f32 f64 path pathbuf name file dir folder id url key type owner repo branch commit tag issue line user \
     host port version command args title textarea style script iframe video";
 
-/// What stands behind the language of Rust's own examples.
+/// Tags of Rust examples after the language.
 const RUST_EXAMPLE_TAGS: &str = ",ignore ,no_run ,should_panic ,compile_fail";
 
-/// Text that models are shown.
+/// Text that models may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisibleText {
     pub text: String,
-    /// What was taken out, a row a kind.
+    /// Removed text, one row per kind.
     pub hidden: Vec<HiddenText>,
 }
 
-/// What was taken out of one kind.
+/// Removed text of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HiddenText {
     pub kind: HiddenTextKind,
     pub count: usize,
-    /// The beginning of the first; nothing where it has no shape.
+    /// Start of the first piece; empty if it has no visible characters.
     pub excerpt: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HiddenTextKind {
-    /// `<!-- … -->`, and what else of HTML is for no reader.
+    /// `<!-- … -->` and other HTML that readers do not see.
     Comment,
-    /// A tag's attribute that says something.
+    /// A tag's attribute with words.
     Attribute,
-    /// Of a link or an image.
+    /// Title of a link or an image.
     Title,
-    /// The alternative text of an image.
+    /// Alternative text of an image.
     Description,
-    /// In letters that are too small to be read.
+    /// Text too small to read.
     Tiny,
-    /// Formulas with more than commands that are known to show.
+    /// Formulas with commands that are not known to be visible.
     Math,
-    /// Letters of Unicode's block of tags.
+    /// Letters of Unicode's tag block.
     Tags,
-    /// Signs that turn the direction of what follows.
+    /// Characters that change the direction of the text after them.
     Direction,
-    /// Other signs without a shape.
+    /// Other invisible characters.
     Invisible,
-    /// Definitions that nothing refers to, words behind a fence, what a picture leaves out.
+    /// Unused definitions, words after a fence, parts that a picture leaves out.
     Unshown,
 }
 
 impl HiddenTextKind {
-    /// The drafter's mistake, as the prompt names it.
+    /// Returns the mistake's message for the drafter.
     pub(super) fn mistake_message(self) -> &'static str {
         match self {
-            Self::Comment => "an HTML comment or its like stands here, which nobody sees; take it out",
+            Self::Comment => "readers do not see this HTML comment or markup; remove it",
             Self::Attribute => {
-                "a tag of HTML says something here that nobody sees; write it between backticks, or take it out"
+                "readers do not see some words in this HTML tag; put it in backticks, or remove it"
             }
-            Self::Title => "the title of a link or an image stands here, which nobody sees; take it out",
-            Self::Description => "an image has a description here, which nobody sees; write it as text",
-            Self::Tiny => "letters too small to be read stand here; write them as text",
-            Self::Math => {
-                "a formula may not show all that stands here; take out comments, colours, sizes and rare commands"
-            }
+            Self::Title => "readers do not see the title of a link or an image; remove it",
+            Self::Description => "readers do not see the description of this image; write it as text",
+            Self::Tiny => "this text is too small to read; write it as plain text",
+            Self::Math => "this formula may hide text; remove comments, colours, sizes and rare commands",
             Self::Tags | Self::Direction | Self::Invisible => {
-                "an invisible character stands here; take it out"
+                "there is an invisible character here; remove it"
             }
             Self::Unshown => {
-                "words stand here that Markdown does not show, such as a link's definition that nothing refers to, a \
+                "there are words here that Markdown does not show, such as a link's definition that nothing refers to, a \
                  label that is not the link's text, words behind a fence, or a comment or a style in a diagram; take \
                  them out"
             }
@@ -122,7 +119,7 @@ impl HiddenTextKind {
     }
 }
 
-/// The rows of several texts as one list.
+/// Merges the rows of several texts by kind.
 pub fn merge_hidden<'a>(lists: impl IntoIterator<Item = &'a HiddenText>) -> Vec<HiddenText> {
     let mut all: Vec<HiddenText> = Vec::new();
     for row in lists {
@@ -134,19 +131,19 @@ pub fn merge_hidden<'a>(lists: impl IntoIterator<Item = &'a HiddenText>) -> Vec<
     all
 }
 
-/// What people see of Markdown.
+/// Returns the visible part of a Markdown text.
 pub fn visible_text(text: &str) -> VisibleText {
     let read = FilteredText::from_text(text);
     VisibleText { hidden: hidden_rows(&read.taken), text: read.text }
 }
 
-/// What people see of a line that is no Markdown.
+/// Returns the visible part of a line that is not Markdown.
 pub fn visible_line(text: &str) -> VisibleText {
     let mut walk = HiddenTextFilter::default();
     VisibleText { text: walk.remove_invisible(text), hidden: hidden_rows(&walk.taken) }
 }
 
-/// Lines of a document, from 1, on which something stands that no reader sees, in order.
+/// Returns the lines, from 1, with hidden text in a document of ours, in order.
 pub(super) fn hidden_lines(text: &str) -> Vec<(usize, HiddenTextKind)> {
     let read = FilteredText::from_text(text);
     let taken = read.taken.iter().filter(|taken| taken.line > 0 && says_something(&hidden_row(taken)));
@@ -157,19 +154,19 @@ pub(super) fn hidden_lines(text: &str) -> Vec<(usize, HiddenTextKind)> {
     lines
 }
 
-/// Something that no reader sees.
+/// A piece of removed text.
 struct RemovedText {
     kind: HiddenTextKind,
     text: String,
-    /// From 1; 0 for what is taken out before the text is parsed.
+    /// Line from 1; 0 for text removed before parsing.
     line: usize,
 }
 
-/// A text without what no reader sees, and that.
+/// A text without its hidden parts, and these parts.
 struct FilteredText {
     text: String,
     taken: Vec<RemovedText>,
-    /// Lines of what is a mistake in a document alone: tags that say something of one word, definitions that nothing refers to.
+    /// Lines with mistakes only in a document of ours: tags with one-word attributes and unused definitions.
     document_mistakes: Vec<(usize, HiddenTextKind)>,
 }
 
@@ -179,7 +176,8 @@ impl FilteredText {
         if stayed > MOST_UNSEEN_WORDS { Self::filter(text, false).0 } else { read }
     }
 
-    /// The text where unseen words may stay, or none may, and how many different ones did.
+    /// Filters the text. Also returns the number of different unseen words kept, which is 0 if `words_may_stay` is
+    /// false.
     fn filter(text: &str, words_may_stay: bool) -> (Self, usize) {
         let mut walk = HiddenTextFilter { words_may_stay, ..HiddenTextFilter::default() };
         let text = walk.remove_invisible(text);
@@ -226,7 +224,7 @@ fn is_address(url: &str) -> bool {
     !url.contains(|c: char| c.is_whitespace() || "\"<>".contains(c))
 }
 
-/// The text with something in place of each entity, given the entity and its sign.
+/// Replaces each entity with the result of `by`, which receives the entity and its character.
 fn replace_entities(text: &str, mut by: impl FnMut(&str, &str) -> String) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find('&') {
@@ -249,7 +247,7 @@ fn decode_entities(text: &str) -> String {
     replace_entities(text, |_, sign| sign.replace(is_invisible, ""))
 }
 
-/// All that GitHub reads in an issue.
+/// Returns options for all Markdown extensions that GitHub uses in issues.
 fn comrak_options() -> Options<'static> {
     let mut options = Options::default();
     let extension = &mut options.extension;
@@ -259,7 +257,7 @@ fn comrak_options() -> Options<'static> {
     options
 }
 
-/// Words of a text that none of the others has, as often as it is there.
+/// Returns words of `text` that `others` do not contain as often.
 fn missing_words<'t, 'o>(text: &'t str, others: impl Iterator<Item = &'o str>) -> Vec<(usize, &'t str)> {
     let mut there: HashMap<String, usize> = HashMap::new();
     for other in others {
@@ -269,7 +267,7 @@ fn missing_words<'t, 'o>(text: &'t str, others: impl Iterator<Item = &'o str>) -
     }
     let mut lacking = Vec::new();
     for (at, word) in words(text) {
-        // The numbers of lists and footnotes are counted anew.
+        // The renderer renumbers lists and footnotes.
         let of_list = is_number(word) && text[at + word.len()..].starts_with(['.', ')', ']']);
         match there.get_mut(&word.to_lowercase()) {
             Some(left) if *left > 0 => *left -= 1,
@@ -280,7 +278,7 @@ fn missing_words<'t, 'o>(text: &'t str, others: impl Iterator<Item = &'o str>) -
     lacking
 }
 
-/// Whether it is one short word, or none. Where letters have no case, one word may be a sentence.
+/// Returns whether the text is at most one short word. In scripts without case one word may be a sentence.
 fn is_short_word(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_digit() || c.is_lowercase() || c.is_uppercase();
     text.len() <= SHORT_WORD_BYTES
@@ -288,7 +286,7 @@ fn is_short_word(text: &str) -> bool {
         && text.chars().all(is_plain)
 }
 
-/// Words of a text, `HashMap` being two.
+/// Returns the words of a text, with camel case split: `HashMap` gives two.
 pub(super) fn word_parts(text: &str) -> impl Iterator<Item = &str> {
     words(text).flat_map(|(_, word)| {
         let pairs = word.char_indices().zip(word.char_indices().skip(1));
@@ -299,12 +297,12 @@ pub(super) fn word_parts(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The words that a text says beyond those of another.
+/// Returns the words of `text` that `other` does not have.
 pub(super) fn words_beyond(text: &str, other: &str) -> String {
     let known: HashSet<String> = word_parts(other).map(str::to_lowercase).collect();
-    let said = words(text).map(|(_, word)| word);
-    let said = said.filter(|word| !word_parts(word).all(|part| known.contains(&part.to_lowercase())));
-    said.collect::<Vec<_>>().join(" ")
+    let extra = words(text).map(|(_, word)| word);
+    let extra = extra.filter(|word| !word_parts(word).all(|part| known.contains(&part.to_lowercase())));
+    extra.collect::<Vec<_>>().join(" ")
 }
 
 fn is_number(word: &str) -> bool {
@@ -321,31 +319,31 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
 #[derive(Default)]
 struct HiddenTextFilter<'a> {
     taken: Vec<RemovedText>,
-    /// Taken out as well, and nothing to tell of.
+    /// Text removed without a report.
     dropped: String,
-    /// As [`FilteredText::document_mistakes`].
+    /// See [`FilteredText::document_mistakes`].
     document_mistakes: Vec<(usize, HiddenTextKind)>,
-    /// The line being read, as [`RemovedText::line`].
+    /// Current line; see [`RemovedText::line`].
     line: usize,
     removed_nodes: Vec<Node<'a>>,
     changed: bool,
     words_may_stay: bool,
-    /// Unseen words that stayed, in small letters.
+    /// Unseen words that stayed, in lowercase.
     kept_words: HashSet<String>,
     /// Capitalized words in code.
     names: HashSet<String>,
-    /// The last line on which elements of this name end.
+    /// Last line of an end tag, by element name.
     ends: HashMap<String, usize>,
-    /// The end of a comment, an element or a quoted value that was opened: GitHub shows nothing until then, whatever Markdown
-    /// makes of it.
+    /// End of an open comment, element or quoted value. GitHub shows nothing until then, whatever Markdown makes of the
+    /// text.
     hidden_until: Option<String>,
-    /// By how much the elements around this place shrink text, opened by blocks of HTML and within the block of text.
+    /// Shrink level of the open elements. `block_shrink` counts HTML blocks, `inline_shrink` the current block of text.
     block_shrink: usize,
     inline_shrink: usize,
     footnotes: u32,
 }
 
-/// Shrunk by so much, text is too small to be read.
+/// Shrink level at which text is too small to read.
 const TINY_LEVEL: usize = 4;
 
 impl<'a> HiddenTextFilter<'a> {
@@ -354,7 +352,7 @@ impl<'a> HiddenTextFilter<'a> {
         self.taken.push(RemovedText { kind, text: text.to_owned(), line: self.line });
     }
 
-    /// The text without signs that have no shape.
+    /// Returns the text without invisible characters.
     fn remove_invisible(&mut self, text: &str) -> String {
         let (mut out, mut tags) = (String::with_capacity(text.len()), String::new());
         let mut chars = text.chars().peekable();
@@ -362,7 +360,7 @@ impl<'a> HiddenTextFilter<'a> {
         while let Some(c) = chars.next() {
             let foreign = |c: Option<char>| c.is_some_and(|c| !c.is_ascii() && !is_invisible(c));
             let kind = match c {
-                // Of an emoji, or between letters that it joins or parts.
+                // Part of an emoji, or a joiner between letters of another script.
                 '\u{FE0F}' if before.is_some_and(|c| c != '\u{FE0F}') => None,
                 '\u{200C}' | '\u{200D}' if foreign(before) && foreign(chars.peek().copied()) => None,
                 '\u{E0020}'..='\u{E007E}' => {
@@ -390,7 +388,7 @@ impl<'a> HiddenTextFilter<'a> {
         out
     }
 
-    /// Remembers names in code, and where elements end.
+    /// Records names in code, and the lines where elements end.
     fn note_node(&mut self, node: Node<'a>) {
         let data = node.data();
         match &data.value {
@@ -412,10 +410,11 @@ impl<'a> HiddenTextFilter<'a> {
         self.names.extend(names.map(str::to_owned));
     }
 
-    /// Whether this says too little to be an order: numbers, and one letter, or one short word where words may stay.
+    /// Returns whether the text is too short to give an order: numbers, one letter, or one short word if words may
+    /// stay.
     fn may_stay(&mut self, text: &str) -> bool {
-        let mut said = words(text).map(|(_, word)| word).filter(|word| !is_number(word));
-        match (said.next(), said.next()) {
+        let mut rest = words(text).map(|(_, word)| word).filter(|word| !is_number(word));
+        match (rest.next(), rest.next()) {
             (None, _) => true,
             (Some(letter), None) if letter.len() == 1 => true,
             (Some(word), None) if self.words_may_stay && is_short_word(word) => {
@@ -426,7 +425,7 @@ impl<'a> HiddenTextFilter<'a> {
         }
     }
 
-    /// Drops words that nobody sees, and tells of them unless they may stay.
+    /// Removes unseen words, and reports them unless they may stay.
     fn drop_unseen(&mut self, kind: HiddenTextKind, text: &str) {
         if self.may_stay(text) {
             self.dropped += &format!(" {text}");
@@ -435,15 +434,15 @@ impl<'a> HiddenTextFilter<'a> {
         }
     }
 
-    /// Labels that say no more than their links, or so little that they may stay, once for each place where they stand unseen.
-    /// And where the definitions begin that nothing refers to.
+    /// Returns the unseen labels that may stay, once per unseen place, and the offsets of unused definitions. A label
+    /// may stay if it repeats its link or is short enough.
     fn check_labels(&mut self, text: &str) -> (String, Vec<usize>) {
         let parser = Parser::new_ext(text, markdown::parser_options());
         let defined = parser.reference_definitions().iter();
         let defined: Vec<_> = defined.map(|(label, of)| (label.to_owned(), of.span.start)).collect();
-        // Where a label says more, its place among what was taken out.
+        // Maps each used label to its index in `taken` if it was removed.
         let (mut used, mut unseen) = (HashMap::<String, Option<usize>>::new(), String::new());
-        // Links around this place, with their text and address.
+        // Open links, with their text and address.
         let mut open = Vec::new();
         for (event, range) in parser.into_offset_iter() {
             match event {
@@ -483,7 +482,7 @@ impl<'a> HiddenTextFilter<'a> {
     }
 
     fn visit_node(&mut self, node: Node<'a>) {
-        // The type of a generic in prose, as in `Box<dyn Error>`, reads as a tag.
+        // A generic type in prose, as in `Box<dyn Error>`, looks like a tag.
         let generic = node.previous_sibling().is_some_and(|before| match &before.data().value {
             NodeValue::Text(text) => text.ends_with(|c: char| c.is_alphanumeric() || c == '_'),
             _ => false,
@@ -511,7 +510,7 @@ impl<'a> HiddenTextFilter<'a> {
             NodeValue::Text(text) => {
                 let shown = self.remove_invisible(text);
                 self.changed |= shown != **text;
-                // What GitHub takes for a formula, and this parser does not.
+                // GitHub treats this as a formula, and this parser does not.
                 let mut parts = shown.split('$').skip(1).take(shown.matches('$').count().saturating_sub(1));
                 let formula = parts.any(|part| part.trim() == part && drawings::formula_hides(part));
                 *text = shown.into();
@@ -540,7 +539,7 @@ impl<'a> HiddenTextFilter<'a> {
                 self.changed |= code.info != info;
                 let kind = match small.as_str() {
                     "math" if drawings::formula_hides(&code.literal) => Some(HiddenTextKind::Math),
-                    // Maps and bodies are drawn without what is said of them.
+                    // GitHub draws maps and 3D models without the labels in their source.
                     "geojson" | "topojson" | "stl" => Some(HiddenTextKind::Unshown),
                     _ => None,
                 };
@@ -559,7 +558,7 @@ impl<'a> HiddenTextFilter<'a> {
                 self.hide_node(kind, &text, node);
             }
             NodeValue::Link(link) => {
-                // An address that is the link's own text is written once.
+                // An address that is also the link's text is rendered once.
                 let own: String = node.descendants().skip(1).map(node_text).collect();
                 if !own.is_empty() && link.url.ends_with(&own) {
                     self.dropped += &format!(" {}", link.url);
@@ -614,7 +613,7 @@ impl<'a> HiddenTextFilter<'a> {
         }
     }
 
-    /// Text in place of an image. People see its description only if the image doesn't load.
+    /// Returns the text in place of an image. People see the alternative text only if the image does not load.
     fn replace_image(&mut self, alt: &str, url: &str) -> String {
         let alt = self.remove_invisible(alt);
         if words_beyond(&alt, url).is_empty() || self.may_stay(&alt) {
@@ -625,7 +624,7 @@ impl<'a> HiddenTextFilter<'a> {
         "[image]".to_owned()
     }
 
-    /// A diagram without the lines that its picture leaves out.
+    /// Returns a diagram without the lines that its picture leaves out.
     fn filter_diagram(&mut self, source: &str) -> String {
         let mut out = String::new();
         for (line, hides) in drawings::diagram_lines(source) {
@@ -639,7 +638,7 @@ impl<'a> HiddenTextFilter<'a> {
         out
     }
 
-    /// HTML without comments, and tags without what they do not show.
+    /// Returns HTML without comments, and tags without hidden attributes.
     fn filter_html(&mut self, html: &str, block: bool, generic: bool) -> String {
         let (mut out, mut rest, small) = (String::new(), html, html.to_ascii_lowercase());
         let mut counted = 0;
@@ -651,7 +650,7 @@ impl<'a> HiddenTextFilter<'a> {
                 let found = small[at..].find(&end);
                 let (inside, after) = rest.split_at(found.unwrap_or(rest.len()));
                 self.record_removed(HiddenTextKind::Comment, inside);
-                // What follows a value belongs to its tag.
+                // The text after a quoted value still belongs to its tag.
                 let is_value = found.is_some() && (end == "\"" || end == "'");
                 rest = after.strip_prefix(&end).filter(|_| !end.starts_with('<')).unwrap_or(after);
                 self.hidden_until =
@@ -671,7 +670,7 @@ impl<'a> HiddenTextFilter<'a> {
                     // `<!-->` is a whole comment.
                     if comment.starts_with('>') || comment.starts_with("->") { &tag[2..] } else { comment }
                 }
-                // A browser takes `</ x>` for a comment.
+                // A browser treats `</ x>` as a comment.
                 None if tag.starts_with("<!") || tag.starts_with("<?") || is_bogus_end_tag(tag) => {
                     let (inside, after) = tag.split_at(tag.find('>').map_or(tag.len(), |end| end + 1));
                     self.record_removed(HiddenTextKind::Comment, &inside[2..]);
@@ -682,7 +681,8 @@ impl<'a> HiddenTextFilter<'a> {
                         out += &self.filter_tag(read, block, generic);
                         after
                     }
-                    // A tag without an end goes on, and so does a value, until some quotation mark.
+                    // An unclosed tag continues in the next node; an unclosed value continues to the next quotation
+                    // mark.
                     None if tag[1.min(tag.len())..]
                         .trim_start_matches('/')
                         .starts_with(|c: char| c.is_ascii_alphabetic()) =>
@@ -704,7 +704,7 @@ impl<'a> HiddenTextFilter<'a> {
         out
     }
 
-    /// A text of HTML without entities that have no shape.
+    /// Returns HTML text without entities of invisible characters.
     fn filter_html_text(&mut self, text: &str) -> String {
         replace_entities(text, |entity, sign| {
             let shown = self.remove_invisible(sign) == sign;
@@ -756,15 +756,15 @@ impl<'a> HiddenTextFilter<'a> {
             let code = generic && names.contains(word);
             code || is_listed(TYPES, &word.to_ascii_lowercase())
         };
-        let (plain, said): (Vec<_>, Vec<_>) =
+        let (plain, wordy): (Vec<_>, Vec<_>) =
             tag.valueless.split_whitespace().partition(|word| is_listed(LAYOUT, word) || says_nothing(word));
         kept.extend(plain.iter().flat_map(|word| [" ", word]));
         let is_known = is_listed(ELEMENTS, &small) || says_nothing(tag.name);
         if !is_known && !generic {
-            // Two of them may be a sentence already.
+            // Two such tags may already form a sentence.
             self.kept_words.insert(format!("<{small}>"));
         }
-        self.drop_unseen(HiddenTextKind::Attribute, &said.join(" "));
+        self.drop_unseen(HiddenTextKind::Attribute, &wordy.join(" "));
         let stroke = if tag.closes { "/" } else { "" };
         let written = if small == "img" {
             self.dropped += " img alt";
@@ -780,9 +780,10 @@ impl<'a> HiddenTextFilter<'a> {
         written
     }
 
-    /// Whether people do not read what follows the tag, up to its element's end. A mere mention of an element has none.
+    /// Returns whether people cannot read the text after the tag, up to its end tag. A mere mention of an element has
+    /// no end tag.
     fn is_unread(&self, tag: &HtmlTag<'_>, small: &str) -> bool {
-        // A browser draws what such a `<pre lang="mermaid">` holds.
+        // A browser draws the content of `<pre lang="mermaid">`.
         let is_picture =
             small == "pre" && tag.attributes.iter().any(|(name, _)| name.eq_ignore_ascii_case("lang"));
         (is_picture || is_listed(UNREAD_ELEMENTS, small))
@@ -790,12 +791,12 @@ impl<'a> HiddenTextFilter<'a> {
     }
 }
 
-/// The language of a block of code, and what else stands behind its fence.
+/// Splits the text after a fence into the language and the rest.
 fn split_language(info: &str) -> (&str, &str) {
     info.split_at(info.find([' ', '\t', ',', '{']).unwrap_or(info.len()))
 }
 
-/// By how much an element shrinks its text.
+/// Returns how much an element shrinks its text.
 fn shrink_level(element: &str) -> usize {
     match element {
         "sub" | "sup" | "small" | "rt" => 2,
@@ -814,12 +815,12 @@ fn hidden_row(taken: &RemovedText) -> HiddenText {
     HiddenText { kind: taken.kind, count: 1, excerpt: words.chars().take(EXCERPT_CHARS).collect() }
 }
 
-/// A comment that says nothing hides nothing.
+/// Returns whether the row has words: an empty comment hides nothing.
 fn says_something(row: &HiddenText) -> bool {
     row.kind != HiddenTextKind::Comment || row.excerpt.contains(char::is_alphanumeric)
 }
 
-/// Whether the tag looks like the end of an element but isn't one.
+/// Returns whether the tag looks like an end tag but is not one.
 fn is_bogus_end_tag(tag: &str) -> bool {
     tag.strip_prefix("</").is_some_and(|name| !name.starts_with(|c: char| c.is_ascii_alphabetic()))
 }
@@ -833,18 +834,16 @@ fn node_text(node: Node<'_>) -> String {
     }
 }
 
-/// One tag of HTML.
 struct HtmlTag<'t> {
     source: &'t str,
     name: &'t str,
     closes: bool,
     attributes: Vec<(&'t str, &'t str)>,
-    /// Words in it that have no value.
     valueless: String,
 }
 
 impl<'t> HtmlTag<'t> {
-    /// The tag that the text begins with, and what follows it.
+    /// Parses the tag at the start of the text. Returns the tag and the text after it.
     fn parse(text: &'t str) -> Option<(Self, &'t str)> {
         let inside = text.strip_prefix('<')?;
         let (closes, inside) = inside.strip_prefix('/').map_or((false, inside), |inside| (true, inside));
@@ -861,7 +860,7 @@ impl<'t> HtmlTag<'t> {
                 return Some((Self { source, name, closes, attributes, valueless: loose }, after));
             }
             let end = rest.find(|c: char| ends(c) || c == '=')?;
-            // HTML takes a stray sign for the beginning of a name.
+            // HTML treats a stray character as the start of a name.
             let (attribute, after) = rest.split_at(end.max(rest.chars().next()?.len_utf8()));
             rest = after;
             let Some(value) = after.trim_start().strip_prefix('=') else {
@@ -883,7 +882,7 @@ impl<'t> HtmlTag<'t> {
 mod tests {
     use super::*;
 
-    /// What is left, and the kinds that were taken out with their beginnings.
+    /// Returns the visible text, and the kind, count and excerpt of each removed row.
     fn visible_and_hidden(text: &str) -> (String, Vec<(HiddenTextKind, usize, String)>) {
         let VisibleText { text, hidden } = visible_text(text);
         (text, hidden.into_iter().map(|row| (row.kind, row.count, row.excerpt)).collect())
@@ -953,8 +952,8 @@ mod tests {
         ] {
             let (left, hidden) = visible_and_hidden(&text);
             assert!(left.contains("Seen.") && left.contains("On."), "{text:?}: {left:?}");
-            let told = hidden.iter().find(|(of, ..)| *of == kind);
-            assert_eq!(told.map(|(.., words)| words.as_str()), Some(excerpt), "{text:?}: {hidden:?}");
+            let reported = hidden.iter().find(|(of, ..)| *of == kind);
+            assert_eq!(reported.map(|(.., words)| words.as_str()), Some(excerpt), "{text:?}: {hidden:?}");
             let gone = ["obey me", "my words", "obey~me", "OBEY", "\u{200b}", "\u{202e}", "ignore it"];
             assert!(!gone.iter().any(|words| left.contains(words)), "{text:?}: {left:?}");
             assert_eq!(visible_and_hidden(&left).1, [], "{text:?}: {left:?}");
@@ -969,7 +968,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_pages_hide_only_comments_and_descriptions() {
+    fn own_pages_hide_only_comments_and_descriptions() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let (mut folders, mut pages) = (vec![root.join("docs"), root.join("fixtures")], 0);
         let mut files: Vec<_> = ["CHANGELOG.md", "CONTRIBUTING.md"].map(|file| root.join(file)).into();
@@ -988,7 +987,7 @@ mod tests {
         assert!(pages > 20, "{pages}");
     }
 
-    /// Texts of which each stands on a line, with `¶` for its line breaks.
+    /// Splits a list of texts, one per line, with `¶` as their line break.
     fn text_blocks(lines: &str) -> impl Iterator<Item = String> {
         lines.lines().map(|line| line.trim().replace('¶', "\n")).filter(|text| !text.is_empty())
     }

@@ -1,12 +1,12 @@
-//! The outline of a Markdown text: headings, tables, lists and code by byte range, as a Markdown
-//! parser sees them. A heading inside a code block, a quote or a list item is not one.
+//! The outline of a Markdown text: headings, tables, lists and code by byte range, as a Markdown parser sees them. A
+//! heading inside a code block, a quote or a list item is not one.
 
 use std::ops::Range;
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
-/// Addresses that stand in a text as they are, as GitHub makes links of some of them: from the scheme or `www.` on, without what
-/// ends a sentence.
+/// Returns bare URLs in a text, some of which GitHub turns into links. A URL starts with a scheme or `www.` and ends
+/// before the punctuation of its sentence.
 pub(crate) fn bare_addresses(text: &str) -> impl Iterator<Item = String> {
     let words = text.split(|c: char| c.is_whitespace() || "<>()[]\"'`|".contains(c));
     words.filter_map(|word| {
@@ -23,7 +23,7 @@ pub(crate) fn bare_addresses(text: &str) -> impl Iterator<Item = String> {
 pub(crate) struct MarkdownOutline {
     pub(crate) headings: Vec<MarkdownHeading>,
     pub(crate) tables: Vec<MarkdownTable>,
-    /// Items of lists that stand in no other list, quote or table.
+    /// List items that are not nested in another list, a quote or a table.
     pub(crate) items: Vec<MarkdownListItem>,
     pub(crate) code_blocks: Vec<CodeBlock>,
     pub(crate) code_spans: Vec<CodeSpan>,
@@ -33,7 +33,7 @@ pub(crate) struct MarkdownOutline {
 pub(crate) struct MarkdownHeading {
     pub(crate) level: usize,
     pub(crate) text: String,
-    /// The heading's own lines, its line break included.
+    /// Range of the heading's lines with the line break.
     pub(crate) range: Range<usize>,
 }
 
@@ -47,14 +47,14 @@ pub(crate) struct MarkdownTable {
 #[derive(Debug, Default)]
 pub(crate) struct MarkdownTableRow {
     pub(crate) range: Range<usize>,
-    /// The cells as written: their source, without pipes and surrounding blanks.
+    /// Source of the cells, without pipes and surrounding blanks.
     pub(crate) cells: Vec<String>,
 }
 
 #[derive(Debug)]
 pub(crate) struct MarkdownListItem {
     pub(crate) range: Range<usize>,
-    /// Its number in an ordered list, counted as Markdown counts.
+    /// Number in an ordered list, as Markdown counts.
     pub(crate) number: Option<u64>,
     pub(crate) checked: Option<bool>,
     pub(crate) text: String,
@@ -63,7 +63,7 @@ pub(crate) struct MarkdownListItem {
 #[derive(Debug)]
 pub(crate) struct CodeBlock {
     pub(crate) range: Range<usize>,
-    /// The first word behind the fence, in lower case.
+    /// First word after the fence, in lowercase.
     pub(crate) tag: String,
     pub(crate) text: String,
 }
@@ -96,9 +96,9 @@ pub(crate) fn parse_outline(text: &str) -> MarkdownOutline {
 struct MarkdownOutlineBuilder<'a> {
     text: &'a str,
     out: MarkdownOutline,
-    /// Quotes, lists and items around this place.
+    /// Number of open quotes, lists and items.
     depth: usize,
-    /// The next number of each open list.
+    /// Next number of each open list.
     lists: Vec<Option<u64>>,
     heading: Option<String>,
     in_head: bool,
@@ -134,7 +134,7 @@ impl MarkdownOutlineBuilder<'_> {
         }
     }
 
-    /// Text belongs to the heading being read, or to the outermost list item.
+    /// Appends text to the current heading, or to the outermost list item.
     fn append_text(&mut self, text: &str) {
         if let Some(heading) = &mut self.heading {
             heading.push_str(text);

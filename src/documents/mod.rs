@@ -1,8 +1,8 @@
-//! The documents a run makes and judges: the design, the verdict on it, the findings, the edits.
+//! The documents that a run writes and checks: issue, design, spec, change, verdicts and findings.
 //!
-//! Pure: text in, values out. Nothing here reads a file, a clock or the network; a repository is
-//! seen only through [`FileTree`] and [`CodebaseLookup`]. The text *is* the document: a parsed view points into it by byte
-//! ranges, and Markdown a model wrote is never rendered anew.
+//! The module is pure: it reads no file, clock or network, and sees a repository only through [`FileTree`] and
+//! [`CodebaseLookup`]. A parsed view points into the text by byte ranges. Markdown from a model is never rendered
+//! again.
 
 pub mod change;
 mod drawings;
@@ -26,17 +26,17 @@ use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Serialize};
 
-/// What a document says in short, whatever its kind.
+/// Short form of a document of any kind.
 #[derive(Debug, Clone)]
 pub struct DocumentSummary {
     pub title: String,
-    /// What is to be reached.
+    /// Goal of the document.
     pub goal: String,
-    /// The files it is about.
+    /// Files that the document names.
     pub paths: Vec<String>,
 }
 
-/// Reads a document of any kind that a workflow here publishes.
+/// Summarizes a document of any kind that a workflow publishes.
 pub fn summarize(text: &str) -> DocumentSummary {
     let issue = issue::parse(text);
     if let Some(goal) = issue.section("Summary").filter(|_| !issue.criteria.is_empty()) {
@@ -54,7 +54,8 @@ pub fn summarize(text: &str) -> DocumentSummary {
     }
 }
 
-/// How the sections of a text give way when it is shortened, if it is of a kind that a workflow here publishes.
+/// Returns the function that ranks the document's sections for shortening, or `None` if the kind of document is
+/// unknown.
 pub fn rank_function(text: &str) -> Option<fn(&str) -> Option<shorten::SectionRank>> {
     let design = lld::parse(text);
     if !design.files.is_empty() && !design.requirements.is_empty() {
@@ -64,72 +65,73 @@ pub fn rank_function(text: &str) -> Option<fn(&str) -> Option<shorten::SectionRa
     (!spec.view.files.is_empty() && !spec.tests.is_empty()).then_some(spec::section_rank)
 }
 
-/// What a document may ask of the repository it talks about. Paths have no leading slash.
+/// Files of the repository that a document is about. Paths have no leading slash.
 pub trait FileTree {
     fn is_file(&self, path: &str) -> bool;
     fn is_dir(&self, path: &str) -> bool;
-    /// A few existing paths that look like this one, best first.
+    /// Returns a few existing paths similar to this one, best first.
     fn nearest_paths(&self, path: &str) -> Vec<String>;
-    /// Is a link there, or another repository? Neither is followed.
+    /// Returns whether the path is a symbolic link or a submodule. Neither is followed.
     fn is_link(&self, _path: &str) -> bool {
         false
     }
-    /// Is it a file that may be run? A commit made by GitHub's API would take that from it.
+    /// Returns whether the file is executable. A commit made with GitHub's API would remove that bit.
     fn is_executable(&self, _path: &str) -> bool {
         false
     }
-    /// Every file and link.
+    /// Returns every file and link.
     fn paths(&self) -> Box<dyn Iterator<Item = &str> + '_> {
         Box::new(std::iter::empty())
     }
 }
 
-/// What a document may ask of the code it talks about.
+/// Code of the repository that a document is about.
 pub trait CodebaseLookup {
     fn tree(&self) -> &dyn FileTree;
-    /// May a file or folder be there whose path is this, or ends with it? A build may make it as well.
+    /// Returns whether a file or folder may have this path or end with it. The build may create it as well.
     fn may_contain(&self, path: &str) -> bool;
-    /// Does any file spell this word, or any path? Never denied of one that is there.
+    /// Returns whether any file or path contains this word. Never false for a word that occurs.
     fn has_word(&self, word: &str) -> bool;
-    /// Was all code read? Otherwise a word may be in what was not.
+    /// Returns whether all code was read. If not, an unknown word may be in the unread part.
     fn has_read_all(&self) -> bool;
-    /// Is a folder, a file or what a file defines called so?
+    /// Returns whether a folder, a file or a definition has this name.
     fn defines_name(&self, name: &str) -> bool;
-    /// The real name that a word is a slip of, with where it is.
+    /// Returns the existing name that the word nearly matches, with its location.
     fn closest_name(&self, word: &str) -> Option<String>;
-    /// What a block of code imports of this repository and is not there, in a design that changes and adds these files.
+    /// Returns imports in a code block that do not resolve in this repository. `files` are those that the design
+    /// changes or adds.
     fn unresolved_imports(&self, tag: &str, code: &str, files: &[&str]) -> Vec<UnresolvedImport>;
 }
 
-/// An import of what is not there.
+/// An import that does not resolve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnresolvedImport {
-    /// As the import has it: `crate::confg`, `./util`.
+    /// Module as written, such as `crate::confg` or `./util`.
     pub module: String,
-    /// The part of it that is not there, or what is taken from it.
+    /// Missing part of the module path, or missing name in the module.
     pub name: String,
-    /// A real one like it.
+    /// Similar existing name.
     pub nearest: Option<String>,
-    /// It can mean nothing else, wherever the code is put.
+    /// Whether the import is wrong wherever the code is placed.
     pub is_certain: bool,
 }
 
-/// Something wrong with a document, found by code and said in one sentence with the fix.
+/// A mistake in a document that code found, with one sentence on what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentMistake {
-    /// The rule's name, stable: `files.missing`.
+    /// Stable name of the rule, such as `files.missing`.
     pub rule: Cow<'static, str>,
     pub severity: MistakeSeverity,
-    /// Where: `Files Changed`, `H1`, `REQ-3`.
+    /// Place in the document, such as `Files Changed`, `H1` or `REQ-3`.
     pub place: String,
     pub message: String,
-    /// The name that it is about, wherever in the document that stands and whatever is said of it: `src/config.rs
-    /// load_all`, an import's module and name.
+    /// Name that the mistake is about, for matching across places and messages: `src/config.rs load_all`, or an
+    /// import's module and name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
 }
 
-/// Does a mistake stop the document?
+/// Severity of a mistake. An error stops the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MistakeSeverity {
@@ -166,13 +168,13 @@ impl fmt::Display for DocumentMistake {
     }
 }
 
-/// An answer that should be one JSON object: its text. Nothing is forgiven, and nothing is searched for.
+/// Returns the text of an answer that is one JSON object. Text around it is not tolerated.
 fn as_json_object(answer: &str) -> Option<&str> {
     let text = answer.trim();
     (text.starts_with('{') && text.ends_with('}')).then_some(text)
 }
 
-/// An answer without a byte order mark and one fence around the whole: some models put them there whatever they are told.
+/// Strips a byte order mark and one fence around the whole answer. Some models add them whatever the prompt says.
 pub fn strip_fence(answer: &str) -> &str {
     let text = answer.trim().trim_start_matches('\u{feff}').trim_start();
     let rest = text.trim_start_matches(['`', '~']);
@@ -184,13 +186,13 @@ pub fn strip_fence(answer: &str) -> &str {
     }
 }
 
-/// At most `cap` characters of `text`, cut between characters.
+/// Truncates `text` to `cap` characters.
 fn truncate(text: &str, cap: usize) -> &str {
     text.char_indices().nth(cap).map_or(text, |(at, _)| &text[..at])
 }
 
-/// Characters that show nothing, or turn the direction of what follows: what a reader sees is then
-/// not what a model is told.
+/// Returns whether the character is invisible or changes the text direction. With such characters a model would read
+/// something other than a person sees.
 pub(crate) fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{180B}'..='\u{180F}'
@@ -198,12 +200,12 @@ pub(crate) fn is_invisible(c: char) -> bool {
         | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF0}'..='\u{FFFB}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
-/// The text with `\n` at the end of each line. Markdown ends a line also at `\r`, alone or before `\n`.
+/// Returns the text with `\n` line ends. Markdown also ends a line at `\r`, alone or before `\n`.
 pub(crate) fn unix_lines(text: String) -> String {
     if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n") } else { text }
 }
 
-/// A text whose characters that steer, or are not seen, are shown by their numbers.
+/// Escapes control characters and invisible ones.
 pub(crate) fn escape_control_characters(text: &str) -> String {
     let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_invisible(c);
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
@@ -216,8 +218,8 @@ pub(crate) fn escape_control_characters(text: &str) -> String {
     })
 }
 
-/// A path from a document or a repository as a message may quote it. Messages are shown to models as
-/// facts, so nothing in one ends its quotation marks or goes on at length.
+/// Returns a path of a document or repository as a message may quote it. Models read messages as facts, so a path
+/// cannot close its backticks and is truncated.
 fn quotable_path(path: &str) -> String {
     const LONGEST: usize = 120;
     let plain = |c: char| match c {
@@ -230,7 +232,7 @@ fn quotable_path(path: &str) -> String {
     cut.chars().map(plain).chain(end.chars()).collect()
 }
 
-/// A name from a document, if it is one that a message may quote: a single short word.
+/// Returns a name of a document if a message may quote it: a single short word.
 fn as_identifier(name: &str) -> Option<&str> {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     ((1..=60).contains(&name.len()) && name.bytes().all(word)).then_some(name)

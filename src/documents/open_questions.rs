@@ -1,18 +1,18 @@
-//! What an issue leaves to a person, as a model says. A question counts only if it quotes the issue.
+//! Questions of a model about what an issue leaves to people. A question counts only if it quotes the issue.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{as_json_object, truncate};
 
-/// What only a person can decide.
+/// A question that only a person can decide.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenQuestion {
-    /// The words of the issue that leave it open.
+    /// Words of the issue that leave it open.
     pub quote: String,
     pub question: String,
-    /// What holds if nobody answers.
+    /// Answer that applies if nobody answers.
     pub default: String,
 }
 
@@ -22,16 +22,16 @@ struct OpenQuestionsAnswer {
     questions: Vec<OpenQuestion>,
 }
 
-/// Why an answer cannot be used.
+/// Error in parsing the answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the answer is not one JSON object that fits the schema")]
 pub struct OpenQuestionsError;
 
-/// Most questions of one issue: people who are asked more answer none.
+/// Maximum questions per issue: people who get more answer none.
 pub const MOST_QUESTIONS: usize = 5;
 const FIELD_CHARS: usize = 500;
 
-/// JSON Schema of the answer.
+/// Returns the JSON Schema of the answer.
 pub fn schema() -> Value {
     let text = json!({ "type": "string" });
     json!({
@@ -45,7 +45,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// The schema's rules in words, for the prompt.
+/// Returns the schema's rules in words, for the prompt.
 pub fn prompt_rules() -> String {
     format!(
         "Answer with one JSON object `{{\"questions\": [{{\"quote\": …, \"question\": …, \"default\": …}}]}}` and nothing else. \
@@ -58,10 +58,10 @@ pub fn prompt_rules() -> String {
     )
 }
 
-/// Reads the answer. A question whose quote is not in the issue is left out.
+/// Parses the answer. A question that does not quote the issue is dropped.
 ///
 /// # Errors
-/// If the answer is not in form.
+/// Returns an error if the answer does not fit the schema.
 pub fn parse(answer: &str, issue: &str) -> Result<Vec<OpenQuestion>, OpenQuestionsError> {
     let text = as_json_object(answer).ok_or(OpenQuestionsError)?;
     let OpenQuestionsAnswer { questions } = serde_json::from_str(text).map_err(|_| OpenQuestionsError)?;
@@ -83,7 +83,7 @@ pub fn parse(answer: &str, issue: &str) -> Result<Vec<OpenQuestion>, OpenQuestio
     Ok(kept.collect())
 }
 
-/// Without marks of lists and emphasis, and with single blanks.
+/// Strips list and emphasis marks, and collapses blanks.
 fn normalize_quote(text: &str) -> String {
     let words =
         text.split(|c: char| c.is_whitespace() || "*_`\"“”".contains(c)).filter(|word| !word.is_empty());

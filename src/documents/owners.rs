@@ -1,9 +1,9 @@
-//! `CODEOWNERS`: who owns which files of a repository, as GitHub reads it.
+//! Parses `CODEOWNERS` as GitHub does.
 
-/// Where the file may be; the first that is there counts.
+/// Paths of the file; GitHub uses the first one that exists.
 pub const PLACES: [&str; 3] = [".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"];
 
-/// Who owns files.
+/// An owner of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CodeOwner {
     Person(String),
@@ -11,12 +11,12 @@ pub enum CodeOwner {
         organization: String,
         team: String,
     },
-    /// An e-mail address, or what else stands there: nobody we can know.
+    /// An e-mail address or another text that we cannot resolve.
     Other(String),
 }
 
 impl CodeOwner {
-    /// As it stands in the file.
+    /// Returns the owner as written in the file.
     pub fn file_notation(&self) -> String {
         match self {
             Self::Person(login) => format!("@{login}"),
@@ -41,17 +41,17 @@ impl CodeOwner {
     }
 }
 
-/// The rules of such a file.
+/// Rules of a `CODEOWNERS` file.
 #[derive(Debug, Default)]
 pub struct CodeOwners(Vec<(OwnersPattern, Vec<CodeOwner>)>);
 
 impl CodeOwners {
-    /// Reads it. As at GitHub, a line with a pattern that is none is passed over.
+    /// Parses the file. Like GitHub it skips lines with an invalid pattern.
     pub fn parse(text: &str) -> Self {
         Self(text.lines().filter_map(parse_rule).collect())
     }
 
-    /// The owners of a file: those of the last rule that is about it, which may have none.
+    /// Returns the owners of a file by the last rule that matches, which may have none.
     pub fn owners_of(&self, path: &str) -> &[CodeOwner] {
         let path: Vec<&str> = path.split('/').collect();
         let rule = self.0.iter().rev().find(|(pattern, _)| matches_path(&pattern.0, &path));
@@ -59,24 +59,22 @@ impl CodeOwners {
     }
 }
 
-/// The segments of a path, from the repository's root.
+/// Segments of a path, from the repository's root.
 #[derive(Debug)]
 struct OwnersPattern(Vec<OwnersPatternSegment>);
 
 #[derive(Debug, PartialEq)]
 enum OwnersPatternSegment {
-    /// `**`: any number of directories; at the end, whatever is below.
+    /// `**`: any number of directories; at the end, everything below.
     DoubleStar,
-    /// Characters to be found as they stand, and wildcards.
+    /// Literal characters and wildcards.
     Name(Vec<OwnersPatternToken>),
 }
 
 #[derive(Debug, PartialEq, Clone, Copy)]
 enum OwnersPatternToken {
     Literal(char),
-    /// `?`
     QuestionMark,
-    /// `*`
     Star,
 }
 
@@ -86,7 +84,7 @@ fn parse_rule(line: &str) -> Option<(OwnersPattern, Vec<CodeOwner>)> {
     Some((OwnersPattern::parse(&pattern)?, owners.collect()))
 }
 
-/// The signs up to the first space that no backslash stands before, and what follows.
+/// Returns the characters up to the first unescaped space, each with whether it is escaped, and the rest of the line.
 fn split_pattern(line: &str) -> (Vec<(char, bool)>, &str) {
     let (mut signs, mut escaped) = (Vec::new(), false);
     for (at, sign) in line.char_indices() {
@@ -106,7 +104,7 @@ fn split_pattern(line: &str) -> (Vec<(char, bool)>, &str) {
 impl OwnersPattern {
     fn parse(signs: &[(char, bool)]) -> Option<Self> {
         let plain = |wanted: char| move |sign: &(char, bool)| *sign == (wanted, false);
-        // A comment; what would take files out again; ranges of characters.
+        // GitHub does not support negation or character ranges; `#` starts a comment.
         let foreign = matches!(signs.first(), None | Some(('#' | '!', _))) || signs.iter().any(plain('['));
         if foreign {
             return None;
@@ -128,7 +126,7 @@ impl OwnersPattern {
         if whole && !rooted {
             segments.insert(0, OwnersPatternSegment::DoubleStar);
         }
-        // A name is that of a file or of a directory with all in it; `docs/*` is about the files in it alone.
+        // A name matches a file, or a directory with its contents; `docs/*` matches only files in `docs`.
         let star = OwnersPatternSegment::Name(vec![OwnersPatternToken::Star]);
         if below || (segments.last() != Some(&star) || segments == [OwnersPatternSegment::DoubleStar, star]) {
             segments.push(OwnersPatternSegment::DoubleStar);
@@ -171,8 +169,8 @@ fn matches_name(signs: &[OwnersPatternToken], name: &str) -> bool {
     matches_all(signs, name.len(), |sign| *sign == OwnersPatternToken::Star, is)
 }
 
-/// Does a pattern take up all of so many items, where `any` of its parts take up as many as there are? All ways are gone at
-/// once, so that no number of wildcards takes long.
+/// Returns whether a pattern matches all items, where parts that satisfy `any` match any number of items. It tracks all
+/// positions at once, so that many wildcards stay fast.
 fn matches_all<P>(
     pattern: &[P],
     items: usize,
@@ -225,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn last_matching_rule_wins_and_may_name_nobody() {
+    fn last_matching_rule_wins_and_may_have_no_owner() {
         let rules = CodeOwners::parse(
             "# everything\n*  @ann @octo/core  # the rest\n\n!src/x @eve\nsrc/[ab] @eve\n/src/  docs@octo.example\n/src/free\n",
         );
@@ -239,7 +237,7 @@ mod tests {
         assert_eq!(rules.owners_of("src/a"), [CodeOwner::Other("docs@octo.example".into())]);
         assert_eq!(names("src/free/a.rs"), [""; 0]);
         assert_eq!(CodeOwners::parse("@ann\n/\n//a @b\n@../.. @c/../d").owners_of("a"), []);
-        // However many stars somebody writes.
+        // The number of stars does not matter.
         let stars = CodeOwners::parse(&format!("{}b @ann", "*a".repeat(500)));
         assert!(stars.owners_of(&"a".repeat(2000)).is_empty());
     }

@@ -1,8 +1,8 @@
-//! Is this a path a commit of ours may hold? Decided on the text alone.
+//! Rules for paths that our commits may contain, decided by the text of the path alone.
 
 use super::is_invisible;
 
-/// Why a path may not be written, as the end of the sentence "`path` …"; `None` when it may.
+/// Returns why the path must not be written, as the end of the sentence "`path` …"; `None` if it may.
 pub(crate) fn refusal_reason(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return Some("is empty");
@@ -30,9 +30,10 @@ pub(crate) fn refusal_reason(path: &str) -> Option<&'static str> {
     None
 }
 
-/// `.git` as any file system might read it: any case, trailing dots or spaces, a stream of it, the 8.3 name.
+/// Returns whether any file system may read the name as `.git`: other case, trailing dots or spaces, a stream of it,
+/// its 8.3 name.
 fn is_git_directory(part: &str) -> bool {
-    // What stands behind a colon names a stream of the same file.
+    // On NTFS a colon starts the name of a stream of the same file.
     let bare = part.split(':').next().unwrap_or(part).trim_end_matches(['.', ' ']);
     bare.eq_ignore_ascii_case(".git") || bare.to_ascii_lowercase().starts_with("git~")
 }

@@ -1,10 +1,9 @@
-//! Credentials by the shape their makers gave them. Used to refuse a document that holds one and
-//! to black it out of everything we post. A shape is not a proof: a hit costs a word of text, a
-//! miss costs an account, so the patterns lean towards hits.
+//! Finds credentials by the prefixes of their issuers, to refuse documents and redact posts. The patterns accept false
+//! positives: one costs a word of text, while a missed secret costs an account.
 
 use std::ops::Range;
 
-/// A prefix, how many characters must follow, and which they may be besides letters and digits.
+/// A prefix, the minimum number of characters after it, and the allowed characters other than letters and digits.
 struct SecretPattern {
     prefix: &'static str,
     least: usize,
@@ -27,7 +26,7 @@ const SECRET_PATTERNS: &[SecretPattern] = &[
     secret_pattern("sk-svcacct-", 16, "-_"),
     secret_pattern("sk-admin-", 16, "-_"),
     secret_pattern("sk-or-", 16, "-_"),
-    // What OpenAI gave out first; words are not that long.
+    // Oldest form of OpenAI keys; no word is that long.
     secret_pattern("sk-", 40, ""),
     secret_pattern("sk_live_", 16, ""),
     secret_pattern("sk_test_", 16, ""),
@@ -60,7 +59,7 @@ const SECRET_PATTERNS: &[SecretPattern] = &[
     secret_pattern("pypi-", 50, "-_"),
     secret_pattern("shpat_", 30, ""),
     secret_pattern("dckr_pat_", 20, "-_"),
-    // A token of JSON that says first how it is signed, what it is, or by which key.
+    // JSON Web Tokens whose header starts with `alg`, `typ` or `kid`.
     secret_pattern("eyJhbGci", 40, "-_."),
     secret_pattern("eyJ0eXAi", 40, "-_."),
     secret_pattern("eyJraWQi", 40, "-_."),
@@ -69,7 +68,7 @@ const SECRET_PATTERNS: &[SecretPattern] = &[
 const PEM: &str = "-----BEGIN ";
 const PEM_END: &str = "-----END ";
 
-/// The bytes that a secret can begin with; most of a text are others.
+/// Bytes that a secret can start with; most bytes of a text are others.
 const BEGINNINGS: [bool; 256] = {
     let mut begins = [false; 256];
     begins[PEM.as_bytes()[0] as usize] = true;
@@ -81,7 +80,7 @@ const BEGINNINGS: [bool; 256] = {
     begins
 };
 
-/// Where secrets stand, in order and without overlap.
+/// Returns the ranges of secrets, in order and without overlap.
 pub fn find(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -98,7 +97,7 @@ pub fn find(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The text with every secret replaced by `[redacted]`.
+/// Replaces each secret with `[redacted]`.
 pub fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut from = 0;
@@ -117,7 +116,7 @@ fn find_secret_end(text: &str, at: usize) -> Option<usize> {
         return private_key_end(text, at);
     }
     let mut before = text[..at].bytes().rev();
-    // What follows a line break that is spelled `\n` is not inside a word.
+    // A prefix inside a word does not count, but one after an escaped line break (`\n`) does.
     if before.next().is_some_and(|byte| byte.is_ascii_alphanumeric()) && before.next() != Some(b'\\') {
         return None;
     }
@@ -127,7 +126,8 @@ fn find_secret_end(text: &str, at: usize) -> Option<usize> {
     (body >= shape.least).then(|| at + shape.prefix.len() + body)
 }
 
-/// A private key runs to its END mark, or to the end of the text when that was cut off. Another may begin right after.
+/// Returns the end of a private key: its END line, or the end of the text if that is missing. Another key may follow
+/// directly.
 fn private_key_end(text: &str, at: usize) -> Option<usize> {
     let first = super::truncate(&text[at..], 60);
     let first = first.split_once('\n').map_or(first, |(line, _)| line);

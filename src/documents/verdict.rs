@@ -1,7 +1,7 @@
-//! A reviewer's answer: its schema, the rules a prompt states, and the one way to read it.
+//! A reviewer's answer: its schema, its rules for the prompt, and its parser.
 //!
-//! A verdict is a field of a valid answer that echoes the call's nonce, or it is not a verdict.
-//! Nothing is searched for and nothing is guessed.
+//! A verdict counts only as a field of a valid answer that echoes the call's nonce. The parser does not search or
+//! guess.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{as_json_object, truncate};
 use crate::types::Verdict;
 
-/// What a finding weighs. Only a blocking one holds a document up by itself.
+/// Severity of a finding. Only a blocking one stops a document by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingSeverity {
@@ -37,12 +37,12 @@ pub struct RawFinding {
     pub place: String,
     pub title: String,
     pub detail: String,
-    /// The earlier finding (`F3`) this one says again.
+    /// Earlier finding (such as `F3`) that this one repeats.
     pub repeats: Option<String>,
 }
 
 impl RawFinding {
-    /// Is it about what may be said at any time, however late: security, lost data?
+    /// Returns whether the finding is about security or lost data, which is never too late to report.
     pub fn is_security_or_data_loss(&self) -> bool {
         let letters = |c: &char| c.is_ascii_alphabetic();
         let category: String = self.category.chars().filter(letters).collect::<String>().to_ascii_lowercase();
@@ -50,13 +50,13 @@ impl RawFinding {
     }
 }
 
-/// A valid answer. Its verdict is never `Inconclusive`: that one is ours.
+/// A valid answer. Its verdict is never `Inconclusive`, which only our code assigns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewAnswer {
     pub verdict: Verdict,
     pub rationale: String,
     pub findings: Vec<RawFinding>,
-    /// Earlier findings (`F1`) the reviewer holds fixed.
+    /// Earlier findings (such as `F1`) that the reviewer reports as fixed.
     pub resolved: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl ReviewAnswer {
         self.findings.iter().any(|f| f.severity == FindingSeverity::Blocking)
     }
 
-    /// A finding must point to a place that exists; one that does not is advice. Says which, by index.
+    /// Demotes findings whose place does not exist to suggestions. Returns their indices.
     pub fn demote_unplaced(&mut self, exists: impl Fn(&str) -> bool) -> Vec<usize> {
         let mut demoted = Vec::new();
         for (index, finding) in self.findings.iter_mut().enumerate() {
@@ -78,7 +78,7 @@ impl ReviewAnswer {
     }
 }
 
-/// Why an answer is no verdict. Each is a reason to ask again, none to guess.
+/// Error in an answer. The caller asks again and never guesses a verdict.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewAnswerError {
     #[error("the answer is not one JSON object and nothing else")]
@@ -104,7 +104,7 @@ const TITLE_CHARS: usize = 200;
 const DETAIL_CHARS: usize = 4_000;
 const WORD_CHARS: usize = 80;
 
-/// JSON Schema of the answer, in the subset every provider's constrained output understands.
+/// Returns the JSON Schema of the answer, in the subset that all providers support.
 pub fn schema() -> Value {
     let text = json!({ "type": "string" });
     let fields = ["severity", "category", "place", "title", "detail", "repeats"];
@@ -137,7 +137,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// The schema's rules in words, for the prompt.
+/// Returns the schema's rules in words, for the prompt.
 pub fn prompt_rules() -> String {
     format!(
         "Answer with one JSON object that fits the schema, and nothing else.\n\
@@ -168,7 +168,7 @@ struct ReviewAnswerJson {
     resolved: Vec<String>,
 }
 
-/// The verdicts a reviewer may give.
+/// Verdicts that a reviewer may give.
 #[derive(Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 enum ReviewerVerdict {
@@ -177,7 +177,7 @@ enum ReviewerVerdict {
     Blocked,
 }
 
-/// Reads an answer: one JSON object and nothing else.
+/// Parses an answer: one JSON object and nothing else.
 pub fn parse(answer: &str, nonce: &str) -> Result<ReviewAnswer, ReviewAnswerError> {
     let object = as_json_object(answer).ok_or(ReviewAnswerError::NotOneObject)?;
     let answer = serde_json::from_str(object).map_err(|error| match error.classify() {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_accepts_exactly_the_fields_that_are_read() {
+    fn schema_has_exactly_the_parsed_fields() {
         let schema = schema();
         let fields: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
         let value = answer_json("APPROVED", vec![]);

@@ -1,7 +1,7 @@
-//! The way out: which hosts may be reached at all, and a page fetched from one of them.
+//! Outbound connections: which hosts may be reached, and fetching a page from one of them.
 //!
-//! Whoever goes out has the hosts that the operator named, and no other. A name is resolved here, and what it leads to is looked
-//! at and then connected to: it could lead into the company's own network, or to what tells a machine its credentials.
+//! Only hosts that the operator allows can be reached. We resolve a name, check its addresses and connect to exactly
+//! these. Otherwise a name could lead into the internal network or to a cloud metadata service with credentials.
 
 mod page;
 
@@ -18,11 +18,11 @@ pub use page::{FetchedPage, PAGE_BYTES, PageError, allowable_host, fetch_page};
 
 use crate::config::Hosts;
 
-/// Until a name is resolved, and until a host answers.
+/// Timeout for resolving a name, and for connecting to a host.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Never connected to, whatever the operator names: they tell a machine in a cloud its credentials, or are the machine's own
-/// neighbours, or nobody's.
+/// Networks that are always blocked, whatever the operator allows: cloud metadata services, link-local, multicast,
+/// broadcast and unspecified addresses.
 const NEVER: [&str; 14] = [
     "100.100.100.200/32",
     "168.63.129.16/32",
@@ -40,7 +40,7 @@ const NEVER: [&str; 14] = [
     "::/128",
 ];
 
-/// Connected to only where the operator names the address or its network, and not by a name alone.
+/// Internal networks, reachable only if the operator allows the address or its network, not just a name.
 const INNER: [&str; 13] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
@@ -57,12 +57,12 @@ const INNER: [&str; 13] = [
     "fec0::/10",
 ];
 
-/// Where to, if anywhere.
+/// Policy for outbound connections.
 #[derive(Debug, Clone, Copy)]
 pub struct HostPolicy<'h>(pub &'h Hosts);
 
 impl HostPolicy<'_> {
-    /// May this address be connected to, where its name may be?
+    /// Checks whether this address may be reached, given that its host name may.
     fn check_address(&self, address: SocketAddr) -> Result<(), RefusalReason> {
         match effective_address(address.ip()) {
             ip if is_in_any(ip, &NEVER) => Err(RefusalReason::AlwaysBlocked),
@@ -73,7 +73,7 @@ impl HostPolicy<'_> {
         }
     }
 
-    /// Did the operator name that very address and port?
+    /// Returns whether the operator allows this exact address and port.
     fn allows_address(&self, address: SocketAddr) -> bool {
         let mut all = self.0.addresses.iter();
         all.any(|named| {
@@ -85,15 +85,15 @@ impl HostPolicy<'_> {
         self.0.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// The addresses of what was asked for, as far as they may be connected to.
+    /// Returns the addresses of a host that may be reached.
     ///
-    /// # Errors
-    /// Why there is none.
+    /// The reason why no address may be reached.
+    /// The reason why nothing was fetched.
     pub async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, HostRefusal> {
         let refusal = |why| HostRefusal { host: format_host(host, port), why };
         if let Some(address) = parse_literal(host) {
             let address = SocketAddr::new(address, port);
-            // A network is named for what names lead to; each other port of each machine in it would be open besides.
+            // A network is allowed as a target of names. Otherwise every port of every machine in it would be open.
             let named = self.allows_address(address)
                 || (port == 443 && self.allows_network(effective_address(address.ip())));
             return match self.check_address(address) {
@@ -118,7 +118,7 @@ impl HostPolicy<'_> {
     }
 }
 
-/// The address that is reached in the end: some of IPv6 lead, by one road or another, to one of IPv4 that is written in them.
+/// Returns the address that is finally reached. Some IPv6 addresses embed an IPv4 address and lead to it.
 fn effective_address(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     match v6.segments() {
@@ -142,7 +142,7 @@ fn normalize_name(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// As it would be named under `hosts`.
+/// Formats a host as an entry of `hosts`.
 pub fn format_host(host: &str, port: u16) -> String {
     match (parse_literal(host), port) {
         (Some(address), 443) => return address.to_string(),
@@ -154,7 +154,7 @@ pub fn format_host(host: &str, port: u16) -> String {
     if port == 443 { host } else { format!("{host}:{port}") }
 }
 
-/// A host that was asked for and not reached.
+/// A host that was requested and not reached.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostRefusal {
     pub host: String,
@@ -163,15 +163,15 @@ pub struct HostRefusal {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefusalReason {
-    /// The operator did not name it.
+    /// The operator did not allow it.
     NotAllowed,
-    /// It leads to what is never reached.
+    /// It resolves to a blocked network.
     AlwaysBlocked,
-    /// It leads into a network that the operator did not name.
+    /// It resolves to an internal network that the operator did not allow.
     InternalNetwork,
-    /// There is no such host, or it does not answer.
+    /// The host does not exist or does not respond.
     Unreachable,
-    /// All that may be fetched was fetched before.
+    /// The transfer limit is used up.
     TransferLimit,
 }
 
@@ -183,13 +183,13 @@ pub(crate) mod tests {
         all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>().try_into().unwrap()
     }
 
-    /// May it be connected to where these are named?
+    /// Returns whether the address may be reached if `all` is allowed.
     fn takes(all: &[&str], address: &str) -> bool {
         HostPolicy(&hosts(all)).check_address((address.parse::<IpAddr>().unwrap(), 443).into()).is_ok()
     }
 
     #[test]
-    fn metadata_and_neighbours_are_never_reached_and_inner_networks_only_if_named() {
+    fn metadata_is_always_blocked_and_internal_networks_need_an_entry() {
         let all = ["0.0.0.0/0", "::/0"];
         for never in [
             "169.254.169.254",

@@ -1,4 +1,4 @@
-//! A page, by GET and nothing else, without a cookie, a key or anything else of ours. Whatever comes is text of a stranger.
+//! Fetches a page by GET, without cookies, keys or other data of ours. The content is untrusted.
 
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -14,18 +14,18 @@ use super::{
 };
 use crate::config::Hosts;
 
-/// Of a page that is read.
+/// Maximum bytes read of a page.
 pub const PAGE_BYTES: usize = 1 << 20;
 
-/// All of it, redirects as well.
+/// Timeout of a fetch, including redirects.
 const TIME: Duration = Duration::from_secs(30);
 
 const REDIRECTS: usize = 5;
 
-/// A longer address is no page's.
+/// Maximum length of an address.
 const ADDRESS_BYTES: usize = 2000;
 
-/// What stands on a page, or the first [`PAGE_BYTES`] of it.
+/// Text of a page, or its first [`PAGE_BYTES`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchedPage {
     pub text: String,
@@ -33,17 +33,17 @@ pub struct FetchedPage {
     pub cut: bool,
 }
 
-/// Why a page was not read.
+/// Reason why a page was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PageError {
-    /// It is no address that is fetched from: another scheme, somebody's name in it, or nonsense.
+    /// The address is malformed, has user info, or uses another scheme than HTTP.
     Address,
     Host(HostRefusal),
     Status(u16),
-    /// It is no text.
+    /// The response is not text.
     Content,
     Redirects,
-    /// Nothing came, or not in time.
+    /// The connection failed or timed out.
     Broken,
 }
 
@@ -67,24 +67,25 @@ impl fmt::Display for PageError {
     }
 }
 
-/// The host of an address, as the operator may name it: none where it is written as an address of a network that is not for all.
+/// Returns the host of an address as the operator can allow it. Returns `None` for addresses in internal or blocked
+/// networks.
 pub fn allowable_host(address: &str) -> Option<String> {
     let url = parse_address(address).ok()?;
     let (host, port) = url.host_str().zip(url.port_or_known_default())?;
     let inside = |ip| HostPolicy(&Hosts::default()).check_address(SocketAddr::new(ip, port)).is_err();
     let is_itself = match parse_literal(host) {
         Some(ip) => !inside(ip),
-        // What is shown of a name may be less than the name.
+        // The formatted name may be shorter than the name itself.
         None => format_host(host, 443) == normalize_name(host),
     };
     let host = Some(format_host(host, port)).filter(|_| is_itself)?;
     Hosts::try_from(vec![host.clone()]).ok().map(|_| host)
 }
 
-/// Fetches a page from one of these hosts. Wherever it leads on to is looked at like the first.
+/// Fetches a page from one of these hosts. Each redirect is checked like the first address.
 ///
 /// # Errors
-/// Why it was not read.
+/// The reason why it was not read.
 pub async fn fetch_page(hosts: &Hosts, address: &str) -> Result<FetchedPage, PageError> {
     timeout(TIME, follow_redirects(hosts, address)).await.unwrap_or(Err(PageError::Broken))
 }
@@ -102,7 +103,7 @@ async fn follow_redirects(hosts: &Hosts, address: &str) -> Result<FetchedPage, P
     Err(PageError::Redirects)
 }
 
-/// By the reader of addresses that also makes the request: what one takes for a number the other does as well.
+/// Parses with the same library that sends the request, so both read the address alike.
 fn parse_address(address: &str) -> Result<Url, PageError> {
     let url = Url::parse(address).ok().filter(|_| address.len() <= ADDRESS_BYTES);
     let plain = |url: &Url| {
@@ -118,9 +119,9 @@ async fn send_get(hosts: &Hosts, url: &Url) -> Result<Response, PageError> {
     let (host, port) = (url.host_str(), url.port_or_known_default());
     let (host, port) = host.zip(port).ok_or(PageError::Address)?;
     let addresses = HostPolicy(hosts).resolve(host, port).await.map_err(PageError::Host)?;
-    // An error means that one is installed already.
+    // Fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // What was looked at is what is connected to: the name is not resolved again.
+    // Connect to the checked addresses without resolving the name again.
     let client = Client::builder()
         .no_proxy()
         .redirect(Policy::none())
@@ -145,7 +146,7 @@ async fn read_page(mut response: Response) -> Result<FetchedPage, PageError> {
         return Err(PageError::Content);
     }
     let mut bytes = Vec::new();
-    // The rest of it is not waited for.
+    // Do not wait for the rest.
     while bytes.len() <= PAGE_BYTES
         && let Some(more) = response.chunk().await.map_err(|_| PageError::Broken)?
     {
@@ -165,7 +166,7 @@ mod tests {
 
     use super::{super::tests::hosts, *};
 
-    /// Answers each request by its path, and counts them.
+    /// Answers each request by path and counter.
     async fn server(answer: fn(&str, u16) -> String) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_is_read_from_a_named_host_and_from_no_other() {
+    async fn page_is_read_only_from_an_allowed_host() {
         let port = server(answered).await;
         let (named, none) = (hosts(&[&format!("127.0.0.1:{port}")]), Hosts::default());
         let at = |path: &str| format!("http://127.0.0.1:{port}{path}");
@@ -246,7 +247,7 @@ mod tests {
                 "{path}"
             );
         }
-        // A name that is allowed and leads inside is not followed.
+        // An allowed name that resolves to an internal address is refused.
         let inside =
             fetch_page(&hosts(&[&format!("localhost:{port}")]), &format!("http://localhost:{port}/")).await;
         assert!(
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn however_an_address_is_written_it_leads_where_it_leads() {
+    async fn unusual_spellings_of_an_address_are_checked_alike() {
         let named = hosts(&["example.org", "example.org:80"]);
         for address in [
             "ftp://example.org/",
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_told_to_be_named_only_where_that_can_be_done_and_leads_out() {
+    fn allowable_host_is_returned_only_for_public_hosts() {
         for (address, host) in [
             ("https://Weeks.example/a", Some("weeks.example")),
             ("http://weeks.example/a", Some("weeks.example:80")),

@@ -1,4 +1,4 @@
-//! What a step may touch: its tools, its journal, the answer that woke it, the ledgers.
+//! The context of one attempt at a step: tools, journal, gate answer, ledgers.
 
 use std::{
     collections::HashSet,
@@ -27,13 +27,12 @@ use crate::{
     types::{Hash, RunId, Timestamp},
 };
 
-/// One journalled value; longer texts go through `AttemptContext::put`, which stores them by hash.
+/// Maximum size of one journalled value. Longer texts go through `AttemptContext::put`, which stores them by hash.
 const JOURNAL_VALUE_BYTES: usize = 64 * 1024;
 
-/// All journalled values of one visit to a step.
+/// Maximum size of all journalled values of one visit.
 const JOURNAL_VISIT_BYTES: usize = 1024 * 1024;
 
-/// The run a step belongs to.
 #[derive(Debug, Clone)]
 pub struct RunInfo {
     pub id: RunId,
@@ -41,16 +40,16 @@ pub struct RunInfo {
     pub trigger: RunTrigger,
 }
 
-/// How an effect is entered.
+/// Passed to the work of a [`once`](AttemptContext::once).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EffectAttempt {
-    /// An earlier attempt may have had the effect already. It steers only the look inside the
-    /// effect, never a branch.
+    /// Whether an earlier attempt may already have had the effect. The work may only use it to look for that effect
+    /// first, never to choose a branch.
     pub interrupted: bool,
 }
 
-/// One attempt at one visit. What a step learns elsewhere than from its state, the answer or here
-/// is lost to the next attempt.
+/// Context of one attempt at one visit. A step may depend on its state, the gate answer and this context only: anything
+/// else it learns is lost to the next attempt.
 pub struct AttemptContext<T: 'static> {
     run: RunInfo,
     tools: Arc<T>,
@@ -63,20 +62,19 @@ pub struct AttemptContext<T: 'static> {
     journal_usage: Mutex<JournalUsage>,
 }
 
-/// What a step may hear from outside while it runs.
+/// Signals that reach a running step from outside.
 #[derive(Clone)]
 pub(super) struct StopSignals {
-    /// Someone asked that the run end.
+    /// Cancelled when somebody asks to stop the run.
     pub(super) cancelled: CancellationToken,
-    /// The server is about to stop.
+    /// Cancelled when the server begins to shut down.
     pub(super) stopping: CancellationToken,
 }
 
-/// What this attempt asked of the journal so far.
 #[derive(Default)]
 struct JournalUsage {
     keys: HashSet<String>,
-    /// The `once` that is running.
+    /// Key of the `once` that is running.
     running_key: Option<String>,
     bytes: usize,
 }
@@ -111,42 +109,42 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         self.clock.as_ref()
     }
 
-    /// The workflow's version when the run started.
     pub(super) fn version(&self) -> u32 {
         self.lease.run.version
     }
 
-    /// Counts what this attempt asks of GitHub; kept with the run.
+    /// Counter of the GitHub API calls of this attempt; stored with the run.
     pub fn github_call_counter(&self) -> &Arc<GitHubCallCounter> {
         self.lease.pending_writes.github_calls()
     }
 
-    /// The number of this visit in the run's trail, from 1. Every move begins a new one; a repeated
+    /// The number of this visit in the run's trail, from 1. A transition to another step starts a new visit. A repeated
     /// attempt, an answer and a wait do not.
     pub fn visit(&self) -> u64 {
         self.lease.run.visit
     }
 
-    /// Trips when someone asks that the run end; whatever is in flight should come back soon.
+    /// Cancelled when somebody asks to stop the run; work in flight should return soon.
     pub fn cancellation(&self) -> &CancellationToken {
         &self.signals.cancelled
     }
 
-    /// The oldest answer to this visit's gate that no attempt has dealt with. Going on uses it up,
-    /// asking again refuses it, waiting keeps it.
+    /// Returns the oldest unprocessed answer to this visit's gate. `Go` consumes it, asking again refuses it, waiting
+    /// keeps it.
     pub fn answer(&self) -> Option<&GateAnswer> {
         self.lease.run.answer.as_ref().map(|row| &row.answer)
     }
 
-    /// What somebody did last to the comment of this visit's open gate.
+    /// Returns the last edit or deletion that somebody made to the comment of this visit's open gate.
     pub fn gate_comment_edit(&self) -> Option<&RunRemark> {
         self.lease.run.gate.as_ref()?.comment_edit.as_ref()
     }
 
-    /// What people said of the run's findings, but for the first so many: the same at every attempt between two saves.
+    /// Returns people's remarks on the run's findings, without the first `after`. All attempts between two checkpoints
+    /// see the same ones.
     ///
     /// # Errors
-    /// `Bug` when they cannot be read.
+    /// `Bug` if the store cannot read them.
     pub async fn remarks(&self, after: u64) -> Result<Vec<RunRemark>, StepError> {
         if self.lease.run.remarks <= after {
             return Ok(Vec::new());
@@ -154,20 +152,20 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         self.store.remarks(&self.lease, after).await.map_err(StepError::from_store)
     }
 
-    /// Leaves a remark for another run, by which it looks again where it waits for people; the same cause again adds nothing,
-    /// and to a run that is over nothing is said.
+    /// Sends a remark to another run. A run that waits for people looks at it at once. A second remark with the same
+    /// cause is ignored, and so is one to a run that has ended.
     ///
     /// # Errors
-    /// `Bug` when it cannot be written.
+    /// `Bug` if the store cannot write it.
     pub async fn send_remark(&self, run: RunId, remark: RunRemark) -> Result<(), StepError> {
         self.store.record_remark(run, remark).await.map(drop).map_err(StepError::from_store)
     }
 
-    /// Begins a run of another workflow, for the cause [`onward`](crate::types::Cause::follow_up) from this run's: said twice, it
-    /// is begun once. It takes its first step when this one is saved, or before.
+    /// Starts a run of another workflow. Its cause is the [`follow_up`](crate::types::Cause::follow_up) of this run's
+    /// cause, so a second call starts nothing. The run may take its first step before this step is saved.
     ///
     /// # Errors
-    /// `User` where there is no such workflow; `Bug` when it cannot be written.
+    /// `User` if the workflow does not exist; `Bug` if the store cannot write the run.
     pub async fn begin_run(&self, workflow: &str, trigger: RunTrigger) -> Result<StartDecision, StepError> {
         let trigger = RunTrigger { cause: self.run.trigger.cause.follow_up(), ..trigger };
         let known = self.workflows.iter().find(|known| known.name() == workflow);
@@ -176,16 +174,15 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         open_run(&self.store, *known, trigger).await.map_err(|error| StepError::Bug(error.into()))
     }
 
-    /// The workflow that is to go on from what this run makes, if its people asked for that.
+    /// Returns the workflow that continues with this run's product, if the trigger asked for it.
     pub fn next_workflow(&self) -> Option<&'static str> {
         let run = &self.run;
         follow_up_workflow(self.workflows, &run.workflow, &run.trigger).map(AnyWorkflow::name)
     }
 
-    /// Does `work` once per visit: a later attempt reads back the value that was reached. Calls
-    /// come in a fixed order, each with a key of its own, and never one inside another (nor
-    /// side by side). An error ends the attempt and is never read back. None begins once the server is told to
-    /// stop: what is under way is awaited, and the next boot goes on after it.
+    /// Runs `work` once per visit: a later attempt reads back its value from the journal. Calls must come in a fixed
+    /// order, each with its own key, and may not be nested or concurrent. An error ends the attempt and is not
+    /// journalled. No `work` starts after the server begins to shut down; the server awaits one that is running.
     ///
     /// # Errors
     /// Those of `work`; `Later` when the server is stopping; `Bug` for a key used twice, nesting, or a value above
@@ -204,9 +201,7 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
             JournalLookup::Done(bytes) => {
                 self.count_journal_bytes(key, bytes.len())?;
                 serde_json::from_slice(&bytes).map_err(|error| {
-                    StepError::Bug(anyhow!(
-                        "what the journal holds under `{key}` is of another type: {error}"
-                    ))
+                    StepError::Bug(anyhow!("the journal entry `{key}` has another type: {error}"))
                 })
             }
             JournalLookup::Begun { interrupted } => {
@@ -219,13 +214,13 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         }
     }
 
-    /// What long work came to that costs no money, or none while it is going on: the step then waits and asks again
-    /// after [`limits::JOB_POLL_INTERVAL`]. It goes on beside the steps, in this process alone: a stop of the run or of the
-    /// server ends it by its token, and where there is none, it is begun. The result is kept as that of a
-    /// [`once`](Self::once) is, and may be as long as any text.
+    /// Runs long work that costs no money as a background job and returns its result, or `None` while it runs. The step
+    /// then waits and calls again after [`limits::JOB_POLL_INTERVAL`]. The job lives in this process alone. Stopping
+    /// the run or the server cancels its token, and the next call starts it again. The result is journalled as by
+    /// [`once`](Self::once), but stored by hash, so it may have any size.
     ///
     /// # Errors
-    /// Those of `work`, after which it is begun anew; `Bug` where it panicked; and those of `once`.
+    /// Those of `work`, after which the next call starts it again; `Bug` if it panicked; and those of `once`.
     pub async fn run_job<V, W, Fut>(&self, key: &str, work: W) -> Result<Option<V>, StepError>
     where
         V: Serialize + DeserializeOwned,
@@ -235,23 +230,23 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         let name = (self.run.id, self.visit(), key.to_owned());
         let stop = self.signals.stopping.child_token();
         let work = move |stop| async move {
-            let left = work(stop).await?;
-            serde_json::to_vec(&left).map_err(|error| StepError::Bug(error.into()))
+            let result = work(stop).await?;
+            serde_json::to_vec(&result).map_err(|error| StepError::Bug(error.into()))
         };
-        let mut over = true;
-        let kept = self.once(key, |_| async {
+        let mut finished = true;
+        let journalled = self.once(key, |_| async {
             match self.jobs.poll(name.clone(), stop, work).await {
-                Some(left) => self.put(&left?).await,
+                Some(result) => self.put(&result?).await,
                 None => {
-                    over = false;
-                    Err(StepError::Later { why: "a job goes on".into(), after: limits::JOB_POLL_INTERVAL })
+                    finished = false;
+                    Err(StepError::Later { why: "a job is running".into(), after: limits::JOB_POLL_INTERVAL })
                 }
             }
         });
-        match kept.await {
-            Err(_) if !over => Ok(None),
-            kept => {
-                let hash: Hash = kept?;
+        match journalled.await {
+            Err(_) if !finished => Ok(None),
+            journalled => {
+                let hash: Hash = journalled?;
                 let bytes = self.get(&hash).await?;
                 self.jobs.discard(&name);
                 serde_json::from_slice(&bytes).map(Some).map_err(|error| StepError::Bug(error.into()))
@@ -259,13 +254,14 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         }
     }
 
-    /// Does a job of this visit go on? A step that waits for nothing else may then wait on without a further look.
+    /// Whether a background job of this visit is running. If the step waits for nothing else, it can keep waiting
+    /// without another look.
     pub fn is_job_running(&self) -> bool {
         self.jobs.is_running(self.run.id, self.visit())
     }
 
-    /// Keeps bytes of any size by their hash, with whatever is kept next: a text that nothing refers to when the
-    /// attempt ends is not kept.
+    /// Stores bytes of any size by their hash, with the next write of this attempt. A text that nothing refers to when
+    /// the attempt ends is not stored.
     pub async fn put(&self, bytes: &[u8]) -> Result<Hash, StepError> {
         self.store.put_document(&self.lease, bytes).map_err(StepError::from_store)
     }
@@ -274,41 +270,41 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         self.store.get_document(&self.lease, *hash).await.map_err(StepError::from_store)
     }
 
-    /// The time, the same at every attempt.
+    /// Returns the current time; later attempts at the visit get the same time.
     pub async fn now(&self, key: &str) -> Result<Timestamp, StepError> {
         self.once(key, |_| async { Ok(self.clock.now()) }).await
     }
 
-    /// Eight lower-case letters and digits nobody can guess, the same at every attempt.
+    /// Returns eight random lower-case letters and digits; later attempts at the visit get the same ones.
     pub async fn nonce(&self, key: &str) -> Result<String, StepError> {
         self.once(key, |_| async { random_nonce() }).await
     }
 
-    /// Writes a ledger row; the same key in the same visit again replaces it. May be called inside
-    /// `once`: the row of a paid call is written before the call.
+    /// Writes a ledger row; a second call with the same key and visit replaces it. May be called inside `once`: the row
+    /// of a paid call is written before the call.
     pub async fn record(&self, key: &str, record: LedgerRecord) -> Result<(), StepError> {
         self.store.record(&self.lease, key, record).await.map_err(StepError::from_store)
     }
 
-    /// As [`record`](Self::record), and kept with the next write of this attempt, or not at all: the value of the
-    /// `once` it is called in is never kept without it.
+    /// Like [`record`](Self::record), but writes the row together with the next write of this attempt. The value of the
+    /// enclosing `once` is therefore never stored without it.
     pub async fn record_later(&self, key: &str, record: LedgerRecord) -> Result<(), StepError> {
         self.lease.pending_writes.add_record(self.visit(), key, record);
         Ok(())
     }
 
-    /// What the books hold of a paid call of this visit.
+    /// Returns the ledger row of a paid call of this visit.
     pub async fn call_row(&self, key: &str) -> Result<Option<CallRow>, StepError> {
         self.store.booked(&self.lease, key).await.map_err(StepError::from_store)
     }
 
-    /// Everything the ledgers hold about this run, this visit's rows included.
+    /// Returns all ledger rows of this run, including those of this visit.
     pub async fn ledger(&self) -> Result<RunLedger, StepError> {
         self.store.ledger(self.run.id).await.map_err(StepError::from_store)
     }
 
-    /// Puts something on the repository's audit chain and returns the hash of its link; the same
-    /// key in the same visit again adds nothing and returns that hash.
+    /// Appends a link to the repository's audit chain and returns its hash. A second call with the same key and visit
+    /// appends nothing and returns the same hash.
     pub async fn append_audit_link(
         &self,
         key: &str,
@@ -325,11 +321,10 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         self.store.audit(&self.lease, entry).await.map_err(StepError::from_store)
     }
 
-    /// The proof that `document` may be published; `proofs` are the lesser ones that the workflow declares.
+    /// Proves that `document` may be published. `proofs` are the lesser proofs that the workflow declares.
     ///
     /// # Errors
-    /// `Bug` when the stored rows do not prove it: a publish step is reached only through gates, so
-    /// being here without the rows is our fault.
+    /// `Bug` if the stored rows do not prove it. Only gates lead to a publish step, so missing rows are our bug.
     pub async fn require_countersignature(
         &self,
         document: Hash,
@@ -340,10 +335,10 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
             .map_err(|missing| StepError::Bug(missing.into()))
     }
 
-    /// The people's approvals of `subject` that count at its gate so far, and whether they are enough.
+    /// Returns the approvals of `subject` that count at its gate so far, and whether they are enough.
     ///
     /// # Errors
-    /// `Bug` when they cannot be read.
+    /// `Bug` if the store cannot read them.
     pub async fn counted_approvers(
         &self,
         document: Hash,
@@ -355,7 +350,9 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
     fn enter_once(&self, key: &str) -> Result<OnceGuard<'_>, StepError> {
         let mut attempt = lock(&self.journal_usage);
         if let Some(outer) = &attempt.running_key {
-            return Err(StepError::Bug(anyhow!("once(`{key}`) was called inside or beside once(`{outer}`)")));
+            return Err(StepError::Bug(anyhow!(
+                "once(`{key}`) was called while once(`{outer}`) was running"
+            )));
         }
         if !attempt.keys.insert(key.to_owned()) {
             return Err(StepError::Bug(anyhow!("once(`{key}`) was called twice in one attempt at a visit")));
@@ -369,7 +366,7 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         attempt.bytes += bytes;
         if bytes > JOURNAL_VALUE_BYTES || attempt.bytes > JOURNAL_VISIT_BYTES {
             return Err(StepError::Bug(anyhow!(
-                "once(`{key}`) came to {bytes} bytes, {} in this visit; put texts away with `put` and keep the hash",
+                "once(`{key}`) returned {bytes} bytes, {} in this visit; store texts with `put` and return the hash",
                 attempt.bytes
             )));
         }
@@ -377,7 +374,7 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
     }
 }
 
-/// Says that a `once` is running, for as long as it lives.
+/// Marks a `once` as running until dropped.
 struct OnceGuard<'a>(&'a Mutex<JournalUsage>);
 
 impl Drop for OnceGuard<'_> {
@@ -393,7 +390,8 @@ fn lock(attempt: &Mutex<JournalUsage>) -> MutexGuard<'_, JournalUsage> {
 fn random_nonce() -> Result<String, StepError> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow!("no randomness from the system: {error}"))?;
-    // 32 letters: five bits each, none likelier than another.
+    getrandom::fill(&mut bytes)
+        .map_err(|error| anyhow!("could not read random bytes from the system: {error}"))?;
+    // An alphabet of 32 letters divides 256, so all are equally likely.
     Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
 }

@@ -1,8 +1,8 @@
-//! Long work that costs no money, beside the steps: a test run of twenty minutes keeps no step's slot, is no part of a
-//! `once`, and does not hold a shutdown up.
+//! Background jobs: long work that costs no money, such as a test run of twenty minutes. A job holds no step slot, is
+//! not part of a `once`, and does not delay a shutdown.
 //!
-//! A job lives in this process alone. A run that is stopped ends it, and so does a shutdown, or a lease that ends; the next
-//! boot's step finds none and begins it anew. What it came to is in the journal once a step has read it.
+//! A job lives in this process alone. Stopping the run, a shutdown or the end of the lease stops it, and the next
+//! attempt starts it again. Its result reaches the journal when a step reads it.
 
 use std::{
     collections::HashMap,
@@ -19,25 +19,24 @@ use tokio_util::sync::CancellationToken;
 use super::workflow::StepError;
 use crate::{clock::SharedClock, limits, types::RunId};
 
-/// Jobs that go on at once; others wait for their place.
+/// Maximum number of jobs that run at once; others queue.
 const MAX_RUNNING_JOBS: usize = 2;
 
-/// A job that was told to end and does not is given up after this.
+/// A stopped job that has not ended after this time is dropped.
 const JOB_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The jobs of this process.
 pub(super) struct BackgroundJobs {
     all: Mutex<HashMap<JobKey, BackgroundJob>>,
-    /// Those that were told to end, and may not have yet.
+    /// Stopped jobs that may still be running.
     ending: Mutex<Vec<JoinHandle<JobResult>>>,
     slots: Arc<Semaphore>,
     clock: SharedClock,
 }
 
-/// The run, the visit that began it, and its key there.
+/// Run, visit that started the job, and key within the visit.
 pub(super) type JobKey = (RunId, u64, String);
 
-/// What a job came to, in JSON.
+/// A job's result as JSON.
 type JobResult = Result<Vec<u8>, StepError>;
 
 enum BackgroundJob {
@@ -45,7 +44,7 @@ enum BackgroundJob {
         stop: CancellationToken,
         task: JoinHandle<JobResult>,
     },
-    /// It is kept until a step has written it down.
+    /// Result that no step has journalled yet.
     Finished(Vec<u8>),
 }
 
@@ -59,8 +58,8 @@ impl BackgroundJobs {
         }
     }
 
-    /// What the job came to, if it is over; it is begun where there is none. `stop` ends it. One that failed is
-    /// forgotten, and any other once it is [`read`](Self::discard).
+    /// Returns the job's result, or `None` while it runs. Starts a job that does not run yet; `stop` cancels it. A failed
+    /// job is forgotten at once, a successful one on [`discard`](Self::discard).
     pub(super) async fn poll<W, Fut>(
         &self,
         name: JobKey,
@@ -75,34 +74,34 @@ impl BackgroundJobs {
             let mut all = lock(&self.all);
             match all.remove(&name).unwrap_or_else(|| self.spawn(stop, work)) {
                 BackgroundJob::Running { task, .. } if task.is_finished() => task,
-                // Not over, or not written down yet: it stays.
-                stays => {
-                    let came = match &stays {
-                        BackgroundJob::Finished(left) => Some(Ok(left.clone())),
+                // Still running, or not journalled yet: put it back.
+                unread => {
+                    let result = match &unread {
+                        BackgroundJob::Finished(result) => Some(Ok(result.clone())),
                         BackgroundJob::Running { .. } => None,
                     };
-                    all.insert(name, stays);
-                    return came;
+                    all.insert(name, unread);
+                    return result;
                 }
             }
         };
-        let left = task.await;
-        let left =
-            left.unwrap_or_else(|error| Err(StepError::Bug(anyhow!("a job of a step ended: {error}"))));
-        if let Ok(left) = &left {
-            lock(&self.all).insert(name, BackgroundJob::Finished(left.clone()));
+        let result = task.await;
+        let result = result.unwrap_or_else(|error| {
+            Err(StepError::Bug(anyhow!("a background job panicked or was aborted: {error}")))
+        });
+        if let Ok(result) = &result {
+            lock(&self.all).insert(name, BackgroundJob::Finished(result.clone()));
         }
-        Some(left)
+        Some(result)
     }
 
-    /// Does a job of this visit go on?
     pub(super) fn is_running(&self, run: RunId, visit: u64) -> bool {
-        let goes_on =
+        let is_running =
             |job: &BackgroundJob| matches!(job, BackgroundJob::Running { task, .. } if !task.is_finished());
-        lock(&self.all).iter().any(|((of, began, _), job)| (*of, *began) == (run, visit) && goes_on(job))
+        lock(&self.all).iter().any(|((of, began, _), job)| (*of, *began) == (run, visit) && is_running(job))
     }
 
-    /// A step has written down what it came to.
+    /// Forgets a job whose result a step has journalled.
     pub(super) fn discard(&self, name: &JobKey) {
         lock(&self.all).remove(name);
     }
@@ -116,8 +115,8 @@ impl BackgroundJobs {
         let task = tokio::spawn(async move {
             let stopped =
                 || StepError::Later { why: "a job was stopped".into(), after: limits::JOB_POLL_INTERVAL };
-            // One that does not end when it is told to is dropped.
-            let over = async {
+            // Drops a job that does not stop in time.
+            let timeout = async {
                 token.cancelled().await;
                 clock.sleep(JOB_STOP_TIMEOUT).await;
             };
@@ -129,29 +128,28 @@ impl BackgroundJobs {
                 work(token.clone()).await
             };
             tokio::select! {
-                left = run => left,
-                () = over => Err(stopped()),
+                result = run => result,
+                () = timeout => Err(stopped()),
             }
         });
         BackgroundJob::Running { stop, task }
     }
 
-    /// Ends the jobs of a run, but for those of this visit.
+    /// Stops the run's jobs of other visits; all of them if `visit` is `None`.
     pub(super) fn stop_others(&self, run: RunId, visit: Option<u64>) {
         let mut all = lock(&self.all);
-        let over = all.extract_if(|(of, began, _), _| *of == run && Some(*began) != visit);
+        let others = all.extract_if(|(of, began, _), _| *of == run && Some(*began) != visit);
         let mut ending = lock(&self.ending);
         ending.retain(|task| !task.is_finished());
-        ending.extend(over.filter_map(|(_, job)| job.stop()));
+        ending.extend(others.filter_map(|(_, job)| job.stop()));
     }
 
-    /// Ends all of them.
     pub(super) fn stop_all(&self) {
-        let over: Vec<_> = lock(&self.all).drain().filter_map(|(_, job)| job.stop()).collect();
-        lock(&self.ending).extend(over);
+        let tasks: Vec<_> = lock(&self.all).drain().filter_map(|(_, job)| job.stop()).collect();
+        lock(&self.ending).extend(tasks);
     }
 
-    /// The same, and waits until they have ended.
+    /// Stops all jobs and waits until they have ended.
     pub(super) async fn stop_all_and_wait(&self) {
         self.stop_all();
         let ending = std::mem::take(&mut *lock(&self.ending));

@@ -1,4 +1,4 @@
-//! The proof without which nothing is published. It is built from stored rows and nothing else.
+//! The proof that a document may be published. Only stored rows can make one.
 
 use std::collections::HashSet;
 
@@ -8,8 +8,8 @@ use crate::{
     types::{Hash, Verb, Verdict},
 };
 
-/// A document that a model of another family approved (or a maintainer waived, saying why) and a
-/// person countersigned; or one of the two alone, where the workflow declares that to be enough.
+/// Proof that a document may be published. Normally a model of another family approved the document, or a maintainer
+/// waived its verdict with a reason, and a person approved it. A workflow may declare that one of the two is enough.
 #[derive(Debug, Clone)]
 pub struct Countersignature {
     verdict: Option<VerdictRow>,
@@ -21,25 +21,25 @@ impl Countersignature {
         self.approval.document
     }
 
-    /// The newest verdict on exactly this document; none where nobody reviewed it.
+    /// The newest verdict on exactly this document; `None` if no model reviewed it.
     pub fn verdict(&self) -> Option<&VerdictRow> {
         self.verdict.as_ref()
     }
 
-    /// What settled it.
+    /// The approval that made the proof complete.
     pub fn approval(&self) -> &ApprovalRow {
         &self.approval
     }
 }
 
-/// What is missing before a document may be published.
+/// Reason why a document may not be published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CountersignatureError {
     #[error("document {0:?} was never reviewed")]
     Verdict(Hash),
     #[error("document {document:?} has the verdict {verdict}, and nobody waived it")]
     NotApproved { document: Hash, verdict: Verdict },
-    #[error("document {0:?} was reviewed by the family that drafted it, or by one unknown")]
+    #[error("document {0:?} was reviewed by the model family that drafted it, or by an unknown family")]
     SameOrUnknownFamily(Hash),
     #[error("document {document:?} has {found} of the {needed} approvals its gate asks for")]
     Approvals { document: Hash, found: usize, needed: u32 },
@@ -53,7 +53,7 @@ pub(super) fn prove_countersigned(
     proofs: &[LesserProof],
 ) -> Result<Countersignature, CountersignatureError> {
     let verdict = ledger.verdicts.iter().rev().find(|row| row.document == document);
-    // Only what was said at the gate asked last counts: an earlier one was about something else.
+    // Only answers to the newest gate count: an older gate asked about something else.
     let newest = ledger.approvals.iter().rev().find(|row| row.document == document);
     let kind = newest.map(|row| row.kind);
     let alone = kind == Some(ApprovalKind::Unreviewed) && proofs.contains(&LesserProof::Unreviewed);
@@ -62,10 +62,11 @@ pub(super) fn prove_countersigned(
     }
     let proof =
         |approval: &ApprovalRow| Countersignature { verdict: verdict.cloned(), approval: approval.clone() };
-    let mut given =
+    let mut approvals =
         newest.map_or_else(Vec::new, |newest| counted_approvals(document, newest.subject, ledger));
-    given.retain(|given| given.row.kind != ApprovalKind::Unreviewed || alone);
-    if let Some(waiver) = given.iter().rev().find(|given| given.row.kind == ApprovalKind::Override) {
+    approvals.retain(|approval| approval.row.kind != ApprovalKind::Unreviewed || alone);
+    if let Some(waiver) = approvals.iter().rev().find(|approval| approval.row.kind == ApprovalKind::Override)
+    {
         return Ok(proof(waiver.row));
     }
     if let Some(verdict) = verdict {
@@ -82,10 +83,10 @@ pub(super) fn prove_countersigned(
         }
         _ => {}
     }
-    let Some(last) = given.last() else {
+    let Some(last) = approvals.last() else {
         return Err(CountersignatureError::Approvals { document, found: 0, needed: 1 });
     };
-    let answers: Vec<_> = given.iter().map(|given| given.answer).collect();
+    let answers: Vec<_> = approvals.iter().map(|approval| approval.answer).collect();
     let (found, needed) = (distinct_people(&answers).len(), last.rule.needed);
     if last.rule.is_satisfied_by(&answers) {
         Ok(proof(last.row))
@@ -96,26 +97,26 @@ pub(super) fn prove_countersigned(
     }
 }
 
-/// The approvals of `subject` that count so far, one of each person, and whether they are enough.
+/// Returns the approvals of `subject` that count so far, one per person, and whether they are enough.
 pub(super) fn counted_approvers(
     document: Hash,
     subject: Hash,
     ledger: &RunLedger,
 ) -> (Vec<GateAnswer>, bool) {
-    let mut given = counted_approvals(document, subject, ledger);
-    given.retain(|given| given.row.kind != ApprovalKind::Override);
-    let answers: Vec<_> = given.iter().map(|given| given.answer).collect();
-    let enough = given.last().is_some_and(|last| last.rule.is_satisfied_by(&answers));
+    let mut approvals = counted_approvals(document, subject, ledger);
+    approvals.retain(|approval| approval.row.kind != ApprovalKind::Override);
+    let answers: Vec<_> = approvals.iter().map(|approval| approval.answer).collect();
+    let enough = approvals.last().is_some_and(|last| last.rule.is_satisfied_by(&answers));
     (distinct_people(&answers).into_iter().cloned().collect(), enough)
 }
 
 fn distinct_people<'a>(answers: &[&'a GateAnswer]) -> Vec<&'a GateAnswer> {
-    let mut heard = HashSet::new();
-    answers.iter().copied().filter(|answer| heard.insert(answer.by.id)).collect()
+    let mut seen = HashSet::new();
+    answers.iter().copied().filter(|answer| seen.insert(answer.by.id)).collect()
 }
 
-/// Is the reviewer's family known, and another than the drafter's? A person has no family; a model
-/// that served a draft and whose family is unknown may be of any.
+/// Whether the reviewer's family is known and differs from the drafter's. A human drafter has no family. A drafter
+/// model of unknown family may be of any family, so it does not count as different.
 fn is_independent_review(verdict: &VerdictRow) -> bool {
     let Some(reviewer) = &verdict.reviewer_family else { return false };
     match &verdict.drafter_family {
@@ -124,7 +125,7 @@ fn is_independent_review(verdict: &VerdictRow) -> bool {
     }
 }
 
-/// A person's acceptance, and the rule of the gate it was said at.
+/// A person's approval and the approver rule of its gate.
 struct CountedApproval<'a> {
     row: &'a ApprovalRow,
     answer: &'a GateAnswer,
@@ -132,17 +133,17 @@ struct CountedApproval<'a> {
     rule: &'a Approvers,
 }
 
-/// What people accepted of this document at the gate that asked last about this subject: rows whose answer was taken there
-/// and is one that counts there.
+/// Returns people's approvals of this document at the newest gate about this subject. An approval needs a recorded
+/// answer that the gate's rule accepts.
 fn counted_approvals(document: Hash, subject: Hash, ledger: &RunLedger) -> Vec<CountedApproval<'_>> {
     let rows = ledger.approvals.iter().filter(|row| row.document == document && row.subject == subject);
-    let mut given: Vec<_> = rows.filter_map(|row| counted_approval(row, ledger)).collect();
-    let last = given.last().map(|given| given.gate);
-    given.retain(|given| Some(given.gate) == last);
-    given
+    let mut approvals: Vec<_> = rows.filter_map(|row| counted_approval(row, ledger)).collect();
+    let last = approvals.last().map(|approval| approval.gate);
+    approvals.retain(|approval| Some(approval.gate) == last);
+    approvals
 }
 
-/// Was this row's answer taken at a gate about its subject, by whose rule it counts?
+/// Matches an approval row with its recorded answer; `None` if the gate's rule does not accept it.
 fn counted_approval<'a>(row: &'a ApprovalRow, ledger: &'a RunLedger) -> Option<CountedApproval<'a>> {
     let verb = match row.kind {
         ApprovalKind::Approve | ApprovalKind::Unreviewed => Verb::Approve,
@@ -184,7 +185,7 @@ mod tests {
         }
     }
 
-    /// The person's answer as it was accepted, and the row a step made of it.
+    /// Adds a person's recorded answer and its approval row.
     fn add_approval(ledger: &mut RunLedger, document: Hash, subject: Hash, person: u64, needed: u32) {
         let id = ledger.answers.len() as u64 + 1;
         let rule = Approvers { needed, ..Approvers::default() };
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_different_people_as_the_gate_asks_for() {
+    fn repeated_approvals_by_one_person_count_once() {
         let (document, subject) = (Hash::digest(b"design"), Hash::digest(b"design and policy"));
         let mut ledger =
             RunLedger { verdicts: vec![verdict(document, Verdict::Approved)], ..RunLedger::default() };
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_of_each_file_and_never_who_asked_for_it() {
+    fn owner_of_each_file_must_approve_and_requester_cannot() {
         let (document, subject) = (Hash::digest(b"design"), Hash::digest(b"design and policy"));
         let mut ledger =
             RunLedger { verdicts: vec![verdict(document, Verdict::Approved)], ..RunLedger::default() };
@@ -248,11 +249,11 @@ mod tests {
             assert_eq!(enough, proof.is_ok());
             (by, proof)
         };
-        assert_eq!(approve(4).0, [0; 0], "who asked for it");
-        assert_eq!(approve(3).0, [0; 0], "who owns none of it");
+        assert_eq!(approve(4).0, [0; 0], "the requester");
+        assert_eq!(approve(3).0, [0; 0], "not an owner");
         assert_eq!(approve(1), (vec![1], Err(CountersignatureError::OwnerApproval(document))));
         assert_eq!(approve(2), (vec![1, 2], Ok(())));
-        // What was said at an earlier gate about the same is of no use once it was sent back from there.
+        // Approvals at an earlier gate about the same subject do not count.
         add_approval(&mut ledger, document, subject, 1, 2);
         ledger.answers.last_mut().unwrap().0.gate = 2;
         let refused = CountersignatureError::Approvals { document, found: 1, needed: 2 };
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_verdict_on_the_document_counts() {
+    fn newest_verdict_on_the_document_counts() {
         let (document, subject) = (Hash::digest(b"design"), Hash::digest(b"design and policy"));
         let verdicts = vec![verdict(document, Verdict::Approved), verdict(document, Verdict::Revise)];
         let mut ledger = RunLedger { verdicts, ..RunLedger::default() };
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reviewer_must_be_known_to_be_of_another_family() {
+    fn reviewer_of_same_or_unknown_family_is_refused() {
         let (document, subject) = (Hash::digest(b"design"), Hash::digest(b"design and policy"));
         let family = |name: &str| Some(Family(name.into()));
         for (reviewer, drafter, served, good) in [
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lesser_proof_counts_only_where_it_is_declared() {
+    fn lesser_proof_counts_only_when_declared() {
         let document = Hash::digest(b"design");
         let (kind, with) = (ApprovalKind::Policy, Vec::new());
         let policy = || ApprovalRow { document, subject: document, answer: None, kind, with: with.clone() };
@@ -341,12 +342,12 @@ mod tests {
         assert_eq!(
             prove_countersigned(document, &alone, &[]).unwrap_err(),
             unasked,
-            "said before the review"
+            "approved before the review"
         );
     }
 
     #[test]
-    fn only_the_gate_asked_last_counts() {
+    fn only_approvals_at_the_newest_gate_count() {
         let document = Hash::digest(b"design");
         let (older, newer) =
             (Hash::digest(b"design and an older policy"), Hash::digest(b"design and policy"));
@@ -358,13 +359,13 @@ mod tests {
             answer.text = "known and accepted".into();
         }
         ledger.approvals[0].kind = ApprovalKind::Override;
-        assert!(prove_countersigned(document, &ledger, &[]).is_ok(), "a waiver at the gate asked last");
+        assert!(prove_countersigned(document, &ledger, &[]).is_ok(), "a waiver at the newest gate");
         add_approval(&mut ledger, document, newer, 2, 1);
         let refused = CountersignatureError::NotApproved { document, verdict: Verdict::Blocked };
         assert_eq!(
             prove_countersigned(document, &ledger, &[]).unwrap_err(),
             refused,
-            "the waiver was of something else"
+            "the waiver was for another subject"
         );
 
         let mut ledger =
@@ -376,7 +377,7 @@ mod tests {
         assert_eq!(
             prove_countersigned(document, &ledger, &[]).unwrap_err(),
             refused,
-            "a newest row that was never accepted"
+            "the newest row has no recorded answer"
         );
     }
 }

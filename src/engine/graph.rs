@@ -1,4 +1,4 @@
-//! What can be known of a workflow from its table of edges alone.
+//! Checks and drawings that need only a workflow's table of edges.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -9,20 +9,20 @@ use super::workflow::{LesserProof, StepKind, WorkflowStep};
 
 type StepGraph<S> = [(S, &'static [S])];
 
-/// A step as people see it.
+/// A step's public names and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepInfo {
-    /// As the plan numbers it: `N1.5`.
+    /// Id, such as `N1.5`.
     pub id: &'static str,
-    /// As people read it: `Mechanical validation`.
+    /// Title, such as `Validate mechanically`.
     pub title: &'static str,
     pub kind: StepKind,
 }
 
-/// A graph that may not be run.
+/// Reason why a graph is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    #[error("{workflow}: the graph has no rows; the first row is where a run starts")]
+    #[error("{workflow}: the graph has no rows; a run starts at the first row")]
     Empty { workflow: String },
     #[error("{workflow}: {step} has no row in the graph; give it one, empty if nothing follows")]
     NoRow { workflow: String, step: String },
@@ -30,7 +30,7 @@ pub enum GraphError {
     TwoRows { workflow: String, step: String },
     #[error("{workflow}: two steps are called {id}; ids must differ")]
     SameId { workflow: String, id: String },
-    #[error("{workflow}: no path from the start reaches {step}; remove it or add the edge that is missing")]
+    #[error("{workflow}: no path from the start reaches {step}; remove it or add the missing edge")]
     Unreachable { workflow: String, step: String },
     #[error(
         "{workflow}: {path} publishes a draft without a review and then a gate, and no lesser proof is declared; put \
@@ -39,8 +39,8 @@ pub enum GraphError {
     Unreviewed { workflow: String, path: String },
 }
 
-/// Is the graph whole, and does every path from a draft to a publish pass a review, then a gate, or one of them where
-/// that is proof enough?
+/// Checks that the graph is well formed. Every path from a draft to a publish must pass a review and then a gate, or
+/// one of them if `proofs` allows that.
 pub(super) fn check_graph<S: WorkflowStep>(
     workflow: &str,
     graph: &StepGraph<S>,
@@ -73,17 +73,16 @@ pub(super) fn check_graph<S: WorkflowStep>(
     }
 }
 
-/// How far the newest draft on a path has come.
+/// Approvals passed on a path since its newest draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum DraftProgress {
     Nothing,
     Gate,
     Review,
-    /// A review, then a gate.
     ReviewThenGate,
 }
 
-/// The shortest path from a draft to a publish that misses a review or the gate after it.
+/// Returns the shortest path from a draft to a publish that skips the review or the gate after it.
 fn unproved_path<S: WorkflowStep>(graph: &StepGraph<S>, proofs: &[LesserProof]) -> Option<String> {
     let enough = |seen| match seen {
         DraftProgress::Nothing => false,
@@ -94,7 +93,7 @@ fn unproved_path<S: WorkflowStep>(graph: &StepGraph<S>, proofs: &[LesserProof]) 
     let drafts = graph.iter().map(|(step, _)| *step).filter(|step| step.kind() == StepKind::Draft);
     let mut todo: VecDeque<(Vec<S>, DraftProgress)> =
         drafts.map(|draft| (vec![draft], DraftProgress::Nothing)).collect();
-    let mut been = HashSet::new();
+    let mut visited = HashSet::new();
     while let Some((path, seen)) = todo.pop_front() {
         let at = *path.last()?;
         for to in successors(graph, at) {
@@ -111,7 +110,7 @@ fn unproved_path<S: WorkflowStep>(graph: &StepGraph<S>, proofs: &[LesserProof]) 
                 let names: Vec<_> = longer.iter().map(|step| step.id()).collect();
                 return Some(names.join(" -> "));
             }
-            if been.insert((*to, seen)) {
+            if visited.insert((*to, seen)) {
                 todo.push_back((longer, seen));
             }
         }
@@ -123,13 +122,14 @@ fn successors<S: WorkflowStep>(graph: &StepGraph<S>, at: S) -> &'static [S] {
     graph.iter().find(|(step, _)| *step == at).map_or(&[], |(_, next)| *next)
 }
 
-/// So many times round, and one straight walk. No loop has more edges than there are steps.
+/// Returns the maximum number of moves without an answer: `iterations` rounds plus one straight walk. A loop has at
+/// most as many edges as there are steps.
 pub(super) fn recursion_limit<S: WorkflowStep>(graph: &StepGraph<S>, iterations: u32) -> u32 {
     let steps = u32::try_from(graph.len()).unwrap_or(u32::MAX);
     iterations.saturating_add(1).saturating_mul(steps)
 }
 
-/// The graph as a Mermaid flowchart; shape and class of a node tell its kind.
+/// Renders the graph as a Mermaid flowchart; a node's shape and class show its kind.
 pub(super) fn mermaid<S: WorkflowStep>(graph: &StepGraph<S>) -> String {
     let mut text = String::from("flowchart TD\n");
     for (step, _) in graph {
@@ -161,7 +161,7 @@ pub(super) fn mermaid<S: WorkflowStep>(graph: &StepGraph<S>) -> String {
     text
 }
 
-/// `N1.5` as Mermaid can name it: `N1_5`.
+/// Returns the step id as a Mermaid node name: `N1.5` becomes `N1_5`.
 fn mermaid_node(step: impl WorkflowStep) -> String {
     step.id().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_graphs_pass_and_torn_ones_are_named() {
+    fn malformed_graph_is_refused_with_its_step() {
         assert_eq!(
             check_result(&[
                 (Load, &[Draft]),
@@ -221,16 +221,16 @@ mod tests {
     }
 
     #[test]
-    fn no_edge_leads_around_review_and_gate() {
+    fn path_around_review_or_gate_is_refused() {
         let around: [(&'static StepGraph<GraphTestStep>, &str); 4] = [
             (&[(Draft, &[Review]), (Review, &[Publish]), (Publish, &[])], "N1.5 -> N3 -> N5"),
             (&[(Draft, &[Gate]), (Gate, &[Publish]), (Publish, &[])], "N1.5 -> N4 -> N5"),
-            // The gate stands before the review.
+            // The gate comes before the review.
             (
                 &[(Draft, &[Gate]), (Gate, &[Review]), (Review, &[Publish]), (Publish, &[])],
                 "N1.5 -> N4 -> N3 -> N5",
             ),
-            // A second draft slips in after the gate.
+            // A second draft follows the gate.
             (
                 &[
                     (Review, &[Gate]),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lesser_proof_is_enough_only_where_it_is_declared() {
+    fn lesser_proof_suffices_only_when_declared() {
         let reviewed: &StepGraph<GraphTestStep> = &[(Draft, &[Review]), (Review, &[Publish]), (Publish, &[])];
         let asked: &StepGraph<GraphTestStep> = &[(Draft, &[Gate]), (Gate, &[Publish]), (Publish, &[])];
         let neither: &StepGraph<GraphTestStep> = &[(Draft, &[Load]), (Load, &[Publish]), (Publish, &[])];
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_diagram_names_every_step_and_edge() {
+    fn diagram_contains_every_step_and_edge() {
         let text = mermaid::<GraphTestStep>(&[(Load, &[Draft]), (Draft, &[Draft])]);
         let lines: Vec<_> = text.lines().take(5).map(str::trim).collect();
         assert_eq!(

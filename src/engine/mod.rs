@@ -1,11 +1,10 @@
-//! The engine: it walks runs along their graphs, saves each step, journals each effect, and keeps
-//! gates. It names no workflow and no tool: `T` is whatever a step of this house may use.
+//! The engine walks runs along their graphs, saves each step, journals each effect and keeps gates. It knows no
+//! workflow and no tool: `T` is the type of the tools that steps use.
 //!
-//! A run is a trail of *visits*. A visit takes one step, perhaps in several attempts: after a crash,
-//! after `Later`, after an answer. Within a visit, what [`AttemptContext::once`] reached is read back and never
-//! done again. Moving on begins the next visit. A run that cannot go on is *halted*, on a visit of
-//! its own that tells people. Nothing here knows what a step does; nothing but the engine moves a
-//! run. Others speak to it through [`EnginePort`].
+//! A run is a trail of *visits*. A visit takes one step, perhaps in several attempts: after a crash, after `Later`,
+//! after an answer. Within a visit, a later attempt reads back the values of [`AttemptContext::once`] and does not
+//! repeat the work. A transition to another step starts the next visit. A run that cannot continue is *halted*: a visit
+//! of its own reports that to people. Only the engine moves a run. Other modules call it through [`EnginePort`].
 
 mod attempt_context;
 mod background_jobs;

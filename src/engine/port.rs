@@ -1,4 +1,4 @@
-//! What the rest of the house may ask of the engine. Nobody else touches runs, trails or journals.
+//! The engine's interface for other modules. Only the engine touches runs, trails and journals.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -18,7 +18,7 @@ use crate::{
     types::{Actor, Cause, IssueNo, RepoId, RunId, Timestamp, Verb},
 };
 
-/// Why the engine could not do what it was asked.
+/// Error of an engine request.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error(transparent)]
@@ -29,7 +29,7 @@ pub enum EngineError {
     SameName(String),
     #[error("there is no workflow called {0}")]
     UnknownWorkflow(String),
-    #[error("the workflow could not be started: {0}")]
+    #[error("could not start the workflow: {0}")]
     Start(String),
 }
 
@@ -39,58 +39,57 @@ pub struct StartRunRequest {
     pub trigger: RunTrigger,
 }
 
-/// A person's answer for whatever gate of the issue it fits.
+/// A person's answer, to be matched with an open gate of the issue.
 #[derive(Debug, Clone)]
 pub struct GateAnswerRequest {
     pub repo: RepoId,
     pub issue: IssueNo,
     pub answer: GateAnswer,
-    /// The work may have gone on since it was said: it is not taken any more.
+    /// Whether the answer is too old to be accepted: the work may have moved on since.
     pub late: bool,
 }
 
-/// Accepted (not yet applied), or why not.
+/// Result of a gate answer. An accepted answer is not applied yet.
 #[derive(Debug, Clone)]
 pub enum GateAnswerOutcome {
     Accepted(RunId),
-    /// It was taken before.
+    /// An answer with this cause was recorded before.
     Duplicate,
     Late,
-    /// No run lives on this issue.
+    /// The issue has no live run.
     NoRun,
-    /// None of these runs waits for such an answer.
+    /// No gate of these runs accepts this verb.
     NoGate(Vec<RunView>),
-    /// The stage that was named is not the one that waits.
+    /// The answer names a stage that is not waiting.
     WrongStage(Vec<GateRow>),
-    /// The hash that was given is not what the gate asks about.
+    /// The hash in the answer is not the hash of the gate's subject.
     Stale(GateRow),
-    /// Without a hash, and written before the subject had been on the page long enough, or where what stood on it was not
-    /// only ours.
+    /// The answer has no hash, and the subject was shown for too short a time or somebody else edited the gate comment.
     TooSoon(GateRow),
-    /// Without a hash, and more than one gate waits.
+    /// The answer has no hash, and more than one gate is waiting.
     SeveralGates(Vec<GateRow>),
-    /// The way that was named is none of the gate's, or none was and it has some.
+    /// The answer names an option that the gate does not have, or omits one that it requires.
     UnknownOption(GateRow),
     NotAllowed {
         needs: AllowedResponders,
     },
-    /// Their role is enough, and their word does not count at this gate all the same.
+    /// The person's role is high enough, but this gate does not count their approval.
     IneligibleApprover(IneligibleApprover),
 }
 
-/// A wish that runs end.
+/// Request to stop runs.
 #[derive(Debug, Clone)]
 pub struct CancelRunsRequest {
     pub repo: RepoId,
     pub issue: IssueNo,
-    /// One run, or all that live on the issue.
+    /// The run to stop; `None` for all live runs of the issue.
     pub run: Option<RunId>,
     pub cause: Cause,
     pub by: Actor,
     pub why: String,
 }
 
-/// The wish that a run be tried again: one that failed or waits, at the step it is at, or one that is parked.
+/// Request to retry a run that failed, waits or is parked, at its current step.
 #[derive(Debug, Clone)]
 pub struct RetryRunRequest {
     pub run: RunId,
@@ -98,25 +97,25 @@ pub struct RetryRunRequest {
     pub by: String,
 }
 
-/// Where a run is.
+/// Status of a run as other modules see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunViewStatus {
     Ready,
-    /// A step of it runs right now.
+    /// A step is running right now.
     Running,
     Asking,
     Waiting,
     Done,
-    /// Being ended; people are being told.
+    /// Ending; the run is reporting its end to people.
     Halting,
     Failed,
     Stopped,
-    /// Saved by a version this one cannot read; `why` says how to go on.
+    /// Saved by a version that this one cannot read; `why` says how to continue.
     Parked,
 }
 
 impl RunViewStatus {
-    /// By what its row says of a run, and whether somebody works on it.
+    /// Converts a saved status. `taken` means that a node is running a step, `parked` that no step can read the run.
     pub fn from_saved(saved: RunStatus, taken: bool, parked: bool) -> Self {
         match saved {
             saved if !saved.is_live() => saved.into(),
@@ -126,7 +125,7 @@ impl RunViewStatus {
         }
     }
 
-    /// May this run still take a step?
+    /// Whether this run may still take a step.
     pub fn is_live(self) -> bool {
         !matches!(self, Self::Done | Self::Failed | Self::Stopped)
     }
@@ -152,37 +151,36 @@ impl fmt::Display for RunViewStatus {
     }
 }
 
-/// A run for others to see.
+/// A read-only view of a run.
 #[derive(Debug, Clone)]
 pub struct RunView {
     pub id: RunId,
     pub workflow: String,
-    /// The workflow's version when the run started.
     pub version: u32,
     pub issue: IssueNo,
     pub status: RunViewStatus,
     pub step_id: String,
     pub step_title: String,
     pub gate: Option<GateRow>,
-    /// At a gate that is not open yet: its step may have shown the line to paste already.
+    /// Whether the run is at a gate that is not open yet. Its step may already have posted the line to paste.
     pub shows_unopened_gate: bool,
-    /// Its workflow has a step that waits for the merge of what it pushed, whether it has come to that or not.
+    /// Whether the workflow has a step that watches for the merge of its pull request, reached or not.
     pub has_watch_step: bool,
     pub visit: u64,
     pub started_by: Actor,
     pub started_at: Timestamp,
     pub updated_at: Timestamp,
-    /// When it will go on by itself, if it will.
+    /// Time at which the run continues without an answer, if it does.
     pub due: Option<Timestamp>,
     pub why: Option<String>,
     pub outcome: Option<RunCompletion>,
-    /// What it has asked of GitHub so far.
+    /// GitHub API calls so far.
     pub calls: GitHubCallCount,
     pub trigger: RunTrigger,
 }
 
 impl RunView {
-    /// By what the run's workflow says, if this version knows it.
+    /// Builds the view of a row. `workflow` is `None` if this version does not know it.
     pub fn new<T: 'static>(row: &RunRow, workflow: Option<&dyn AnyWorkflow<T>>) -> Self {
         let step = workflow.and_then(|workflow| workflow.step(&row.step));
         let watches = |step: &StepInfo| step.kind == StepKind::Watch;
@@ -229,76 +227,73 @@ impl From<RunStatus> for RunViewStatus {
     }
 }
 
-/// The engine as intake, the pages and the command line see it. Each request is idempotent by its
-/// cause.
+/// The engine as intake, the web pages and the command line use it. Each request is idempotent by its cause.
 pub trait EnginePort: Send + Sync {
     /// Starts a run of a workflow for an issue.
     ///
     /// # Errors
-    /// [`EngineError::UnknownWorkflow`]; [`EngineError::Start`] where its first state cannot be made; the store's.
+    /// [`EngineError::UnknownWorkflow`]; [`EngineError::Start`] if the first state cannot be made; store errors.
     fn start(&self, start: StartRunRequest) -> BoxFuture<'_, Result<StartDecision<RunView>, EngineError>>;
-    /// Hands in a person's answer: accepted is not applied yet.
+    /// Records a person's answer to a gate. The run applies it later.
     ///
     /// # Errors
-    /// The store's; the answer may be handed in again then.
+    /// Store errors; the caller may retry.
     fn signal(&self, signal: GateAnswerRequest) -> BoxFuture<'_, Result<GateAnswerOutcome, EngineError>>;
-    /// Hands in what a person says of one of a run's findings; the run looks at it before its next draft or review, and
-    /// at once where it waits for people.
+    /// Records a person's remark on one of a run's findings. The run reads it before its next draft or review, or at
+    /// once if it waits for people.
     ///
     /// # Errors
-    /// The store's; it may be handed in again then.
+    /// Store errors; the caller may retry.
     fn remark(&self, run: RunId, remark: RunRemark) -> BoxFuture<'_, Result<AnswerReceipt, EngineError>>;
-    /// Asks the runs of an issue to end, or one of them; which they are.
+    /// Asks one run or all live runs of an issue to stop; returns their ids.
     ///
     /// # Errors
-    /// The store's; it may be asked again then.
+    /// Store errors; the caller may retry.
     fn cancel(&self, cancel: CancelRunsRequest) -> BoxFuture<'_, Result<Vec<RunId>, EngineError>>;
-    /// One run as it stands.
+    /// Returns one run.
     ///
     /// # Errors
-    /// The store's.
+    /// Store errors.
     fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>>;
-    /// Runs that the filter lets through.
+    /// Returns the runs that match the filter.
     ///
     /// # Errors
-    /// The store's, of the one repository asked for.
+    /// Store errors, if the filter names a repository.
     fn list(&self, filter: RunFilter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>>;
-    /// Makes a run that failed live again at the step it failed at, on a visit of its own; one that waits waits no
-    /// longer.
+    /// Resumes a failed run at the step that failed, on a new visit. A waiting run stops waiting.
     ///
     /// # Errors
-    /// The store's; the run is as it was then.
+    /// Store errors; the run is unchanged then.
     fn retry(&self, retry: RetryRunRequest) -> BoxFuture<'_, Result<RetryDecision<RunView>, EngineError>>;
-    /// From now on no step of this scope begins; those in flight end as they would. Asked again, it keeps the
-    /// later reason.
+    /// Pauses a scope: no new step starts in it, running steps finish. A second call replaces the reason.
     ///
     /// # Errors
-    /// The store's; nothing is paused then.
+    /// Store errors; nothing is paused then.
     fn pause(&self, scope: PauseScope, by: String, why: String) -> BoxFuture<'_, Result<(), EngineError>>;
-    /// Ends a pause; false: there was none.
+    /// Ends a pause; returns false if there was none.
     ///
     /// # Errors
-    /// The store's; the pause goes on then.
+    /// Store errors; the pause stays then.
     fn resume(&self, scope: PauseScope, by: String) -> BoxFuture<'_, Result<bool, EngineError>>;
-    /// The pauses there are.
+    /// Returns the active pauses.
     ///
     /// # Errors
-    /// The store's.
+    /// Store errors.
     fn pauses(&self) -> BoxFuture<'_, Result<Vec<ActivePause>, EngineError>>;
-    /// The names of a workflow and of a step that is saved so, if they are known here.
+    /// Returns the name of a workflow and the id of a saved step, if this version knows both.
     fn step_names(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)>;
-    /// Runs that had to rest may go on: whoever waits for one looks again.
+    /// Makes the scheduler look for due runs now, because waiting runs may continue.
     fn wake_waiting_runs(&self);
 }
 
-/// Paths may come in any order.
+/// Compares two options; the order of their paths does not matter.
 fn is_same_option(one: &str, other: &str) -> bool {
     let words = |way| str::split_whitespace(way).collect::<BTreeSet<_>>();
     words(one) == words(other)
 }
 
-/// Which of an issue's open gates an answer is for. An approval without a hash counts only when
-/// exactly one gate waits and its subject had been on the page, unchanged, for a while. None: no gate has this verb.
+/// Returns the open gate that an answer is for; `None` if no gate has its verb. An approval without a hash counts only
+/// if exactly one gate is waiting and its subject was visible, unchanged, for [`limits::SEEN_BEFORE_APPROVAL`].
 pub(super) fn match_gate<'a>(
     gates: &'a [GateRow],
     answer: &GateAnswer,
@@ -317,7 +312,7 @@ pub(super) fn match_gate<'a>(
         return not_allowed(who);
     }
     let mut fitting = with_verb;
-    // What may be sent back and nothing else is heard once no other gate asks.
+    // A gate that accepts only `/revise` is ignored while another gate is waiting.
     let decides = |gate: &GateRow| gate.spec.verbs.iter().any(|(verb, _)| *verb != Verb::Revise);
     if fitting.iter().any(|(gate, _)| decides(gate)) {
         fitting.retain(|(gate, _)| decides(gate));
@@ -329,7 +324,7 @@ pub(super) fn match_gate<'a>(
         }
     }
     let binding = answer.verb.accepts();
-    // Of a reason that merely begins with such a word only a gate that has ways makes one.
+    // The first word of a reason may look like an option. It is one only if the gate has options or the stage is named.
     if let Some(way) = answer.way.as_ref().filter(|_| answer.verb == Verb::Approve) {
         let named = |gate: &GateRow| answer.stage.is_some() || !gate.spec.options.is_empty();
         let meant = fitting.iter().map(|(gate, _)| *gate).find(|gate| named(gate));
@@ -414,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn between_several_gates_only_a_hash_approves() {
+    fn approve_with_several_open_gates_needs_a_hash() {
         let gates = [gate(1, "lld", &[Approve, Revise]), gate(2, "spec", &[Approve, Revise, Answer])];
         let chosen = |answer: GateAnswer| match match_gate(&gates, &answer) {
             Ok(gate) => gate.unwrap().id.to_string(),
@@ -431,7 +426,7 @@ mod tests {
         assert_eq!(chosen(answer(Approve, None, spec)), "2");
         assert_eq!(chosen(answer(Approve, Some("lld"), spec)), "stale");
         assert_eq!(chosen(answer(Approve, Some("code"), spec)), "wrong stage");
-        // Whom a gate names may answer it without any role, and nobody else may.
+        // A person named by the gate may answer without any role; others may not.
         let mut named = gate(3, "brief", &[Answer]);
         named.spec.verbs = vec![(Answer, AllowedResponders::Either { people: vec![UserId(7)], role: None })];
         let by = |id| GateAnswer {
@@ -442,14 +437,14 @@ mod tests {
         assert!(matches!(match_gate(std::slice::from_ref(&named), &by(7)), Ok(Some(_))));
         let refused = match_gate(std::slice::from_ref(&named), &by(1)).unwrap_err();
         assert!(matches!(*refused, GateAnswerOutcome::NotAllowed { .. }));
-        // What binds nobody to content needs to name its gate only.
+        // An answer that approves nothing only has to name its gate.
         assert_eq!(chosen(answer(Revise, None, None)), "several");
         assert_eq!(chosen(answer(Revise, Some("spec"), None)), "2");
         assert_eq!(chosen(answer(Answer, None, None)), "2");
     }
 
     #[test]
-    fn paths_are_all_named_in_any_order_or_none() {
+    fn option_must_name_all_paths_in_any_order() {
         let mut scope = gate(1, "scope", &[Approve, Revise]);
         scope.spec.options = vec!["+a +b".into()];
         let chosen = |gate: &GateRow, stage: Option<&str>, way: Option<&str>| {
@@ -472,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_waits_for_a_merge_is_no_other_choice() {
+    fn merge_gate_is_ignored_while_another_gate_waits() {
         let gates = [gate(1, "merge", &[Revise]), gate(2, "lld", &[Approve, Revise])];
         for verb in [Approve, Revise] {
             let chosen = match_gate(&gates, &answer(verb, None, None));

@@ -1,4 +1,4 @@
-//! Requests made through the engine's port. Each is idempotent by the id of its cause.
+//! [`EnginePort`] requests. Each is idempotent by the id of its cause.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -64,7 +64,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                     return Ok(GateAnswerOutcome::Accepted(run));
                 }
                 AnswerReceipt::Duplicate => return Ok(GateAnswerOutcome::Duplicate),
-                AnswerReceipt::Changed => {} // the gate moved on while we looked; look again
+                AnswerReceipt::Changed => {} // the gate changed meanwhile; look again
             }
         }
     }
@@ -73,7 +73,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let CancelRunsRequest { repo, issue, run, cause, by, why } = cancel;
         let row = CancelRow { cause, by, why, at: self.clock.now() };
         let runs = self.store.cancel_runs(repo, issue, run, row).await?;
-        // Before the look for tokens: a step that has none yet will notice.
+        // Before the tokens are read: a step without a token yet sees the new count.
         self.cancels.fetch_add(1, SeqCst);
         let in_flight = lock(&self.in_flight);
         for token in runs.iter().filter_map(|run| in_flight.get(run)) {
@@ -111,9 +111,9 @@ impl<T: Send + Sync + 'static> EnginePort for Engine<T> {
 
     fn remark(&self, run: RunId, remark: RunRemark) -> BoxFuture<'_, Result<AnswerReceipt, EngineError>> {
         Box::pin(async move {
-            let booked = self.store.record_remark(run, remark).await?;
+            let receipt = self.store.record_remark(run, remark).await?;
             self.wake_up.notify_one();
-            Ok(booked)
+            Ok(receipt)
         })
     }
 

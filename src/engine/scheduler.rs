@@ -1,4 +1,4 @@
-//! Who runs when: claiming due runs, taking one step of each, saving what it left.
+//! The scheduler: claims due runs, takes one step of each and saves the checkpoint.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -38,23 +38,23 @@ use crate::{
     types::{RunId, Timestamp, with_causes},
 };
 
-/// A step that does nothing but wait for somebody else this long ends its run, because nobody reads a thread
-/// that only ever says "working". A day covers a provider's daily quota.
+/// A step that only waits for this long ends its run, because nobody reads a thread that only ever says "working". A
+/// day covers a provider's daily quota.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// How often it is tried to tell people of a run's end when a day of trying has not been enough.
+/// Retry interval for reporting a run's end after [`MAX_WAIT`] of failed attempts.
 const HALT_REPORT_RETRY: Duration = Duration::from_secs(3600);
 
 pub(super) type WorkflowRef<T> = &'static dyn AnyWorkflow<T>;
 
-/// A visit that comes to nothing but waiting: since when, and when it was tried last.
+/// Start and last attempt of a visit that has only waited so far.
 struct WaitingVisit {
     visit: u64,
     since: Timestamp,
     last: Timestamp,
 }
 
-/// A run that was taken, and how many cancels there had been before it was read.
+/// A claimed run, and the cancel count read before its row.
 struct ClaimedRun {
     lease: RunLease,
     cancels: u64,
@@ -66,26 +66,25 @@ pub struct Engine<T: Send + Sync + 'static> {
     workflows: &'static [WorkflowRef<T>],
     tools: Arc<T>,
     pub(super) clock: SharedClock,
-    /// Something may have become due.
+    /// Notified when a run may have become due.
     pub(super) wake_up: Notify,
-    /// Tokens of the steps in flight that a cancel may trip.
     pub(super) in_flight: Mutex<HashMap<RunId, CancellationToken>>,
-    /// How many cancels were written down: a step that sees it grow since its run was read looks for one of its own.
+    /// Number of recorded cancels. A step that sees it grow after its run was read checks for a cancel of its own.
     pub(super) cancels: AtomicU64,
-    /// Runs whose visit came to nothing but waiting here. Forgotten by a restart, which is only more patience.
+    /// Visits that have only waited in this process. A restart forgets them, so those wait longer.
     waiting_visits: Mutex<HashMap<RunId, WaitingVisit>>,
-    /// Tripped when the live loop is told to stop: no effect begins any more.
+    /// Cancelled when the live loop is told to stop; no `once` starts after that.
     stopping: CancellationToken,
-    /// Tripped by `park`: what is in flight is given up.
+    /// Cancelled by `park`, which abandons the steps in flight.
     park: CancellationToken,
-    /// Grows when whatever is in hand must be let go.
+    /// Increases when the lease has ended and steps in flight must be abandoned.
     lease_ends: watch::Sender<u64>,
     pub(super) jobs: Arc<BackgroundJobs>,
     telemetry: RunTelemetry,
 }
 
 impl<T: Send + Sync + 'static> Engine<T> {
-    /// Refuses a workflow whose graph is not sound.
+    /// Returns an engine, or an error if a workflow's graph is refused.
     pub fn new(
         store: Arc<Store>,
         workflows: &'static [WorkflowRef<T>],
@@ -117,7 +116,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }))
     }
 
-    /// Itself, as the rest of the house may see it.
+    /// Returns this engine as a port.
     pub fn port(self: &Arc<Self>) -> Arc<dyn EnginePort> {
         Arc::clone(self) as Arc<dyn EnginePort>
     }
@@ -130,12 +129,12 @@ impl<T: Send + Sync + 'static> Engine<T> {
         &self.telemetry
     }
 
-    /// When a run wants its next step, if nobody speaks before; possibly too early.
+    /// Returns when a run next wants a step if nobody answers before; possibly too early.
     pub async fn next_due(&self) -> Result<Option<Timestamp>, EngineError> {
         Ok(self.store.next_due())
     }
 
-    /// Takes one step of every run that is due, one after the other, and says how many.
+    /// Takes one step of each due run in sequence and returns the number of steps.
     pub async fn tick(&self) -> Result<usize, EngineError> {
         let mut stepped = HashSet::new();
         while let Some(claimed) = self.claim_or_scan(&stepped).await? {
@@ -149,41 +148,40 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(stepped.len())
     }
 
-    /// Takes steps as they become due, up to [`limits::LIVE_STEPS`] at a time and one at a time of
-    /// each run, until `shutdown`. Then steps in flight are awaited until [`park`](Self::park), and given
-    /// up after that.
+    /// Takes steps as they become due until `shutdown`: up to [`limits::LIVE_STEPS`] at a time, one at a time per run.
+    /// Then waits for the steps in flight until [`park`](Self::park), and abandons them after that.
     pub async fn run(self: &Arc<Self>, shutdown: CancellationToken) {
-        // Heard also while the next step is looked for, in a database that may say nothing.
-        let hear = async {
+        // Events are handled even while the search for the next step waits for a database.
+        let cluster_events = async {
             loop {
                 self.handle_cluster_event(self.store.next_cluster_event().await);
             }
         };
         tokio::select! {
             () = self.take_steps(shutdown) => {}
-            () = hear => {}
+            () = cluster_events => {}
         }
     }
 
     async fn take_steps(self: &Arc<Self>, shutdown: CancellationToken) {
-        let (mut steps, mut looks) = (JoinSet::new(), FuturesUnordered::new());
+        let (mut steps, mut scans) = (JoinSet::new(), FuturesUnordered::new());
         while !shutdown.is_cancelled() {
-            let begun = self.store.live_run_scans(self.clock.now()).into_iter();
-            looks.extend(begun.map(|look| panics::catch_and_log_panic("a repository is looked into", look)));
-            let nap =
-                panics::catch_and_log_panic("due runs are taken", self.start_due_steps(&mut steps)).await;
-            let nap = nap.unwrap_or(limits::STEP_BACKOFF);
+            let new_scans = self.store.live_run_scans(self.clock.now()).into_iter();
+            scans.extend(new_scans.map(|scan| panics::catch_and_log_panic("repository scan", scan)));
+            let sleep_time =
+                panics::catch_and_log_panic("start of due steps", self.start_due_steps(&mut steps)).await;
+            let sleep_time = sleep_time.unwrap_or(limits::STEP_BACKOFF);
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = self.wake_up.notified() => {}
                 Some(_) = steps.join_next() => {}
-                Some(_) = looks.next() => {}
-                () = self.clock.sleep(nap) => {}
+                Some(_) = scans.next() => {}
+                () = self.clock.sleep(sleep_time) => {}
             }
         }
         self.stopping.cancel();
-        // One that nobody drives any more must not keep a step from being saved.
-        drop(looks);
+        // A scan that nothing polls any more must not block the save of a step.
+        drop(scans);
         let all = async {
             while steps.join_next().await.is_some() {}
             self.jobs.stop_all_and_wait().await;
@@ -192,14 +190,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
             () = all => {}
             () = self.park.cancelled() => {}
         }
-        // Each step that is still running gives its run back when it sees this.
+        // Each step that is still running releases its run when it sees this.
         self.park.cancel();
         while steps.join_next().await.is_some() {}
     }
 
-    /// What another process did, or may do any moment.
-    fn handle_cluster_event(&self, news: ClusterEvent) {
-        match news {
+    /// Handles a change made, or possibly made, by another process.
+    fn handle_cluster_event(&self, event: ClusterEvent) {
+        match event {
             ClusterEvent::Due => self.wake_up.notify_one(),
             ClusterEvent::Cancelled(run) => {
                 self.cancels.fetch_add(1, SeqCst);
@@ -214,12 +212,12 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// Gives up what is in flight, now. The next boot takes those steps again.
+    /// Abandons the steps in flight now. The next boot takes those steps again.
     pub fn park(&self) {
         self.park.cancel();
     }
 
-    /// Starts every step there is room for; says how long to sleep if nothing happens.
+    /// Starts a step for each free slot; returns how long to sleep if nothing happens.
     async fn start_due_steps(self: &Arc<Self>, steps: &mut JoinSet<()>) -> Duration {
         while steps.len() < limits::LIVE_STEPS {
             match self.claim(&HashSet::new()).await {
@@ -229,13 +227,13 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::error!(%error, "cannot look for runs that are due");
+                    tracing::error!(%error, "could not query due runs; will retry");
                     return limits::STEP_BACKOFF;
                 }
             }
         }
         if steps.len() >= limits::LIVE_STEPS {
-            return limits::LONGEST_SLEEP; // a task that finds nothing more to do wakes us
+            return limits::LONGEST_SLEEP; // a task that finds no further due run wakes us
         }
         let due = self.store.next_due();
         due.map_or(limits::LONGEST_SLEEP, |due| due.since(self.clock.now()).min(limits::LONGEST_SLEEP))
@@ -243,12 +241,12 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     async fn claim(&self, except: &HashSet<RunId>) -> Result<Option<ClaimedRun>, StoreError> {
         let cancels = self.cancels.load(SeqCst);
-        // Boxed, as are the others here: what waits for a database makes no large future of whoever drives this.
+        // Boxed, like the other store calls here, to keep the caller's future small.
         let lease = Box::pin(self.store.claim_run(self.clock.now(), except)).await?;
         Ok(lease.map(|lease| ClaimedRun { lease, cancels }))
     }
 
-    /// Takes a step, and after it whatever is due next, so that a busy engine changes threads for none of them.
+    /// Takes a step and then any step that is due next, so that a busy engine does not switch tasks.
     async fn advance_while_due(&self, first: ClaimedRun) {
         let mut claimed = Some(first);
         while let Some(step) = claimed {
@@ -256,32 +254,32 @@ impl<T: Send + Sync + 'static> Engine<T> {
             if self.stopping.is_cancelled() {
                 return;
             }
-            // The live loop will meet the same trouble and say so.
+            // The live loop will hit the same error and log it.
             claimed = self.claim(&HashSet::new()).await.unwrap_or_default();
             if claimed.is_some() && self.store.is_live_run_scan_due(self.clock.now()) {
-                // Only the live loop begins looks, and this task goes on without waking it.
+                // Only the live loop starts scans, and this task does not wake it otherwise.
                 self.wake_up.notify_one();
             }
         }
     }
 
-    /// As [`claim`](Self::claim), but nothing is left to be looked into when it finds no run.
+    /// Like [`claim`](Self::claim), but returns `None` only after all scans have completed.
     async fn claim_or_scan(&self, except: &HashSet<RunId>) -> Result<Option<ClaimedRun>, StoreError> {
         loop {
             if let Some(claimed) = self.claim(except).await? {
                 return Ok(Some(claimed));
             }
-            let looks = self.store.live_run_scans(self.clock.now());
-            if looks.is_empty() {
+            let scans = self.store.live_run_scans(self.clock.now());
+            if scans.is_empty() {
                 return Ok(None);
             }
-            join_all(looks).await;
+            join_all(scans).await;
         }
     }
 
     async fn advance_live(&self, claimed: ClaimedRun) {
         let held = claimed.lease.clone();
-        let mut let_go = self.lease_ends.subscribe();
+        let mut lease_end = self.lease_ends.subscribe();
         tokio::select! {
             outcome = panics::catch_panic(self.advance(claimed)) => {
                 let error = match outcome {
@@ -289,12 +287,12 @@ impl<T: Send + Sync + 'static> Engine<T> {
                     Ok(Err(error)) => with_causes(&error),
                     Err(why) => why,
                 };
-                tracing::error!(run = %held.run.id, error, "a step could not be saved; it will be taken again");
+                tracing::error!(run = %held.run.id, error, "could not save a step; will run it again");
                 lock(&self.in_flight).remove(&held.run.id);
                 self.back_off().await;
             }
-            _ = let_go.changed() => {
-                tracing::error!(run = %held.run.id, "let go in the middle of a step: another process may have the run now; its late result was dropped");
+            _ = lease_end.changed() => {
+                tracing::error!(run = %held.run.id, "lease ended during a step: another process may hold the run now; its late result was dropped");
                 lock(&self.in_flight).remove(&held.run.id);
             }
             () = self.park.cancelled() => {
@@ -304,14 +302,16 @@ impl<T: Send + Sync + 'static> Engine<T> {
         self.give_back(&held).await;
     }
 
-    /// Lets go of a run whose step came to nothing. As long as the store refuses that, the run stays ours, and
-    /// the next boot frees it if we never can.
+    /// Releases a run whose step was not saved. Retries until the store accepts that; if it never does, the next boot
+    /// releases the run.
     async fn give_back(&self, held: &RunLease) {
         loop {
             match Box::pin(self.store.release_run(held)).await {
                 Ok(()) => return self.wake_up.notify_one(),
                 Err(StoreError::Fenced | StoreError::Closing) => return,
-                Err(error) => tracing::error!(run = %held.run.id, %error, "a run could not be given back"),
+                Err(error) => {
+                    tracing::error!(run = %held.run.id, %error, "could not release a run; will retry")
+                }
             }
             if self.park.is_cancelled() {
                 return;
@@ -327,44 +327,44 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// Takes one step and saves what it left. If that fails the run is still held, and whoever asked gives it back.
+    /// Takes one step and saves its checkpoint. If that fails the run stays claimed, and the caller releases it.
     async fn advance(&self, claimed: ClaimedRun) -> Result<(), EngineError> {
         let taken_at = self.clock.now();
-        let left = self.next_checkpoint(&claimed).await;
+        let checkpoint = self.next_checkpoint(&claimed).await;
         let row = &claimed.lease.run;
         let (run, workflow) = (row.id, self.workflow(&row.workflow));
-        // Of one that waits on nothing is written, so its time counts when something is.
-        let spent = claimed.lease.unchanged_wait(&left).is_none();
+        // An unchanged wait is not written, so its time is counted with the next write.
+        let is_written = claimed.lease.unchanged_wait(&checkpoint).is_none();
         let visit = FinishedVisit::from_checkpoint(
             row,
             workflow.and_then(|workflow| workflow.step(&row.step)),
-            &left,
+            &checkpoint,
         );
         lock(&self.in_flight).remove(&run);
-        self.log(&claimed.lease.run, &left);
-        let over = match &left {
+        self.log(&claimed.lease.run, &checkpoint);
+        let end = match &checkpoint {
             Checkpoint::Done { .. } => Some("done"),
             Checkpoint::Ended { status: RunStatus::Stopped, .. } => Some("stopped"),
             Checkpoint::Ended { .. } => Some("failed"),
             _ => None,
         };
-        let timed = matches!(
-            left,
+        let sets_due = matches!(
+            checkpoint,
             Checkpoint::Ask { .. }
                 | Checkpoint::Wait { .. }
                 | Checkpoint::Retry { .. }
                 | Checkpoint::Done { then: Some(_), .. }
         );
-        Box::pin(self.store.save_step(&claimed.lease, left)).await?;
-        if let Some(workflow) = workflow.filter(|_| spent) {
+        Box::pin(self.store.save_step(&claimed.lease, checkpoint)).await?;
+        if let Some(workflow) = workflow.filter(|_| is_written) {
             self.telemetry.count_step_time(workflow.name(), row, taken_at, self.clock.now());
         }
         self.telemetry.publish_visit(visit);
-        if timed {
-            // Whoever sleeps until the next one is due may have to rise earlier.
+        if sets_due {
+            // The sleeper may have to wake earlier than planned.
             self.wake_up.notify_one();
         }
-        if let Some(how) = over {
+        if let Some(how) = end {
             lock(&self.waiting_visits).remove(&run);
             self.telemetry.count_end(workflow.map_or("other", |workflow| workflow.name()), run, how);
             self.jobs.stop_others(run, None);
@@ -372,11 +372,12 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(())
     }
 
-    /// A line for each move of a run. What only waits may do so for weeks, and look every minute.
-    fn log(&self, row: &RunRow, left: &Checkpoint) {
+    /// Logs each move of a run. A waiting run may wait for weeks and look every minute, so waits are logged at debug
+    /// level.
+    fn log(&self, row: &RunRow, checkpoint: &Checkpoint) {
         let (run, issue, view) = (row.id, row.trigger.issue, self.run_view(row));
         let step = format!("{} {}", view.step_id, view.step_title);
-        match left {
+        match checkpoint {
             Checkpoint::Go { .. } => tracing::info!(%run, %issue, step, "step done"),
             Checkpoint::Ask { gate, .. } => {
                 let subject = gate.subject.short();
@@ -391,7 +392,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             Checkpoint::Wait { why, .. } | Checkpoint::Retry { why, .. } => {
                 tracing::debug!(%run, %issue, step, why, "step waits");
             }
-            Checkpoint::Park { .. } => {} // said where it was found out
+            Checkpoint::Park { .. } => {} // logged where it was detected
         }
     }
 
@@ -399,12 +400,12 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let lease = &claimed.lease;
         let run = &lease.run;
         let workflow = self.workflow(&run.workflow);
-        let goes_on = run.cancel.is_none() && run.status != RunStatus::Halting;
-        self.jobs.stop_others(run.id, goes_on.then_some(run.visit));
+        let continues = run.cancel.is_none() && run.status != RunStatus::Halting;
+        self.jobs.stop_others(run.id, continues.then_some(run.visit));
         if let Some(cancel) = run.cancel.as_ref().filter(|_| run.status != RunStatus::Halting) {
             let stopped = RunHalt::Stopped { by: cancel.by.clone(), why: cancel.why.clone() };
             if run.parked || workflow.is_none() {
-                // Nobody can read it, so it can tell nobody; that it ends is what was asked.
+                // No step can read the run, so none can report its end. It ends all the same: somebody asked for it.
                 return Checkpoint::Ended { status: RunStatus::Stopped, why: stopped.public_reason() };
             }
             return halt_checkpoint(stopped);
@@ -419,7 +420,6 @@ impl<T: Send + Sync + 'static> Engine<T> {
         self.attempt_step(workflow, claimed).await
     }
 
-    /// One attempt at the run's step.
     async fn attempt_step(&self, workflow: WorkflowRef<T>, claimed: &ClaimedRun) -> Checkpoint {
         let lease = &claimed.lease;
         let run = &lease.run;
@@ -428,19 +428,19 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let from = saved_checkpoint(run);
         let attempt = panics::catch_panic(workflow.attempt_step(&from, &cx)).await;
         match attempt.unwrap_or_else(|why| Err(StepError::Bug(anyhow!(why)).into())) {
-            Ok(moved) => {
+            Ok(outcome) => {
                 lock(&self.waiting_visits).remove(&run.id);
-                self.attempt_checkpoint(workflow, run, moved)
+                self.attempt_checkpoint(workflow, run, outcome)
             }
             Err(StepAttemptError::Unreadable(why)) => park_unreadable(run, &why),
-            // Whatever a step says after it was told to stop, it is not its fault.
+            // A step that was told to stop may return any error; ignore it.
             Err(StepAttemptError::Step(_)) if token.is_cancelled() => {
                 self.retry_later("stopping", Duration::ZERO, run.attempts)
             }
             Err(StepAttemptError::Step(StepError::Later { why, .. })) if self.has_waited_too_long(run) => {
                 let hours = MAX_WAIT.as_secs() / 3600;
                 halt_checkpoint(RunHalt::User(format!(
-                    "{why}. That went on for {hours} hours, so the run was ended."
+                    "{why}. This lasted {hours} hours, so the run was ended."
                 )))
             }
             Err(StepAttemptError::Step(StepError::Later { why, after })) => {
@@ -455,7 +455,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 if attempts >= limits::STEP_ATTEMPTS {
                     return halt_checkpoint(RunHalt::Bug { attempts, error: with_causes(&*error) });
                 }
-                self.retry_later("failed by our own fault; trying again", backoff(run, attempts), attempts)
+                self.retry_later("a bug in Countersign; will retry", backoff(run, attempts), attempts)
             }
         }
     }
@@ -464,9 +464,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
         &self,
         workflow: WorkflowRef<T>,
         run: &RunRow,
-        moved: StepAttemptOutcome,
+        outcome: StepAttemptOutcome,
     ) -> Checkpoint {
-        let StepAttemptOutcome { next, state } = moved;
+        let StepAttemptOutcome { next, state } = outcome;
         match next {
             Transition::Go(step) => {
                 let moves = if run.answer.is_some() { 0 } else { run.moves + 1 };
@@ -483,17 +483,17 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// What goes on from what this run made, if its people asked for all of it at once.
+    /// Returns the run that continues with this run's product, if the trigger asked for it.
     fn follow_up_run(&self, workflow: WorkflowRef<T>, run: &RunRow) -> Option<Box<NewRun>> {
         let next = follow_up_workflow(self.workflows, workflow.name(), &run.trigger)?;
         let trigger = RunTrigger { cause: run.trigger.cause.follow_up(), ..run.trigger.clone() };
         let new = new_run(next, trigger);
-        new.inspect_err(|error| tracing::error!(run = %run.id, %error, "nothing follows it"))
+        new.inspect_err(|error| tracing::error!(run = %run.id, %error, "could not create the follow-up run"))
             .ok()
             .map(Box::new)
     }
 
-    /// One attempt at telling people why the run ended.
+    /// Makes one attempt to report to people why the run ended.
     async fn attempt_halt_report(&self, workflow: WorkflowRef<T>, lease: &RunLease) -> Checkpoint {
         let run = &lease.run;
         let ended = |status, why| Checkpoint::Ended { status, why };
@@ -505,14 +505,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
             RunHalt::Stopped { .. } => RunStatus::Stopped,
             _ => RunStatus::Failed,
         };
-        // A token nobody trips: stopping a run must not stop it from saying so.
+        // A fresh token: a cancel of the run must not cancel its report.
         let cx = self.attempt_context(lease, CancellationToken::new());
         let from = saved_checkpoint(run);
-        let told = panics::catch_panic(workflow.attempt_halt_report(&from, &halt, &cx)).await;
-        match told.unwrap_or_else(|why| Err(StepError::Bug(anyhow!(why)).into())) {
+        let reported = panics::catch_panic(workflow.attempt_halt_report(&from, &halt, &cx)).await;
+        match reported.unwrap_or_else(|why| Err(StepError::Bug(anyhow!(why)).into())) {
             Ok(None) => ended(status, halt.public_reason()),
             Ok(Some(outcome)) => Checkpoint::Done { state: run.state.clone(), outcome, then: None },
-            // Nothing else would tell them, so this is tried until it is through.
+            // Nothing else would tell people, so retry until it succeeds.
             Err(StepAttemptError::Step(StepError::Later { why, after })) => {
                 let seldom = if self.has_waited_too_long(run) { HALT_REPORT_RETRY } else { Duration::ZERO };
                 self.retry_later(&why, after.max(seldom), run.attempts)
@@ -521,13 +521,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 StepAttemptError::Step(StepError::User(why) | StepError::Stopped { why, .. })
                 | StepAttemptError::Unreadable(why),
             ) => {
-                tracing::error!(run = %run.id, %why, "people could not be told that a run ended");
-                ended(RunStatus::Failed, format!("{}; nobody could be told: {why}", halt.public_reason()))
+                tracing::error!(run = %run.id, %why, "could not report the end of a run to people; ending it anyway");
+                ended(RunStatus::Failed, format!("{}; could not tell people: {why}", halt.public_reason()))
             }
             Err(StepAttemptError::Step(StepError::Bug(error))) => {
                 let attempts = self.count_failure(run, &error);
                 if attempts >= limits::STEP_ATTEMPTS {
-                    let why = format!("{}; nobody could be told, see the server's log", halt.public_reason());
+                    let why =
+                        format!("{}; could not tell people, see the server's log", halt.public_reason());
                     return ended(RunStatus::Failed, why);
                 }
                 self.retry_later(&halt.public_reason(), backoff(run, attempts), attempts)
@@ -535,11 +536,11 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// Has this visit come to nothing but waiting for so long that people must be told?
+    /// Whether this visit has only waited for longer than [`MAX_WAIT`], so that people must be told.
     fn has_waited_too_long(&self, run: &RunRow) -> bool {
         let now = self.clock.now();
         let mut waits = lock(&self.waiting_visits);
-        // What another process made of one meanwhile is not known here.
+        // Drop stale entries: another process may have moved those runs meanwhile.
         waits.retain(|_, waiting| now.since(waiting.last) < MAX_WAIT);
         let waiting = waits.entry(run.id).or_insert(WaitingVisit { visit: run.visit, since: now, last: now });
         if waiting.visit != run.visit {
@@ -549,12 +550,12 @@ impl<T: Send + Sync + 'static> Engine<T> {
         now.since(waiting.since) > MAX_WAIT
     }
 
-    /// Counts and logs a failure of ours.
+    /// Logs a failed attempt and returns the new number of attempts.
     fn count_failure(&self, run: &RunRow, error: &anyhow::Error) -> u32 {
         let attempts = run.attempts + 1;
         tracing::error!(
             run = %run.id, workflow = run.workflow, step = run.step, visit = run.visit, attempts,
-            error = with_causes(&**error), "a step failed"
+            error = with_causes(&**error), "step failed"
         );
         attempts
     }
@@ -577,13 +578,15 @@ impl<T: Send + Sync + 'static> Engine<T> {
         )
     }
 
-    /// The token a cancel of this run trips. One that came after the run was claimed and before the
-    /// token was known is found in the row.
+    /// Registers and returns the cancellation token of this run's step. If a cancel arrived after the claim, the token
+    /// is cancelled already.
     async fn cancel_token(&self, claimed: &ClaimedRun) -> CancellationToken {
         let (token, run) = (CancellationToken::new(), claimed.lease.run.id);
         lock(&self.in_flight).insert(run, token.clone());
-        let news = self.cancels.load(SeqCst) != claimed.cancels;
-        if news && let Ok(Some(RunRow { cancel: Some(_), .. })) = Box::pin(self.store.run_row(run)).await {
+        let has_new_cancels = self.cancels.load(SeqCst) != claimed.cancels;
+        if has_new_cancels
+            && let Ok(Some(RunRow { cancel: Some(_), .. })) = Box::pin(self.store.run_row(run)).await
+        {
             token.cancel();
         }
         token
@@ -598,7 +601,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 }
 
-/// Keeps a new run of this workflow, unless its cause or its issue has one.
+/// Stores a new run of this workflow, unless a run with the same cause or a live one of the issue exists.
 pub(super) async fn open_run<T: Send + Sync + 'static>(
     store: &Store,
     workflow: WorkflowRef<T>,
@@ -629,27 +632,27 @@ fn halt_checkpoint(halt: RunHalt) -> Checkpoint {
     let why = halt.public_reason();
     match serde_json::to_string(&halt) {
         Ok(halt) => Checkpoint::Halt { halt, why },
-        Err(_) => Checkpoint::Ended { status: RunStatus::Failed, why }, // no value of Halt does this
+        Err(_) => Checkpoint::Ended { status: RunStatus::Failed, why }, // cannot happen: every `RunHalt` serializes
     }
 }
 
-/// Left alone until a version comes that can read it, never guessed at.
+/// Parks a run until a version starts that can read it. We never guess at its state.
 fn park_unreadable(run: &RunRow, why: &str) -> Checkpoint {
     let (workflow, version) = (&run.workflow, run.version);
-    tracing::error!(run = %run.id, %why, "a run is parked");
+    tracing::error!(run = %run.id, %why, "run parked: this version cannot read it");
     if run.status == RunStatus::Halting {
-        let why = format!("{}; nobody could be told: {why}", run.why.as_deref().unwrap_or("ended"));
+        let why = format!("{}; could not tell people: {why}", run.why.as_deref().unwrap_or("ended"));
         return Checkpoint::Ended { status: RunStatus::Failed, why };
     }
     Checkpoint::Park {
         why: format!(
-            "{why}; the run was started with {workflow} version {version}: start a countersign that knows it, or /stop this run and start anew"
+            "{why}; the run was started with {workflow} version {version}: start a countersign version that knows it, or /stop this run and start a new one"
         ),
     }
 }
 
-/// Doubled each time, and up to a quarter longer: runs that failed together do not come back together. What the
-/// quarter comes to depends on run and attempt alone.
+/// Doubles with each attempt, and adds up to a quarter so that runs that failed together do not retry together. The
+/// added part depends only on run, visit and attempt.
 fn backoff(run: &RunRow, attempts: u32) -> Duration {
     let wait = limits::STEP_BACKOFF.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1)));
     let mut hasher = DefaultHasher::new();
@@ -668,7 +671,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn a_run_that_ended_is_not_remembered() {
+    async fn ended_run_and_stale_waits_are_forgotten() {
         let clock: SharedClock = Arc::new(SystemClock);
         let data = tempfile::tempdir().unwrap();
         let store = Store::open(data.path(), Arc::clone(&clock)).unwrap();
@@ -697,7 +700,7 @@ mod tests {
         assert_eq!(engine.store.run_row(run).await.unwrap().unwrap().status, RunStatus::Stopped);
         assert!(lock(&engine.waiting_visits).is_empty());
 
-        // Another process may have gone on with it between two times that it came to nothing here.
+        // A stale entry: another process may have taken steps of the run between the two waits.
         let row = engine.store.run_row(run).await.unwrap().unwrap();
         let hours = |hours: u64| engine.clock.now().minus(Duration::from_secs(hours * 3600));
         for (last, over) in [(1, true), (40, false)] {

@@ -1,4 +1,4 @@
-//! What those hear of runs who watch: how their time goes, and which visits are over. Nobody is waited for.
+//! Telemetry of runs: where their time goes and which visits have finished. It never delays a run.
 
 use std::{
     collections::HashMap,
@@ -15,16 +15,15 @@ use crate::{
     types::{Cause, IssueNo, RunId, Timestamp},
 };
 
-/// Visits that are kept for who watches; of more the oldest are lost to them.
+/// Finished visits buffered for subscribers; the oldest are dropped beyond that.
 const BUFFERED_VISITS: usize = 1024;
 
-/// Seconds, by workflow and by what they went to.
+/// Seconds, by workflow and by activity.
 pub type RunSecondsCounter = Family<[(&'static str, &'static str); 2], Counter<f64, AtomicU64>>;
 
-/// Runs that ended, by workflow and by how.
+/// Ended runs, by workflow and by how they ended.
 pub type RunEndsCounter = Family<[(&'static str, &'static str); 2], Counter>;
 
-/// A visit that is over.
 #[derive(Debug, Clone)]
 pub struct FinishedVisit {
     pub run: RunId,
@@ -34,15 +33,19 @@ pub struct FinishedVisit {
     pub started_at: Timestamp,
     pub visit: u64,
     pub step: Option<StepInfo>,
-    /// It told people why the run ended.
+    /// Whether this visit reported a halt to people.
     pub reports_halt: bool,
-    /// How the run ended with it, if it did.
+    /// How the run ended with this visit, if it did.
     pub end_status: Option<RunStatus>,
 }
 
 impl FinishedVisit {
-    pub(super) fn from_checkpoint(run: &RunRow, step: Option<StepInfo>, left: &Checkpoint) -> Option<Self> {
-        let ended = match left {
+    pub(super) fn from_checkpoint(
+        run: &RunRow,
+        step: Option<StepInfo>,
+        checkpoint: &Checkpoint,
+    ) -> Option<Self> {
+        let ended = match checkpoint {
             Checkpoint::Go { .. } | Checkpoint::Halt { .. } => None,
             Checkpoint::Done { .. } => Some(RunStatus::Done),
             Checkpoint::Ended { status, .. } => Some(*status),
@@ -62,15 +65,16 @@ impl FinishedVisit {
     }
 }
 
-/// What an engine tells.
+/// Counters and visit events of an engine.
 pub struct RunTelemetry {
-    /// What went on before was counted, if at all, by another process.
+    /// Start of this process; time before it is not counted here.
     started: Timestamp,
     run_seconds: RunSecondsCounter,
     ends: RunEndsCounter,
-    /// When this process saved a live run last: what people say to one that waits touches its row.
+    /// Time when this process last saved each live run. The row's own time also changes when people comment on a
+    /// waiting run.
     last_saves: Mutex<HashMap<RunId, Timestamp>>,
-    /// None: nobody ever asked.
+    /// Unset until the first subscription.
     visits: OnceLock<broadcast::Sender<Arc<FinishedVisit>>>,
 }
 
@@ -85,22 +89,22 @@ impl RunTelemetry {
         }
     }
 
-    /// Where the time of runs went since this server started, each counted when it was saved.
+    /// Seconds that runs spent since this server started. A run's time is counted when the run is saved.
     pub fn run_seconds(&self) -> &RunSecondsCounter {
         &self.run_seconds
     }
 
-    /// How runs ended since this server started.
+    /// Runs that ended since this server started.
     pub fn run_ends(&self) -> &RunEndsCounter {
         &self.ends
     }
 
-    /// Visits from now on.
+    /// Subscribes to visits that finish from now on.
     pub fn subscribe_visits(&self) -> broadcast::Receiver<Arc<FinishedVisit>> {
         self.visits.get_or_init(|| broadcast::channel(BUFFERED_VISITS).0).subscribe()
     }
 
-    /// A step of `run`, as it was when it was taken, was saved.
+    /// Counts the time of a saved step, and the wait before it. `run` is the row as the step found it.
     pub(super) fn count_step_time(
         &self,
         workflow: &'static str,
@@ -111,7 +115,7 @@ impl RunTelemetry {
         let waited_for = match run.status {
             RunStatus::Asking => "people",
             RunStatus::Waiting => "others",
-            // What came to nothing before waits for whatever kept it.
+            // After a failed attempt the run waits for whatever blocked it.
             _ if run.why.is_some() => "others",
             _ => "queue",
         };
@@ -132,7 +136,7 @@ impl RunTelemetry {
 
     pub(super) fn publish_visit(&self, visit: Option<FinishedVisit>) {
         if let (Some(visit), Some(watchers)) = (visit, self.visits.get()) {
-            // Whoever asked may have gone.
+            // An error only means that all subscribers are gone.
             drop(watchers.send(Arc::new(visit)));
         }
     }

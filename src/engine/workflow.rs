@@ -1,4 +1,4 @@
-//! What a workflow is: steps, a serde state, a table of edges and one `match`.
+//! The workflow interface: an enum of steps, a serde state, a table of edges and one `match`.
 
 use std::{fmt::Debug, future::Future, hash::Hash as StdHash, time::Duration};
 
@@ -15,35 +15,35 @@ use crate::{
     types::{Actor, Timestamp},
 };
 
-/// What a step is for; the graph check reads it.
+/// Kind of a step; the graph check reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepKind {
-    /// Anything that neither makes, judges nor ships model text.
+    /// Anything that neither drafts, reviews nor publishes model text.
     Work,
     /// A model writes.
     Draft,
-    /// Another model judges.
+    /// Another model reviews.
     Review,
-    /// A person decides, or the policy says that none is needed here.
+    /// A person decides, or the policy requires no decision.
     Gate,
-    /// People are asked for something that is no decision about a document.
+    /// Waits for people, but not for a decision about a document.
     Pause,
-    /// What was decided leaves the house.
+    /// Publishes what was approved.
     Publish,
-    /// What left the house is watched, until people are done with it.
+    /// Watches what was published until people are done with it.
     Watch,
 }
 
-/// What a workflow's publishing takes besides a review and then a person's word.
+/// A proof that is enough to publish, although a review or a person's approval is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LesserProof {
-    /// APPROVED by another family, where the policy asks nobody.
+    /// An APPROVED verdict of another family, if the policy requires no person.
     Policy,
-    /// A person's approval of what nobody reviewed: only for what is published on the issue alone.
+    /// A person's approval without a review. Only for documents that are published on the issue alone.
     Unreviewed,
 }
 
-/// A place in a workflow: a plain enum, saved by its serde name.
+/// A step of a workflow: a plain enum, saved by its serde name.
 pub trait WorkflowStep:
     Copy + Eq + StdHash + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -58,15 +58,15 @@ pub trait WorkflowStep:
     }
 }
 
-/// What a step wants next.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Transition<S> {
-    /// On along an edge of the graph.
+    /// Go to a step along an edge of the graph.
     Go(S),
-    /// Sleep until someone who may answers; the same visit then runs again with `cx.answer()`.
-    /// Asking again refuses the answer it was given.
+    /// Sleep until an allowed person answers; the same visit then runs again with `cx.answer()`. Asking again refuses
+    /// that answer.
     Ask(GateSpec),
-    /// Run this visit again then.
+    /// Run this visit again at `until`.
     Wait {
         until: Timestamp,
         why: String,
@@ -74,20 +74,20 @@ pub enum Transition<S> {
     Done(RunCompletion),
 }
 
-/// Why a step stopped. The variant decides what the engine does, never the message.
+/// Reason why a step stopped. The engine looks at the variant only, never at the message.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// Nothing is wrong with us or the run; try again after a while. Holds no worker.
+    /// Nothing is wrong with us or the run: try again after a while. Holds no worker meanwhile.
     #[error("later: {why}")]
     Later { why: String, after: Duration },
-    /// A person can mend it; said on the thread, and the run ends.
+    /// A person has to fix something. The engine ends the run and posts the text on the thread.
     #[error("{0}")]
     User(String),
-    /// Somebody ended it on GitHub and the step is the first to notice; as if they had said so to us.
+    /// Somebody stopped the run on GitHub and this step noticed first. Treated like a `/stop`.
     #[error("stopped: {why}")]
     Stopped { by: Actor, why: String },
-    /// Our fault; tried again, and after [`limits::STEP_ATTEMPTS`](crate::limits::STEP_ATTEMPTS)
-    /// the run ends and says so.
+    /// Our bug. The engine retries, and ends the run after [`limits::STEP_ATTEMPTS`](crate::limits::STEP_ATTEMPTS)
+    /// attempts.
     #[error(transparent)]
     Bug(#[from] anyhow::Error),
 }
@@ -98,10 +98,10 @@ impl StepError {
     }
 }
 
-/// Why a run ends without having reached its end.
+/// Reason why a run ended early.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunHalt {
-    /// What a person has to mend, in the step's words.
+    /// Something that a person has to fix, in the step's words.
     User(String),
     Stopped {
         by: Actor,
@@ -112,14 +112,14 @@ pub enum RunHalt {
         attempts: u32,
         error: String,
     },
-    /// So many moves without a person having spoken.
+    /// Too many moves without an answer from a person.
     Limit {
         moves: u32,
     },
 }
 
 impl RunHalt {
-    /// One sentence that may be shown to anyone.
+    /// Returns one sentence that may be shown to anyone.
     pub fn public_reason(&self) -> String {
         match self {
             Self::User(text) => text.clone(),
@@ -127,46 +127,45 @@ impl RunHalt {
             Self::Stopped { by, why } => format!("stopped by {}: {why}", by.login),
             Self::Bug { attempts, .. } => {
                 format!(
-                    "a step failed {attempts} times by our own fault; the details are in the server's log"
+                    "a step failed {attempts} times because of a bug in Countersign; the server's log has the details"
                 )
             }
-            Self::Limit { moves } => format!("{moves} steps were taken without a person having spoken"),
+            Self::Limit { moves } => format!("it took {moves} steps without an answer from a person"),
         }
     }
 }
 
-/// One workflow = one file that implements this.
+/// A workflow; each one is a file or folder under `workflows`.
 pub trait Workflow<T: 'static>: Send + Sync + 'static {
     const NAME: &'static str;
-    /// Grows when steps or state change their meaning; pinned in each run at its start.
+    /// Incremented when steps or state change their meaning; each run stores the version it started with.
     const VERSION: u32;
     type Step: WorkflowStep;
     type State: Serialize + DeserializeOwned + Send + Sync;
-    /// The first row is where a run starts. Checked at boot, drawn in the docs, obeyed at run time.
+    /// Table of edges; a run starts at the first row. Checked at boot, drawn in the docs, enforced at run time.
     const GRAPH: &'static [(Self::Step, &'static [Self::Step])];
-    /// The lesser proofs that its publishing takes, where the policy allows them.
+    /// The lesser proofs that are enough to publish, if the policy allows them.
     const PROOFS: &'static [LesserProof] = &[];
-    /// What people may type to start it.
+    /// Commands that start it.
     const COMMANDS: &'static [CommandSpec];
-    /// The workflow that goes on from what it made, where people asked for all of them at once, or for that one.
+    /// The workflow that continues with this one's product, if the trigger asked for all of them or for that one.
     const NEXT_WORKFLOW: Option<&'static str> = None;
 
-    /// How often its loops may go round between two words of a person.
+    /// Maximum rounds of its loops between two answers of a person.
     fn max_iterations() -> u32;
 
     fn start(&self, trigger: &RunTrigger) -> Self::State;
 
-    /// What this version makes of a checkpoint it cannot read as it is, if that is one of an earlier `version`
-    /// whose steps or state had another shape. Not asked about what can be read: a state that changes its
-    /// meaning must change its shape.
+    /// Converts a checkpoint of an earlier `version` that this version cannot read. Not called for readable
+    /// checkpoints, so a state that changes its meaning must change its shape.
     fn upcast(_version: u32, _saved: &SavedCheckpoint) -> Option<SavedCheckpoint> {
         None
     }
 
-    /// One attempt at a step.
+    /// Makes one attempt at a step.
     ///
     /// # Errors
-    /// A [`StepError`], whose variant decides what comes next.
+    /// A [`StepError`], whose variant decides what the engine does next.
     fn run<'a>(
         &'a self,
         at: Self::Step,
@@ -174,11 +173,11 @@ pub trait Workflow<T: 'static>: Send + Sync + 'static {
         cx: &'a AttemptContext<T>,
     ) -> impl Future<Output = Result<Transition<Self::Step>, StepError>> + Send + 'a;
 
-    /// Tell people why the run ended here; a visit of its own, retried like any other step. An outcome says that what
-    /// the run is for had already happened when it was to end, and that it ends as done.
+    /// Reports to people why the run ended at this step. This is a visit of its own, retried like any other step.
+    /// `Some` means that the run's goal had been reached before the halt, so the run ends as done.
     ///
     /// # Errors
-    /// A [`StepError`]: it is tried again then.
+    /// A [`StepError`]; the engine retries then.
     fn report_halt<'a>(
         &'a self,
         at: Self::Step,
@@ -188,71 +187,71 @@ pub trait Workflow<T: 'static>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<RunCompletion>, StepError>> + Send + 'a;
 }
 
-/// A checkpoint as text and bytes.
+/// A checkpoint in its saved form.
 #[derive(Debug, Clone)]
 pub struct SavedCheckpoint {
     pub step: String,
     pub state: Vec<u8>,
 }
 
-/// What an attempt came to, with the state it left.
+/// Result of a successful attempt, with the new state.
 #[derive(Debug, Clone)]
 pub struct StepAttemptOutcome {
-    /// The serde form of the step to go to, where the step wants to go.
+    /// The transition, with the target step in its serde form.
     pub next: Transition<String>,
     pub state: Vec<u8>,
 }
 
-/// Why an attempt came to nothing.
+/// Error of an attempt.
 #[derive(Debug, thiserror::Error)]
 pub enum StepAttemptError {
-    /// The checkpoint is not one this version of the workflow knows.
+    /// This version of the workflow cannot read the checkpoint.
     #[error("{0}")]
     Unreadable(String),
     #[error(transparent)]
     Step(#[from] StepError),
 }
 
-/// A workflow without its types, so that the engine names none. Implemented for every [`Workflow`].
+/// A [`Workflow`] with its types erased. Implemented for every [`Workflow`].
 pub trait AnyWorkflow<T: 'static>: Send + Sync {
     fn name(&self) -> &'static str;
     fn version(&self) -> u32;
     fn commands(&self) -> &'static [CommandSpec];
     /// See [`Workflow::NEXT_WORKFLOW`].
     fn next_workflow(&self) -> Option<&'static str>;
-    /// Every step, the first one first.
+    /// All steps; the first one comes first.
     fn steps(&self) -> Vec<StepInfo>;
-    /// What may follow what, by the steps' ids.
+    /// All edges, by step ids.
     fn edges(&self) -> Vec<(&'static str, &'static str)>;
-    /// Is the graph whole, and does review and gate stand before all that is published?
+    /// Checks that the graph is well formed and that review and gate precede every publish.
     ///
     /// # Errors
     /// The first [`GraphError`] found.
     fn check(&self) -> Result<(), GraphError>;
-    /// The graph as a Mermaid flowchart.
+    /// Renders the graph as a Mermaid flowchart.
     fn mermaid(&self) -> String;
-    /// Moves between two words of a person.
+    /// Maximum number of moves between two answers of a person.
     fn recursion_limit(&self) -> u32;
-    /// The step saved under this serde form.
+    /// Returns the step with this serde form.
     fn step(&self, saved: &str) -> Option<StepInfo>;
-    /// The first checkpoint.
+    /// Returns the first checkpoint.
     ///
     /// # Errors
-    /// [`StepError::Bug`] where the first state has no serde form.
+    /// [`StepError::Bug`] if the first state has no serde form.
     fn first_checkpoint(&self, trigger: &RunTrigger) -> Result<SavedCheckpoint, StepError>;
-    /// One attempt at the saved step.
+    /// Makes one attempt at the saved step.
     ///
     /// # Errors
-    /// [`StepAttemptError::Unreadable`] for a checkpoint of another shape; the step's own.
+    /// [`StepAttemptError::Unreadable`] for a checkpoint of another shape; the step's own errors.
     fn attempt_step<'a>(
         &'a self,
         from: &'a SavedCheckpoint,
         cx: &'a AttemptContext<T>,
     ) -> BoxFuture<'a, Result<StepAttemptOutcome, StepAttemptError>>;
-    /// One attempt at telling people that it ended there; see [`Workflow::report_halt`].
+    /// Makes one attempt at reporting the end of a run; see [`Workflow::report_halt`].
     ///
     /// # Errors
-    /// As [`AnyWorkflow::attempt_step`].
+    /// Those of [`AnyWorkflow::attempt_step`].
     fn attempt_halt_report<'a>(
         &'a self,
         from: &'a SavedCheckpoint,
@@ -261,7 +260,7 @@ pub trait AnyWorkflow<T: 'static>: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<RunCompletion>, StepAttemptError>>;
 }
 
-/// What goes on from what a workflow made, if its people asked for that.
+/// Returns the workflow that continues with this workflow's product, if the trigger asked for it.
 pub(super) fn follow_up_workflow<T: Send + Sync + 'static>(
     all: &'static [&'static dyn AnyWorkflow<T>],
     workflow: &str,
@@ -269,9 +268,9 @@ pub(super) fn follow_up_workflow<T: Send + Sync + 'static>(
 ) -> Option<&'static dyn AnyWorkflow<T>> {
     let of = |name: &str| all.iter().copied().find(|known| known.name() == name);
     let next = of(of(workflow)?.next_workflow()?)?;
-    let asked = trigger.command.as_str();
-    let its_own = || next.commands().iter().any(|command| command.name == asked);
-    ([AUTO, HOTFIX].contains(&asked) || its_own()).then_some(next)
+    let command = trigger.command.as_str();
+    let its_own = || next.commands().iter().any(|known| known.name == command);
+    ([AUTO, HOTFIX].contains(&command) || its_own()).then_some(next)
 }
 
 impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
@@ -331,8 +330,7 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
                 Transition::Go(to) => {
                     let edge = W::GRAPH.iter().any(|(step, next)| *step == at && next.contains(&to));
                     if !edge {
-                        let error =
-                            anyhow::anyhow!("{}: there is no edge {at:?} -> {to:?} in its graph", W::NAME);
+                        let error = anyhow::anyhow!("{}: the graph has no edge {at:?} -> {to:?}", W::NAME);
                         return Err(StepError::Bug(error).into());
                     }
                     Transition::Go(serialized_step(to)?)

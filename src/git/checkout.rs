@@ -1,5 +1,5 @@
-//! A commit's files, written into a directory: plain bytes, as they are in the objects. No attribute, filter or hook of the
-//! repository has a say, and there is no `.git`.
+//! Writes a commit's files into a directory: the plain bytes of the objects. The repository's attributes, filters and
+//! hooks have no effect, and no `.git` is written.
 
 use std::{
     collections::HashSet,
@@ -12,7 +12,7 @@ use std::{
 use super::{CommitEntry, EntryMode, GitError, Snapshot};
 use crate::limits;
 
-/// Bytes that are read and written in one go.
+/// Maximum bytes read and written in one batch.
 const BATCH_BYTES: u64 = 64 << 20;
 
 /// A path of the commit that was not written, and why.
@@ -23,12 +23,12 @@ pub struct SkippedPath {
 }
 
 impl Snapshot {
-    /// Writes every file into `directory`, which is empty, and every link that leads to somewhere in it. `unwanted` paths
-    /// are not written.
+    /// Writes every file into `directory`, which must be empty, and every link whose target stays inside it. Skips
+    /// paths for which `unwanted` returns true.
     ///
     /// # Errors
     ///
-    /// When git cannot read, the directory takes no more, or the files are more than `most` bytes together.
+    /// Git cannot read the objects, the directory cannot be written, or the files exceed `most` bytes in total.
     pub async fn check_out(
         &self,
         directory: &Path,
@@ -67,8 +67,8 @@ impl Snapshot {
     }
 }
 
-/// What is to be written, and what is not. Links come last, so that no file is written through one; and nothing is written
-/// below what is no folder, since a tree may hold a link and a folder of one name.
+/// Splits entries into those to write and those to skip. Links come last, so no file is written through one. Nothing is
+/// written below a path that is not a folder, because a tree may hold a link and a folder of the same name.
 fn split_entries<'e>(
     entries: impl Iterator<Item = &'e CommitEntry> + Clone,
 ) -> (Vec<&'e CommitEntry>, Vec<SkippedPath>) {
@@ -92,7 +92,7 @@ fn split_entries<'e>(
     (wanted, left_out)
 }
 
-/// Does it name a file below the root, and none of git's own?
+/// Whether the path names a file below the root and outside `.git`.
 fn is_safe_path(path: &str) -> bool {
     let parts = || path.split('/');
     !path.contains(['\0', char::REPLACEMENT_CHARACTER])
@@ -114,8 +114,8 @@ fn write_entry(path: &Path, entry: &CommitEntry, bytes: &[u8]) -> io::Result<boo
     Ok(true)
 }
 
-/// Does a link in a folder so deep lead to somewhere below the root? Its way up comes first: `a/..` is not where it stands if
-/// `a` is a link, too.
+/// Whether a link in a folder at this depth stays below the root. All `..` must come first: `a/..` leads elsewhere if
+/// `a` is a link.
 pub fn stays_within(depth: usize, target: &Path) -> bool {
     let up = target.components().take_while(|part| *part == Component::ParentDir).count();
     let down = |part| matches!(part, Component::Normal(_) | Component::CurDir);
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_path_of_a_file_and_where_links_may_lead() {
+    fn rejects_unsafe_paths_and_links_that_leave_the_root() {
         for bad in ["../a", "a/../b", "/a", "a//b", ".git/config", "a/.GIT/hooks/x", "", "latin-\u{fffd}"] {
             assert!(!is_safe_path(bad), "{bad}");
         }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_through_a_link_and_links_come_last() {
+    fn writes_links_last_and_nothing_through_a_link() {
         let modes =
             [("q", "120000"), ("q.x", "100644"), ("q/a", "100644"), ("q/b/c", "120000"), ("sub", "160000")];
         let oid = "1".repeat(40);

@@ -1,4 +1,4 @@
-//! How git is called: the same way every time, deaf to the machine's and the operator's settings.
+//! Builds and runs git commands, always with our settings only: the machine's and the operator's git config is ignored.
 
 use std::{fmt, path::Path, time::Duration};
 
@@ -14,8 +14,8 @@ use crate::{
     types::{Oid, RepoName},
 };
 
-/// The first git that takes settings from `GIT_CONFIG_COUNT`, which is how a token stays out of
-/// arguments and files.
+/// Oldest supported git: the first that reads settings from `GIT_CONFIG_COUNT`, which keeps a token out of arguments
+/// and files.
 pub(super) const OLDEST: GitVersion = GitVersion { major: 2, minor: 31 };
 
 pub(super) const FETCH: &str = "fetch";
@@ -32,7 +32,7 @@ impl fmt::Display for GitVersion {
     }
 }
 
-/// The git in `PATH`; an error that says what to install when there is none or an old one.
+/// Returns the version of the git in `PATH`; the error says what to install if it is missing or too old.
 async fn version() -> Result<GitVersion, GitError> {
     let output =
         run_git("version", base_command().arg("version"), Duration::from_secs(10), &CancellationToken::new())
@@ -45,7 +45,8 @@ async fn version() -> Result<GitVersion, GitError> {
     }
 }
 
-/// As `version`, once git has done what each run needs: make a mirror. What fetches over HTTPS is a program apart.
+/// Checks that git can do what a run needs: create a mirror, and fetch over HTTPS, which is a separate program. Returns
+/// its version.
 pub async fn check_git() -> Result<GitVersion, GitError> {
     let version = version().await?;
     let failed = |source| GitError::Directory { path: std::env::temp_dir(), source };
@@ -58,13 +59,13 @@ pub async fn check_git() -> Result<GitVersion, GitError> {
     }
 }
 
-/// `git version 2.47.3`, also with a vendor's words after it.
+/// Parses `git version 2.47.3`, with or without a vendor suffix.
 fn parse_version(text: &str) -> Option<GitVersion> {
     let mut numbers = text.strip_prefix("git version ")?.split(['.', ' ']);
     Some(GitVersion { major: numbers.next()?.parse().ok()?, minor: numbers.next()?.parse().ok()? })
 }
 
-/// git with no settings but ours. `proc` has already cleared the environment.
+/// git with only our settings. `proc` has already cleared the environment.
 fn base_command() -> ChildCommand {
     ChildCommand::new("git")
         .env("GIT_CONFIG_NOSYSTEM", "1")
@@ -72,19 +73,19 @@ fn base_command() -> ChildCommand {
         .env("GIT_TERMINAL_PROMPT", "0")
         .env("GIT_ASKPASS", "true")
         .env("GIT_NO_REPLACE_OBJECTS", "1")
-        // What a partial clone lacks would be fetched by whatever program its config names.
+        // A partial clone would fetch missing objects with whatever program its config names.
         .env("GIT_NO_LAZY_FETCH", "1")
         .env("GIT_ALLOW_PROTOCOL", "none")
         .env("LC_ALL", "C")
         .args(["-c", "credential.helper=", "-c", "core.hooksPath=/dev/null"])
 }
 
-/// git on a bare repository, named outright so that none is searched for.
+/// git on a bare repository. `--git-dir` stops git from searching for another one.
 pub(super) fn in_mirror(mirror: &Path) -> ChildCommand {
     base_command().arg("--git-dir").arg(mirror)
 }
 
-/// git in a directory, where it looks for the repository itself.
+/// git in a directory, where it finds the repository itself.
 pub(super) fn in_directory(directory: &Path) -> ChildCommand {
     base_command().arg("-C").arg(directory)
 }
@@ -93,7 +94,7 @@ pub(super) fn init_mirror(mirror: &Path) -> ChildCommand {
     base_command().args(["init", "--quiet", "--bare", "--template="]).arg(mirror)
 }
 
-/// A fetch of branches from `source` into the mirror, by the same names.
+/// Fetches branches from `source` into the mirror under the same names.
 pub(super) fn fetch_branches(
     mirror: &Path,
     source: &FetchSource,
@@ -107,22 +108,22 @@ pub(super) fn fetch_branches(
         .env("GIT_CONFIG_COUNT", "1")
         .env("GIT_CONFIG_KEY_0", format!("http.{}.extraHeader", source.url))
         .env("GIT_CONFIG_VALUE_0", format!("Authorization: Basic {basic}"))
-        // The header goes to the one repository it is for: no redirects.
+        // No redirects: the token header must reach only this repository's host.
         .args(["-c", "http.followRedirects=false"])
-        // Tidying up happens while we wait, not in a process left behind.
+        // Maintenance would otherwise continue in a background process.
         .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
         .args([FETCH, "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"])
-        // The demo's copy of a shallow clone is shallow, and without this git leaves its branches out.
+        // The demo's copy of a shallow clone is shallow, and without this git skips its branches.
         .arg("--update-shallow")
         .arg(source.url.as_str())
         .args(branches.iter().map(|branch| format!("+refs/heads/{branch}:refs/heads/{branch}")))
 }
 
-/// Where a repository is fetched from.
+/// URL of a repository to fetch from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FetchSource {
     url: Url,
-    /// The only protocol git may speak; `http` is for a server on this machine alone.
+    /// The only protocol git may use; `http` only for a server on this machine.
     protocol: &'static str,
 }
 
@@ -158,7 +159,7 @@ impl FetchSource {
     }
 }
 
-/// Runs git and takes any status but 0 for a failure.
+/// Runs git; any non-zero status is an error.
 pub(super) async fn run_git(
     what: &'static str,
     command: ChildCommand,
@@ -176,12 +177,12 @@ pub(super) async fn run_git(
     Err(GitError::Failed { what, stderr })
 }
 
-/// Reads objects; short, and cancelled with nothing but its own future.
+/// Runs a short command that reads objects; cancelled only by dropping the future.
 pub(super) async fn read_output(what: &'static str, command: ChildCommand) -> Result<Vec<u8>, GitError> {
     Ok(run_git(what, command, limits::GIT_READ, &CancellationToken::new()).await?.stdout)
 }
 
-/// The commit a revision names, if it names one.
+/// Returns the commit that a revision names, if any.
 pub(super) async fn resolve_commit(repository: &Path, revision: &str) -> Result<Option<Oid>, GitError> {
     let parse = in_mirror(repository)
         .args(["rev-parse", "--verify", "--quiet", "--end-of-options"])
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_keeps_its_path_and_its_port() {
+    fn fetch_url_keeps_path_and_port() {
         let of = |git_url| source(git_url).unwrap().url.to_string();
         assert_eq!(of("https://github.com"), "https://github.com/Octo/he.llo.git");
         assert_eq!(of("https://ghe.example:8443/git/"), "https://ghe.example:8443/git/Octo/he.llo.git");
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_leaves_this_machine_only_encrypted() {
+    fn plain_http_is_allowed_for_loopback_only() {
         assert_eq!(source("https://github.com/").unwrap().protocol, "https");
         for loopback in ["http://127.0.0.1:8000/", "http://localhost:1/", "http://[::1]:1/"] {
             assert_eq!(source(loopback).unwrap().protocol, "http", "{loopback}");
@@ -225,10 +226,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_in_no_argument_and_in_no_message() {
+    async fn token_is_not_in_arguments_or_errors() {
         let token = SecretString::from("ghs_verysecret");
         let basic = STANDARD.encode("x-access-token:ghs_verysecret");
-        // A closed port: the failure is git's own, with its whole message.
+        // A closed port: git itself fails, and we see its full message.
         let directory = tempfile::tempdir().unwrap();
         let mirror = directory.path().join("mirror.git");
         let soon = Duration::from_secs(20);
@@ -237,15 +238,15 @@ mod tests {
         let command = fetch_branches(&mirror, &source, &["main".into()], &token);
         let error = run_git(FETCH, command, soon, &CancellationToken::new()).await.unwrap_err();
         assert!(error.is_transient(), "{error}");
-        let said = format!("{error} {error:?}");
-        assert!(said.contains("127.0.0.1"), "{said}");
-        assert!(!said.contains("ghs_verysecret") && !said.contains(&basic), "{said}");
+        let shown = format!("{error} {error:?}");
+        assert!(shown.contains("127.0.0.1"), "{shown}");
+        assert!(!shown.contains("ghs_verysecret") && !shown.contains(&basic), "{shown}");
         let config = std::fs::read_to_string(mirror.join("config")).unwrap();
         assert!(!config.contains(&basic) && !config.contains("extraHeader"), "{config}");
     }
 
     #[test]
-    fn versions_are_read_with_a_vendors_words() {
+    fn parses_versions_with_vendor_suffix() {
         assert_eq!(
             parse_version("git version 2.39.5 (Apple Git-154)"),
             Some(GitVersion { major: 2, minor: 39 })
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn this_machines_git_will_do() {
+    async fn installed_git_is_recent_enough() {
         assert!(version().await.unwrap() >= OLDEST);
     }
 }

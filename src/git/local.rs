@@ -1,14 +1,14 @@
-//! A repository that lies on this machine already, wherever that is: a work tree or a bare one.
+//! Opens a repository anywhere on this machine: a work tree or a bare one.
 //!
-//! It may be anybody's. None of the commands that read it runs a hook, a filter or a monitor that its config names, and
-//! what it lacks is not fetched.
+//! Its owner may be anyone. Our read commands run no hook, filter or monitor from its config, and do not fetch what it
+//! lacks.
 
 use std::path::{Path, PathBuf};
 
 use super::{GitError, Snapshot, command};
 
-/// What a commit of the repository at `path` holds; `revision` is whatever git understands. A work tree's own files are
-/// not looked at.
+/// Opens the commit that `revision` (anything git understands) names in the repository at `path`. Ignores uncommitted
+/// files.
 pub async fn open_local(path: &Path, revision: &str) -> Result<Snapshot, GitError> {
     let find = command::in_directory(path).args(["rev-parse", "--absolute-git-dir"]);
     let found = match command::read_output("rev-parse", find).await {
@@ -33,7 +33,7 @@ pub async fn open_local(path: &Path, revision: &str) -> Result<Snapshot, GitErro
     }
 }
 
-/// A path as git prints it: bytes up to the end of the line.
+/// Parses a path that git printed: the bytes up to the end of the line.
 fn parse_directory(printed: &[u8]) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     let path = printed.strip_suffix(b"\n").unwrap_or(printed);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_trees_folders_in_them_and_bare_ones_are_opened() {
+    async fn opens_work_trees_their_folders_and_bare_repositories() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         git(root.path(), &["clone", "--quiet", "--bare", "work", "bare.git"]).await;
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_opened_says_why() {
+    async fn errors_say_why_a_repository_cannot_be_opened() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         for none in [root.path().to_owned(), root.path().join("missing")] {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_that_the_repository_names_is_run() {
+    async fn runs_no_program_from_repository_config() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         std::fs::write(work.join(".gitattributes"), "* diff=x filter=x\n").unwrap();
@@ -112,7 +112,7 @@ mod tests {
             git(&work, &["config", name, &run]).await;
         }
         std::fs::write(work.join(".git/hooks/post-checkout"), format!("#!/bin/sh\n{run}\n")).unwrap();
-        // A partial clone asks its remote for what it lacks.
+        // A partial clone asks its remote for missing objects.
         let url = format!("ext::sh -c {}", run.replace(' ', "% "));
         for (name, value) in [
             ("remote.origin.url", url.as_str()),

@@ -1,4 +1,4 @@
-//! The mirrors: where they are, how they are brought up to date.
+//! Mirrors: where they are stored, and how they are updated.
 
 use std::{
     collections::HashMap,
@@ -22,20 +22,20 @@ use crate::{
     types::{Oid, RepoId, RepoName},
 };
 
-/// Fetching a mirror; a first fetch of a large repository is the slowest thing git does for us.
+/// Timeout of a fetch; the first fetch of a large repository is our slowest git command.
 const GIT_FETCH: Duration = Duration::from_secs(600);
 
-/// One bare repository for each GitHub repository, at `<root>/<repository id>/mirror.git`.
+/// One bare repository per GitHub repository, at `<root>/<repository id>/mirror.git`.
 #[derive(Debug)]
 pub struct Mirrors {
     root: PathBuf,
     git_url: Url,
-    /// git locks each ref it moves and fails where another holds the lock, so one fetch at a time.
+    /// One fetch at a time per repository: git locks each ref it moves, and fails if the lock is taken.
     fetching: Mutex<HashMap<RepoId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Mirrors {
-    /// `root` is the store's `repos` directory, `git_url` what comes before `OWNER/NAME.git`.
+    /// `root` is the store's `repos` directory, `git_url` the part before `OWNER/NAME.git`.
     pub fn new(root: PathBuf, git_url: Url) -> Self {
         Self { root, git_url, fetching: Mutex::default() }
     }
@@ -44,7 +44,7 @@ impl Mirrors {
         self.root.join(repo.to_string()).join("mirror.git")
     }
 
-    /// Brings these branches, and nothing else, to where they are on the server now.
+    /// Updates these branches, and no others, to their state on the server.
     pub async fn fetch(
         &self,
         repo: RepoId,
@@ -57,7 +57,7 @@ impl Mirrors {
             return Err(GitError::Name { name: bad.clone() });
         }
         if branches.is_empty() {
-            // To git, no branch means the default one.
+            // With no branch named, git would fetch the default one.
             return Ok(());
         }
         let source = FetchSource::new(&self.git_url, name)?;
@@ -78,8 +78,8 @@ impl Mirrors {
         Arc::clone(locks.entry(repo).or_default())
     }
 
-    /// Takes away the locks that a git killed outright left behind, which would stop every later
-    /// fetch. None can be in use: the store lets one process in, and here one fetch at a time.
+    /// Removes lock files left by a killed git, which would block every later fetch. No lock can be in use: only one
+    /// process opens the store, and it runs one fetch at a time.
     async fn break_locks(&self, mirror: &Path, branches: &[String]) -> Result<(), GitError> {
         let files = ["config", "HEAD", "packed-refs", "shallow"].map(str::to_owned);
         for file in files.into_iter().chain(branches.iter().map(|branch| format!("refs/heads/{branch}"))) {
@@ -92,7 +92,7 @@ impl Mirrors {
         Ok(())
     }
 
-    /// `git init` on a mirror that exists changes nothing, and mends one that a crash left half made.
+    /// `git init` does nothing on an existing mirror, and repairs one left incomplete by a crash.
     async fn create(&self, mirror: &Path, cancel: &CancellationToken) -> Result<(), GitError> {
         tokio::fs::create_dir_all(mirror)
             .await
@@ -100,7 +100,7 @@ impl Mirrors {
         command::run_git("init", command::init_mirror(mirror), limits::GIT_READ, cancel).await.map(drop)
     }
 
-    /// What a fetched branch, or a commit by its id, holds. Later fetches do not change it.
+    /// Opens the commit of a fetched branch, or a commit by id. Later fetches do not change it.
     pub async fn snapshot(&self, repo: RepoId, branch_or_commit: &str) -> Result<Snapshot, GitError> {
         let revision = match branch_or_commit.parse::<Oid>() {
             Ok(oid) => oid.to_string(),
@@ -115,13 +115,13 @@ impl Mirrors {
     }
 }
 
-/// No such file, also where a part of its path is a file.
+/// Whether the file does not exist, including when a parent of it is a file.
 fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// git has one status for every failure; that a branch is missing shows only in what it says, in a
-/// language we have fixed.
+/// Turns git's failure into [`GitError::NoSuchBranch`] if its message says so. git has only one exit status for all
+/// failures; we fix its language.
 fn no_such_branch(error: GitError, branches: &[String]) -> GitError {
     if let GitError::Failed { stderr, .. } = &error {
         let missing =
@@ -138,9 +138,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_a_killed_git_left_does_not_stop_the_next() {
+    async fn fetch_removes_locks_of_a_killed_git() {
         let root = tempfile::tempdir().unwrap();
-        // A closed port: the fetch fails, but only once it is past the locks.
+        // A closed port: the fetch fails, but only after it has passed the locks.
         let mirrors = Mirrors::new(root.path().to_owned(), "http://127.0.0.1:9/".parse().unwrap());
         let fetch = async || {
             let (name, branches) = ("o/r".parse().unwrap(), ["a/b".to_owned()]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_is_no_branch_never_reaches_git() {
+    async fn invalid_branch_name_never_reaches_git() {
         let mirrors = Mirrors::new("/nowhere".into(), "https://github.com/".parse().unwrap());
         for bad in ["--upload-pack=x", "main:refs/heads/x", "../x"] {
             let (name, branches) = ("o/r".parse().unwrap(), [bad.to_owned()]);
@@ -169,11 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_branch_is_told_from_other_failures() {
+    fn missing_branch_is_distinct_from_other_failures() {
         let failed = |stderr: &str| GitError::Failed { what: FETCH, stderr: stderr.into() };
-        let asked = ["main".to_owned(), "x".to_owned()];
-        let missing = no_such_branch(failed("fatal: couldn't find remote ref refs/heads/x"), &asked);
+        let branches = ["main".to_owned(), "x".to_owned()];
+        let missing = no_such_branch(failed("fatal: couldn't find remote ref refs/heads/x"), &branches);
         assert!(matches!(missing, GitError::NoSuchBranch { name } if name == "x"));
-        assert!(matches!(no_such_branch(failed("fatal: unable to access"), &asked), GitError::Failed { .. }));
+        assert!(matches!(
+            no_such_branch(failed("fatal: unable to access"), &branches),
+            GitError::Failed { .. }
+        ));
     }
 }

@@ -1,6 +1,6 @@
-//! Reading code: a bare mirror for each repository, fetched with the system's git and read as
-//! objects. git checks nothing out, so no attribute, filter or hook of a repository does anything here; where tests
-//! need files, their bytes are written as they are. Nothing is ever pushed: writing is `github`'s, through its API.
+//! Reads code: one bare mirror per repository, fetched with the system's git and read as objects. git never checks out
+//! files, so a repository's attributes, filters and hooks have no effect; for tests we write the bytes ourselves. We
+//! never push: `github` writes through GitHub's API.
 
 mod checkout;
 mod command;
@@ -21,7 +21,7 @@ pub use local::open_local;
 pub use mirror::Mirrors;
 pub use snapshot::{ChangedPath, CommitEntry, EntryMode, GitAttributes, PastCommit, Snapshot};
 
-/// Why git could not do what was asked. Says nothing a token could be in.
+/// Error of a git operation. Never contains a token.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
     #[error("git was not found in PATH; install git {} or newer", command::OLDEST)]
@@ -38,21 +38,21 @@ pub enum GitError {
     NoSuchBranch { name: String },
     #[error("the mirror of repository {repo} has no {what}; fetch it first")]
     NotFetched { repo: RepoId, what: String },
-    #[error("{}: no git repository is there; give the path of one", path.display())]
+    #[error("no git repository at {}; give the path of one", path.display())]
     NoRepository { path: PathBuf },
-    #[error("{} belongs to another user, and git reads no such repository; clone it, or run this as its owner", path.display())]
+    #[error("{} belongs to another user, so git refuses to read it; clone it, or run this as its owner", path.display())]
     NotOurs { path: PathBuf },
-    #[error("{} has no commit `{revision}`; `git log --all` lists those it has, if it has any", path.display())]
+    #[error("{} has no commit `{revision}`; `git log --all` lists its commits", path.display())]
     NoSuchRevision { path: PathBuf, revision: String },
     #[error("object {oid} is missing from the repository, as in a partial clone")]
     NoSuchObject { oid: Oid },
-    #[error("file {oid} has {size} bytes, more than the {limit} that are read")]
+    #[error("file {oid} has {size} bytes, over the limit of {limit}")]
     TooLarge { oid: Oid, size: u64, limit: u64 },
-    #[error("the commit's files have {size} bytes together, more than the {limit} that are written")]
+    #[error("the commit's files have {size} bytes in total, over the limit of {limit}")]
     TooMuch { size: u64, limit: u64 },
-    #[error("git could not do its part of the work ({what}); it says: {stderr}")]
+    #[error("git {what} failed: {stderr}")]
     Failed { what: &'static str, stderr: String },
-    #[error("git {what} printed what could not be read: {why}")]
+    #[error("could not parse the output of git {what}: {why}")]
     Unreadable { what: &'static str, why: String },
     #[error("git {what}: {source}")]
     Process { what: &'static str, source: ProcError },
@@ -61,7 +61,7 @@ pub enum GitError {
 }
 
 impl GitError {
-    /// May the same call work later, with nothing changed by anyone?
+    /// Whether the same call may succeed later without anyone changing anything.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Failed { what, .. } => *what == command::FETCH,
@@ -73,9 +73,9 @@ impl GitError {
     }
 }
 
-/// Is this a name that git takes for a branch, and that means nothing else to it?
+/// Whether git accepts this as a branch name and reads it as nothing else.
 ///
-/// Narrower than `git check-ref-format` in one thing: printable characters only.
+/// Stricter than `git check-ref-format` in one point: printable characters only.
 pub fn is_branch_name(name: &str) -> bool {
     let forbidden = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\".contains(c);
     let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
@@ -98,7 +98,7 @@ pub(crate) mod testing {
 
     use crate::proc::ChildCommand;
 
-    /// Runs git as some person, and gives its output.
+    /// Runs git with a test author and returns its output.
     pub(crate) async fn git(at: &Path, args: &[&str]) -> String {
         let output = ChildCommand::new("git")
             .env("GIT_CONFIG_NOSYSTEM", "1")
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_git_reads_otherwise_are_no_branches() {
+    fn rejects_names_with_a_special_meaning_for_git() {
         for bad in [
             "",
             "-x",

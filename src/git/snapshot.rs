@@ -15,32 +15,32 @@ use tokio_util::sync::CancellationToken;
 use super::{GitError, command};
 use crate::{limits, types::Oid};
 
-/// What git may print of a commit's tree: half a million files with long paths.
+/// Output limit of `git ls-tree`: half a million files with long paths.
 const TREE_BYTES: usize = 128 * 1024 * 1024;
 
-/// Bytes of blobs asked of one `cat-file`: well under what a child process may print.
+/// Bytes of blobs requested from one `cat-file`, well below the output limit of a child process.
 const BATCH_BYTES: u64 = limits::CHILD_OUTPUT_BYTES as u64 / 2;
 
-/// For what `.gitattributes` say of all files of a commit. A real one takes a hundredth of it, but each line in them is
-/// held against each path.
+/// Timeout of `git check-attr` over all files of a commit. Real repositories take a hundredth of it, but git matches
+/// each line of `.gitattributes` against each path.
 const ATTRIBUTES_TIME: Duration = Duration::from_secs(10);
 
-/// What an entry of a tree is.
+/// Kind of a tree entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryMode {
     File,
     Executable,
-    /// Its bytes are a path; never followed.
+    /// Its content is a path, which we never follow.
     Symlink,
-    /// A commit of another repository; never fetched.
+    /// A commit of another repository, which we never fetch.
     Submodule,
 }
 
 impl EntryMode {
     fn parse(mode: &str) -> Option<Self> {
         match mode {
-            // Old repositories hold group-writable files.
+            // Old repositories contain group-writable files.
             "100644" | "100664" => Some(Self::File),
             "100755" => Some(Self::Executable),
             "120000" => Some(Self::Symlink),
@@ -57,23 +57,22 @@ impl EntryMode {
 /// One path of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitEntry {
-    /// Relative to the root, with `/`. Bytes that are not UTF-8 are shown as U+FFFD, and such a path
-    /// cannot be read by.
+    /// Relative to the root, with `/`. Bytes that are not UTF-8 become U+FFFD; a file cannot be read by such a path.
     pub path: String,
     pub mode: EntryMode,
     pub oid: Oid,
-    /// In bytes; 0 for a submodule, and for what the repository lacks.
+    /// In bytes; 0 for a submodule and for an object missing from the repository.
     pub size: u64,
     readable: bool,
     absent: bool,
 }
 
-/// A path that two commits do not have alike.
+/// A path that differs between two commits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChangedPath {
-    /// As [`CommitEntry::path`].
+    /// As in [`CommitEntry::path`].
     pub path: String,
-    /// What is there in the later of the two, if anything is.
+    /// Entry in the later commit; `None` if the path is gone.
     pub now: Option<(EntryMode, Oid)>,
 }
 
@@ -83,17 +82,17 @@ impl ChangedPath {
     }
 }
 
-/// A commit that came before: what it said of itself in a line, and the paths that it changed.
+/// An earlier commit: its subject line and the paths it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastCommit {
     pub subject: String,
     pub paths: Vec<String>,
 }
 
-/// By path, in the order of the names that were asked for.
+/// Attribute values by path, in the order of the requested names.
 pub type GitAttributes<const N: usize> = HashMap<String, [Option<bool>; N], RandomState>;
 
-/// A commit's files, as they were when it was made. Cheap to clone.
+/// The files of one commit. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub commit: Oid,
@@ -104,7 +103,7 @@ pub struct Snapshot {
 #[derive(Debug)]
 struct TreeListing {
     entries: Vec<CommitEntry>,
-    /// Files' sizes; what is not in here is not read.
+    /// Sizes of readable files; objects not listed here are never read.
     sizes: HashMap<Oid, u64, RandomState>,
     by_path: HashMap<String, usize, RandomState>,
 }
@@ -130,7 +129,7 @@ impl Snapshot {
         Ok(Self { commit, mirror, listing: Arc::new(TreeListing { entries, sizes, by_path }) })
     }
 
-    /// What the commit says of itself.
+    /// Returns the full commit message.
     pub async fn commit_message(&self) -> Result<String, GitError> {
         let log =
             command::in_mirror(&self.mirror).args(["log", "-1", "--format=%B"]).arg(self.commit.as_str());
@@ -147,15 +146,15 @@ impl Snapshot {
         self.listing.by_path.get(path).map(|index| &self.listing.entries[*index])
     }
 
-    /// The bytes of a file; `None` when the path is no file (a link and a submodule are none).
+    /// Returns a file's bytes; `None` if the path is missing, a link or a submodule.
     pub async fn read_path(&self, path: &str) -> Result<Option<Bytes>, GitError> {
         let Some(entry) = self.entry(path).filter(|entry| entry.mode.is_file()) else { return Ok(None) };
         let read = self.read(std::slice::from_ref(&entry.oid)).await?.pop().flatten();
         read.map(Some).ok_or_else(|| GitError::NoSuchObject { oid: entry.oid.clone() })
     }
 
-    /// The bytes of several files, in the order asked; none of what the repository lacks, as a partial clone does, and of
-    /// what is no file of this commit. They share memory: who keeps one keeps others.
+    /// Returns the bytes of several files, in the given order; `None` for an object that the repository lacks (partial
+    /// clone) or that is not a file of this commit. The results share memory: keeping one keeps others alive.
     pub async fn read(&self, oids: &[Oid]) -> Result<Vec<Option<Bytes>>, GitError> {
         let mut contents = HashMap::<&Oid, Option<Bytes>, RandomState>::default();
         let mut batch: Vec<&Oid> = Vec::new();
@@ -179,7 +178,7 @@ impl Snapshot {
         Ok(oids.iter().map(|oid| contents.get(oid).cloned().flatten()).collect())
     }
 
-    /// The same by path and as text, in which U+FFFD stands for what is none; without what the repository lacks.
+    /// Returns (path, text) for each entry, with U+FFFD for invalid UTF-8. Skips entries that the repository lacks.
     pub async fn read_texts(&self, entries: &[&CommitEntry]) -> Result<Vec<(String, String)>, GitError> {
         let oids: Vec<Oid> = entries.iter().map(|entry| entry.oid.clone()).collect();
         let texts = self.read(&oids).await?.into_iter().zip(entries);
@@ -187,8 +186,8 @@ impl Snapshot {
         Ok(texts.filter_map(|(bytes, entry)| Some((entry.path.clone(), text(bytes?)))).collect())
     }
 
-    /// What the commit's `.gitattributes` say of its files, attribute by attribute, where they say something: whether it
-    /// is set, to whatever but `false`. Where git cannot tell, as before 2.40, or takes too long, nothing is said.
+    /// Returns the attributes that the commit's `.gitattributes` set: true for any value except `false`. Returns
+    /// nothing if git fails (older than 2.40) or times out.
     pub async fn attributes<const N: usize>(&self, names: [&str; N]) -> Result<GitAttributes<N>, GitError> {
         let mut found = GitAttributes::default();
         let files = || self.entries().iter().filter(|entry| entry.readable && entry.mode.is_file());
@@ -199,23 +198,24 @@ impl Snapshot {
         let paths: String = files().map(|entry| format!("{}\0", entry.path)).collect();
         let ask = command::in_mirror(&self.mirror)
             .env("GIT_ATTR_NOSYSTEM", "1")
-            // A program that the repository's own config names.
+            // A program from the repository's own config would run otherwise.
             .args(["-c", "core.fsmonitor=false", "-c", "core.attributesFile=/dev/null", "check-attr"])
             .arg(format!("--source={}", self.commit))
             .args(["--stdin", "-z"])
             .args(names)
             .stdin(paths.into_bytes())
             .output_limit(TREE_BYTES);
-        let said = match command::run_git("check-attr", ask, ATTRIBUTES_TIME, &CancellationToken::new()).await
+        let output = match command::run_git("check-attr", ask, ATTRIBUTES_TIME, &CancellationToken::new())
+            .await
         {
             Err(error @ (GitError::Failed { .. } | GitError::Process { .. })) => {
-                tracing::warn!(%error, "what .gitattributes say is not heeded: it takes git 2.40 and few patterns");
+                tracing::warn!(%error, "ignoring .gitattributes: git is older than 2.40, or it timed out");
                 return Ok(found);
             }
-            said => said?.stdout,
+            output => output?.stdout,
         };
-        let said = String::from_utf8_lossy(&said);
-        let mut fields = said.split('\0');
+        let output = String::from_utf8_lossy(&output);
+        let mut fields = output.split('\0');
         while let (Some(path), Some(name), Some(value)) = (fields.next(), fields.next(), fields.next()) {
             let at = names.iter().position(|known| *known == name).filter(|_| value != "unspecified");
             if let Some(at) = at {
@@ -226,8 +226,8 @@ impl Snapshot {
         Ok(found)
     }
 
-    /// The best common ancestors of this commit and another: several where histories were merged crosswise, none where
-    /// the two have nothing in common, or the mirror has no such other.
+    /// Returns the best common ancestors of this commit and another: several after criss-cross merges; none if the
+    /// histories are unrelated or the mirror lacks the other commit.
     pub async fn merge_bases(&self, other: &Oid) -> Result<Vec<Oid>, GitError> {
         if command::resolve_commit(&self.mirror, other.as_str()).await?.is_none() {
             return Ok(Vec::new());
@@ -235,7 +235,7 @@ impl Snapshot {
         let find = ["merge-base", "--all", self.commit.as_str(), other.as_str()];
         let found =
             match command::read_output("merge-base", command::in_mirror(&self.mirror).args(find)).await {
-                // Its way to say that there is none.
+                // An exit code without a message means "no common ancestor".
                 Err(GitError::Failed { stderr, .. }) if stderr.is_empty() => Vec::new(),
                 found => found?,
             };
@@ -246,28 +246,28 @@ impl Snapshot {
             .collect()
     }
 
-    /// Whatever of this commit differs from any of these, in the order of paths; all there is, where there are none. A
-    /// rename is a path that went and one that came.
+    /// Returns paths of this commit that differ from at least one base, in path order; every path if `bases` is empty.
+    /// A rename is one removed and one added path.
     pub async fn changed_since(&self, bases: &[Oid]) -> Result<Vec<ChangedPath>, GitError> {
         let all = |of: &Self| of.entries().iter().map(ChangedPath::from_entry).collect::<BTreeSet<_>>();
         let now = all(self);
         let mut changed = if bases.is_empty() { now.clone() } else { BTreeSet::new() };
         for base in bases {
             let then = all(&Self::load(self.mirror.clone(), base.clone()).await?);
-            let came: BTreeSet<_> = now.difference(&then).cloned().collect();
-            let paths: HashSet<&str> = came.iter().map(|changed| changed.path.as_str()).collect();
+            let added: BTreeSet<_> = now.difference(&then).cloned().collect();
+            let paths: HashSet<&str> = added.iter().map(|changed| changed.path.as_str()).collect();
             let gone = then.difference(&now).filter(|old| !paths.contains(old.path.as_str()));
             changed.extend(gone.map(|old| ChangedPath { path: old.path.clone(), now: None }));
-            changed.extend(came);
+            changed.extend(added);
         }
         Ok(changed.into_iter().collect())
     }
 
-    /// The newest commits that led to this one, itself included and merges apart: at most so many, and none where the
-    /// repository lacks what they changed. A path that git must quote is left out.
+    /// Returns at most `most` newest commits up to and including this one, without merges; empty if the repository
+    /// lacks their trees. Skips paths that git must quote.
     pub async fn past_commits(&self, most: usize) -> Result<Vec<PastCommit>, GitError> {
         let log = command::in_mirror(&self.mirror)
-            // What a signature is checked with is a program that the repository's own config names.
+            // Verifying a signature would run a program from the repository's own config.
             .args([
                 "-c",
                 "core.quotePath=false",
@@ -301,10 +301,10 @@ impl Snapshot {
     }
 
     async fn read_batch<'o>(&self, oids: &[&'o Oid]) -> Result<Vec<(&'o Oid, Option<Bytes>)>, GitError> {
-        let asked: String = oids.iter().map(|oid| format!("{oid}\n")).collect();
+        let input: String = oids.iter().map(|oid| format!("{oid}\n")).collect();
         let cat = command::in_mirror(&self.mirror)
             .args(["cat-file", "--batch", "--buffer"])
-            .stdin(asked.into_bytes());
+            .stdin(input.into_bytes());
         parse_batch(command::read_output("cat-file", cat).await?.into(), oids)
     }
 }
@@ -314,7 +314,7 @@ fn unreadable_error(what: &'static str, bytes: &[u8]) -> GitError {
     GitError::Unreadable { what, why }
 }
 
-/// `<mode> <type> <oid> <size padded left>\t<path>\0`, as often as there are entries.
+/// Parses `<mode> <type> <oid> <padded size>\t<path>\0` entries.
 pub(super) fn parse_tree(listing: &[u8]) -> Result<Vec<CommitEntry>, GitError> {
     let lines = listing.split(|byte| *byte == 0).filter(|line| !line.is_empty());
     lines.map(|line| parse_entry(line).ok_or_else(|| unreadable_error("ls-tree", line))).collect()
@@ -327,14 +327,14 @@ fn parse_entry(line: &[u8]) -> Option<CommitEntry> {
     let mode = EntryMode::parse(fields.next()?)?;
     let oid = fields.nth(1)?.parse().ok()?;
     let size = fields.next()?;
-    // What git does not have is `BAD`.
+    // git prints `BAD` as the size of a missing object.
     let absent = size == "BAD";
     let size = if matches!(size, "-" | "BAD") { 0 } else { size.parse().ok()? };
     let readable = std::str::from_utf8(path).is_ok();
     Some(CommitEntry { path: String::from_utf8_lossy(path).into_owned(), mode, oid, size, readable, absent })
 }
 
-/// `<oid> <type> <size>\n<bytes>\n`, or `<oid> missing\n`, in the order asked.
+/// Parses `<oid> <type> <size>\n<bytes>\n`, or `<oid> missing\n`, in the requested order.
 fn parse_batch<'o>(mut output: Bytes, oids: &[&'o Oid]) -> Result<Vec<(&'o Oid, Option<Bytes>)>, GitError> {
     let mut contents = Vec::with_capacity(oids.len());
     for oid in oids {
@@ -364,7 +364,7 @@ mod tests {
         types::RepoId,
     };
 
-    /// A repository with a file of each kind, where the mirror of repository 7 would be.
+    /// Creates a repository with a file of each kind as the mirror of repository 7.
     async fn mirrors(root: &Path) -> Mirrors {
         let work = root.join("work");
         std::fs::create_dir_all(work.join("src")).unwrap();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_snapshot_lists_and_reads_exact_bytes() {
+    async fn snapshot_lists_entries_and_reads_exact_bytes() {
         let root = tempfile::tempdir().unwrap();
         let mirrors = mirrors(root.path()).await;
         let snapshot = mirrors.snapshot(RepoId(7), "main").await.unwrap();
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn attributes_are_read_as_git_reads_them_at_that_commit() {
+    async fn attributes_match_git_at_that_commit() {
         let root = tempfile::tempdir().unwrap();
         let mirrors = mirrors(root.path()).await;
         let (work, mirror) = (root.path().join("work"), mirrors.path(RepoId(7)));
@@ -434,10 +434,10 @@ mod tests {
         assert!(before.attributes(["a", "b"]).await.unwrap().is_empty());
         git(&mirror, &["fetch", "--quiet", work.to_str().unwrap(), "+main:main"]).await;
         let after = mirrors.snapshot(RepoId(7), "main").await.unwrap();
-        let said = after.attributes(["a", "b"]).await.unwrap();
-        let said: BTreeSet<_> = said.iter().map(|(path, said)| (path.as_str(), *said)).collect();
+        let values = after.attributes(["a", "b"]).await.unwrap();
+        let values: BTreeSet<_> = values.iter().map(|(path, values)| (path.as_str(), *values)).collect();
         assert_eq!(
-            said.into_iter().collect::<Vec<_>>(),
+            values.into_iter().collect::<Vec<_>>(),
             [
                 ("README.md", [Some(true), Some(false)]),
                 ("empty", [None, Some(false)]),
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_snapshot_stays_when_its_branch_moves() {
+    async fn snapshot_is_unchanged_when_its_branch_moves() {
         let root = tempfile::tempdir().unwrap();
         let mirrors = mirrors(root.path()).await;
         let before = mirrors.snapshot(RepoId(7), "main").await.unwrap();
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_that_changed_since_is_told_and_no_more() {
+    async fn changed_since_lists_exactly_the_changed_paths() {
         let root = tempfile::tempdir().unwrap();
         let mirrors = mirrors(root.path()).await;
         let (work, mirror) = (root.path().join("work"), mirrors.path(RepoId(7)));
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_named() {
+    async fn missing_branches_and_objects_are_named() {
         let root = tempfile::tempdir().unwrap();
         let mirrors = mirrors(root.path()).await;
         let missing = mirrors.snapshot(RepoId(7), "other").await.unwrap_err();

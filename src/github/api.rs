@@ -1,11 +1,11 @@
-//! The one door to GitHub's REST API. Every call goes through [`GitHubApi::send`], which signs it, keeps
-//! status and headers, bounds time and size, and sorts what went wrong into a [`GitHubApiError`].
+//! Low-level client of GitHub's REST API. Every call goes through [`GitHubApi::send`], which signs it, limits time and
+//! size, and turns failures into a [`GitHubApiError`].
 //!
-//! Three habits of octocrab are worked around here and nowhere else. Its installation clients each
-//! fetch their own token, once per clone and once per concurrent first call: we fetch tokens
-//! ourselves, one at a time per installation, and hand them to access-token clients. It signs only
-//! addresses without a host: we never pass one, also not to the next page. And its errors lose the
-//! headers that say how long to wait: we use its raw requests.
+//! This module works around three habits of octocrab:
+//! 1. Its installation clients fetch one token per clone and per concurrent first call. We fetch tokens ourselves, one
+//!    at a time per installation, and pass them to access-token clients.
+//! 2. It signs only requests to relative addresses. We always pass a path, also for the next page of a listing.
+//! 3. Its errors lose the headers that say how long to wait. We use its raw requests.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -42,33 +42,32 @@ use crate::{
     types::{InstallationId, Timestamp},
 };
 
-/// One REST call, from the first byte sent to the last received.
+/// Timeout of one REST call, including the whole response.
 const GITHUB_CALL: Duration = Duration::from_secs(30);
 
-/// No write is begun with less than this of the lease left.
+/// Minimum time left on the node's lease for a write to start.
 const LEAST_LEASE: Duration = Duration::from_secs(2);
 
-/// An installation token lives an hour; one this close to its end is not used for new work.
+/// Margin before the end of an installation token's hour within which it is not used for new work.
 const TOKEN_MARGIN: Duration = Duration::from_secs(120);
 
-/// One answer of GitHub's API; the largest we ask for is a blob.
+/// Maximum size of an API response; blobs are the largest.
 const GITHUB_ANSWER_BYTES: usize = 32 * 1024 * 1024;
 
-/// Of a file that GitHub keeps elsewhere so much is read on the way to its end.
+/// Maximum bytes read of a file that GitHub stores elsewhere, such as a job log.
 const FILE_BYTES: usize = 256 * 1024 * 1024;
 
-/// In whose name a call is made.
+/// Credentials of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ApiIdentity {
-    /// Without credentials.
     Anonymous,
-    /// The App itself, by a token it signs.
+    /// The App itself, with a JWT that it signs.
     App,
     Installation(InstallationId),
 }
 
-/// Told of every call that is sent, and whether it writes. An answer that had not changed counts as any
-/// other: somebody waited for it. Tokens do not count, because all of an installation's runs share them.
+/// Callback for every call sent; its argument is true for a write. Cached (304) responses count as well. Token requests
+/// do not count, because all runs of an installation share them.
 #[derive(Clone)]
 pub struct ApiCallCounter(Arc<dyn Fn(bool) + Send + Sync>);
 
@@ -84,28 +83,28 @@ impl fmt::Debug for ApiCallCounter {
     }
 }
 
-/// One call about to be made.
+/// A call to be sent.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiRequest {
     call: &'static GitHubEndpoint,
     route: String,
     query: Vec<(&'static str, String)>,
     body: Option<Value>,
-    /// The call as errors and logs name it.
+    /// Name of the call in errors and logs.
     shown: String,
     priority: WritePriority,
-    /// Its answer is kept, so that asking again costs nothing while nothing changes.
+    /// Whether the response may be cached with its ETag. GitHub does not count a call whose response is unchanged.
     cacheable: bool,
     counter: Option<ApiCallCounter>,
 }
 
 impl ApiRequest {
-    /// `values` fill the placeholders of the call's route, in order.
+    /// Creates a request; `values` fill the placeholders of the endpoint's route, in order.
     pub(crate) fn new(call: &'static GitHubEndpoint, values: &[&str]) -> Self {
         let route = call.route(values);
         let shown = format!("{} {route}", call.method());
-        let (query, urgency) = (Vec::new(), WritePriority::Work);
-        Self { call, route, query, body: None, shown, priority: urgency, cacheable: false, counter: None }
+        let (query, priority) = (Vec::new(), WritePriority::Work);
+        Self { call, route, query, body: None, shown, priority, cacheable: false, counter: None }
     }
 
     pub(crate) fn query(mut self, key: &'static str, value: impl ToString) -> Self {
@@ -118,13 +117,13 @@ impl ApiRequest {
         self
     }
 
-    /// Where the call stands among writes that wait for their turn.
-    pub(crate) fn priority(mut self, urgency: WritePriority) -> Self {
-        self.priority = urgency;
+    /// Sets the priority among writes that wait for their turn.
+    pub(crate) fn priority(mut self, priority: WritePriority) -> Self {
+        self.priority = priority;
         self
     }
 
-    /// For what a run asks again and again.
+    /// Caches the response; for reads that runs repeat.
     pub(crate) fn cacheable(mut self) -> Self {
         self.cacheable = true;
         self
@@ -135,7 +134,7 @@ impl ApiRequest {
         self
     }
 
-    /// Errors name the template: what fills the route is not for logs.
+    /// Makes errors and logs show the route's template, because a placeholder holds a secret.
     pub(crate) fn with_secret_route(mut self) -> Self {
         self.shown = self.call.to_string();
         self
@@ -145,12 +144,12 @@ impl ApiRequest {
         &self.route
     }
 
-    /// GraphQL lives beside REST, not below it.
+    /// GraphQL has its own base address, next to that of REST.
     fn is_graphql(&self) -> bool {
         self.route == "/graphql"
     }
 
-    /// The same call at another address of the same thing.
+    /// Replaces the route, to follow a redirect or a next page.
     pub(crate) fn with_route(mut self, route: String) -> Self {
         self.route = route;
         self
@@ -169,7 +168,7 @@ impl ApiRequest {
     }
 }
 
-/// A success, with what GitHub said beside the body.
+/// A successful response with its headers.
 #[derive(Debug)]
 pub(crate) struct ApiResponse {
     pub(crate) headers: HeaderMap,
@@ -179,7 +178,7 @@ pub(crate) struct ApiResponse {
 
 impl ApiResponse {
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, GitHubApiError> {
-        // Most answers have no `\r`, which JSON escapes in one of two ways.
+        // JSON escapes `\r` in one of two ways; most responses contain neither.
         if [&b"\\r"[..], b"\\u000"]
             .iter()
             .any(|escape| self.body.windows(escape.len()).any(|at| at == *escape))
@@ -190,7 +189,7 @@ impl ApiResponse {
         self.json_verbatim()
     }
 
-    /// With the ends of lines as they came.
+    /// Parses the body and keeps its line endings.
     pub(crate) fn json_verbatim<T: DeserializeOwned>(&self) -> Result<T, GitHubApiError> {
         serde_json::from_slice(&self.body).map_err(|e| GitHubApiError::unexpected(&self.shown, e))
     }
@@ -199,8 +198,8 @@ impl ApiResponse {
         Some(self.headers.get(header::ETAG)?.to_str().ok()?.to_owned())
     }
 
-    /// The path and query of the `Link` header's `rel`; never its host, so that credentials go
-    /// along and go nowhere else.
+    /// Returns path and query of the `Link` header with this `rel`. Never returns the host, so that credentials cannot
+    /// be sent to another server.
     fn link_target(&self, rel: &str) -> Option<String> {
         let wanted = format!("rel=\"{rel}\"");
         let links = self.headers.get(header::LINK)?.to_str().ok()?;
@@ -209,12 +208,12 @@ impl ApiResponse {
         path_and_query(url)
     }
 
-    /// Does the listing have another page after this one?
+    /// Returns whether the listing has another page.
     pub(crate) fn has_next_page(&self) -> bool {
         self.link_target("next").is_some()
     }
 
-    /// How many pages the listing has that this is the first page of; none where GitHub leaves that open.
+    /// Returns the number of pages of the listing that this first page belongs to, or `None` if GitHub does not say.
     pub(crate) fn page_count(&self) -> Option<usize> {
         if !self.has_next_page() {
             return Some(1);
@@ -225,19 +224,19 @@ impl ApiResponse {
     }
 }
 
-/// `/path?query` of an absolute or relative address.
+/// Returns `/path?query` of an absolute or relative URL.
 pub(crate) fn path_and_query(url: &str) -> Option<String> {
     let uri: http::Uri = url.parse().ok()?;
     Some(uri.path_and_query()?.as_str().to_owned())
 }
 
-/// An installation's token, fetched by whoever needs it first while the others wait.
+/// Per-installation state. Concurrent callers wait while one of them fetches a token.
 #[derive(Default)]
 struct InstallationSession {
     token: tokio::sync::Mutex<Option<InstallationClient>>,
-    /// GitHub's rate limit holds until then; calling on regardless is what it punishes.
+    /// End of GitHub's rate limit, in milliseconds. GitHub penalises calls made before it.
     limited_until: AtomicI64,
-    /// The same of searches, which have a limit of their own.
+    /// The same for searches, which have their own limit.
     searches_until: AtomicI64,
 }
 
@@ -256,26 +255,26 @@ impl InstallationClient {
 }
 
 pub(crate) struct GitHubApi {
-    /// What the App signs with; none where calls are made in nobody's name alone.
+    /// The App's id and private key; `None` for a client that only makes anonymous calls.
     key: Option<(u64, config::ReloadableValue<AppKey>)>,
     nobody: Octocrab,
     graphql: Octocrab,
-    /// Without credentials, for what lies elsewhere.
+    /// Client without credentials, for files that GitHub stores elsewhere.
     files: reqwest::Client,
     sessions: Mutex<HashMap<InstallationId, Arc<InstallationSession>>>,
-    /// The path in the API's address (`/api/v3` on GitHub Enterprise Server), without its last `/`.
+    /// Path of the API's URL without its last `/`; `/api/v3` on GitHub Enterprise Server.
     base_path: String,
     clock: SharedClock,
-    /// How far GitHub's clock was ahead of ours at its last answer, in milliseconds.
+    /// Milliseconds that GitHub's clock was ahead of ours at its last response.
     ahead: Mutex<Option<i64>>,
     pace: WritePacer,
     answers: EtagCache,
     left: RemainingRateLimits,
-    /// Where nothing is sent that would change anything: what was not.
+    /// Writes that were suppressed; set only in read-only mode.
     unsent: OnceLock<Mutex<Vec<SuppressedWrite>>>,
 }
 
-/// A call that was not made because it would have changed something.
+/// A write that read-only mode did not send.
 #[derive(Debug, Clone)]
 pub struct SuppressedWrite {
     /// Method and route.
@@ -283,25 +282,26 @@ pub struct SuppressedWrite {
     pub body: Option<Value>,
 }
 
-/// Calls that GitHub leaves each installation until its hour is over, by which limit.
+/// Remaining calls of each installation, by rate limit, until the limit's reset.
 #[derive(Clone, Default)]
 pub struct RemainingRateLimits(Arc<Mutex<RemainingByLimit>>);
 
 type RemainingByLimit = HashMap<(InstallationId, &'static str), (i64, Timestamp)>;
 
 impl RemainingRateLimits {
-    /// Of each limit what the installation has that has least. Of one whose hour is over nothing is known.
+    /// Returns, for each limit, the remaining calls of the installation with the fewest. Entries past their reset are
+    /// ignored.
     pub fn lowest_by_limit(&self, now: Timestamp) -> BTreeMap<&'static str, i64> {
-        let mut least = BTreeMap::new();
+        let mut lowest = BTreeMap::new();
         for ((_, limit), (left, until)) in self.lock().iter() {
             if *until > now {
-                least
+                lowest
                     .entry(*limit)
                     .and_modify(|other: &mut i64| *other = (*left).min(*other))
                     .or_insert(*left);
             }
         }
-        least
+        lowest
     }
 
     fn lock(&self) -> MutexGuard<'_, RemainingByLimit> {
@@ -309,21 +309,22 @@ impl RemainingRateLimits {
     }
 }
 
-/// GitHub's limits, as it names them; a new one has no name here.
+/// Rate limits by GitHub's names. New ones count as `other`.
 const LIMITS: [&str; 3] = ["core", "graphql", "search"];
 
 impl InstallationSession {
-    /// Is GitHub's limit over, also the one that another process `told` of? One further away than any is what is left of
-    /// a clock that was put back.
+    /// Fails while one of GitHub's limits holds. `shared_limit` returns limits recorded by other processes; its
+    /// argument is true for the search limit. An end later than any real limit comes from a clock that was set back,
+    /// and is ignored.
     fn check_rate_limit(
         &self,
         now: Timestamp,
         search: bool,
-        told: impl Fn(bool) -> Option<Timestamp>,
+        shared_limit: impl Fn(bool) -> Option<Timestamp>,
     ) -> Result<(), GitHubApiError> {
         let own = |limit: &AtomicI64| Some(Timestamp(limit.load(Ordering::Relaxed)));
-        let all = [own(&self.limited_until), told(false)];
-        let searches = [own(&self.searches_until), told(true)].into_iter().filter(|_| search);
+        let all = [own(&self.limited_until), shared_limit(false)];
+        let searches = [own(&self.searches_until), shared_limit(true)].into_iter().filter(|_| search);
         for until in all.into_iter().chain(searches).flatten() {
             if until > now && until.since(now) <= limits::RATE_WAIT {
                 return Err(GitHubApiError::RateLimited { until });
@@ -339,7 +340,7 @@ impl InstallationSession {
 }
 
 impl GitHubApi {
-    /// Must be called inside a tokio runtime: octocrab starts a worker there.
+    /// Must be called inside a tokio runtime, in which octocrab starts a worker.
     pub(crate) fn new(
         api_url: &Url,
         app_id: u64,
@@ -379,7 +380,7 @@ impl GitHubApi {
         self.left.lock().insert((id, limit), (left, Timestamp(reset.saturating_mul(1000))));
     }
 
-    /// Signs with another key from now on.
+    /// Replaces the signing key.
     pub(crate) fn replace_key(&self, key: &SecretString) -> Result<(), GitHubClientError> {
         let new = AppKey::from_pem(key)?;
         if let Some((_, key)) = &self.key {
@@ -388,7 +389,7 @@ impl GitHubApi {
         Ok(())
     }
 
-    /// See [`WritePacer::share_with`].
+    /// Shares the write pace; see [`WritePacer::share_with`].
     pub(crate) fn share_pace(&self, store: Arc<Store>) {
         self.pace.share_with(store);
     }
@@ -397,7 +398,7 @@ impl GitHubApi {
         self.unsent.get_or_init(Mutex::default);
     }
 
-    /// What was not sent since [`only_read`](Self::set_read_only), in its order.
+    /// Returns the writes suppressed since [`set_read_only`](Self::set_read_only), oldest first.
     pub(crate) fn suppressed_writes(&self) -> Vec<SuppressedWrite> {
         let unsent = self.unsent.get().map(|all| all.lock().unwrap_or_else(PoisonError::into_inner).clone());
         unsent.unwrap_or_default()
@@ -407,10 +408,10 @@ impl GitHubApi {
         &self.base_path
     }
 
-    /// Makes a call and returns its success.
+    /// Sends a call and returns its successful response.
     ///
-    /// A read that failed in transit is tried once more at once; a write never is, since it may
-    /// have happened. A refused installation token is replaced once: that call did nothing.
+    /// Retries a read once at once if it failed in transit. Never retries a write, since it may have taken effect.
+    /// Replaces a refused installation token once, because a refused call had no effect.
     pub(crate) async fn send(
         &self,
         who: ApiIdentity,
@@ -419,7 +420,7 @@ impl GitHubApi {
         if let Some(unsent) = self.unsent.get().filter(|_| !request.is_read_only()) {
             let (call, body) = (request.shown.clone(), request.body.clone());
             unsent.lock().unwrap_or_else(PoisonError::into_inner).push(SuppressedWrite { call, body });
-            let message = "not sent: it would change something, and this only looks".to_owned();
+            let message = "not sent: this client is read-only".to_owned();
             return Err(GitHubApiError::Forbidden {
                 call: request.shown,
                 accepted_permissions: None,
@@ -429,14 +430,14 @@ impl GitHubApi {
         let first = self.send_once(who, &request).await;
         match first {
             Err(GitHubApiError::Transient { why, .. }) if request.is_read_only() => {
-                tracing::debug!(call = %request.shown, %why, "a read failed and is repeated");
+                tracing::debug!(call = %request.shown, %why, "read failed; retrying once");
                 self.send_once(who, &request).await
             }
             other => other,
         }
     }
 
-    /// Nothing more is sent for this installation until then.
+    /// Stops sending for this installation until the given time.
     pub(crate) fn pause_installation(&self, id: InstallationId, until: Timestamp) {
         self.session_for(id).set_rate_limit(until, false);
     }
@@ -454,26 +455,27 @@ impl GitHubApi {
         open()?;
         if !request.is_read_only() {
             if !self.pace.wait_for_turn(id, request.priority).await {
-                let why = "other writes come first".to_owned();
+                let why = "too many writes of higher priority are waiting".to_owned();
                 return Err(GitHubApiError::TemporarilyRefused { call: request.shown.clone(), why });
             }
-            // The limit may have come while this waited.
+            // The limit may have started during the wait.
             open()?;
         }
         let sent = self.send_as_installation(id, &session, search, request);
         match self.pace.longest_write().filter(|_| !request.is_read_only()) {
-            // GitHub knows no fence: what it has not got by then it is not given.
+            // GitHub cannot check our lease, so a write must not arrive after the lease ended.
             Some(most) => tokio::time::timeout(most, sent).await.unwrap_or_else(|_| {
                 Err(GitHubApiError::Transient {
                     call: request.shown.clone(),
-                    why: "this server's lease ended meanwhile".into(),
+                    why: "this server's lease ended during the write".into(),
                 })
             }),
             None => sent.await,
         }
     }
 
-    /// Asked just before a write is sent: this machine may have slept since, which no timeout counts.
+    /// Checks the lease just before a write. The machine may have been suspended since the last check, and timeouts do
+    /// not count that time.
     fn check_lease(&self, request: &ApiRequest) -> Result<(), GitHubApiError> {
         match self.pace.longest_write() {
             Some(most) if most < LEAST_LEASE && !request.is_read_only() => {
@@ -521,8 +523,8 @@ impl GitHubApi {
         result
     }
 
-    /// A client that speaks as the App, by a token signed now. Signed here and not by octocrab, which would
-    /// take the machine's clock instead of ours.
+    /// Returns a client that authenticates as the App with a new JWT. Octocrab would sign with the machine's clock; we
+    /// use our own.
     fn app_client(&self) -> Result<Octocrab, GitHubApiError> {
         #[derive(serde::Serialize)]
         struct JwtClaims {
@@ -531,9 +533,10 @@ impl GitHubApi {
             exp: i64,
         }
         let (app_id, key) =
-            self.key.as_ref().ok_or_else(|| GitHubApiError::Invalid("no key to sign with".into()))?;
+            self.key.as_ref().ok_or_else(|| GitHubApiError::Invalid("this client has no App key".into()))?;
         let now = self.clock.now().0.div_euclid(1000);
-        // GitHub allows ten minutes in all; a minute back and one less ahead forgive clocks that drift.
+        // GitHub allows ten minutes in all. Starting a minute in the past and ending two minutes early tolerates clock
+        // drift.
         let claims = JwtClaims { iss: app_id.to_string(), iat: now - 60, exp: now + 8 * 60 };
         let cannot_sign = || GitHubApiError::Invalid("the App's private key cannot sign".into());
         let token = key.get().sign(&claims).ok_or_else(cannot_sign)?;
@@ -545,7 +548,7 @@ impl GitHubApi {
         Arc::clone(sessions.entry(id).or_default())
     }
 
-    /// The installation's client, with a token that is neither `refused` nor about to expire.
+    /// Returns the installation's client, with a token that is neither `refused` nor about to expire.
     async fn installation_client(
         &self,
         id: InstallationId,
@@ -574,8 +577,8 @@ impl GitHubApi {
         Ok(live)
     }
 
-    /// What the installation was given, as it was said with its token; with a new one if that is not `enough`, for it may
-    /// have been given more since.
+    /// Returns the permissions granted to the installation, as listed with its token. Fetches a new token if they are
+    /// not `enough`, since someone may have granted more.
     pub(crate) async fn granted_permissions(
         &self,
         id: InstallationId,
@@ -591,7 +594,7 @@ impl GitHubApi {
         }
     }
 
-    /// A new token of an installation; `scope` narrows what it may do.
+    /// Creates an installation token; `scope` restricts it.
     pub(crate) async fn create_token(
         &self,
         id: InstallationId,
@@ -606,13 +609,14 @@ impl GitHubApi {
         let request = ApiRequest::new(&INSTALLATION_TOKEN, &[&id.to_string()]).body(scope);
         let answer =
             self.exchange(&self.app_client()?, &request, None).await.map_err(|fault| match fault {
-                // The App itself is known here: it is this account that has it suspended, and can lift that at any time.
+                // GitHub knows the App here, so the account must have suspended it, which the account can lift at any
+                // time.
                 GitHubApiError::Forbidden { call, message, .. } => {
                     GitHubApiError::TemporarilyRefused { call, why: message }
                 }
                 other => other,
             })?;
-        // Not by `ApiResponse::json`: an error of serde may quote the value it stumbled over.
+        // `ApiResponse::json` is not used: a serde error may quote the token.
         let token: AccessTokenResponse = serde_json::from_slice(&answer.body)
             .map_err(|_| GitHubApiError::unexpected(&request.shown, "no token in it"))?;
         let expires =
@@ -620,8 +624,8 @@ impl GitHubApi {
         Ok(InstallationToken { token: token.token.0, expires, granted: token.permissions.map(Arc::new) })
     }
 
-    /// One request and its whole answer, within [`GITHUB_CALL`] of real time; `kept` where GitHub
-    /// says that it has not changed.
+    /// Sends one request and reads its response within [`GITHUB_CALL`]. Returns the cached response if GitHub says that
+    /// it has not changed.
     async fn exchange(
         &self,
         client: &Octocrab,
@@ -654,16 +658,16 @@ impl GitHubApi {
                 .map_err(|e| match e.is::<http_body_util::LengthLimitError>() {
                     true => GitHubApiError::unexpected(
                         call,
-                        format!("it is above {} MB", GITHUB_ANSWER_BYTES >> 20),
+                        format!("the response is larger than {} MB", GITHUB_ANSWER_BYTES >> 20),
                     ),
-                    false => lost(format!("the answer broke off: {e}")),
+                    false => lost(format!("the connection broke during the response: {e}")),
                 })?
                 .to_bytes();
             Ok((head.status, head.headers, body))
         });
         let (status, headers, body): (StatusCode, HeaderMap, Bytes) = tokio::time::timeout(GITHUB_CALL, work)
             .await
-            .map_err(|_| lost(format!("no answer within {} s", GITHUB_CALL.as_secs())))??;
+            .map_err(|_| lost(format!("no response within {} s", GITHUB_CALL.as_secs())))??;
         self.record_clock_offset(&headers);
         tracing::debug!(call, status = status.as_u16(), "called GitHub");
         let shown = request.shown.clone();
@@ -677,14 +681,14 @@ impl GitHubApi {
         Err(classify(call, status, &headers, &body, self.clock.now()))
     }
 
-    /// The last bytes of a file that GitHub keeps elsewhere, in nobody's name and within [`GITHUB_CALL`]. One too long to be
-    /// read to its end has none.
+    /// Returns the last bytes of a file that GitHub stores elsewhere, fetched without credentials and within
+    /// [`GITHUB_CALL`]. Fails for a file above [`FILE_BYTES`].
     pub(crate) async fn download_tail(&self, url: Url, bytes: usize) -> Result<Vec<u8>, String> {
-        // Without encryption only what is on this machine, as the GitHub of a rehearsal is.
+        // Plain HTTP is allowed on this machine only, for the rehearsal server.
         if url.scheme() != "https"
             && !url.host_str().is_some_and(|host| host == "127.0.0.1" || host == "localhost")
         {
-            return Err("it lies at an address that is not https".to_owned());
+            return Err("its address is not https".to_owned());
         }
         let (mut end, mut read) = (Vec::new(), 0);
         let reading = async {
@@ -703,7 +707,7 @@ impl GitHubApi {
             Ok(end)
         };
         let read = tokio::time::timeout(GITHUB_CALL, reading).await;
-        read.unwrap_or_else(|_| Err("it was not read to its end in time".to_owned()))
+        read.unwrap_or_else(|_| Err("reading it took too long".to_owned()))
     }
 
     fn record_clock_offset(&self, headers: &HeaderMap) {
@@ -718,18 +722,18 @@ impl GitHubApi {
         }
     }
 
-    /// How far GitHub's clock was ahead of ours (negative: behind) at its last answer, in milliseconds.
+    /// Returns the milliseconds that GitHub's clock was ahead of ours at its last response; negative if it was behind.
     pub(crate) fn clock_ahead(&self) -> Option<i64> {
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The route of a listing's next page.
+    /// Returns the route of a listing's next page.
     pub(crate) fn next_page(&self, answer: &ApiResponse) -> Option<String> {
         let link = answer.link_target("next")?;
         Some(link.strip_prefix(&self.base_path).unwrap_or(&link).to_owned())
     }
 
-    /// All items of a listing. `key` names the array where GitHub wraps it in an object.
+    /// Returns all items of a listing. `key` names the array if GitHub wraps it in an object.
     pub(crate) async fn list_all<T: DeserializeOwned>(
         &self,
         who: ApiIdentity,
@@ -752,7 +756,7 @@ impl GitHubApi {
 }
 
 impl ApiResponse {
-    /// The items of one page of a listing.
+    /// Returns the items of one page of a listing.
     pub(crate) fn items<T: DeserializeOwned>(&self, key: Option<&str>) -> Result<Vec<T>, GitHubApiError> {
         let page: Value = self.json()?;
         let page = match key {
@@ -763,17 +767,17 @@ impl ApiResponse {
     }
 }
 
-/// A token and when it ends.
+/// An installation token with its expiry.
 pub(crate) struct InstallationToken {
     pub(crate) token: SecretString,
     pub(crate) expires: Timestamp,
     granted: GrantedPermissions,
 }
 
-/// An installation's permissions by name; none: it was not said.
+/// An installation's permissions by name; `None` if GitHub did not list them.
 pub(crate) type GrantedPermissions = Option<Arc<BTreeMap<String, String>>>;
 
-/// A call without an App: for the one that makes the App.
+/// Sends a call without an App; used to create the App.
 pub(crate) async fn send_anonymously(
     api_url: &Url,
     request: ApiRequest,

@@ -1,4 +1,4 @@
-//! The App itself: how it is built, who it is, where it is installed.
+//! The App itself: client construction, identity, installations.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,20 +32,20 @@ use crate::{
     types::{Actor, InstallationId, RepoId, RepoName, Timestamp, UserId},
 };
 
-/// A repository's name is taken to mean the same repository this long after GitHub said so: the writes of
-/// one step come in a burst, and each would ask again.
+/// Time for which a repository's cached name and id count as current. The writes of one step come in a burst, and each
+/// would check again.
 const REPO_INFO_TTL: Duration = Duration::from_secs(10);
 
-/// A git token is used until so long before its end: one fetch of a large repository takes minutes.
+/// Minimum lifetime left for a git token to be reused: one fetch of a large repository takes minutes.
 const GIT_TOKEN_MARGIN: Duration = Duration::from_secs(600);
 
 /// Lifetime of a cached node id: a label that somebody deletes and creates again gets another id.
 const NODE_HOLDS: Duration = Duration::from_secs(3600);
 
-/// Entries kept at most.
+/// Maximum entries of a cache.
 const KEPT: usize = 4096;
 
-/// Values by name, each until a time.
+/// Values by name, each with an expiry.
 struct ExpiringMap<T>(Mutex<HashMap<String, (T, Timestamp)>>);
 
 /// Node ids by `8123 label NAME` and `8123 issue 42`.
@@ -79,22 +79,22 @@ impl<T: Clone> ExpiringMap<T> {
     }
 }
 
-/// What is needed to be an App somewhere.
+/// Configuration of a [`GitHub`] client.
 #[derive(Clone)]
 pub struct GitHubOptions {
     /// `https://api.github.com/`, or `https://HOST/api/v3/` on GitHub Enterprise Server.
     pub api_url: Url,
-    /// Where people look: `https://github.com/`.
+    /// Base URL of pages for people: `https://github.com/`.
     pub web_url: Url,
     pub app_id: u64,
-    /// The RSA key in PEM form, as GitHub hands it out.
+    /// RSA key in PEM form, as downloaded from GitHub.
     pub private_key: SecretString,
-    /// [`Pacing::for_api`] the address, but where a test or a benchmark wants to see the pace.
+    /// [`Pacing::for_api`] of the URL, unless a test or benchmark measures the pace.
     pub pacing: Pacing,
     pub clock: SharedClock,
 }
 
-/// GitHub, as this App sees it. Clones share tokens and connections.
+/// Client of GitHub for this App. Clones share tokens and connections.
 #[derive(Clone)]
 pub struct GitHub {
     inner: Arc<GitHubInner>,
@@ -105,7 +105,7 @@ struct GitHubInner {
     web_url: Url,
     app_id: u64,
     bot: OnceCell<Actor>,
-    /// Repositories as GitHub described them, and when; see [`REPO_INFO_TTL`].
+    /// Repositories as GitHub last described them, with the time; see [`REPO_INFO_TTL`].
     described: Mutex<HashMap<RepoId, (RepoName, RepoInfo, Timestamp)>>,
     doubts: UncertainWrites,
     nodes: NodeIdCache,
@@ -119,30 +119,29 @@ impl fmt::Debug for GitHub {
     }
 }
 
-/// The App as GitHub has it registered.
+/// The App's registration on GitHub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppInfo {
     pub id: u64,
     pub slug: String,
     pub name: String,
-    /// Its page.
+    /// URL of the App's page.
     pub url: String,
-    /// The account that registered the App.
     pub owner: Option<Actor>,
     pub permissions: BTreeMap<String, String>,
     pub events: Vec<String>,
 }
 
-/// Where the App is installed.
+/// An installation of the App.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallationInfo {
     pub id: InstallationId,
-    /// The login of the user or organization.
+    /// Login of the user or organization.
     pub account: String,
     pub suspended: bool,
 }
 
-/// Where GitHub sends the App's webhooks.
+/// GitHub's configuration of the App's webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookConfig {
     pub url: Option<String>,
@@ -150,12 +149,12 @@ pub struct WebhookConfig {
     pub insecure: bool,
 }
 
-/// A new App, as the exchange of the registration's code hands it out, once.
+/// A new App with its secrets, which GitHub returns once, in exchange for the registration's code.
 #[derive(Debug, Clone)]
 pub struct NewApp {
     pub id: u64,
     pub name: String,
-    /// The App's page, where it is installed from.
+    /// URL of the App's page, from which it is installed.
     pub url: String,
     pub private_key: SecretString,
     pub webhook_secret: Option<SecretString>,
@@ -186,7 +185,7 @@ impl From<InstallationResponse> for InstallationInfo {
 }
 
 impl GitHub {
-    /// For a few questions to this GitHub, which need no pace.
+    /// Creates a client for a few calls, without write pacing.
     pub fn without_pacing(
         at: &GitHubSettings,
         app_id: u64,
@@ -197,7 +196,7 @@ impl GitHub {
         Self::new(GitHubOptions { api_url, web_url, app_id, private_key, pacing: Pacing::Off, clock })
     }
 
-    /// Sends nothing yet. Must be called inside a tokio runtime.
+    /// Creates a client; sends nothing yet. Must be called inside a tokio runtime.
     pub fn new(options: GitHubOptions) -> Result<Self, GitHubClientError> {
         let GitHubOptions { api_url, web_url, app_id, private_key, pacing, clock } = options;
         let api = GitHubApi::new(&api_url, app_id, &private_key, pacing, clock.clone())?;
@@ -207,7 +206,7 @@ impl GitHub {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The node id of a label or issue, if it is known.
+    /// Returns the cached node id of a label or issue.
     pub(super) fn node_id(&self, name: &str) -> Option<String> {
         self.inner.nodes.get(name, self.now())
     }
@@ -223,7 +222,7 @@ impl GitHub {
         self.inner.nodes.forget(name);
     }
 
-    /// What GitHub said of the repository under this name a moment ago.
+    /// Returns the repository's description if GitHub gave it under this name within [`REPO_INFO_TTL`].
     pub(super) fn cached_repo_info(&self, id: RepoId, name: &RepoName) -> Option<RepoInfo> {
         let described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner);
         let (under, info, at) = described.get(&id)?;
@@ -240,27 +239,26 @@ impl GitHub {
         &self.inner.web_url
     }
 
-    /// Signs with another of the App's keys from now on; tokens that GitHub gave hold on to their end.
+    /// Replaces the App's signing key. Tokens that GitHub issued before stay valid until they expire.
     pub fn replace_key(&self, key: &SecretString) -> Result<(), GitHubClientError> {
         self.api().replace_key(key)
     }
 
-    /// From now on writes share their pace with the other processes that work for this App, and end with this one's lease.
+    /// Shares the write pace with the other processes of this App, and stops writes when this process's lease ends.
     pub fn share_pace(&self, store: Arc<Store>) {
         self.inner.api.share_pace(store);
     }
 
-    /// From now on nothing is asked of it that would change anything there.
+    /// Suppresses all writes from now on.
     pub fn set_read_only(&self) {
         self.inner.api.set_read_only();
     }
 
-    /// What would have changed something since then.
+    /// Returns the writes suppressed since [`set_read_only`](Self::set_read_only).
     pub fn suppressed_writes(&self) -> Vec<SuppressedWrite> {
         self.inner.api.suppressed_writes()
     }
 
-    /// The App's own number.
     pub fn app_id(&self) -> u64 {
         self.inner.app_id
     }
@@ -277,7 +275,7 @@ impl GitHub {
         self.inner.clock.now()
     }
 
-    /// Who we are; also the cheapest proof that id and key belong together.
+    /// Returns the App's registration; also the cheapest check that App id and key belong together.
     pub async fn app(&self) -> Result<AppInfo, GitHubApiError> {
         #[derive(Deserialize)]
         struct AppResponse {
@@ -305,9 +303,10 @@ impl GitHub {
         })
     }
 
-    /// The account that our comments are by. Its id is not the App's; asked for once.
+    /// Returns the App's bot account, the author of our comments. Its id differs from the App's. Cached after the first
+    /// call.
     pub async fn bot(&self) -> Result<Actor, GitHubApiError> {
-        // An App's own key opens no user's page, so the look is made by an installation.
+        // GitHub answers user lookups to an installation, not to the App's own key.
         let who = || async {
             let installed = self.installations().await?.into_iter().find(|i| !i.suspended);
             Ok(installed.map_or(ApiIdentity::Anonymous, |i| ApiIdentity::Installation(i.id)))
@@ -318,7 +317,7 @@ impl GitHub {
         }
     }
 
-    /// As [`bot`](Self::bot), where an installation is at hand.
+    /// Same as [`bot`](Self::bot), through the given installation.
     pub(crate) async fn bot_for_installation(
         &self,
         installation: InstallationId,
@@ -330,11 +329,11 @@ impl GitHub {
         }
     }
 
-    /// Kept once it is known; where it is not, it is asked for again the next time.
+    /// Looks up the bot account and caches it if it was found.
     async fn find_bot(&self, who: ApiIdentity) -> Result<Actor, GitHubApiError> {
         let bot = self.look_up_bot(who).await?;
         if bot.id != UserId(0) {
-            // Another call may have been first with the same answer.
+            // A concurrent call may have cached the same account already.
             let _ = self.inner.bot.set(bot.clone());
         }
         Ok(bot)
@@ -344,10 +343,13 @@ impl GitHub {
         let login = format!("{}[bot]", self.app().await?.slug);
         match self.api().send(who, ApiRequest::new(&USER, &[&login])).await {
             Ok(answer) => Ok(Actor { bot: true, ..answer.json::<GitHubUser>()?.into() }),
-            // Some servers show no page for a bot. Nothing is by account 0, so no comment is taken for ours
-            // when one is looked for; ours are still told by their sender's type and name.
+            // Some servers show no user page for a bot. No comment is by account 0, so a search for our comments finds
+            // none. Webhooks still identify ours by the sender's type and name.
             Err(GitHubApiError::NotFound { .. }) => {
-                tracing::warn!(login, "our own account cannot be looked up here");
+                tracing::warn!(
+                    login,
+                    "GitHub does not show our bot account; searches for our own comments will find none"
+                );
                 Ok(Actor { id: UserId(0), login, bot: true })
             }
             Err(fault) => Err(fault),
@@ -360,7 +362,7 @@ impl GitHub {
         Ok(found.into_iter().map(InstallationInfo::from).collect())
     }
 
-    /// One installation; none when the App was removed there.
+    /// Returns an installation, or `None` if the App was removed there.
     pub async fn installation(&self, id: InstallationId) -> Result<Option<InstallationInfo>, GitHubApiError> {
         let request = ApiRequest::new(&INSTALLATION, &[&id.to_string()]);
         match self.api().send(ApiIdentity::App, request).await {
@@ -370,7 +372,7 @@ impl GitHub {
         }
     }
 
-    /// The repositories that an installation was given.
+    /// Returns the repositories that an installation can access.
     pub async fn repositories(&self, installation: InstallationId) -> Result<Vec<RepoRef>, GitHubApiError> {
         #[derive(Deserialize)]
         struct InstallationRepository {
@@ -419,8 +421,8 @@ impl GitHub {
         Ok(WebhookConfig { url: config.url, content_type: config.content_type, insecure })
     }
 
-    /// A token that can read the code of one repository and nothing else, for `git fetch`; and whether it was minted earlier,
-    /// so that it may have been revoked since.
+    /// Returns a token that can only read one repository's code, for `git fetch`. The flag is true for a cached token,
+    /// which may have been revoked.
     pub async fn git_token(
         &self,
         installation: InstallationId,
@@ -436,29 +438,29 @@ impl GitHub {
         Ok((minted.token, false))
     }
 
-    /// Drops the kept git token: the next call mints one.
+    /// Drops the cached git token, so that the next call creates one.
     pub fn forget_git_token(&self, installation: InstallationId, repo: RepoId) {
         self.inner.git_tokens.forget(&format!("{installation} {repo}"));
     }
 
-    /// How far GitHub's clock was ahead of ours at its last answer, in milliseconds; negative when it was
-    /// behind, none before the first answer.
+    /// Returns the milliseconds that GitHub's clock was ahead of ours at its last response; negative if it was behind,
+    /// `None` before the first response.
     pub fn clock_ahead(&self) -> Option<i64> {
         self.api().clock_ahead()
     }
 
-    /// What GitHub leaves each installation of its limits, as of the last answer.
+    /// Returns each installation's remaining rate limits, as of its last response.
     pub fn remaining_rate_limits(&self) -> &RemainingRateLimits {
         self.api().remaining_rate_limits()
     }
 
-    /// A handle on one repository; nothing is sent yet.
+    /// Returns a handle for one repository; sends nothing.
     pub fn repo(&self, installation: InstallationId, id: RepoId, name: RepoName) -> GitHubRepo {
         GitHubRepo::new(self.clone(), installation, id, name)
     }
 }
 
-/// Exchanges the code that GitHub's registration page hands back for the new App and its secrets.
+/// Exchanges the code from GitHub's registration page for the new App and its secrets.
 pub async fn convert_manifest(
     api_url: &Url,
     code: &str,
@@ -475,7 +477,7 @@ pub async fn convert_manifest(
     let request = ApiRequest::new(&CONVERT_MANIFEST, &[code]).with_secret_route();
     let answer = send_anonymously(api_url, request, clock).await?;
     let app: ManifestConversionResponse = serde_json::from_slice(&answer.body).map_err(|_| {
-        GitHubApiError::unexpected(&CONVERT_MANIFEST.to_string(), "no App with its key in it")
+        GitHubApiError::unexpected(&CONVERT_MANIFEST.to_string(), "it contains no App with a key")
     })?;
     Ok(NewApp {
         id: app.id,

@@ -1,5 +1,6 @@
-//! What we take for true of GitHub's answers, held against the GitHub that answers now. Most of the tests meet an
-//! imitation; this is where the two are compared. [`check_read_assumptions`] only reads; [`write`] is for a repository that was named for it.
+//! Checks of our assumptions about GitHub's responses against a real GitHub, since most tests use a fake.
+//! [`check_read_assumptions`] only reads; [`check_write_assumptions`] writes to a repository that the operator chose
+//! for it.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +22,12 @@ use super::{
 };
 use crate::types::{InstallationId, IssueNo, RepoName};
 
-/// One assumption and what came of it.
+/// An assumption with its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssumptionCheck {
-    /// The call, as the table of calls has it.
+    /// The endpoint, such as `GET /repos/{owner}/{repo}`.
     pub call: String,
-    /// What would go wrong otherwise.
+    /// Our use of the call, which fails if the assumption is wrong.
     pub why: &'static str,
     pub seen: AssumptionOutcome,
 }
@@ -35,24 +36,25 @@ pub struct AssumptionCheck {
 pub enum AssumptionOutcome {
     Confirmed(String),
     Differs(String),
-    /// There was nothing to look at, and why.
+    /// The repository had no object to check, or the call was refused; with the reason.
     NotObserved(String),
 }
 
-/// A call and the fields that we read in its answer.
+/// An endpoint with the response fields that we read.
 #[derive(Clone, Copy)]
 struct ResponseAssumption {
     call: &'static GitHubEndpoint,
     why: &'static str,
     query: &'static [(&'static str, &'static str)],
-    /// JSON with placeholders, where something is sent.
+    /// JSON body with placeholders; empty for a read.
     body: &'static str,
-    /// Where the answer's list is, whose last item is looked at, the oldest of most: bots come later than people; none
-    /// where the answer is the thing itself.
+    /// Field of the response that holds a list; `None` if the response is a single object. The list's last item is
+    /// checked. Most lists are oldest first, and bots come later than people.
     list: Option<&'static str>,
-    /// What is read, and behind it what it has to be: a number (#), true or false (?), a list ([]), an object ({}), or text.
+    /// Fields to check. A suffix gives the type: number (`#`), boolean (`?`), list (`[]`), object (`{}`); no suffix
+    /// means text.
     fields: &'static str,
-    /// What later calls take from it: the name of their placeholder, and the field.
+    /// Values that later calls need: placeholder name and response field.
     keeps: &'static [(&'static str, &'static str)],
 }
 
@@ -88,47 +90,47 @@ impl ResponseAssumption {
 
 const ANY: &[(&str, &str)] = &[("state", "all")];
 const FIRST: &[(&str, &str)] = &[("per_page", "1")];
-/// A listing that is the whole answer.
+/// Marks a response that is itself the list.
 const WHOLE_RESPONSE: &str = "";
 
 const READ_ASSUMPTIONS: &[ResponseAssumption] = &[
     assumption(
         &DELIVERIES,
-        "what no webhook brought is found in this log",
+        "the sweep finds missed webhooks in this log",
         "id# guid delivered_at event status_code#",
     )
     .query(FIRST)
     .list(WHOLE_RESPONSE)
     .keeps(&[("delivery", "id")]),
-    assumption(&DELIVERY, "and read from there", "request.payload{}"),
-    assumption(&HOOK_CONFIG, "doctor says where webhooks go", "url content_type"),
+    assumption(&DELIVERY, "the sweep reads their payloads here", "request.payload{}"),
+    assumption(&HOOK_CONFIG, "doctor shows the webhook's address", "url content_type"),
     assumption(
         &INSTALLATION,
-        "a suspended installation is told from one that is gone",
+        "tells a suspended installation from a removed one",
         "id# account.login permissions{}",
     ),
     assumption(
         &REPOSITORY,
-        "a repository is known by its number, whatever it is called",
+        "repositories are identified by number, since names change",
         "id# node_id full_name default_branch private? archived?",
     )
     .keeps(&[("branch", "default_branch")]),
-    assumption(&REF, "a branch that moved is noticed before it is written to", "ref object.sha")
+    assumption(&REF, "detects that a branch moved before we write to it", "ref object.sha")
         .keeps(&[("commit", "object.sha")]),
     assumption(
         &RULES,
-        "a ruleset can keep our branches from being made, and a run says so only when it is refused",
+        "a ruleset may forbid our branches, which a run notices only when GitHub refuses one",
         "type ruleset_id#",
     )
     .list(WHOLE_RESPONSE),
     assumption(
         &COMMIT_OBJECT,
-        "our commits are known again by parent, tree and trailer",
+        "a retry recognises its commit by parent, tree and trailer",
         "sha tree.sha parents[] message",
     ),
     assumption(
         &ISSUES_LIST,
-        "labels that no webhook told of are found, and a bot is told from a person",
+        "finds labels whose webhook was missed, and tells bots from people",
         "number# user.id# user.type labels[] updated_at",
     )
     .query(ANY)
@@ -136,75 +138,75 @@ const READ_ASSUMPTIONS: &[ResponseAssumption] = &[
     .keeps(&[("issue", "number"), ("login", "user.login")]),
     assumption(
         &PERMISSION,
-        "who may approve is decided by these",
+        "these fields decide who may approve",
         "permission role_name user.id# user.permissions.admin? user.permissions.maintain? user.permissions.push? \
          user.permissions.triage? user.permissions.pull?",
     ),
     assumption(
         &ISSUE_EVENTS,
-        "who put a label there decides whether it counts",
+        "a label counts only if its author may start a run",
         "event actor.id# created_at",
     )
     .query(FIRST)
     .list(WHOLE_RESPONSE),
     assumption(
         &COMMENTS,
-        "our own comments are known again, and edited instead of written twice",
+        "a retry finds our comment and edits it instead of posting a second one",
         "id# node_id user.type body updated_at",
     )
     .query(FIRST)
     .list(WHOLE_RESPONSE),
-    // CI is at work there rather than on the default branch.
+    // CI runs on pull requests more often than on the default branch.
     assumption(
         &PULLS_LIST,
-        "a pull request of a fork is told from ours",
+        "tells a fork's pull request from ours",
         "number# head.ref head.repo.id# base.ref draft?",
     )
     .query(ANY)
     .list(WHOLE_RESPONSE)
     .keeps(&[("pull", "number"), ("commit", "head.sha")]),
-    assumption(&PULL, "a merge ends a run", "state html_url head.repo.id#"),
-    assumption(&LINE_COMMENTS, "remarks at lines are answered where they stand", "id# path diff_hunk body")
+    assumption(&PULL, "merging the pull request ends a run", "state html_url head.repo.id#"),
+    assumption(&LINE_COMMENTS, "line comments are answered in their thread", "id# path diff_hunk body")
         .query(FIRST)
         .list(WHOLE_RESPONSE),
     assumption(
         &CHECKS,
-        "a check of Actions counts only as a job of this repository's own run",
+        "a check by Actions counts only if it is a job of this repository's own run",
         "id# name status app.id# app.slug check_suite.id# output.annotations_count#",
     )
     .list("check_runs"),
-    assumption(&STATUSES, "CI may speak by statuses instead of checks", "context state").list("statuses"),
+    assumption(&STATUSES, "CI may report statuses instead of checks", "context state").list("statuses"),
     assumption(
         &WORKFLOW_RUNS,
-        "a run whose head is a fork says nothing of our change",
+        "workflow runs of a fork do not count",
         "id# check_suite_id# head_repository.id#",
     )
     .query(FIRST)
     .list("workflow_runs")
     .keeps(&[("run", "id")]),
-    assumption(&RUN_JOBS, "the job that failed is the one whose log is read", "id#")
+    assumption(&RUN_JOBS, "we read the log of the failed job", "id#")
         .query(FIRST)
         .list("jobs")
         .keeps(&[("job", "id")]),
     assumption(
         &SEARCH_CODE,
-        "a search that was given up is not taken for one that found nothing",
+        "tells an incomplete search from one without results",
         "total_count# incomplete_results? items[]",
     )
     .query(&[("q", "countersign repo:{owner}/{repo}"), ("per_page", "1")]),
 ];
 
-/// What is not one request and one answer.
+/// Assumptions that take more than one request and response.
 const AUTHORS_ASSUMPTION: ResponseAssumption =
-    assumption(&AUTHORS, "whose words an issue has is asked by GraphQL", "");
+    assumption(&AUTHORS, "only GraphQL knows an issue's editors", "");
 const JOB_LOG_ASSUMPTION: ResponseAssumption =
-    assumption(&JOB_LOG, "a log lies elsewhere, where no credentials of ours go", "");
+    assumption(&JOB_LOG, "logs are stored elsewhere and must be fetched without credentials", "");
 const RATE_LIMIT_ASSUMPTION: ResponseAssumption =
-    assumption(&REPOSITORY, "how long to wait is read from these headers", "");
+    assumption(&REPOSITORY, "these headers say how long to wait", "");
 const NOT_MODIFIED_ASSUMPTION: ResponseAssumption =
-    assumption(&REPOSITORY, "what has not changed is asked for again and again, and counts as nothing", "");
+    assumption(&REPOSITORY, "unchanged responses must not count against the rate limit", "");
 
-/// Looks at one repository by all of them.
+/// Checks all read assumptions on one repository.
 pub async fn check_read_assumptions(
     github: &GitHub,
     installation: InstallationId,
@@ -219,44 +221,44 @@ pub async fn check_read_assumptions(
     looked
 }
 
-/// What is made to see whether it can be, each with the trial's name in it.
+/// Objects to create; each has the trial's name in it.
 const WRITE_ASSUMPTIONS: &[ResponseAssumption] = &[
-    assumption(&CREATE_LABEL, "a label says how a run stands", "node_id name")
+    assumption(&CREATE_LABEL, "labels show the state of a run", "node_id name")
         .body(r#"{"name": "{scratch}", "color": "ededed"}"#)
         .keeps(&[("label", "name")]),
     assumption(&CREATE_ISSUE, "issues are filed with their labels", "number# html_url labels[]")
         .body(r#"{"title": "A trial of Countersign's, {scratch}", "body": "Closed at once.", "labels": ["{label}"]}"#)
         .keeps(&[("issue", "number")]),
-    assumption(&POST_COMMENT, "people are told in comments", "id# node_id body")
+    assumption(&POST_COMMENT, "runs report in comments", "id# node_id body")
         .body(r#"{"body": "A trial, {scratch}."}"#)
         .keeps(&[("comment", "id")]),
-    assumption(&EDIT_COMMENT, "and one comment is kept up to date", "body updated_at")
+    assumption(&EDIT_COMMENT, "runs keep one comment up to date", "body updated_at")
         .body(r#"{"body": "A trial, {scratch}, edited."}"#),
-    assumption(&REACT_COMMENT, "a command is seen to be heard", "id# content").body(r#"{"content": "eyes"}"#),
-    assumption(&CREATE_PULL, "work is proposed as a draft", "number# draft? head.sha")
+    assumption(&REACT_COMMENT, "a reaction acknowledges a command", "id# content").body(r#"{"content": "eyes"}"#),
+    assumption(&CREATE_PULL, "pull requests are opened as drafts", "number# draft? head.sha")
         .body(
             r#"{"title": "A trial of Countersign's, {scratch}", "head": "countersign/{scratch}", "base": "{branch}",
                 "body": "Closed at once.", "draft": true}"#,
         )
         .keeps(&[("pull", "number"), ("commit", "head.sha")]),
-    assumption(&CREATE_CHECK, "a verdict is a check of the commit", "id# external_id status conclusion").body(
+    assumption(&CREATE_CHECK, "verdicts are shown as checks on the commit", "id# external_id status conclusion").body(
         r#"{"name": "countersign trial", "head_sha": "{commit}", "external_id": "{scratch}", "status": "completed",
             "conclusion": "neutral", "output": {"title": "A trial", "summary": "It says nothing of the code."}}"#,
     ),
 ];
 const BRANCH_ASSUMPTION: ResponseAssumption =
-    assumption(&COMMIT_ON_BRANCH, "a branch begins with its first commit, in one request", "");
+    assumption(&COMMIT_ON_BRANCH, "one request creates a branch with its first commit", "");
 
 const CLEANUP_ASSUMPTIONS: &[ResponseAssumption] = &[
-    assumption(&EDIT_PULL, "closed", "state").body(r#"{"state": "closed"}"#),
-    assumption(&DELETE_BRANCH, "taken away", ""),
-    assumption(&DELETE_COMMENT, "taken away", ""),
-    assumption(&EDIT_ISSUE, "closed", "state").body(r#"{"state": "closed"}"#),
-    assumption(&DELETE_LABEL, "taken away", ""),
+    assumption(&EDIT_PULL, "cleanup: close it", "state").body(r#"{"state": "closed"}"#),
+    assumption(&DELETE_BRANCH, "cleanup: delete it", ""),
+    assumption(&DELETE_COMMENT, "cleanup: delete it", ""),
+    assumption(&EDIT_ISSUE, "cleanup: close it", "state").body(r#"{"state": "closed"}"#),
+    assumption(&DELETE_LABEL, "cleanup: delete it", ""),
 ];
 
-/// Makes one of each thing that runs make, all called `scratch`, and takes them away again: what came of the one, and of the
-/// other for what was made. GitHub lets nobody take away issues, pull requests and checks: the first two are closed.
+/// Creates one of each object that runs create, all named `scratch`, and removes them again. Returns the results of
+/// both parts. GitHub does not allow deleting issues, pull requests and checks: the first two are closed.
 pub async fn check_write_assumptions(
     github: &GitHub,
     installation: InstallationId,
@@ -275,7 +277,7 @@ pub async fn check_write_assumptions(
 struct AssumptionChecker<'g> {
     github: &'g GitHub,
     installation: InstallationId,
-    /// What placeholders of calls are filled with.
+    /// Values for the placeholders of endpoints.
     known: BTreeMap<String, String>,
 }
 
@@ -339,7 +341,7 @@ impl<'g> AssumptionChecker<'g> {
 
     async fn check_authors(&self, repo: &RepoRef) -> AssumptionOutcome {
         let Some(issue) = self.known.get("issue").and_then(|number| number.parse().ok()) else {
-            return AssumptionOutcome::NotObserved("no issue is there to ask about".to_owned());
+            return AssumptionOutcome::NotObserved("the repository has no issue to check".to_owned());
         };
         let repo = self.github.repo(self.installation, repo.id, repo.name.clone());
         match repo.authors(IssueNo(issue)).await {
@@ -352,7 +354,7 @@ impl<'g> AssumptionChecker<'g> {
         }
     }
 
-    /// A commit on a new branch, which starts no workflow.
+    /// Commits to a new branch, without starting a workflow.
     async fn create_branch(&mut self, repo: &RepoRef, scratch: &str) -> AssumptionOutcome {
         let repo = self.github.repo(self.installation, repo.id, repo.name.clone());
         let branch = format!("countersign/{scratch}");
@@ -369,20 +371,20 @@ impl<'g> AssumptionChecker<'g> {
                 .map(Some)
         };
         let committed = committed.await;
-        // The branch may be there without the commit.
+        // The branch may exist without the commit.
         if matches!(committed, Ok(Some(_))) || !matches!(repo.branch(&branch).await, Ok(None)) {
             self.known.insert("made".to_owned(), scratch.to_owned());
         }
         match committed {
             Ok(Some(commit)) => AssumptionOutcome::Confirmed(format!("commit {}", commit.oid.short())),
             Ok(None) => {
-                AssumptionOutcome::NotObserved("the repository has no commit to begin from".to_owned())
+                AssumptionOutcome::NotObserved("the repository has no commit to start from".to_owned())
             }
             Err(fault) => fault_outcome(&fault),
         }
     }
 
-    /// The log of a job is a redirect, and octets behind it.
+    /// Checks that a job's log is answered by a redirect.
     async fn check_job_log(&self) -> AssumptionOutcome {
         let request = match self.request(&JOB_LOG) {
             Ok(request) => request,
@@ -391,7 +393,7 @@ impl<'g> AssumptionChecker<'g> {
         match self.send(&JOB_LOG, request).await {
             Err(GitHubApiError::Moved { .. }) => AssumptionOutcome::Confirmed("a redirect".to_owned()),
             Err(fault) => fault_outcome(&fault),
-            Ok(_) => AssumptionOutcome::Differs("it is answered at once".to_owned()),
+            Ok(_) => AssumptionOutcome::Differs("answered without a redirect".to_owned()),
         }
     }
 
@@ -414,7 +416,7 @@ impl<'g> AssumptionChecker<'g> {
                 AssumptionOutcome::Confirmed(format!("{left} calls are left until {reset}"))
             }
             _ => AssumptionOutcome::Differs(format!(
-                "{} or {} is missing, or is no number",
+                "{} or {} is missing or is not a number",
                 names[0], names[1]
             )),
         };
@@ -422,11 +424,11 @@ impl<'g> AssumptionChecker<'g> {
         let unchanged = match (first.headers.contains_key("etag"), used) {
             (false, _) => AssumptionOutcome::Differs("the answer has no etag".to_owned()),
             (true, [Some(before), Some(after)]) if after > before => AssumptionOutcome::Differs(format!(
-                "{before} calls were used before it was asked for again, and {after} after that"
+                "{before} calls were used before the repeated request, {after} after it"
             )),
-            (true, [Some(_), Some(after)]) => {
-                AssumptionOutcome::Confirmed(format!("{after} calls are used before and after"))
-            }
+            (true, [Some(_), Some(after)]) => AssumptionOutcome::Confirmed(format!(
+                "{after} calls were used before and after the repeated request"
+            )),
             (true, _) => {
                 AssumptionOutcome::NotObserved("GitHub does not say how many calls are used".to_owned())
             }
@@ -434,16 +436,15 @@ impl<'g> AssumptionChecker<'g> {
         [limits, unchanged]
     }
 
-    /// The call with its placeholders filled, as far as that is known.
+    /// Builds the request, with its placeholders filled from the known values.
     fn request(&self, call: &'static GitHubEndpoint) -> Result<ApiRequest, AssumptionOutcome> {
         let shown = call.to_string();
         let names = shown.split('{').skip(1).filter_map(|rest| rest.split('}').next());
         let value = |name: &str| {
             let name = name.trim_start_matches('*');
-            self.known
-                .get(name)
-                .map(String::as_str)
-                .ok_or_else(|| AssumptionOutcome::NotObserved(format!("no {name} is there to ask about")))
+            self.known.get(name).map(String::as_str).ok_or_else(|| {
+                AssumptionOutcome::NotObserved(format!("the repository has no {name} to check"))
+            })
         };
         let values: Vec<&str> = names.map(value).collect::<Result<_, _>>()?;
         Ok(ApiRequest::new(call, &values))
@@ -456,7 +457,7 @@ impl<'g> AssumptionChecker<'g> {
     }
 }
 
-/// A refusal shows nothing of the answer's form.
+/// Maps an error to an outcome. A refusal does not show the response's form.
 fn fault_outcome(fault: &GitHubApiError) -> AssumptionOutcome {
     match fault {
         GitHubApiError::Unexpected { .. } | GitHubApiError::Rejected { .. } => {
@@ -473,7 +474,7 @@ fn json_pointer(field: &str) -> String {
     }
 }
 
-/// Holds an answer against its row; with the thing in it that was looked at.
+/// Compares a response with the expected fields. Also returns the object that was checked.
 fn compare_response<'a>(
     row: &ResponseAssumption,
     answer: &'a Value,
@@ -481,7 +482,7 @@ fn compare_response<'a>(
     let thing = match row.list.map(|list| answer.pointer(&json_pointer(list)).and_then(Value::as_array)) {
         None => answer,
         Some(None) => {
-            return (None, AssumptionOutcome::Differs("the list is missing, or is none".to_owned()));
+            return (None, AssumptionOutcome::Differs("the list is missing or is not a list".to_owned()));
         }
         Some(Some(items)) => match items.last() {
             Some(last) => last,
@@ -504,15 +505,15 @@ fn compare_response<'a>(
     (Some(thing), seen)
 }
 
-/// How a field is otherwise than its sign says.
+/// Returns why a field does not have the type that `sign` names.
 fn field_mismatch(sign: &str, value: Option<&Value>) -> Option<&'static str> {
     let Some(value) = value else { return Some("is missing") };
     let (fits, wanted) = match sign {
-        "#" => (value.is_u64(), "is no number"),
+        "#" => (value.is_u64(), "is not a number"),
         "?" => (value.is_boolean(), "is not true or false"),
-        "[]" => (value.is_array(), "is no list"),
-        "{}" => (value.is_object(), "is no object"),
-        _ => (value.is_string(), "is no text"),
+        "[]" => (value.is_array(), "is not a list"),
+        "{}" => (value.is_object(), "is not an object"),
+        _ => (value.is_string(), "is not text"),
     };
     (!fits).then_some(wanted)
 }
@@ -524,7 +525,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_of_another_form_differs_and_says_where() {
+    fn response_with_wrong_types_differs() {
         let row = READ_ASSUMPTIONS.iter().find(|row| row.call.to_string().ends_with("/permission")).unwrap();
         let rights = json!({"admin": true, "maintain": true, "push": true, "triage": true, "pull": true});
         let mut answer =
@@ -537,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_shows_nothing_and_a_missing_one_differs() {
+    fn empty_list_is_not_observed_missing_list_differs() {
         let row = READ_ASSUMPTIONS.iter().find(|row| row.list == Some("check_runs")).unwrap();
         assert!(matches!(
             compare_response(row, &json!({"check_runs": []})).1,
@@ -547,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn every_look_is_a_read() {
+    fn read_assumptions_only_use_get() {
         assert!(
             READ_ASSUMPTIONS
                 .iter()
@@ -556,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_can_be_read_and_all_that_is_taken_away_was_made_for_it() {
+    fn write_bodies_are_json_and_cleanup_matches() {
         for row in WRITE_ASSUMPTIONS.iter().chain(CLEANUP_ASSUMPTIONS).filter(|row| !row.body.is_empty()) {
             assert!(serde_json::from_str::<Value>(row.body).is_ok(), "{}", row.body);
         }

@@ -46,17 +46,17 @@ struct TitleRenameEvent {
 #[serde(rename_all = "camelCase")]
 struct GraphQlActor {
     login: String,
-    /// None: somebody of a kind that may do nothing here.
+    /// `None` for an actor that is neither user nor bot, which may do nothing here.
     database_id: Option<u64>,
 }
 
-/// Who had a hand in an issue as it is. An account that is gone is `ghost`, number 0.
+/// Author and editors of an issue. A deleted account is `ghost` with id 0.
 #[derive(Debug)]
 pub struct IssueAuthors {
     pub author: Actor,
-    /// Nothing of the author's is in the repository yet, as GitHub has it. It grants and refuses nothing.
+    /// Whether GitHub says that the author has contributed nothing yet. For display only.
     pub newcomer: bool,
-    /// Who edited the text last and who the title, and when.
+    /// Last editor of the text and last editor of the title, each with the time.
     pub edits: Vec<(Actor, Timestamp)>,
 }
 
@@ -67,7 +67,7 @@ impl IssueAuthors {
 }
 
 impl GitHubRepo {
-    /// Whether the comment with this node id was written as a reply to an email.
+    /// Returns whether the comment with this node id was written as a reply to an email.
     pub async fn is_by_email(&self, node: &str) -> Result<bool, GitHubApiError> {
         let query = "query($id: ID!) { node(id: $id) { ... on Comment { createdViaEmail } } }";
         let request = self
@@ -76,7 +76,7 @@ impl GitHubRepo {
         let answer: GraphQlResponse = self.send(request).await?.json()?;
         let by_email = answer.field(&BY_EMAIL, "node")?["createdViaEmail"].as_bool();
         by_email
-            .ok_or_else(|| GitHubApiError::unexpected(&BY_EMAIL.to_string(), "no `createdViaEmail` in it"))
+            .ok_or_else(|| GitHubApiError::unexpected(&BY_EMAIL.to_string(), "it has no `createdViaEmail`"))
     }
 
     pub async fn authors(&self, issue: IssueNo) -> Result<IssueAuthors, GitHubApiError> {

@@ -1,6 +1,8 @@
-//! Check runs: how a run stands, shown on a commit of ours. A check carries a marker, by which a restarted step
-//! recognises the one it had already made. GitHub lets none that is over go on, and deletes none: another takes its place,
-//! and of one name the newest is shown.
+//! Check runs that show a run's state on one of our commits. A check carries a marker, by which a retried step
+//! recognises the check that it created before.
+//!
+//! GitHub does not reopen a completed check and deletes none, so a new check replaces it. Of several with one name
+//! GitHub shows the newest.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,17 +20,17 @@ use crate::{
     types::{Hash, IssueNo, Oid, RunId},
 };
 
-/// GitHub takes so many annotations in one request.
+/// Maximum annotations of one request on GitHub.
 pub const MAX_ANNOTATIONS: usize = 50;
 
-/// Where a check is, or is to be: on a commit of this branch.
+/// Commit, branch and name of a check.
 #[derive(Debug, Clone)]
 pub struct CheckRunTarget {
     pub branch: String,
     pub head: Oid,
     pub name: String,
     pub run: RunId,
-    /// Tells it from the run's others.
+    /// Distinguishes this check from the run's other checks.
     pub turn: String,
 }
 
@@ -41,19 +43,19 @@ pub enum CheckRunStatus {
     Cancelled,
 }
 
-/// What a check says.
+/// Content of a check.
 #[derive(Debug, Clone)]
 pub struct CheckRunContent {
     pub state: CheckRunStatus,
     /// One line without Markdown.
     pub title: String,
     pub summary: OutboundBody,
-    /// Where there is more.
+    /// URL of the details page.
     pub url: Option<String>,
     pub annotations: Vec<Annotation>,
 }
 
-/// A remark on a line of a file; texts without Markdown.
+/// An annotation on a line of a file; its texts are not Markdown.
 #[derive(Debug, Clone)]
 pub struct Annotation {
     pub path: String,
@@ -70,7 +72,7 @@ pub enum AnnotationLevel {
     Failure,
 }
 
-/// A check of ours as GitHub shows it.
+/// One of our checks, as GitHub shows it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct PostedCheckRun {
     id: u64,
@@ -86,7 +88,7 @@ impl CheckRunTarget {
 }
 
 impl PostedCheckRun {
-    /// The run that it tells of.
+    /// Returns the run whose state this check shows.
     pub fn run_id(&self) -> Option<RunId> {
         self.external_id.as_ref()?.split_once('/')?.0.parse().ok()
     }
@@ -97,7 +99,7 @@ impl PostedCheckRun {
 }
 
 impl CheckRunStatus {
-    /// None while it goes on.
+    /// Returns GitHub's conclusion, or `None` while the run is in progress.
     fn conclusion(self) -> Option<&'static str> {
         match self {
             Self::InProgress => None,
@@ -114,7 +116,7 @@ impl CheckRunStatus {
 }
 
 impl CheckRunContent {
-    /// Of all but the annotations.
+    /// Returns a hash of everything except the annotations.
     pub fn digest(&self) -> Hash {
         Hash::digest(Self { annotations: Vec::new(), ..self.clone() }.body().to_string().as_bytes())
     }
@@ -145,12 +147,12 @@ impl CheckRunContent {
 }
 
 impl GitHubRepo {
-    /// Makes a check and says its number. When an earlier attempt may have got through (`interrupted`), it looks for that
-    /// one first: twice, since what is there may not show yet. When one of the run's may be there of which nobody knows
-    /// (`lost`), that one is let say this, if it goes on or came to the same.
+    /// Creates a check and returns its id. With `interrupted`, an earlier attempt may have created it, so it is looked
+    /// up first: twice, since a new check may not show yet. With `lost`, the run may have a check that was never
+    /// recorded. Such a check is updated and returned if it is in progress or has the same conclusion.
     ///
     /// # Errors
-    /// [`GitHubApiError::Invalid`] for a branch that is not ours, or a commit on which the default branch stands.
+    /// [`GitHubApiError::Invalid`] for a branch that is not ours, or for the head of the default branch.
     pub async fn ensure_check(
         &self,
         place: &CheckRunTarget,
@@ -175,7 +177,7 @@ impl GitHubRepo {
                 return Ok(check.id);
             }
             if interrupted && doubts.start_or_age(&about, now) < limits::LOOKUP_INTERVAL {
-                let why = "an earlier one may have got through; it is looked for once more";
+                let why = "an earlier attempt may have created it; will look once more";
                 return Err(GitHubApiError::transient(&about, why));
             }
             doubts.resolve(&about);
@@ -196,8 +198,8 @@ impl GitHubRepo {
         Ok(self.write(create).await?.json::<PostedCheckRun>()?.id)
     }
 
-    /// Lets a check say something else. GitHub adds annotations at each edit and takes none away, so an edit that may have
-    /// got through before (`again`) leaves them out.
+    /// Replaces the content of a check. GitHub adds annotations at each edit and removes none. Pass `again` if an
+    /// earlier edit may have taken effect: the annotations are left out.
     pub async fn edit_check(
         &self,
         id: u64,
@@ -212,7 +214,8 @@ impl GitHubRepo {
         self.write(edit.priority(WritePriority::StatusUpdate)).await.map(drop)
     }
 
-    /// Shows a check again as it stands: GitHub holds its suite for unfinished once somebody asked for it to be run again.
+    /// Sends a check's current state again. When somebody asks to rerun it, GitHub treats its suite as unfinished until
+    /// then.
     pub async fn resend_check(&self, check: &PostedCheckRun) -> Result<(), GitHubApiError> {
         let mut body = json!({ "status": check.status });
         if let Some(conclusion) = &check.conclusion {
@@ -221,7 +224,7 @@ impl GitHubRepo {
         self.write(self.request(&EDIT_CHECK, &[&check.id.to_string()]).body(body)).await.map(drop)
     }
 
-    /// The checks of ours on a commit; of all names where this one is empty.
+    /// Returns our checks on a commit with this name, or all of ours if `name` is empty.
     pub async fn our_checks(&self, head: &Oid, name: &str) -> Result<Vec<PostedCheckRun>, GitHubApiError> {
         let request = self.request(&CHECKS, &[head.as_str()]).query("app_id", self.github().app_id());
         let request = request.query("filter", "all").query("per_page", 100);

@@ -1,11 +1,11 @@
-//! What CI says of a commit: checks of other Apps, statuses, and the logs of GitHub's own jobs.
+//! CI results of a commit: checks of other Apps, statuses, and job logs of GitHub Actions.
 //!
-//! All of it is written by whatever ran there. What GitHub does not let us see is told as unknown, and never taken for nothing.
+//! Code that ran in CI wrote all of these texts. A result that GitHub does not let us read is `Unknown`, never a pass.
 //!
-//! Anybody may open a pull request from a fork with the very commit that we pushed, and choose what it is merged with when its
-//! workflows run. So a check of GitHub's own counts only as a job of a run that says that its head is this repository: one that
-//! a workflow makes by the API hangs on any suite of the commit. Another App has one suite a commit and a status has not even
-//! that: what they say is of the commit, by whoever was let into this repository.
+//! Anyone may open a fork's pull request with the commit that we pushed, and choose the base its workflows run against.
+//! So a check by GitHub Actions counts only if it is a job of a workflow run whose head is this repository; checks that
+//! a workflow creates through the API attach to any suite of the commit. Other Apps have one suite per commit, and
+//! statuses have none: they count for the commit, since only trusted Apps and users can create them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,28 +20,28 @@ use super::{
 };
 use crate::types::Oid;
 
-/// Pages of a hundred that are read of a list; of what is beyond them nothing is known.
+/// Maximum pages of 100 items read per list; an item beyond them is unknown.
 const MAX_PAGES: usize = 3;
 
-/// Runs whose jobs are read, those of this repository first.
+/// Maximum workflow runs whose jobs are read, those of this repository first.
 const MAX_RUNS: usize = 30;
 
-/// Remarks of one check that are read.
+/// Maximum annotations read per check.
 const MAX_CHECK_ANNOTATIONS: usize = 30;
 
-/// The App that runs GitHub's own workflows. The number of a check of its is that of the job.
+/// Slug of the GitHub Actions App. The id of one of its checks is the id of the job.
 const ACTIONS: &str = "github-actions";
 
-/// What one check or status says.
+/// Result of one check or status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CiCheckReport {
     pub name: String,
     pub outcome: CiCheckOutcome,
-    /// What it says in its own words: title, summary, text.
+    /// Title, summary and text, in the check's own words.
     pub says: Vec<String>,
-    /// The check, where it has remarks at lines.
+    /// The check's id, if it has annotations.
     pub check: Option<u64>,
-    /// The job whose log there is.
+    /// The job's id, if it has a log.
     pub job: Option<u64>,
 }
 
@@ -50,11 +50,11 @@ pub enum CiCheckOutcome {
     Pending,
     Passed,
     Failed,
-    /// Somebody ended it, or has to act: that is neither.
+    /// Somebody cancelled it or must act: neither a pass nor a failure.
     Neither,
-    /// It ran for another repository, which is nothing to this one.
+    /// The workflow ran for another repository, so the result does not count.
     Foreign,
-    /// It cannot be told how it went, or for which repository it ran.
+    /// Its result, or the repository it ran for, cannot be determined.
     Unknown,
 }
 
@@ -63,18 +63,18 @@ struct IdObject {
     id: u64,
 }
 
-/// Why a log cannot be had.
+/// The reason a job log could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobLogError {
-    /// It can be asked for again when GitHub's limit is over.
+    /// The rate limit is used up; retry when it resets.
     NotNow(GitHubApiError),
     Refused,
-    /// It was taken away, or there never was one.
+    /// The log was deleted or never existed.
     Gone,
     Unreadable,
 }
 
-/// Stands for what we were not shown.
+/// Returns a placeholder for results that GitHub did not show us.
 fn unknown_report() -> CiCheckReport {
     CiCheckReport {
         name: String::new(),
@@ -86,10 +86,10 @@ fn unknown_report() -> CiCheckReport {
 }
 
 impl GitHubRepo {
-    /// What others than we say of a commit.
+    /// Returns the check and status results of a commit, except our own.
     ///
     /// # Errors
-    /// Those that pass; what is refused for good is unknown.
+    /// Temporary failures. Results that GitHub refuses for good are `Unknown`.
     pub async fn ci_check_reports(&self, commit: &Oid) -> Result<Vec<CiCheckReport>, GitHubApiError> {
         let checks = none_if_refused(self.external_check_reports(commit).await)?;
         let statuses = none_if_refused(self.status_reports(commit).await)?;
@@ -99,7 +99,7 @@ impl GitHubRepo {
             .collect())
     }
 
-    /// The beginning of a list, and whether that is all of it.
+    /// Returns the first pages of a list, and whether they are the whole list.
     async fn list_first_pages<T: DeserializeOwned>(
         &self,
         request: ApiRequest,
@@ -147,7 +147,7 @@ impl GitHubRepo {
         let own = self.github().app_id();
         listed.retain(|check| check.app.as_ref().is_none_or(|app| app.id != own));
         let is_job = |check: &CheckRunItem| check.app.as_ref().is_some_and(|app| app.slug == ACTIONS);
-        // Read after the checks, so that the run of each is there.
+        // Workflow runs are read after the checks, so that each check's run is listed.
         let suites =
             listed.iter().filter(|check| is_job(check)).filter_map(|check| check.check_suite.as_ref());
         let jobs = self.job_ownership(commit, suites.map(|suite| suite.id).collect()).await?;
@@ -169,8 +169,8 @@ impl GitHubRepo {
         Ok(listed.into_iter().map(report).chain((!whole).then(unknown_report)).collect())
     }
 
-    /// Jobs of runs with these suites, and whether each ran for this repository. Of a check that is none of them nothing is
-    /// known, nor of those of a fork that was deleted, or whose list is refused.
+    /// Returns the jobs of workflow runs with these suites, and whether each ran for this repository. Jobs of deleted
+    /// forks and of lists that GitHub refuses are missing.
     async fn job_ownership(
         &self,
         commit: &Oid,
@@ -180,7 +180,7 @@ impl GitHubRepo {
         struct WorkflowRunItem {
             id: u64,
             check_suite_id: Option<u64>,
-            /// `null` once a fork is deleted.
+            /// `null` if the fork was deleted.
             head_repository: Option<IdObject>,
         }
         let mut jobs = BTreeMap::new();
@@ -196,7 +196,7 @@ impl GitHubRepo {
         let mut runs: Vec<_> = runs.filter_map(here).collect();
         runs.sort_by_key(|(_, here)| !here);
         for (run, here) in runs.into_iter().take(MAX_RUNS) {
-            // Those of earlier attempts are of the same run.
+            // Earlier attempts belong to the same workflow run.
             let request = self.request(&RUN_JOBS, &[&run.to_string()]).query("filter", "all");
             let listed = none_if_refused(self.list_first_pages::<IdObject>(request, "jobs").await)?
                 .unwrap_or_default()
@@ -213,7 +213,7 @@ impl GitHubRepo {
             state: String,
             description: Option<String>,
         }
-        // Of each context the newest, which is what counts.
+        // GitHub lists the newest status of each context.
         let (listed, whole) = self
             .list_first_pages::<CommitStatusItem>(self.request(&STATUSES, &[commit.as_str()]), "statuses")
             .await?;
@@ -231,10 +231,10 @@ impl GitHubRepo {
         Ok(listed.into_iter().map(report).chain((!whole).then(unknown_report)).collect())
     }
 
-    /// What a check remarks at lines, each with its place.
+    /// Returns a check's annotations, each with its path and line.
     ///
     /// # Errors
-    /// Those that pass.
+    /// Temporary failures.
     pub async fn check_annotations(&self, check: u64) -> Result<Vec<String>, GitHubApiError> {
         #[derive(Deserialize)]
         struct CheckAnnotationItem {
@@ -258,13 +258,13 @@ impl GitHubRepo {
         Ok(listed.into_iter().take(MAX_CHECK_ANNOTATIONS).map(line).collect())
     }
 
-    /// The last bytes of a job's log, if it can be had. It lies elsewhere, and no credentials of ours go there.
+    /// Returns the last bytes of a job's log. The log is stored elsewhere and is fetched without credentials.
     pub async fn job_log_tail(&self, job: u64, bytes: usize) -> Result<Vec<u8>, JobLogError> {
         let location = match self.send(self.request(&JOB_LOG, &[&job.to_string()])).await {
             Err(GitHubApiError::Moved { location, .. }) => location,
             Err(limit @ GitHubApiError::RateLimited { .. }) => return Err(JobLogError::NotNow(limit)),
             Err(fault) => {
-                tracing::info!(job, %fault, "there is no log to read");
+                tracing::info!(job, %fault, "GitHub refused a job log; continuing without it");
                 return Err(match fault {
                     GitHubApiError::Forbidden { .. } => JobLogError::Refused,
                     GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. } => JobLogError::Gone,
@@ -275,7 +275,7 @@ impl GitHubRepo {
         };
         let url = Url::parse(&location).map_err(|_| JobLogError::Unreadable)?;
         self.github().api().download_tail(url, bytes).await.map_err(|why| {
-            tracing::info!(job, why, "a log could not be read");
+            tracing::info!(job, why, "could not download a job log; continuing without it");
             JobLogError::Unreadable
         })
     }

@@ -1,4 +1,4 @@
-//! What the calls go through: one HTTP client, and octocrab on it for REST and for GraphQL.
+//! Construction of the HTTP client, and of octocrab clients for REST and GraphQL.
 
 use octocrab::Octocrab;
 use url::Url;
@@ -6,10 +6,10 @@ use url::Url;
 use super::error::GitHubClientError;
 use crate::types::with_causes;
 
-/// What carries the calls, past a proxy where the environment names one. It follows no redirects: where they lead is
-/// looked at first.
+/// Creates the HTTP client, with the environment's proxy if any. It does not follow redirects, so that callers can
+/// check their targets first.
 pub(super) fn http_client(api_url: &Url) -> Result<reqwest::Client, GitHubClientError> {
-    // Another part of the program may have been first; either way one provider is installed.
+    // Another module may have installed a provider first; either way one is installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
     // Settings allow plain HTTP to this machine only; a proxy would carry tokens off it.
@@ -17,10 +17,10 @@ pub(super) fn http_client(api_url: &Url) -> Result<reqwest::Client, GitHubClient
     http.build().map_err(|e| GitHubClientError::Client(error_chain(&e)))
 }
 
-/// octocrab at one of the API's addresses.
+/// Creates an octocrab client for one base URL of the API.
 pub(super) fn octocrab_client(api_url: &Url, http: reqwest::Client) -> Result<Octocrab, GitHubClientError> {
     let address = |why: String| GitHubClientError::Address {
-        what: "the address of GitHub's API",
+        what: "the URL of GitHub's API",
         url: api_url.to_string(),
         why,
     };
@@ -31,14 +31,15 @@ pub(super) fn octocrab_client(api_url: &Url, http: reqwest::Client) -> Result<Oc
     builder.build_with_reqwest(http).map_err(|e| GitHubClientError::Client(error_chain(&e)))
 }
 
-/// An error and what caused it. What reqwest says itself is an address, which may hold a secret; the cause is behind it.
+/// Returns the error with its causes. A reqwest error's own text is skipped: it contains the URL, which may hold a
+/// secret.
 pub(super) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let behind = causes.filter(|error| error.is::<reqwest::Error>()).last().map(|sent| sent.source());
-    behind.unwrap_or(Some(error)).map_or_else(|| "it could not be sent".to_owned(), with_causes)
+    behind.unwrap_or(Some(error)).map_or_else(|| "the request could not be sent".to_owned(), with_causes)
 }
 
-/// `https://HOST/api/graphql` beside `https://HOST/api/v3/` on GitHub Enterprise Server.
+/// Returns `https://HOST/api/graphql` for `https://HOST/api/v3/` on GitHub Enterprise Server.
 pub(super) fn graphql_url(api_url: &Url) -> Url {
     let mut url = api_url.clone();
     if let Some(path) = api_url.path().trim_end_matches('/').strip_suffix("/v3") {

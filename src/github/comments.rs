@@ -1,5 +1,5 @@
-//! Comments and reactions. A comment of ours ends in a marker that people do not see, by which a
-//! restarted step recognises the one it had already written.
+//! Comments and reactions. Each of our comments ends in a hidden marker, by which a retried step recognises the comment
+//! that it wrote before.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -21,17 +21,17 @@ use crate::{
     types::{CommentId, IssueNo, Timestamp, UserId},
 };
 
-/// Pages of comments searched, newest first, for one of ours that a crash left unrecorded.
+/// Maximum pages of comments searched, newest first, for one of ours that a crash left unrecorded.
 const COMMENT_SEARCH_PAGES: usize = 10;
 
-/// With the rest of its line this fits the room that [`OutboundBody::pieces`] leaves.
+/// Maximum length of a marker. Its line fits in the space that [`OutboundBody::pieces`] leaves.
 const MARKER_CHARS: usize = 150;
 
-/// A comment of ours; the times are by GitHub's clock.
+/// One of our comments; times are by GitHub's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comment {
     pub id: CommentId,
-    /// As GraphQL knows it.
+    /// GraphQL node id.
     #[serde(default)]
     pub node: String,
     pub url: String,
@@ -39,13 +39,13 @@ pub struct Comment {
     pub updated_at: Timestamp,
 }
 
-/// A comment that is there, and whether it was written just now.
+/// One of our comments, and whether this call wrote it.
 struct EnsuredComment {
     comment: Comment,
     written: bool,
 }
 
-/// What a reaction is shown on.
+/// Target of a reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReactionTarget {
     Issue(IssueNo),
@@ -91,7 +91,8 @@ impl CommentResponse {
         })
     }
 
-    /// Anyone can write a marker; only ours counts in a comment that our own account wrote.
+    /// Returns whether our account wrote this comment and it ends in this marker line. Anyone can copy a marker, so the
+    /// author matters.
     fn is_ours_with_marker(&self, by: UserId, line: &str) -> bool {
         self.is_written_by(by) && self.body.as_deref().is_some_and(|body| body.trim_end().ends_with(line))
     }
@@ -100,7 +101,7 @@ impl CommentResponse {
         self.user.as_ref().is_some_and(|user| user.id == author.0)
     }
 
-    /// The text and the marker behind it.
+    /// Splits the body into its text and marker.
     fn split_marker(&self) -> Option<(String, &str)> {
         let body = self.body.as_deref()?.trim_end().strip_suffix(" -->")?;
         let (text, marker) = body.rsplit_once("<!-- countersign:")?;
@@ -109,10 +110,11 @@ impl CommentResponse {
 }
 
 impl GitHubRepo {
-    /// Writes a comment. When an earlier attempt may have got through (`interrupted`), it looks for
-    /// that one first and keeps it; that takes several calls, each [`GitHubApiError::Transient`] until it is
-    /// sure that there is one and no more. A body over GitHub's limit becomes several comments, of
-    /// which the first is returned. What a locked issue does not take is written on its pull request.
+    /// Posts a comment and returns it. A body over GitHub's limit becomes several comments, of which the first is
+    /// returned. If the issue is locked, the comment goes to its open pull request.
+    ///
+    /// With `interrupted`, an earlier attempt may have posted it, so it is looked up first and kept if found. That
+    /// takes several calls. Each returns [`GitHubApiError::Transient`] until there is surely exactly one.
     pub async fn ensure_comment(
         &self,
         issue: IssueNo,
@@ -150,7 +152,7 @@ impl GitHubRepo {
         first.ok_or_else(|| GitHubApiError::Invalid("a comment without text".into()))
     }
 
-    /// Posts what is surely not there, and remembers it if that is so still.
+    /// Posts a comment that cannot exist yet. If GitHub refuses it, remembers that it still does not exist.
     async fn post_unless_refused_before(
         &self,
         issue: IssueNo,
@@ -168,7 +170,7 @@ impl GitHubRepo {
         posted
     }
 
-    /// Did GitHub refuse to take it, each time so far?
+    /// Returns whether GitHub has refused this comment at every attempt so far.
     fn was_refused(&self, issue: IssueNo, line: &str) -> bool {
         self.github().uncertain_writes().lookup(&self.refusal_key(issue, line), self.github().now()).is_some()
     }
@@ -177,9 +179,11 @@ impl GitHubRepo {
         format!("{} {issue} {line} refused", self.id())
     }
 
-    /// Where to say what an issue does not take: if its conversation is locked, on the open pull request of its branch, or
-    /// of one that followed it. GitHub lets collaborators speak in a locked conversation and no App, whatever its
-    /// permissions, and takes nobody's reactions there. A pull request is a conversation of its own.
+    /// Returns where to comment for a locked issue: the open pull request of its branch or of a later branch. Returns
+    /// `None` if the issue is not locked or has no such pull request.
+    ///
+    /// No App can comment in a locked conversation, whatever its permissions, and nobody can react there. A pull
+    /// request is a separate conversation.
     pub async fn unlocked_conversation(&self, issue: IssueNo) -> Result<Option<IssueNo>, GitHubApiError> {
         if !self.issue(issue).await?.locked {
             return Ok(None);
@@ -194,8 +198,8 @@ impl GitHubRepo {
         Ok(None)
     }
 
-    /// As an interrupted [`ensure_comment`](Self::ensure_comment), of which only the marker was the same: a comment that
-    /// is found gets this text. What does not fit one comment is left out.
+    /// Same as an interrupted [`ensure_comment`](Self::ensure_comment), but an existing comment with this marker gets
+    /// the new text. Text beyond one comment is dropped.
     pub async fn replace_comment(
         &self,
         issue: IssueNo,
@@ -210,15 +214,15 @@ impl GitHubRepo {
         }
         match self.edit_comment(there.comment.id, marker, body).await {
             Err(GitHubApiError::NotFound { call } | GitHubApiError::Gone { what: call }) => {
-                Err(GitHubApiError::transient(&call, "a comment that was deleted still shows"))
+                Err(GitHubApiError::transient(&call, "GitHub still lists a deleted comment"))
             }
             edited => edited,
         }
     }
 
-    /// Two looks before a comment is written again. After that the older of the two stays, whichever
-    /// GitHub shows first; and when the second answer was lost as well, so that nobody knows what to take
-    /// away, it is waited until GitHub's reads have surely caught up.
+    /// Finds our comment or posts it after two lookups without a result. If both the first post and this one took
+    /// effect, the older comment stays, whichever GitHub lists first. If this post's response is lost too, waits until
+    /// GitHub's reads have surely caught up, since the duplicate's id is unknown.
     async fn find_or_post(
         &self,
         issue: IssueNo,
@@ -237,7 +241,7 @@ impl GitHubRepo {
         };
         match (found, doubts.lookup(&again, now)) {
             (_, Some((age, None))) if age < limits::GITHUB_LAG => {
-                return unsure("two may have got through; waiting until both would show");
+                return unsure("two attempts may have posted it; waiting until GitHub lists both");
             }
             (Some(found), Some((_, Some(second)))) => {
                 self.delete_duplicate(second, &found).await?;
@@ -245,11 +249,11 @@ impl GitHubRepo {
             }
             (Some(found), _) => return settled(found, false),
             (None, Some((age, Some(_)))) if age < limits::GITHUB_LAG => {
-                return unsure("what was written again does not show yet");
+                return unsure("GitHub does not list the second attempt yet");
             }
             (None, Some(_)) => {}
             (None, None) if doubts.start_or_age(&looking, now) < limits::LOOKUP_INTERVAL => {
-                return unsure("an earlier one may have got through; it is looked for once more");
+                return unsure("an earlier attempt may have posted it; will look once more");
             }
             (None, None) => {}
         }
@@ -266,11 +270,11 @@ impl GitHubRepo {
                 let written = found.id == posted.id;
                 settled(found, written)
             }
-            None => unsure("what was written again does not show yet"),
+            None => unsure("GitHub does not list the second attempt yet"),
         }
     }
 
-    /// Removes a second comment of ours, which may not show yet.
+    /// Deletes a duplicate of our comment, which GitHub may not list yet.
     async fn delete_duplicate(&self, second: u64, kept: &Comment) -> Result<(), GitHubApiError> {
         if second == kept.id.0 {
             return Ok(());
@@ -281,7 +285,7 @@ impl GitHubRepo {
         }
     }
 
-    /// Replaces the text of our comment with this marker, if it is among the newest and says something else.
+    /// Replaces the text of our comment with this marker, if it is among the newest comments and its text differs.
     pub async fn edit_marked(
         &self,
         issue: IssueNo,
@@ -301,7 +305,7 @@ impl GitHubRepo {
         Ok(())
     }
 
-    /// The newest comments of ours that are older than `before`, as they are now.
+    /// Returns the current texts of our newest comments older than `before`.
     pub async fn our_comment_texts(
         &self,
         issue: IssueNo,
@@ -318,7 +322,7 @@ impl GitHubRepo {
         Ok(comments)
     }
 
-    /// The comment with this marker, and its text without the marker.
+    /// Returns the comment with this marker, and its text without the marker.
     pub async fn read_comment(
         &self,
         issue: IssueNo,
@@ -331,8 +335,8 @@ impl GitHubRepo {
         Ok(Some((kept, text)))
     }
 
-    /// Replaces the text of a comment of ours, keeping its marker. What does not fit one comment is
-    /// left out: an edit cannot make a second one.
+    /// Replaces the text of one of our comments and keeps its marker. Text beyond one comment is dropped: an edit
+    /// cannot add a second comment.
     pub async fn edit_comment(
         &self,
         id: CommentId,
@@ -345,11 +349,11 @@ impl GitHubRepo {
         self.write(edit).await?.json::<CommentResponse>()?.to_comment()
     }
 
-    /// Replaces the text of our comment and changes the issue's labels in one write. Returns whether GitHub changed the
-    /// labels: the edit counts either way.
+    /// Replaces the text of our comment and changes the issue's labels in one write. Returns whether the labels
+    /// changed; the edit counts either way.
     ///
     /// # Errors
-    /// [`GitHubApiError::NotFound`] when the comment is gone.
+    /// [`GitHubApiError::NotFound`] if the comment was deleted.
     pub async fn edit_and_label(
         &self,
         comment: &str,
@@ -371,18 +375,18 @@ impl GitHubRepo {
         Ok(self.finish_label_change(&EDIT_AND_LABEL, &done, &fields, change).await.is_ok())
     }
 
-    /// A reaction that is there already is left alone by GitHub itself.
+    /// Adds a reaction. GitHub ignores one that already exists.
     pub async fn react(&self, on: ReactionTarget, reaction: Reaction) -> Result<(), GitHubApiError> {
         let react = match on {
             ReactionTarget::Issue(number) => self.request(&REACT_ISSUE, &[&number.to_string()]),
             ReactionTarget::Comment(id) => self.request(&REACT_COMMENT, &[&id.to_string()]),
         };
-        let urgency = if reaction == Reaction::ThumbsDown {
+        let priority = if reaction == Reaction::ThumbsDown {
             WritePriority::Rejection
         } else {
             WritePriority::Acknowledgement
         };
-        self.write(react.body(json!({ "content": reaction.as_str() })).priority(urgency)).await.map(drop)
+        self.write(react.body(json!({ "content": reaction.as_str() })).priority(priority)).await.map(drop)
     }
 
     async fn post_comment(&self, issue: IssueNo, text: &str) -> Result<Comment, GitHubApiError> {
@@ -390,8 +394,8 @@ impl GitHubRepo {
         self.write(post.priority(WritePriority::NewComment)).await?.json::<CommentResponse>()?.to_comment()
     }
 
-    /// The comment of ours that ends in `line`. GitHub can hide a fresh comment from a look, and then
-    /// there are two: the older stays, the others are taken away.
+    /// Returns our comment that ends in `line`. GitHub can omit a fresh comment from a listing, which leads to
+    /// duplicates: keeps the oldest and deletes the others.
     async fn keep_oldest(
         &self,
         there: &[CommentResponse],
@@ -414,8 +418,7 @@ impl GitHubRepo {
         Ok(Some(kept))
     }
 
-    /// The last pages of an issue's comments. GitHub lists the oldest first and cannot be asked
-    /// otherwise here.
+    /// Returns the last pages of an issue's comments. GitHub lists the oldest first and offers no other order here.
     async fn newest_comments(&self, issue: IssueNo) -> Result<Vec<CommentResponse>, GitHubApiError> {
         let page = |page: usize| -> ApiRequest {
             self.request(&COMMENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
@@ -431,12 +434,12 @@ impl GitHubRepo {
     }
 }
 
-/// A body where there can be only one text.
+/// Returns the first piece of a body, for targets that hold only one text.
 pub(super) fn first_piece(body: &OutboundBody) -> String {
     body.pieces().into_iter().next().unwrap_or_default()
 }
 
-/// The line by which a comment is recognised; pieces after the first carry their number.
+/// Returns the hidden marker line of a comment. Pieces after the first carry their number.
 pub(super) fn marker_line(marker: &str, piece: usize) -> Result<String, GitHubApiError> {
     let sound = (1..=MARKER_CHARS).contains(&marker.len())
         && !marker.contains("--")
@@ -455,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marker_cannot_end_its_own_comment() {
+    fn marker_with_html_comment_end_is_refused() {
         assert_eq!(marker_line("8123-4/gate:2", 0).unwrap(), "<!-- countersign:8123-4/gate:2 -->");
         assert_eq!(marker_line("a", 1).unwrap(), "<!-- countersign:a/2 -->");
         for bad in ["", "a-->b", "a\nb", "a b", "a--b"] {
@@ -476,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_comment_counts() {
+    fn marker_counts_only_in_our_own_comment() {
         let line = marker_line("m", 0).unwrap();
         assert!(
             comment_response(5, &format!("text\r\n\r\n{line}\r\n")).is_ours_with_marker(UserId(5), &line)

@@ -1,5 +1,5 @@
-//! Branches, commits and files: bytes arrive as they were given, GitHub signs the commit as the App's, and
-//! a branch moves only from where we saw it.
+//! Branches, commits and files. File bytes are stored unchanged, GitHub signs each commit as the App's, and a branch
+//! moves only from the head that we saw.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
@@ -14,30 +14,30 @@ use super::{
 };
 use crate::types::Oid;
 
-/// Commits of others on top of one of ours whose answer was lost, beneath which it is still found; each is a call.
+/// Maximum commits by others on top of ours beneath which a retry still finds it; each costs a call.
 const COMMIT_SEARCH_DEPTH: usize = 20;
 
-/// Files to be committed on top of `parent`, which must be the branch's head.
+/// Files to commit on top of `parent`, which must be the branch's head.
 #[derive(Debug, Clone)]
 pub struct CommitSpec {
     pub branch: String,
-    /// There was no such branch: it is made, at `parent`.
+    /// Whether the branch does not exist yet and is created at `parent`.
     pub creates_branch: bool,
     pub parent: Oid,
-    /// Path and content, none where it is removed; everything else stays as it is in `parent`.
+    /// Path and content; `None` removes the file. Other files stay as in `parent`.
     pub files: Vec<(String, Option<Vec<u8>>)>,
-    /// Ends in the trailer `Countersign-Run: …`, which makes it one of a kind.
+    /// Commit message. Its trailer `Countersign-Run: …` makes the commit unique.
     pub message: String,
 }
 
-/// A commit of ours.
+/// One of our commits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commit {
     pub oid: Oid,
     pub url: String,
 }
 
-/// A commit as git knows it.
+/// A commit's git object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitInfo {
     pub oid: Oid,
@@ -67,7 +67,7 @@ struct GitCommitResponse {
 }
 
 impl GitHubRepo {
-    /// The commit a branch is at; `None` when there is no such branch.
+    /// Returns the head of a branch, or `None` if the branch does not exist.
     pub async fn branch(&self, name: &str) -> Result<Option<Oid>, GitHubApiError> {
         check_branch(name)?;
         match self.send(self.request(&REF, &[name]).cacheable()).await {
@@ -75,18 +75,20 @@ impl GitHubRepo {
                 let found: GitRefResponse = answer.json()?;
                 Ok((found.name == format!("refs/heads/{name}")).then_some(found.object.sha))
             }
-            // An empty repository answers 409.
+            // GitHub answers 409 for an empty repository.
             Err(GitHubApiError::NotFound { .. } | GitHubApiError::Conflict { .. }) => Ok(None),
             Err(fault) => Err(fault),
         }
     }
 
-    /// Commits files on a branch that is at `spec.parent`, or begins there. When an earlier attempt may
-    /// have got through (`interrupted`), a commit with the same parent, message and files is that attempt and is
-    /// kept, though others have built on it. Where GitHub's reads are behind, it is [`GitHubApiError::Transient`] until they
-    /// are not.
+    /// Commits files to a branch whose head is `spec.parent`, or creates the branch there.
     ///
-    /// [`GitHubApiError::Conflict`] when the branch is somewhere else.
+    /// With `interrupted`, an earlier attempt may have committed. A commit with the same parent, message and files is
+    /// that attempt and is kept, even if others committed on top. While GitHub's reads lag, returns
+    /// [`GitHubApiError::Transient`].
+    ///
+    /// # Errors
+    /// [`GitHubApiError::Conflict`] if the branch is at another commit.
     pub async fn ensure_commit(
         &self,
         spec: &CommitSpec,
@@ -113,7 +115,7 @@ impl GitHubRepo {
             ) => fault,
             Err(fault) => return Err(fault),
         };
-        // Many things are refused; where the branch is tells which it was.
+        // Many faults have the same error; the branch's head shows which one it was.
         match self.branch(&spec.branch).await? {
             Some(head) if head == spec.parent => Err(self.unless_reads_lag(&about, refused)),
             Some(head) if self.is_same_commit(spec, &self.commit(&head).await?).await? => done(head),
@@ -128,8 +130,8 @@ impl GitHubRepo {
         }
     }
 
-    /// One request, whether the branch begins with it or not; GitHub makes the commit only on top of the
-    /// parent it was told.
+    /// Sends the commit in one request, which also creates the branch if needed. GitHub commits only on top of the
+    /// expected parent.
     async fn commit_on_branch(&self, spec: &CommitSpec) -> Result<Oid, GitHubApiError> {
         let info = self.verify_identity().await?;
         let (headline, body) = spec.message.split_once("\n\n").unwrap_or((&spec.message, ""));
@@ -168,7 +170,7 @@ impl GitHubRepo {
         });
         let fields: Vec<GraphQlField> = begin.into_iter().chain([commit]).collect();
         let mutated = self.mutate(&COMMIT_ON_BRANCH, &fields, WritePriority::Work).await?;
-        // That the branch is there already is fine; the commit tells whether it is where it should be.
+        // An existing branch is fine here; the commit fails if its head is wrong.
         let made = mutated.field(&COMMIT_ON_BRANCH, "commit").map_err(|fault| match fault {
             GitHubApiError::NotFound { .. } if spec.creates_branch => {
                 branch_refusal(&mutated, &spec.branch).unwrap_or(fault)
@@ -179,7 +181,7 @@ impl GitHubRepo {
         Oid::deserialize(made).map_err(|e| GitHubApiError::unexpected(&COMMIT_ON_BRANCH.to_string(), e))
     }
 
-    /// The commit that was asked for, from the branch's head down to where it was to begin.
+    /// Searches for our earlier commit from the branch's head down to `spec.parent`.
     async fn find_previous_attempt(
         &self,
         spec: &CommitSpec,
@@ -200,7 +202,8 @@ impl GitHubRepo {
         Ok(None)
     }
 
-    /// Is this the commit that was asked for? Anyone may copy a message; nobody else's bytes are taken for ours.
+    /// Returns whether this is the commit of `spec`. Anyone may copy a message, so the file contents are compared as
+    /// well.
     async fn is_same_commit(&self, spec: &CommitSpec, found: &CommitInfo) -> Result<bool, GitHubApiError> {
         if found.parents != [spec.parent.clone()] || found.message.trim_end() != spec.message.trim_end() {
             return Ok(false);
@@ -218,7 +221,6 @@ impl GitHubRepo {
         Commit { url: format!("{web}/{}/commit/{oid}", self.name()), oid }
     }
 
-    /// A commit by its id.
     pub async fn commit(&self, oid: &Oid) -> Result<CommitInfo, GitHubApiError> {
         let found: GitCommitResponse =
             self.send(self.request(&COMMIT_OBJECT, &[oid.as_str()])).await?.json()?;
@@ -230,7 +232,7 @@ impl GitHubRepo {
         })
     }
 
-    /// A file's bytes at a branch or commit; `None` when there is no file of that path.
+    /// Returns a file's bytes at a branch or commit, or `None` if that file does not exist.
     pub async fn file(&self, path: &str, at: &str) -> Result<Option<Vec<u8>>, GitHubApiError> {
         #[derive(Deserialize)]
         struct FileContentResponse {
@@ -247,20 +249,20 @@ impl GitHubRepo {
             Err(GitHubApiError::NotFound { .. }) => return Ok(None),
             Err(fault) => return Err(fault),
         };
-        // A directory is answered by a list.
+        // GitHub answers with a list for a directory.
         if answer.body.trim_ascii_start().first() == Some(&b'[') {
             return Ok(None);
         }
         let entry: FileContentResponse = answer.json()?;
         match (entry.r#type.as_str(), entry.encoding.as_str()) {
             ("file", "base64") => decode_base64(&CONTENTS, &entry.content).map(Some),
-            // Above a megabyte the content stays away and the blob has it.
+            // GitHub omits the content above 1 MB; the blob has it.
             ("file", _) => self.blob(&entry.sha).await.map(Some),
             _ => Ok(None),
         }
     }
 
-    /// The paths of the files in a directory at a branch or commit; none when there is no such directory.
+    /// Returns the paths of the files in a directory at a branch or commit; empty if that directory does not exist.
     pub async fn directory(&self, path: &str, at: &str) -> Result<Vec<String>, GitHubApiError> {
         #[derive(Deserialize)]
         struct ContentsEntry {
@@ -273,7 +275,7 @@ impl GitHubRepo {
             Err(GitHubApiError::NotFound { .. }) => return Ok(Vec::new()),
             Err(fault) => return Err(fault),
         };
-        // A file is answered by an object.
+        // GitHub answers with an object for a file.
         if answer.body.trim_ascii_start().first() != Some(&b'[') {
             return Ok(Vec::new());
         }
@@ -291,7 +293,7 @@ impl GitHubRepo {
     }
 }
 
-/// Why the branch was not made that a commit was to begin with.
+/// Returns why GitHub did not create the branch that this commit needs.
 fn branch_refusal(mutated: &GraphQlResponse, branch: &str) -> Option<GitHubApiError> {
     let refused = mutated.field(&COMMIT_ON_BRANCH, "begin").err()?;
     Some(match refused {
@@ -302,17 +304,17 @@ fn branch_refusal(mutated: &GraphQlResponse, branch: &str) -> Option<GitHubApiEr
     })
 }
 
-/// GitHub breaks its base64 into lines.
+/// Decodes base64 that GitHub has broken into lines.
 pub(super) fn decode_base64(call: &GitHubEndpoint, text: &str) -> Result<Vec<u8>, GitHubApiError> {
     let joined: String = text.split_ascii_whitespace().collect();
     STANDARD.decode(joined).map_err(|e| GitHubApiError::unexpected(&call.to_string(), e))
 }
 
-/// Refuses what is no plain path inside the repository. Git and file systems fold case and more, so
-/// whatever could come out as `.git` on some of them is refused too.
+/// Refuses anything but a plain path inside the repository. Git and file systems fold case and ignore some characters,
+/// so names that may become `.git` on one of them are refused as well.
 pub(super) fn check_path(path: &str) -> Result<(), GitHubApiError> {
     let refuse = |why| {
-        Err(GitHubApiError::Invalid(format!("`{}` is not a path we write: {why}", path.escape_debug())))
+        Err(GitHubApiError::Invalid(format!("`{}` is not a valid path to write: {why}", path.escape_debug())))
     };
     if path.is_empty() || path.len() > 4096 {
         return refuse("it is empty or too long");
@@ -321,7 +323,7 @@ pub(super) fn check_path(path: &str) -> Result<(), GitHubApiError> {
         return refuse("it has a control character or a backslash");
     }
     for part in path.split('/') {
-        // What HFS+ ignores and NTFS strips.
+        // HFS+ ignores these characters; NTFS strips suffixes after `:` and trailing dots and spaces.
         let plain: String = part.chars().filter(|c| !is_ignorable(*c)).collect();
         let plain =
             plain.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']).to_ascii_lowercase();
@@ -351,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_leave_the_tree_are_refused() {
+    fn path_outside_tree_or_into_git_is_refused() {
         for bad in [
             "",
             "/etc/passwd",
@@ -380,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_decode() {
+    fn base64_with_line_breaks_is_decoded() {
         assert_eq!(decode_base64(&CONTENTS, "aGVs\nbG8=\n").unwrap(), b"hello");
         assert!(matches!(decode_base64(&CONTENTS, "a?"), Err(GitHubApiError::Unexpected { .. })));
     }

@@ -1,4 +1,4 @@
-//! GitHub's own log of what it delivered to this App: what never arrived is found here for three days.
+//! GitHub's log of deliveries to this App. It keeps deliveries for three days, so missed ones are found here.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,30 +12,30 @@ use super::{
 };
 use crate::types::{DeliveryId, InstallationId, Timestamp};
 
-/// One attempt to deliver something. A redelivery is another attempt under the same id.
+/// An attempt to deliver a webhook. A redelivery is another attempt with the same delivery id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryAttempt {
-    /// The attempt's own number, by which it is fetched.
+    /// Number of the attempt, used to fetch it.
     pub number: u64,
     pub id: DeliveryId,
-    /// When it was made, by GitHub's clock.
+    /// Time of the attempt, by GitHub's clock.
     pub at: Timestamp,
     pub event: String,
-    /// What the server answered; 0 where nobody did.
+    /// HTTP status of our response; 0 if there was none.
     pub status: u16,
-    /// None for what concerns the App itself.
+    /// `None` for events about the App itself.
     pub installation: Option<InstallationId>,
 }
 
-/// Where the log is read on, further back.
+/// Position in the log from which to read older pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryLogCursor(String);
 
-/// A page of the log, the newest attempt first.
+/// A page of the log, newest attempt first.
 #[derive(Debug, Clone)]
 pub struct DeliveryLogPage {
     pub attempts: Vec<DeliveryAttempt>,
-    /// None: this is the log's end.
+    /// `None` on the last page.
     pub next_page: Option<DeliveryLogCursor>,
 }
 
@@ -51,7 +51,7 @@ struct DeliveryListItem {
 }
 
 impl GitHub {
-    /// The log's newest page, or the one that `from` leads to.
+    /// Returns the log's newest page, or the page at `from`.
     pub async fn deliveries(
         &self,
         from: Option<&DeliveryLogCursor>,
@@ -80,7 +80,7 @@ impl GitHub {
         })
     }
 
-    /// What the attempt carried, as JSON; none where GitHub has it no longer.
+    /// Returns the payload as JSON, or `None` if GitHub no longer has it.
     pub async fn delivery_payload(
         &self,
         attempt: &DeliveryAttempt,

@@ -1,8 +1,7 @@
-//! What can go wrong between us and GitHub, sorted by what the caller should do about it.
+//! Errors of GitHub calls, classified by what the caller should do.
 //!
-//! Every answer that is not a success becomes a [`GitHubApiError`] here, from its status and headers; the
-//! text of an answer decides nothing, but for the few cases that GitHub marks in no other way
-//! ([`TEMPORARY_REFUSALS`] and [`SECONDARY_LIMIT_MESSAGE`]).
+//! Every unsuccessful response becomes a [`GitHubApiError`] here. Status and headers decide; the message decides only
+//! in the few cases that GitHub marks in no other way ([`TEMPORARY_REFUSALS`] and [`SECONDARY_LIMIT_MESSAGE`]).
 
 use std::time::Duration;
 
@@ -20,75 +19,77 @@ pub enum GitHubClientError {
     Key { why: String },
     #[error("`{url}` cannot be used as {what}: {why}")]
     Address { what: &'static str, url: String, why: String },
-    #[error("the HTTP client could not be set up: {0}")]
+    #[error("the HTTP client could not be created: {0}")]
     Client(String),
 }
 
-/// One thing that GitHub holds against what was sent: which field, and its code for what is wrong with it.
+/// One validation error of GitHub: the field, and the code of its problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitHubValidationError {
-    /// A plain word; `it` where GitHub names none.
+    /// Field name; `it` if GitHub names none.
     pub field: String,
     pub code: String,
 }
 
-/// Why a call to GitHub has no result. `call` names the method and route, never a token.
+/// The reason a call to GitHub has no result. `call` names method and route, never a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GitHubApiError {
-    /// Nothing is wrong but the pace. No call of this installation will work before `until`.
+    /// The rate limit is used up. No call of this installation succeeds before `until`.
     #[error("GitHub's rate limit is used up until {until}")]
     RateLimited { until: Timestamp },
-    /// GitHub or the network failed; whether a write took effect is unknown.
-    #[error("GitHub could not be reached or failed on {call}: {why}")]
+    /// GitHub or the network failed. A write may have taken effect.
+    #[error("{call} failed in transit or inside GitHub: {why}")]
     Transient { call: String, why: String },
-    /// Refused for a reason that passes. Nothing took effect.
-    #[error("GitHub refuses {call} for now: {why}")]
+    /// GitHub refused for a reason that passes. Nothing took effect.
+    #[error("GitHub temporarily refuses {call}: {why}")]
     TemporarilyRefused { call: String, why: String },
-    #[error("GitHub knows nothing under {call}, or hides it from this App")]
+    #[error("GitHub answered 404 to {call}: it does not exist, or this App cannot see it")]
     NotFound { call: String },
-    /// It was there and is no more: a deleted issue, a repository replaced by another of its name.
+    /// The object existed and was removed: a deleted issue, a repository replaced by another of its name.
     #[error("gone: {what}")]
     Gone { what: String },
-    /// The App may not do this. `accepted_permissions` is GitHub's own word for what it wanted.
+    /// The App lacks a permission. `accepted_permissions` is GitHub's list of sufficient ones.
     #[error("{}", forbidden_message(call, accepted_permissions.as_deref(), message))]
     Forbidden { call: String, accepted_permissions: Option<String>, message: String },
-    /// Our credentials were refused, also with a new token.
+    /// GitHub refused our credentials, also with a new token.
     #[error(
         "GitHub does not accept this App's credentials for {call} ({message}); check the App's id, its private key and this machine's clock"
     )]
     Unauthorized { call: String, message: String },
-    /// The thing changed under us: a branch moved, a merge is not possible.
+    /// The object changed meanwhile: a branch moved, a merge is not possible.
     #[error("{call} conflicts with what is there now: {message}")]
     Conflict { call: String, message: String },
-    /// GitHub understood and refuses; repeating will not help.
+    /// GitHub refused the request itself; a retry will not help.
     #[error("GitHub refused {call} with status {status}: {message}")]
     Rejected { call: String, status: u16, message: String, problems: Vec<GitHubValidationError> },
-    /// Among the rules of the repository or its organization is one against making this branch.
-    #[error("GitHub does not let this App make the branch {branch}: {why}")]
+    /// A rule of the repository or its organization forbids this branch.
+    #[error("GitHub does not let this App create the branch {branch}: {why}")]
     BranchForbidden { branch: String, why: String },
-    /// The repository or issue has another address now.
+    /// The repository or issue has a new address.
     #[error("{call} has moved to {location}")]
     Moved { call: String, location: String },
-    /// The answer is not what GitHub's documentation says it is.
+    /// The response does not have the documented form.
     #[error("GitHub's answer to {call} could not be read: {why}")]
     Unexpected { call: String, why: String },
-    /// We were asked to write what may not be written; nothing was sent.
+    /// A check of ours refused the write; nothing was sent.
     #[error("not sent to GitHub: {0}")]
     Invalid(String),
 }
 
 impl GitHubApiError {
-    /// Is it only a matter of waiting?
+    /// Returns whether the call may succeed later without anyone acting.
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::TemporarilyRefused { .. })
     }
 
-    /// Will nothing mend it? Credentials are mended by the operator; a page instead of an answer is an outage's.
+    /// Returns whether no retry can succeed. The operator can fix credentials, and a page instead of JSON comes from an
+    /// outage, so neither is final.
     pub fn is_final(&self) -> bool {
         !self.is_temporary() && !matches!(self, Self::Unauthorized { .. } | Self::Unexpected { .. })
     }
 
-    /// May a write that came to this have taken effect? All else GitHub says before it does anything.
+    /// Returns whether a write with this error may have taken effect. GitHub reports all other errors before it writes
+    /// anything.
     pub(super) fn may_have_taken_effect(&self) -> bool {
         matches!(self, Self::Transient { .. } | Self::Unexpected { .. })
     }
@@ -102,13 +103,13 @@ impl GitHubApiError {
     }
 }
 
-/// What came of a decoration: a label, an edit that nobody waits for. Such a thing holds nothing up, so that what GitHub
-/// refuses for good is left out. What time ends, or whoever runs the server, is waited for as anything is.
+/// Ignores a final refusal of a cosmetic call, such as a label or an optional edit. Other errors are returned, so that
+/// the caller retries them.
 pub fn none_if_refused<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, GitHubApiError> {
     done.map(Some).or_else(|fault| match fault.is_final() {
         false => Err(fault),
         true => {
-            tracing::warn!(%fault, "left out, and what it is about goes on");
+            tracing::warn!(%fault, "GitHub refused an optional call; continuing without it");
             Ok(None)
         }
     })
@@ -117,15 +118,15 @@ pub fn none_if_refused<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, 
 fn forbidden_message(call: &str, accepted: Option<&str>, message: &str) -> String {
     match accepted.filter(|a| !a.is_empty()) {
         Some(accepted) => {
-            // Alternatives are separated by `;`, what is needed together by `,`.
+            // GitHub separates alternatives by `;` and permissions needed together by `,`.
             let wanted = accepted.replace("; ", ";").replace(';', " or ");
-            format!("GitHub refused {call}: it wanted {wanted}; give the App that permission ({message})")
+            format!("GitHub refused {call}: it requires {wanted}; give the App that permission ({message})")
         }
         None => format!("GitHub refused {call}: {message}"),
     }
 }
 
-/// What GitHub puts in the body of a refusal.
+/// Body of an error response.
 #[derive(Debug, Default, Deserialize)]
 struct GitHubErrorBody {
     #[serde(default)]
@@ -144,7 +145,7 @@ impl GitHubErrorBody {
         })
     }
 
-    /// The message and its details in one line.
+    /// Returns message and details in one line.
     fn summary(&self) -> String {
         let mut text =
             if self.message.is_empty() { "no reason given".to_owned() } else { self.message.clone() };
@@ -181,9 +182,9 @@ impl GitHubErrorBody {
     }
 }
 
-/// Refusals that time or an owner lifts, which share their status (or GraphQL's type) with final ones and have no code of
-/// their own: what is written too fast, what a copy of GitHub's data does not hold yet, an address that is not on an
-/// organization's list, and an installation that was suspended after it got the token it still uses.
+/// Messages of refusals that time or an owner lifts. They share their status (or GraphQL type) with final refusals and
+/// have no code of their own. In order: writing too fast, GitHub's replicas lagging, an IP address not on an
+/// organization's allow list, and an installation suspended while its token is still valid (two wordings).
 const TEMPORARY_REFUSALS: [&str; 5] = [
     "submitted too quickly",
     "could not resolve to a node",
@@ -192,20 +193,20 @@ const TEMPORARY_REFUSALS: [&str; 5] = [
     "suspended your access",
 ];
 
-/// GitHub sends it without a header at times, and by GraphQL without a type.
+/// GitHub sometimes sends this without a header, and in GraphQL without a type.
 const SECONDARY_LIMIT_MESSAGE: &str = "secondary rate limit";
 
 pub(super) fn is_rate_limit_message(message: &str) -> bool {
     message.to_ascii_lowercase().contains(SECONDARY_LIMIT_MESSAGE)
 }
 
-/// A refusal with a status (or a type) that is final otherwise.
+/// Returns whether a refusal is temporary although its status or type is usually final.
 pub(super) fn is_temporary_refusal(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     TEMPORARY_REFUSALS.iter().any(|words| message.contains(words))
 }
 
-/// Sorts an answer that is not a success.
+/// Converts an unsuccessful response into an error.
 pub(crate) fn classify(
     call: &str,
     status: StatusCode,
@@ -244,20 +245,20 @@ pub(crate) fn classify(
     }
 }
 
-/// When the primary limit is used up by an answer that was still given: until its reset.
+/// Returns the reset time if this successful response used up the primary limit.
 pub(crate) fn rate_limit_reset(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
     let number = |name| header_text(headers, name).and_then(|value| value.parse::<i64>().ok());
     if number("x-ratelimit-remaining") != Some(0) {
         return None;
     }
-    // A whole second more: the reset is in whole seconds of GitHub's clock, not of ours.
+    // Add a second: the reset is in whole seconds of GitHub's clock, not ours.
     let reset = number("x-ratelimit-reset").map(|s| Timestamp(s.saturating_add(1).saturating_mul(1000)));
     let (shortest, longest) = (now.plus(Duration::from_secs(1)), now.plus(limits::RATE_WAIT));
     Some(reset.unwrap_or(now.plus(limits::RATE_PAUSE)).clamp(shortest, longest))
 }
 
-/// When a 403 or 429 is about pace: the moment it ends. GitHub's order of precedence is
-/// `retry-after`, then a used-up primary limit's reset, then a minute.
+/// Returns when a rate limit behind a 403 or 429 ends. GitHub's order of precedence: `retry-after`, then the reset of a
+/// used-up primary limit, then a minute.
 fn limited_until(
     status: StatusCode,
     headers: &HeaderMap,
@@ -268,7 +269,7 @@ fn limited_until(
     wait_until(headers, now).or_else(|| slow_down.then(|| now.plus(limits::RATE_PAUSE)))
 }
 
-/// Until when the headers of a refusal ask us to wait.
+/// Returns how long a refusal's headers ask us to wait.
 pub(super) fn wait_until(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
     let seconds = header_text(headers, "retry-after").and_then(|value| value.parse::<i64>().ok());
     let Some(seconds) = seconds else { return rate_limit_reset(headers, now) };
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_permission_that_github_wanted() {
+    fn forbidden_names_the_missing_permission() {
         let fault = fault(
             403,
             &[("x-accepted-github-permissions", "issues=write; pull_requests=write")],
@@ -309,13 +310,13 @@ mod tests {
         );
         assert_eq!(
             fault.to_string(),
-            "GitHub refused POST /repos/o/r/labels: it wanted issues=write or pull_requests=write; \
+            "GitHub refused POST /repos/o/r/labels: it requires issues=write or pull_requests=write; \
              give the App that permission (Resource not accessible by integration)"
         );
     }
 
     #[test]
-    fn a_rate_limit_ends_when_its_headers_say() {
+    fn rate_limit_ends_at_time_from_headers() {
         let until = |headers: &[(&'static str, &str)], status| match fault(status, headers, "{}") {
             GitHubApiError::RateLimited { until } => Some(until.since(NOW).as_secs()),
             _ => None,
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn each_status_has_its_fault() {
+    fn status_maps_to_error() {
         assert!(matches!(fault(404, &[], ""), GitHubApiError::NotFound { .. }));
         assert!(matches!(fault(410, &[], ""), GitHubApiError::Gone { .. }));
         assert!(matches!(fault(409, &[], ""), GitHubApiError::Conflict { .. }));

@@ -1,5 +1,5 @@
-//! Answers kept with the tag GitHub gave them. It counts a question whose answer has not changed (304) as
-//! none, and such an answer is as fresh as any other.
+//! Cache of responses with their ETags. GitHub does not count a request whose response is unchanged (304), and a cached
+//! response is then as fresh as any.
 
 use std::{
     collections::HashMap,
@@ -10,28 +10,28 @@ use bytes::Bytes;
 
 use crate::types::InstallationId;
 
-/// Answers kept with their tags, and the longest one that is: an issue with its text, not a listing.
+/// Maximum cached responses, and maximum size of one: enough for an issue with its text, not for a listing.
 const MAX_CACHED_RESPONSES: usize = 512;
 const MAX_CACHED_RESPONSE_BYTES: usize = 64 * 1024;
 
-/// An answer and its tag.
+/// A cached response and its ETag.
 #[derive(Debug, Clone)]
 pub(crate) struct CachedApiResponse {
     pub(crate) tag: String,
     pub(crate) body: Bytes,
 }
 
-/// What was asked, by whom: another installation may be shown something else.
+/// Cache key: request target and installation, since each installation may see something else.
 type EtagCacheKey = (InstallationId, String);
 
-/// The answers used last, within [`MAX_CACHED_RESPONSES`].
+/// Least recently used cache of up to [`MAX_CACHED_RESPONSES`] responses.
 #[derive(Default)]
 pub(crate) struct EtagCache(Mutex<EtagCacheEntries>);
 
 #[derive(Default)]
 struct EtagCacheEntries {
     kept: HashMap<EtagCacheKey, (CachedApiResponse, u64)>,
-    /// Counts uses, so that what was not used for longest is known.
+    /// Use counter, which orders the entries by last use.
     clock: u64,
 }
 
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_asked_for_longest_makes_room() {
+    fn least_recently_used_response_is_evicted() {
         let answers = EtagCache::default();
         let (me, you) = (InstallationId(1), InstallationId(2));
         let kept = |n: usize| CachedApiResponse { tag: n.to_string(), body: Bytes::new() };

@@ -1,6 +1,6 @@
-//! The writes for which REST needs several: a commit on a branch that is still where it was, and one label
-//! in another's place. GitHub's GraphQL API does each in one request, and the commit in one piece: between
-//! its look at the branch and its move nobody's push is lost.
+//! GraphQL writes, for changes that need several REST calls: a commit on a branch whose head is still as expected, and
+//! the replacement of one label by another. GraphQL makes each in one request. It checks and moves the branch
+//! atomically, so no push is lost in between.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -13,18 +13,18 @@ use super::{
 };
 use crate::limits;
 
-/// One field of a mutation: what it is called in the answer, the mutation, its input.
+/// One field of a mutation: its alias in the response, the mutation and its input.
 pub(super) struct GraphQlField {
     pub(super) alias: &'static str,
     pub(super) mutation: &'static str,
-    /// GitHub's name for the type of the input.
+    /// GraphQL type of the input.
     pub(super) input_type: &'static str,
-    /// What is wanted back.
+    /// Fields to return.
     pub(super) selection: &'static str,
     pub(super) input: Value,
 }
 
-/// What came of each field; GitHub takes them in order and lets one fail without the others.
+/// Result of each field. GitHub executes fields in order, and one can fail without the others.
 #[derive(Debug, Deserialize)]
 pub(super) struct GraphQlResponse {
     #[serde(default)]
@@ -45,22 +45,22 @@ struct GraphQlError {
     extensions: Value,
 }
 
-/// GitHub may say `null` of what it has nothing to say of.
+/// Deserializes `null` as the default value; GitHub sends `null` for empty fields.
 fn or_none<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 impl GraphQlError {
-    /// GitHub has called it both.
+    /// GitHub has used both names.
     fn is_rate_limit(&self) -> bool {
         matches!(self.kind.as_str(), "RATE_LIMIT" | "RATE_LIMITED") || is_rate_limit_message(&self.message)
     }
 
-    /// GraphQL says 200 also where GitHub failed. So only what is known to be final is final; a type that is new, or none
-    /// ("Something went wrong while executing your query"), is as good as a 502.
-    fn into_api_error(&self, call: String) -> GitHubApiError {
+    /// Converts a GraphQL error. GitHub answers 200 even for internal failures, so only known final types are final. An
+    /// unknown or missing type ("Something went wrong while executing your query") counts as a 502.
+    fn to_api_error(&self, call: String) -> GitHubApiError {
         let message: String = self.message.chars().take(500).collect();
-        // A request that is not valid has no type but the validator's own code.
+        // An invalid request has no type, only the validator's code.
         let invalid = self.kind.is_empty() && self.extensions["code"].is_string();
         match self.kind.as_str() {
             "NOT_FOUND" => GitHubApiError::NotFound { call },
@@ -80,30 +80,30 @@ impl GraphQlError {
 }
 
 impl GraphQlResponse {
-    /// What a field gave back, or why it gave nothing.
+    /// Returns the result of a field, or its error.
     pub(super) fn field(&self, call: &GitHubEndpoint, alias: &str) -> Result<&Value, GitHubApiError> {
         let found = &self.data[alias];
         if !found.is_null() {
             return Ok(found);
         }
         let here = |problem: &&GraphQlError| problem.path.first().is_some_and(|at| at == alias);
-        // A request that could not be read at all names no field.
+        // A request that does not parse has an error without a field.
         let problem = self.errors.iter().find(here).or(self.errors.first());
         let call = call.to_string();
         Err(match problem {
-            None => GitHubApiError::unexpected(&call, format!("neither `{alias}` nor an error in it")),
-            Some(problem) => problem.into_api_error(call),
+            None => GitHubApiError::unexpected(&call, format!("it has neither `{alias}` nor an error")),
+            Some(problem) => problem.to_api_error(call),
         })
     }
 }
 
 impl GitHubRepo {
-    /// Sends a mutation; an error in one of its fields is not one of the whole.
+    /// Sends a mutation. An error in one field does not fail the call.
     pub(super) async fn mutate(
         &self,
         call: &'static GitHubEndpoint,
         fields: &[GraphQlField],
-        urgency: WritePriority,
+        priority: WritePriority,
     ) -> Result<GraphQlResponse, GitHubApiError> {
         let takes: Vec<_> = fields.iter().map(|f| format!("${}: {}!", f.alias, f.input_type)).collect();
         let does: Vec<_> = fields
@@ -115,7 +115,7 @@ impl GitHubRepo {
             fields.iter().map(|f| (f.alias.to_owned(), f.input.clone())).collect();
         let request =
             self.request_outside_repo(call, &[]).body(json!({ "query": query, "variables": variables }));
-        let answer = self.write(request.priority(urgency)).await?;
+        let answer = self.write(request.priority(priority)).await?;
         let mutated: GraphQlResponse = answer.json()?;
         if mutated.errors.iter().any(GraphQlError::is_rate_limit) {
             let now = self.github().now();

@@ -1,4 +1,4 @@
-//! Issues that we write: a new one, filed once however often it is tried, and the text of one that is there.
+//! Creating and editing issues. A retried step creates an issue only once.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{limits, types::IssueNo};
 
-/// An open issue, to be compared with others.
+/// An open issue, for comparison with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenIssue {
     pub number: IssueNo,
@@ -22,7 +22,7 @@ pub struct OpenIssue {
     pub body: String,
 }
 
-/// An issue of ours.
+/// One of our issues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkedIssue {
     pub number: IssueNo,
@@ -49,16 +49,16 @@ impl From<IssueListItem> for MarkedIssue {
     }
 }
 
-/// The text of an issue as we write it: it ends in a marker that people do not see.
+/// Returns an issue's body with our hidden marker appended.
 ///
 /// # Errors
-/// [`GitHubApiError::Invalid`] for a marker that could not be told from text.
+/// [`GitHubApiError::Invalid`] for a marker that text could imitate.
 pub fn append_marker(body: &OutboundBody, marker: &str) -> Result<String, GitHubApiError> {
     Ok(format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?))
 }
 
 impl GitHubRepo {
-    /// The open issues that changed last, at most a hundred; pull requests are none.
+    /// Returns the open issues that changed last, at most 100, without pull requests.
     pub async fn open_issues(&self) -> Result<Vec<OpenIssue>, GitHubApiError> {
         let request = self.request(&ISSUES_LIST, &[]).query("state", "open").query("sort", "updated");
         let found: Vec<IssueListItem> = self.send(request.query("per_page", 100)).await?.items(None)?;
@@ -71,9 +71,9 @@ impl GitHubRepo {
         Ok(issues.map(issue).collect())
     }
 
-    /// Files an issue. When an earlier attempt may have got through (`interrupted`), it is looked for until it would
-    /// surely show; that takes several calls, each [`GitHubApiError::Transient`]. The labels must be there: GitHub makes those that
-    /// are not.
+    /// Creates an issue. With `interrupted`, an earlier attempt may have created it, so it is looked up until it would
+    /// surely show. That takes several calls, each [`GitHubApiError::Transient`]. The labels must exist, because GitHub
+    /// creates missing ones.
     pub async fn ensure_issue(
         &self,
         marker: &str,
@@ -89,7 +89,7 @@ impl GitHubRepo {
                 return Ok(found);
             }
             if doubts.start_or_age(&about, now) < limits::GITHUB_LAG {
-                let why = "it may have been filed; it is looked for until it would show";
+                let why = "an earlier attempt may have created it; looking until GitHub would list it";
                 return Err(GitHubApiError::transient(&about, why));
             }
             doubts.resolve(&about);
@@ -100,8 +100,8 @@ impl GitHubRepo {
         Ok(self.write(create.priority(WritePriority::NewComment)).await?.json::<IssueListItem>()?.into())
     }
 
-    /// The issue of ours with this marker, the first of them where GitHub hid one from us. Anyone can write a marker; it
-    /// counts in an issue that our own account opened.
+    /// Returns our issue with this marker; the oldest if a lagging read led to duplicates. Anyone can copy a marker, so
+    /// only issues that our account opened count.
     pub async fn find_marked_issue(&self, marker: &str) -> Result<Option<MarkedIssue>, GitHubApiError> {
         let (bot, line) =
             (self.github().bot_for_installation(self.installation()).await?, marker_line(marker, 0)?);
@@ -115,7 +115,7 @@ impl GitHubRepo {
         Ok(ours.min_by_key(|issue| issue.number).map(MarkedIssue::from))
     }
 
-    /// Gives an issue another title and text.
+    /// Replaces an issue's title and text.
     pub async fn edit_issue(
         &self,
         number: IssueNo,
@@ -127,7 +127,7 @@ impl GitHubRepo {
         Ok(self.write(edit.priority(WritePriority::NewComment)).await?.json::<IssueListItem>()?.into())
     }
 
-    /// Puts labels on an issue that the repository has; GitHub makes those that it has not.
+    /// Adds labels to an issue. The labels should exist, because GitHub creates missing ones.
     pub async fn add_labels(&self, number: IssueNo, labels: &[String]) -> Result<(), GitHubApiError> {
         let add = self.request(&ADD_LABELS, &[&number.to_string()]).body(json!({ "labels": labels }));
         self.write(add.priority(WritePriority::StatusUpdate)).await.map(drop)

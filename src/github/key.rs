@@ -1,4 +1,4 @@
-//! The App's private key, and the tokens it signs.
+//! The App's private key and the JWTs it signs.
 
 use std::sync::Once;
 
@@ -18,7 +18,7 @@ use super::GitHubClientError;
 pub(super) struct AppKey(EncodingKey);
 
 impl AppKey {
-    /// Reads PKCS#1, which GitHub hands out, or PKCS#8.
+    /// Parses PKCS#1, the format of GitHub's downloads, or PKCS#8.
     pub(super) fn from_pem(pem: &SecretString) -> Result<Self, GitHubClientError> {
         let unreadable = |why: String| GitHubClientError::Key { why };
         let key = EncodingKey::from_rsa_pem(pem.expose_secret().trim().as_bytes());
@@ -27,10 +27,10 @@ impl AppKey {
         Ok(Self(key))
     }
 
-    /// A JSON web token with these claims, signed with RS256. `None` if the key cannot sign.
+    /// Returns a JSON web token with these claims, signed with RS256; `None` if the key cannot sign.
     pub(super) fn sign(&self, claims: &impl Serialize) -> Option<String> {
         static INSTALLED: Once = Once::new();
-        // It fails only if a provider is installed already, and nobody else installs one.
+        // It fails only if a provider is installed already, and nothing else installs one.
         INSTALLED.call_once(|| {
             let _ = PROVIDER.install_default();
         });
@@ -38,7 +38,7 @@ impl AppKey {
     }
 }
 
-/// Signs with ring, which our TLS brings; the crate's own provider needs `rsa` (RUSTSEC-2023-0071).
+/// Signs with ring, which TLS uses already; jsonwebtoken's own provider needs `rsa` (RUSTSEC-2023-0071).
 static PROVIDER: CryptoProvider = CryptoProvider {
     signer_factory: |algorithm, key| match algorithm {
         Algorithm::RS256 => {

@@ -1,8 +1,7 @@
-//! The App as it is registered, and every call it makes.
+//! The App's registration, and the table of every API call it makes.
 //!
-//! A [`GitHubEndpoint`] can be made only by the table in this file, and `api::send` takes nothing else: so
-//! there is no call without a row that names its permission, and a test holds the rows against
-//! `app-manifest.yml`.
+//! Only the table in this file can create a [`GitHubEndpoint`], and `api::send` takes nothing else. So every call has a
+//! row with its permission, and a test compares the rows with `app-manifest.yml`.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,16 +9,16 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What the App must have been given for a call.
+/// Permission that a call requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequiredPermission {
-    /// Nothing: anyone may call.
+    /// None: anyone may call.
     Nothing,
-    /// The App's own key; no permission.
+    /// The App's own key.
     App,
-    /// A permission of the installation, by the name it has in the manifest.
+    /// A permission of the installation, by its name in the manifest.
     Permission(&'static str, PermissionLevel),
-    /// A permission that the App does not ask for and somebody may have given it. A refusal is an answer.
+    /// A permission that the App does not request but an owner may have granted. Callers handle a refusal.
     IfGranted(&'static str, PermissionLevel),
 }
 
@@ -30,12 +29,12 @@ pub enum PermissionLevel {
     Write,
 }
 
-/// One kind of call: method, route and what it needs.
+/// An API endpoint: method, route and required permission.
 ///
 /// In `path`, `{name}` stands for one percent-encoded segment and `{*name}` for several.
 #[derive(Debug)]
 pub struct GitHubEndpoint {
-    // Private, so that only the table below makes calls.
+    // Private, so that only the table below can create endpoints.
     method: Method,
     path: &'static str,
     needs: RequiredPermission,
@@ -51,7 +50,7 @@ macro_rules! calls {
     ($($name:ident: $method:ident $path:literal $needs:expr;)*) => {
         $(pub(crate) static $name: GitHubEndpoint = GitHubEndpoint { method: Method::$method, path: $path, needs: $needs };)*
 
-        /// Every call to GitHub's API that this program can make.
+        /// Every GitHub API call that this program can make.
         pub static CALLS: &[&GitHubEndpoint] = &[$(&$name),*];
     };
 }
@@ -116,7 +115,7 @@ calls! {
 
     REF: GET "/repos/{owner}/{repo}/git/ref/heads/{*branch}" READ_CONTENTS;
     COMMIT_OBJECT: GET "/repos/{owner}/{repo}/git/commits/{commit}" READ_CONTENTS;
-    // One of ours, whatever its placeholder holds.
+    // The prefix restricts deletion to our branches.
     DELETE_BRANCH: DELETE "/repos/{owner}/{repo}/git/refs/heads/countersign/{made}" WRITE_CONTENTS;
     BLOB: GET "/repos/{owner}/{repo}/git/blobs/{blob}" READ_CONTENTS;
     CONTENTS: GET "/repos/{owner}/{repo}/contents/{*path}" READ_CONTENTS;
@@ -153,8 +152,8 @@ impl GitHubEndpoint {
         self.needs
     }
 
-    /// The route with its placeholders filled, in order. A placeholder too many or too few is a
-    /// mistake of ours that the first test of a call shows.
+    /// Returns the route with its placeholders filled in order. A wrong number of values is a bug that the first test
+    /// of the call reveals.
     pub(crate) fn route(&self, values: &[&str]) -> String {
         let mut values = values.iter();
         let mut route = String::new();
@@ -173,7 +172,7 @@ impl GitHubEndpoint {
     }
 }
 
-/// Percent-encodes all but the unreserved characters; `/` stays where several segments are allowed.
+/// Percent-encodes all but the unreserved characters; keeps `/` if several segments are allowed.
 fn percent_encode(value: &str, several: bool, into: &mut String) {
     for byte in value.bytes() {
         match byte {
@@ -188,7 +187,7 @@ fn percent_encode(value: &str, several: bool, into: &mut String) {
 
 const SOURCE: &str = include_str!("../../app-manifest.yml");
 
-/// What the App asks of those who install it.
+/// Permissions and events that the App requests when it is installed.
 #[derive(Debug, Clone, Deserialize)]
 pub struct AppManifest {
     pub public: bool,
@@ -198,22 +197,22 @@ pub struct AppManifest {
     pub events: Vec<String>,
 }
 
-/// The addresses that `setup` knows and the file cannot.
+/// URLs that `setup` chooses, so that the manifest file cannot contain them.
 #[derive(Debug, Clone)]
 pub struct AppManifestUrls {
     pub homepage: String,
     pub webhook: String,
-    /// Where GitHub sends the browser with the code, once the App is registered.
+    /// Redirect target after the registration; GitHub appends the code.
     pub created: String,
 }
 
 impl AppManifest {
-    /// The manifest this program was built with.
+    /// Returns the manifest this program was built with.
     pub fn embedded() -> Self {
         serde_norway::from_str(SOURCE).expect("the embedded manifest is checked by a test")
     }
 
-    /// The manifest as the registration form posts it.
+    /// Returns the manifest in the form that GitHub's registration page accepts.
     pub fn registration_form(&self, name: &str, addresses: &AppManifestUrls) -> Value {
         json!({
             "name": name,
@@ -228,18 +227,19 @@ impl AppManifest {
         })
     }
 
-    /// Permissions that the App, as GitHub shows it, lacks: `issues: write`, in words for `doctor`.
+    /// Returns permissions of the manifest that were not granted, such as `issues: write`.
     pub fn missing_permissions(&self, granted: &BTreeMap<String, String>) -> Vec<String> {
         missing_grants(self.permissions.iter().map(|(name, level)| (name.as_str(), *level)), granted)
     }
 
-    /// Events that the App, as GitHub shows it, does not get.
+    /// Returns events of the manifest that the App is not subscribed to.
     pub fn missing_events(&self, subscribed: &[String]) -> Vec<String> {
         self.events.iter().filter(|event| !subscribed.contains(event)).cloned().collect()
     }
 }
 
-/// Those of a run that works with a branch and a pull request, or on its issue alone, which were not granted.
+/// Returns the permissions that a run needs and that were not granted. `on_branch` is true for a run with a branch and
+/// a pull request, false for a run on its issue alone.
 pub(crate) fn missing_permissions_for_run(
     on_branch: bool,
     granted: &BTreeMap<String, String>,
@@ -283,7 +283,7 @@ mod tests {
     use crate::github::event::WebhookEvent;
 
     #[test]
-    fn every_call_is_granted_by_the_manifest() {
+    fn manifest_grants_every_call() {
         let manifest = AppManifest::embedded();
         for call in CALLS {
             if let RequiredPermission::Permission(name, level) = call.needs {
@@ -294,14 +294,14 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_and_our_events_are_the_same() {
+    fn manifest_events_match_subscribed_events() {
         let manifest = AppManifest::embedded();
         assert_eq!(manifest.events, WebhookEvent::SUBSCRIBED);
         assert!(!manifest.public);
     }
 
     #[test]
-    fn every_permission_and_event_says_why() {
+    fn every_permission_and_event_has_a_reason() {
         for line in SOURCE.lines().skip_while(|line| *line != "default_permissions:") {
             if line.starts_with("  ") {
                 assert!(line.split_once(" # ").is_some_and(|(_, why)| why.len() > 20), "no reason: {line}");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_carries_what_was_filled_in() {
+    fn registration_form_has_urls_and_permissions() {
         let addresses = AppManifestUrls {
             homepage: "https://h/".into(),
             webhook: "https://h/webhook".into(),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_encode_what_they_are_given() {
+    fn route_percent_encodes_values() {
         assert_eq!(
             REMOVE_LABEL.route(&["o", "r", "7", "needs you/now"]),
             "/repos/o/r/issues/7/labels/needs%20you%2Fnow"
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_app_lacks_is_named() {
+    fn missing_permissions_are_listed() {
         let manifest = AppManifest::embedded();
         let mut granted: BTreeMap<_, _> =
             manifest.permissions.iter().map(|(n, l)| (n.clone(), l.as_str().to_owned())).collect();

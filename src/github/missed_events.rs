@@ -1,4 +1,4 @@
-//! What a repository's issues bear now and who put it there, and comments that no webhook told us of.
+//! Events that no webhook delivered: current labels with their authors, and comments. They become synthetic deliveries.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,32 +13,33 @@ use super::{
 };
 use crate::types::{Actor, DeliveryId, InstallationId, IssueNo, RepoId, Timestamp};
 
-/// Pages of an issue's events that are searched, newest first, for who put a label on it.
+/// Maximum pages of an issue's events searched, newest first, for the author of a label.
 const EVENT_SEARCH_PAGES: usize = 20;
 
-/// The act of putting a label on an issue.
+/// An event in which someone added a label to an issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelEvent {
-    /// GitHub's number of it, which no other act has.
+    /// GitHub's unique number of the event.
     pub event: u64,
-    /// Taken for a bot where an App acted in somebody's name.
+    /// Counts as a bot if an App acted on a user's behalf.
     pub actor: Actor,
-    /// By GitHub's clock.
+    /// Time by GitHub's clock.
     pub at: Timestamp,
 }
 
 impl LabelEvent {
-    /// The id under which [`told`](Self::synthetic_payload) is handed in: the act's own, so that it counts once.
+    /// Returns the delivery id for [`synthetic_payload`](Self::synthetic_payload). It is derived from the event, so
+    /// that the event counts once.
     pub fn delivery_id(&self, repo: RepoId) -> DeliveryId {
         DeliveryId(format!("{SYNTHETIC_ID_PREFIX}{repo}-{}", self.event))
     }
 
-    /// Was this delivery made up for a label that was found on an issue? GitHub's own ids do not look like it.
+    /// Returns whether we created this delivery for a label found on an issue. GitHub's own ids have another form.
     pub fn is_synthetic_delivery(id: &DeliveryId) -> bool {
         id.0.starts_with(SYNTHETIC_ID_PREFIX)
     }
 
-    /// The delivery that should have told of it, of the event `issues`.
+    /// Returns the `issues` payload that GitHub should have delivered.
     pub fn synthetic_payload(
         &self,
         repo: &RepoRef,
@@ -58,7 +59,7 @@ impl LabelEvent {
     }
 }
 
-/// The repository as a webhook payload describes it.
+/// Returns the repository in the form of a webhook payload.
 fn repository_json(repo: &RepoRef) -> Value {
     let owner = if repo.user_owned { "User" } else { "Organization" };
     json!({
@@ -71,7 +72,7 @@ fn user_json(Actor { id, login, bot }: &Actor) -> Value {
     json!({ "id": id, "login": login, "type": if *bot { "Bot" } else { "User" } })
 }
 
-/// What such an id begins with.
+/// Prefix of a synthetic delivery id.
 const SYNTHETIC_ID_PREFIX: &str = "labeling-";
 
 #[derive(Deserialize)]
@@ -97,7 +98,7 @@ impl IssueEventResponse {
 }
 
 impl GitHubRepo {
-    /// Open issues that bear a label; pull requests are none.
+    /// Returns open issues with a label, without pull requests.
     pub async fn issues_labeled(&self, label: &str) -> Result<Vec<IssueNo>, GitHubApiError> {
         #[derive(Deserialize)]
         struct LabeledIssueItem {
@@ -109,8 +110,8 @@ impl GitHubRepo {
         Ok(found.iter().filter(|i| i.pull_request.is_none()).map(|i| IssueNo(i.number)).collect())
     }
 
-    /// Comments on an issue that were written since then and not edited. Each as the delivery of the event `issue_comment` that
-    /// should have told of it.
+    /// Returns unedited comments on an issue since `since`, each as the `issue_comment` delivery that GitHub should
+    /// have sent.
     pub async fn comments_since(
         &self,
         repo: &RepoRef,
@@ -125,7 +126,7 @@ impl GitHubRepo {
             return Ok(Vec::new());
         }
         let about = self.issue(issue).await?;
-        let told = |comment: Value| {
+        let to_delivery = |comment: Value| {
             let body = json!({
                 "action": "created",
                 "issue": { "number": issue, "user": user_json(&about.author) },
@@ -137,10 +138,10 @@ impl GitHubRepo {
             let id = DeliveryId(format!("comment-{}-{}", repo.id, body["comment"]["id"]));
             (id, body.to_string().into_bytes())
         };
-        Ok(comments.into_iter().map(told).collect())
+        Ok(comments.into_iter().map(to_delivery).collect())
     }
 
-    /// Who put the label on that the issue bears now; none when its history does not show it.
+    /// Returns the event that added the label which the issue has now, or `None` if its history does not show it.
     pub async fn newest_label_event(
         &self,
         issue: IssueNo,
@@ -149,7 +150,7 @@ impl GitHubRepo {
         let page = |page: usize| -> ApiRequest {
             self.request(&ISSUE_EVENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
         };
-        // GitHub lists the oldest first and cannot be asked otherwise.
+        // GitHub lists the oldest first and offers no other order.
         let first: ApiResponse = self.send(page(1)).await?;
         let last = self.page_count(&first, page).await?;
         for number in (last.saturating_sub(EVENT_SEARCH_PAGES)..=last).rev().filter(|n| *n > 0) {

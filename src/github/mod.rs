@@ -1,8 +1,7 @@
-//! The only place that speaks to GitHub: who we are there, what was delivered, what may be asked,
-//! and how a thing is written so that writing it twice leaves one.
+//! Client for GitHub's REST and GraphQL APIs and parser of its webhooks; no other module talks to GitHub.
 //!
-//! Everything above this room sees its own types: [`event::WebhookEvent`] for what happened, [`GitHubRepo`] for
-//! what can be done, [`GitHubApiError`] for what went wrong. No text a model wrote leaves but as
+//! Callers see our own types: [`event::WebhookEvent`] for webhooks, [`GitHubRepo`] for calls, [`GitHubApiError`] for
+//! failures. Writes are idempotent: a retried step leaves one copy. Text written by a model is posted only as
 //! [`outbound::OutboundBody`].
 
 mod api;

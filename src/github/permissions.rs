@@ -1,5 +1,5 @@
-//! May this person do that here? Asked live of GitHub, by what they may do in the repository now;
-//! what a payload says about its author's association decides nothing.
+//! Permission checks, from the user's current role in the repository. The author association in a payload is not
+//! trusted.
 
 use serde::Deserialize;
 
@@ -40,7 +40,7 @@ struct PermissionFlags {
 }
 
 impl GitHubRepo {
-    /// The actor's role. An error means that we could not ask, which is not a no.
+    /// Returns the actor's role. An error means that GitHub could not be asked, which is not a refusal.
     pub async fn permission(&self, actor: &Actor) -> Result<Role, GitHubApiError> {
         match self.send(self.request(&PERMISSION, &[&actor.login]).cacheable()).await {
             Ok(answer) => Ok(answer.json::<CollaboratorResponse>()?.role_of(actor)),
@@ -49,7 +49,8 @@ impl GitHubRepo {
         }
     }
 
-    /// What the App was not given here and a run takes, as in `issues: write`; on its issue alone, or on a branch as well.
+    /// Returns the permissions that a run needs and the App lacks here, such as `issues: write`. `on_branch` is true
+    /// for a run with a branch, false for a run on its issue alone.
     pub async fn missing_permissions(&self, on_branch: bool) -> Result<Vec<String>, GitHubApiError> {
         let lacking = |granted: &_| missing_permissions_for_run(on_branch, granted);
         let api = self.github().api();
@@ -58,7 +59,7 @@ impl GitHubRepo {
         Ok(granted.map_or_else(Vec::new, |granted| lacking(&granted)))
     }
 
-    /// Whose account this is; none where there is none of that name.
+    /// Returns the account with this login, or `None` if it does not exist.
     pub async fn find_user(&self, login: &str) -> Result<Option<Actor>, GitHubApiError> {
         match self.send(self.request_outside_repo(&USER, &[login]).cacheable()).await {
             Ok(answer) => {
@@ -70,7 +71,7 @@ impl GitHubRepo {
         }
     }
 
-    /// Who is in a team; none where there is no such team or GitHub does not tell us.
+    /// Returns a team's members; `None` if that team does not exist or GitHub does not show them.
     pub async fn team_members(
         &self,
         organization: &str,
@@ -89,11 +90,11 @@ impl GitHubRepo {
 
 impl CollaboratorResponse {
     fn role_of(&self, actor: &Actor) -> Role {
-        // A login can be given up and taken by someone else; the number cannot.
+        // A login can be given up and taken by someone else; the id cannot.
         match &self.user {
             Some(user) if user.id == actor.id.0 => match &user.permissions {
                 Some(rights) => rights.role(),
-                // A custom role's name is not one of ours; what it is based on is.
+                // A custom role has a name that we do not know; `permission` is its base role.
                 None => self.role_name.parse().or_else(|_| self.permission.parse()).unwrap_or(Role::None),
             },
             _ => Role::None,
@@ -127,8 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn the_booleans_decide_over_the_words() {
-        // GitHub folds triage into "read" and maintain into "write" in `permission`.
+    fn permission_flags_override_role_names() {
+        // GitHub reports triage as "read" and maintain as "write" in `permission`.
         let answer = |permission, rights| json!({ "permission": permission, "role_name": "custom", "user": { "id": 7, "permissions": rights } });
         assert_eq!(
             role(answer(
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recycled_login_has_no_rights() {
+    fn recycled_login_has_no_role() {
         assert_eq!(
             role(json!({"permission": "admin", "user": {"id": 8, "permissions": {"admin": true}}})),
             Role::None
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn without_booleans_the_role_name_counts_and_then_the_permission() {
+    fn role_name_then_permission_count_without_flags() {
         assert_eq!(
             role(json!({"permission": "write", "role_name": "maintain", "user": {"id": 7}})),
             Role::Maintain

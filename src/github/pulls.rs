@@ -1,4 +1,4 @@
-//! Pull requests: one for a branch of ours, opened once and kept current.
+//! Pull requests from our branches: opened once and kept up to date.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -19,18 +19,18 @@ use crate::{
     types::{IssueNo, Oid, RepoId},
 };
 
-/// The pull request a branch is to have. `head` and `base` are branches of this repository.
+/// Desired pull request of a branch. `head` and `base` are branches of this repository.
 #[derive(Debug, Clone)]
 pub struct PullRequestSpec {
     pub head: String,
     pub base: String,
     pub title: String,
     pub body: OutboundBody,
-    /// Where the plan knows no drafts it becomes a normal one titled `[WIP] …`.
+    /// Whether to open a draft. If the plan does not support drafts, a normal one titled `[WIP] …` is opened.
     pub draft: bool,
 }
 
-/// What the title of one begins with that ought to be a draft and cannot.
+/// Title prefix of a pull request that should be a draft but cannot.
 const WIP_PREFIX: &str = "[WIP] ";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,23 +38,23 @@ pub struct PullRequest {
     pub number: IssueNo,
     pub url: String,
     pub draft: bool,
-    /// Its title says that it is at work, where it cannot be a draft.
+    /// Whether the title marks it as work in progress because it cannot be a draft.
     #[serde(default)]
     pub wip: bool,
     pub open: bool,
     pub merged: bool,
-    /// The commit by which it was merged.
+    /// Commit that merged it.
     #[serde(default)]
     pub merge_commit: Option<Oid>,
-    /// Can it be merged? GitHub works it out after it was asked, and says nothing before.
+    /// Whether it can be merged; `None` until GitHub has computed it, which starts with the first request.
     #[serde(default)]
     pub mergeable: Option<bool>,
-    /// Where it goes, which people may change.
+    /// Target branch, which people may change.
     #[serde(default)]
     pub base_branch: String,
     pub head_oid: Oid,
     pub head_branch: String,
-    /// Where the branch lives; `None` once a fork is deleted.
+    /// Repository of the head branch; `None` if the fork was deleted.
     pub head_repo: Option<RepoId>,
 }
 
@@ -80,7 +80,7 @@ struct PullRequestResponse {
 struct PullRequestRef {
     r#ref: String,
     sha: Oid,
-    /// `null` once a fork is deleted.
+    /// `null` if the fork was deleted.
     repo: Option<PullRequestRefRepository>,
 }
 
@@ -98,7 +98,7 @@ impl From<PullRequestResponse> for PullRequest {
             wip: found.title.starts_with(WIP_PREFIX),
             open: found.state == "open",
             merged: found.merged_at.is_some(),
-            // Of an open one it is that of a trial.
+            // For an open pull request this is a test merge.
             merge_commit: found.merge_commit_sha.filter(|_| found.merged_at.is_some()),
             mergeable: found.mergeable,
             base_branch: found.base.r#ref,
@@ -109,19 +109,19 @@ impl From<PullRequestResponse> for PullRequest {
     }
 }
 
-/// What somebody said at a line of a file.
+/// A review comment on a line of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineComment {
-    /// The comment that its thread begins with.
+    /// First comment of its thread.
     pub thread: u64,
     pub path: String,
-    /// None: about the whole file.
+    /// `None` for a comment on the whole file.
     pub line: Option<u64>,
     pub body: String,
 }
 
-/// The line of the new file that a part of a diff ends at, which is the one that a comment on it is about: GitHub does not
-/// always tell its number.
+/// Returns the last new-file line of a diff hunk, to which its comment refers. GitHub does not always send the line
+/// number.
 fn last_hunk_line(hunk: &str) -> Option<u64> {
     let (header, lines) = hunk.split_once('\n')?;
     let first: u64 = header.split_once('+')?.1.split([',', ' ']).next()?.parse().ok()?;
@@ -130,8 +130,8 @@ fn last_hunk_line(hunk: &str) -> Option<u64> {
 }
 
 impl GitHubRepo {
-    /// The open pull request from `head` to `base` with this body, opened if there is none. It always looks first:
-    /// GitHub allows one anyway. One that we opened and that people sent into another branch since is that one as well.
+    /// Returns the open pull request from `head` to `base` with this body; opens one if necessary. Always looks
+    /// first, since GitHub allows only one. A pull request that we opened and people retargeted counts as well.
     pub async fn ensure_pull(&self, spec: &PullRequestSpec) -> Result<PullRequest, GitHubApiError> {
         let about = format!("pull request from {}", spec.head);
         if let Some(found) = self.open_pull(spec).await? {
@@ -143,15 +143,15 @@ impl GitHubRepo {
             return Ok(self.resolve_uncertain_write(&about, found.into()));
         }
         let created = match self.create_pull(spec, spec.draft).await {
-            // Drafts are not known on every plan, and 422 says many things: a normal one is tried,
-            // and if that is refused as well its reason is the one that matters.
+            // Some plans have no drafts, and 422 has many causes. Try a normal one; if GitHub refuses that too, its
+            // reason is the real one.
             Err(GitHubApiError::Rejected { status: 422, .. }) if spec.draft => {
                 self.create_pull(spec, false).await
             }
             other => other,
         };
         match created {
-            // Someone opened it since the look.
+            // Someone opened it since the lookup.
             Err(fault @ GitHubApiError::Rejected { status: 422, .. }) => match self.open_pull(spec).await? {
                 Some(found) => Ok(self.resolve_uncertain_write(&about, found.into())),
                 None => Err(self.unless_reads_lag(&about, fault)),
@@ -187,7 +187,7 @@ impl GitHubRepo {
             .into())
     }
 
-    /// Without a title it keeps the one it has.
+    /// Replaces the body, and the title if given.
     pub async fn edit_pull(
         &self,
         number: IssueNo,
@@ -218,8 +218,8 @@ impl GitHubRepo {
             .into())
     }
 
-    /// A pull request's commits and their messages, the oldest first: the first hundred, in one call. GitHub shows them
-    /// also when it is closed or merged and when its branch is gone.
+    /// Returns a pull request's first hundred commits with their messages, oldest first, in one call. This works for
+    /// closed and merged ones, and after the branch was deleted.
     pub async fn commits_of_pull(&self, number: IssueNo) -> Result<Vec<(Oid, String)>, GitHubApiError> {
         #[derive(Deserialize)]
         struct PullCommitItem {
@@ -235,7 +235,7 @@ impl GitHubRepo {
         Ok(listed.into_iter().map(|listed| (listed.sha, listed.commit.message)).collect())
     }
 
-    /// What a review says at lines of the files.
+    /// Returns a review's comments on lines.
     pub async fn review_comments(
         &self,
         pull: IssueNo,
@@ -262,8 +262,8 @@ impl GitHubRepo {
         Ok(listed.into_iter().map(comment).collect())
     }
 
-    /// Answers in a thread of a pull request. Where an earlier attempt may have got through (`interrupted`), it looks for that
-    /// one first: twice, since what is there may not show yet.
+    /// Replies in a thread of a pull request. With `interrupted`, an earlier attempt may have posted the reply, so it
+    /// is looked up first: twice, since a new reply may not show yet.
     pub async fn ensure_reply(
         &self,
         (pull, thread): (IssueNo, u64),
@@ -283,16 +283,16 @@ impl GitHubRepo {
             let bot = self.bot().await?.id;
             let listed: Vec<ThreadReplyItem> =
                 self.list_all(self.request(&LINE_COMMENTS, &[&pull.to_string()])).await?;
-            let ours = |said: &ThreadReplyItem| {
-                said.user.as_ref().is_some_and(|user| user.id == bot.0)
-                    && said.body.as_ref().is_some_and(|body| body.trim_end().ends_with(&line))
+            let ours = |reply: &ThreadReplyItem| {
+                reply.user.as_ref().is_some_and(|user| user.id == bot.0)
+                    && reply.body.as_ref().is_some_and(|body| body.trim_end().ends_with(&line))
             };
             if listed.iter().any(ours) {
                 doubts.resolve(&about);
                 return Ok(());
             }
             if doubts.start_or_age(&about, now) < limits::LOOKUP_INTERVAL {
-                let why = "an earlier one may have got through; it is looked for once more";
+                let why = "an earlier attempt may have posted it; will look once more";
                 return Err(GitHubApiError::transient(&about, why));
             }
             doubts.resolve(&about);
@@ -302,7 +302,7 @@ impl GitHubRepo {
         self.write(reply.body(json!({ "body": text }))).await.map(drop)
     }
 
-    /// Every pull request that came from this branch, open or not.
+    /// Returns all pull requests from this branch, open or not.
     pub async fn pulls_of_branch(&self, branch: &str) -> Result<Vec<PullRequest>, GitHubApiError> {
         let request = self.pulls_from_branch(branch).await?.query("state", "all");
         let found: Vec<PullRequestResponse> = self.list_all(request).await?;
@@ -311,7 +311,7 @@ impl GitHubRepo {
         Ok(found.into_iter().filter(|p| p.head.r#ref == branch && ours(p)).map(PullRequest::from).collect())
     }
 
-    /// The filter wants the owner's present name.
+    /// Builds the listing request; its filter needs the owner's current name.
     async fn pulls_from_branch(&self, branch: &str) -> Result<ApiRequest, GitHubApiError> {
         let owner = &self.verify_identity().await?.name.owner;
         Ok(self.request(&PULLS_LIST, &[]).query("head", format!("{owner}:{branch}")))

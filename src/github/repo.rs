@@ -1,5 +1,5 @@
-//! One repository: what it is, its issues and their labels. Comments, commits, pull requests and
-//! permissions are in their own files, all on the same handle.
+//! A repository handle: the repository itself, its issues and labels. Comments, commits, pull requests and permissions
+//! are in their own files.
 
 use std::sync::{
     Arc,
@@ -28,9 +28,9 @@ use crate::{
     types::{Actor, Hash, InstallationId, IssueNo, RepoId, RepoName, Timestamp},
 };
 
-/// A repository, by its number; `name` is how it is addressed. Cheap to make and to clone.
+/// A handle for a repository, identified by id; `name` is used in routes. Cheap to create and clone.
 ///
-/// Before its first write a handle makes sure that the name still means that number.
+/// Before the first write, the handle verifies that the name still belongs to that id.
 #[derive(Debug, Clone)]
 pub struct GitHubRepo {
     github: GitHub,
@@ -39,18 +39,18 @@ pub struct GitHubRepo {
     name: RepoName,
     known: Arc<OnceCell<RepoInfo>>,
     counter: Option<ApiCallCounter>,
-    /// Where this handle's writes stand among others, if not where each stands by itself.
+    /// Priority of this handle's writes, instead of each write's own.
     priority: Option<WritePriority>,
-    /// GitHub sent a call of this handle to another address.
+    /// Whether GitHub redirected a call of this handle.
     redirected: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoInfo {
     pub id: RepoId,
-    /// As GraphQL knows it.
+    /// GraphQL node id.
     pub node: String,
-    /// The name it has now, which is not the handle's after a rename.
+    /// Current name, which differs from the handle's after a rename.
     pub name: RepoName,
     pub default_branch: String,
     pub private: bool,
@@ -60,10 +60,10 @@ pub struct RepoInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
     pub number: IssueNo,
-    /// As GraphQL knows it.
+    /// GraphQL node id.
     pub node: String,
     pub title: String,
-    /// Empty where GitHub has none.
+    /// Empty if GitHub sends none.
     pub body: String,
     /// Hash of title and body as GitHub sent them.
     pub digest: Hash,
@@ -76,7 +76,6 @@ pub struct Issue {
     pub url: String,
 }
 
-/// A repository as GitHub describes it.
 #[derive(Deserialize)]
 struct RepositoryResponse {
     id: u64,
@@ -84,7 +83,7 @@ struct RepositoryResponse {
     node_id: String,
     full_name: String,
     default_branch: String,
-    /// One that does not say so is treated as what it may be: nothing private goes where it would be kept.
+    /// Missing means private, so that nothing private is stored where it does not belong.
     #[serde(default = "yes")]
     private: bool,
     #[serde(default)]
@@ -111,7 +110,7 @@ impl RepositoryResponse {
     }
 }
 
-/// One label goes, one comes, or one takes the place of the other.
+/// A change of an issue's labels: one removed, one added, or one replaced by the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelChange<'a> {
     pub issue: IssueNo,
@@ -119,25 +118,25 @@ pub struct LabelChange<'a> {
     pub add: Option<LabelSpec<'a>>,
 }
 
-/// A label as GraphQL knows it.
+/// Node id of a label.
 #[derive(Debug, Clone, Deserialize)]
 struct LabelNode {
     #[serde(default)]
     node_id: String,
 }
 
-/// What became of a repository that does not show under its name.
+/// State of a repository that GitHub does not show under its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RepositoryAvailability {
-    /// It is there, maybe under another name.
+    /// Still accessible, maybe under another name.
     Available(RepoInfo),
-    /// Deleted, or no longer among the installation's repositories: the two look the same.
+    /// Deleted or removed from the installation; GitHub does not distinguish these.
     Unreachable,
     Suspended,
     Uninstalled,
 }
 
-/// A label and how it looks; colour and description are used when it does not exist yet.
+/// A label. Colour and description apply only when the label is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelSpec<'a> {
     pub name: &'a str,
@@ -152,17 +151,17 @@ impl GitHubRepo {
         Self { github, installation, id, name, known, counter: None, priority: None, redirected }
     }
 
-    /// The same handle, whose calls are told to `counter`.
+    /// Returns the same handle with a callback for each call.
     pub fn with_counter(self, counter: ApiCallCounter) -> Self {
         Self { counter: Some(counter), ..self }
     }
 
-    /// The same handle, whose writes go before all others: a person can answer only once they are there.
+    /// Returns the same handle, whose writes go before all others: a person can answer only after they are posted.
     pub fn with_question_priority(self) -> Self {
         Self { priority: Some(WritePriority::Question), ..self }
     }
 
-    /// The same handle, whose writes a person waits for who asked; what others say here meanwhile waits as long.
+    /// Returns the same handle, whose writes get the priority of replies to a waiting person.
     pub fn with_reply_priority(self) -> Self {
         Self { priority: Some(WritePriority::Acknowledgement), ..self }
     }
@@ -183,12 +182,12 @@ impl GitHubRepo {
         self.installation
     }
 
-    /// The App's own account.
+    /// Returns the App's bot account.
     pub async fn bot(&self) -> Result<Actor, GitHubApiError> {
         self.github.bot_for_installation(self.installation).await
     }
 
-    /// Did a call of this handle have to be sent to another address, because the name is an old one?
+    /// Returns whether GitHub redirected a call of this handle because the name is outdated.
     pub fn was_redirected(&self) -> bool {
         self.redirected.load(Ordering::Relaxed)
     }
@@ -197,7 +196,7 @@ impl GitHubRepo {
         ApiIdentity::Installation(self.installation)
     }
 
-    /// A call in this repository; `rest` fills the route's placeholders after owner and name.
+    /// Builds a call in this repository; `rest` fills the route's placeholders after owner and name.
     pub(super) fn request(&self, call: &'static GitHubEndpoint, rest: &[&str]) -> ApiRequest {
         let values: Vec<&str> = [self.name.owner.as_str(), self.name.name.as_str()]
             .into_iter()
@@ -206,13 +205,13 @@ impl GitHubRepo {
         ApiRequest::new(call, &values).with_counter(self.counter.clone())
     }
 
-    /// A call whose route names no repository.
+    /// Builds a call whose route names no repository.
     pub(super) fn request_outside_repo(&self, call: &'static GitHubEndpoint, values: &[&str]) -> ApiRequest {
         ApiRequest::new(call, values).with_counter(self.counter.clone())
     }
 
-    /// Sends, and follows a redirect that leads to this same repository under its new name. Any
-    /// other redirect (an issue that went elsewhere) is the caller's to know.
+    /// Sends a request. Follows a redirect only if it leads to this repository under its new name; another one, such as
+    /// for a transferred issue, is an error.
     pub(super) async fn send(&self, request: ApiRequest) -> Result<ApiResponse, GitHubApiError> {
         let api = self.github.api();
         match api.send(self.identity(), request.clone()).await {
@@ -224,7 +223,7 @@ impl GitHubRepo {
         }
     }
 
-    /// All items of a listing, as [`send`](Self::send) sends.
+    /// Returns all items of a listing, with redirects as in [`send`](Self::send).
     pub(super) async fn list_all<T: DeserializeOwned>(
         &self,
         request: ApiRequest,
@@ -239,7 +238,7 @@ impl GitHubRepo {
         }
     }
 
-    /// How many pages a listing has. Where GitHub does not say, it is read on to its end.
+    /// Returns the number of pages of a listing. If GitHub does not say, reads the listing to its end.
     pub(super) async fn page_count(
         &self,
         first: &ApiResponse,
@@ -256,7 +255,7 @@ impl GitHubRepo {
         Ok(limits::GITHUB_PAGES)
     }
 
-    /// `/repositories/ID/…` if `location` is that and the rest of the route is unchanged.
+    /// Returns the route `/repositories/ID/…` if `location` is that and the rest of the route is unchanged.
     fn new_route(&self, request: &ApiRequest, location: &str) -> Option<String> {
         let old = format!("/repos/{}/{}", self.name.owner, self.name.name);
         let rest = request.route().strip_prefix(&old)?;
@@ -270,11 +269,11 @@ impl GitHubRepo {
         Some(new)
     }
 
-    /// Sends a write, once the name is known to mean this repository still.
+    /// Sends a write after verifying that the name still belongs to this repository.
     pub(super) async fn write(&self, request: ApiRequest) -> Result<ApiResponse, GitHubApiError> {
         self.verify_identity().await?;
         self.send(match self.priority {
-            Some(urgency) => request.priority(urgency),
+            Some(priority) => request.priority(priority),
             None => request,
         })
         .await
@@ -290,14 +289,15 @@ impl GitHubRepo {
         self.known.get_or_try_init(look).await
     }
 
-    /// The repository's current name and settings.
+    /// Returns the repository's current name and settings.
     ///
     /// # Errors
-    /// [`GitHubApiError::Gone`] when the name belongs to another repository.
+    /// [`GitHubApiError::Gone`] if the name now belongs to another repository.
     pub async fn info(&self) -> Result<RepoInfo, GitHubApiError> {
         let repo: RepositoryResponse = self.send(self.request(&REPOSITORY, &[]).cacheable()).await?.json()?;
         if repo.id != self.id.0 {
-            let what = format!("repository {} (number {}): another has its name now", self.name, self.id);
+            let what =
+                format!("repository {} (number {}): another repository has its name now", self.name, self.id);
             return Err(GitHubApiError::Gone { what });
         }
         let info = repo.into_info()?;
@@ -305,7 +305,7 @@ impl GitHubRepo {
         Ok(info)
     }
 
-    /// Where the repository is when its name leads nowhere.
+    /// Returns the state of the repository after its name gave a 404.
     pub async fn availability(&self) -> Result<RepositoryAvailability, GitHubApiError> {
         match self.github.installation(self.installation).await? {
             None => return Ok(RepositoryAvailability::Uninstalled),
@@ -325,28 +325,31 @@ impl GitHubRepo {
         }
     }
 
-    /// What was in doubt is known now.
+    /// Clears the uncertainty about a write and passes `known` through.
     pub fn resolve_uncertain_write<T>(&self, about: &str, known: T) -> T {
         self.github.uncertain_writes().resolve(&format!("{} {about}", self.id));
         known
     }
 
-    /// A refusal that may only mean that GitHub's reads are behind its writes: waited out for
-    /// [`limits::GITHUB_LAG`], then believed.
+    /// Returns a temporary error while the refusal may only mean that GitHub's reads lag its writes, and the refusal
+    /// itself after [`limits::GITHUB_LAG`].
     pub fn unless_reads_lag(&self, about: &str, refusal: GitHubApiError) -> GitHubApiError {
         let (doubts, now) = (self.github.uncertain_writes(), self.github.now());
         let about = format!("{} {about}", self.id);
         if doubts.start_or_age(&about, now) < limits::GITHUB_LAG {
             return GitHubApiError::transient(
                 &about,
-                format!("refused, and what stands there does not show ({refusal})"),
+                format!("GitHub refused it, and its current state does not explain why ({refusal})"),
             );
         }
         doubts.resolve(&about);
         refusal
     }
 
-    /// [`GitHubApiError::Gone`] when it was deleted, [`GitHubApiError::Moved`] when it was transferred.
+    /// Returns an issue.
+    ///
+    /// # Errors
+    /// [`GitHubApiError::Gone`] if it was deleted, [`GitHubApiError::Moved`] if it was transferred.
     pub async fn issue(&self, number: IssueNo) -> Result<Issue, GitHubApiError> {
         #[derive(Deserialize)]
         struct IssueResponse {
@@ -366,7 +369,7 @@ impl GitHubRepo {
             #[serde(default)]
             html_url: String,
         }
-        // The REST description allows both forms.
+        // GitHub's REST description allows both forms.
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum LabelResponse {
@@ -397,15 +400,15 @@ impl GitHubRepo {
         })
     }
 
-    /// Puts a label on an issue; creates it in the repository at its first use.
+    /// Adds a label to an issue and creates the label in the repository if needed.
     pub async fn ensure_label(&self, issue: IssueNo, label: LabelSpec<'_>) -> Result<(), GitHubApiError> {
         self.define_label(label).await?;
         let add = self.request(&ADD_LABELS, &[&issue.to_string()]).body(json!({ "labels": [label.name] }));
         self.write(add.priority(WritePriority::StatusUpdate)).await.map(drop)
     }
 
-    /// Takes a label off, whether it is there or not, and puts one on. What else is on the issue stays: the whole set is
-    /// never written, since somebody may be changing it just now.
+    /// Removes a label, if the issue has it, and adds another. Never writes the whole set of labels, since somebody may
+    /// be changing it at the same time.
     pub async fn change_label(&self, change: &LabelChange<'_>) -> Result<(), GitHubApiError> {
         if let LabelChange { issue, remove: None, add: Some(on) } = *change {
             return self.ensure_label(issue, on).await;
@@ -421,13 +424,14 @@ impl GitHubRepo {
                 self.resolve_uncertain_write(&about, ());
                 Ok(())
             }
-            // A label that was made just now may not show everywhere.
+            // GitHub may not show a new label everywhere yet.
             Err(missing @ GitHubApiError::NotFound { .. }) => Err(self.unless_reads_lag(&about, missing)),
             Err(fault) => Err(fault),
         }
     }
 
-    /// A label that the repository does not have is on none of its issues, and need not be taken off.
+    /// Returns the mutations for a label change. A label that the repository lacks needs no removal, because no issue
+    /// has it.
     pub(super) async fn label_mutations(
         &self,
         change: &LabelChange<'_>,
@@ -463,8 +467,8 @@ impl GitHubRepo {
         Ok(add.into_iter().chain(remove).collect())
     }
 
-    /// Whether the labels changed. After a failure all node ids are looked up again; a label that was not taken off by its
-    /// id is taken off by its name, for it may have been made again.
+    /// Checks whether the labels changed. After a failure, drops the cached node ids. If removal by id failed, removes
+    /// the label by name, since someone may have recreated it.
     pub(super) async fn finish_label_change(
         &self,
         call: &GitHubEndpoint,
@@ -490,7 +494,8 @@ impl GitHubRepo {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Makes a label known in the repository and returns its node id. One that is there keeps the look people gave it.
+    /// Creates a label in the repository if needed and returns its node id. An existing label keeps its colour and
+    /// description.
     pub async fn define_label(&self, label: LabelSpec<'_>) -> Result<String, GitHubApiError> {
         let LabelSpec { name, color, description } = label;
         if let Some(found) = self.fetch_label_id(name).await? {
@@ -500,7 +505,7 @@ impl GitHubRepo {
         let create = self.request(&CREATE_LABEL, &[]).body(body).priority(WritePriority::StatusUpdate);
         match self.write(create).await {
             Ok(answer) => Ok(self.cache_label_id(name, answer.json()?)),
-            // Someone was faster, unless it was something else.
+            // Someone else may have created it meanwhile, or the refusal has another reason.
             Err(fault @ GitHubApiError::Rejected { status: 422, .. }) => {
                 match self.fetch_label_id(name).await? {
                     Some(found) => Ok(self.resolve_uncertain_write(&format!("label {name}"), found)),
@@ -524,7 +529,7 @@ impl GitHubRepo {
         label.node_id
     }
 
-    /// The node id of a label, asked for unless GitHub said it within the last hour.
+    /// Returns the node id of a label, from the cache if it is younger than an hour.
     async fn cached_label_id(&self, name: &str) -> Result<Option<String>, GitHubApiError> {
         match self.github.node_id(&self.label_key(name)) {
             Some(node) => Ok(Some(node)),
@@ -532,7 +537,7 @@ impl GitHubRepo {
         }
     }
 
-    /// Does the repository have this label?
+    /// Returns whether the repository has this label.
     pub async fn has_label(&self, name: &str) -> Result<bool, GitHubApiError> {
         Ok(self.fetch_label_id(name).await?.is_some())
     }
@@ -545,7 +550,7 @@ impl GitHubRepo {
         }
     }
 
-    /// Takes a label off an issue. That it is not there is fine.
+    /// Removes a label from an issue; succeeds if the issue does not have it.
     pub async fn remove_label(&self, issue: IssueNo, name: &str) -> Result<(), GitHubApiError> {
         let remove =
             self.request(&REMOVE_LABEL, &[&issue.to_string(), name]).priority(WritePriority::Acknowledgement);
@@ -556,7 +561,7 @@ impl GitHubRepo {
     }
 }
 
-/// A time in an answer of `call`.
+/// Parses a time in a response of `call`.
 pub(super) fn parse_time(call: &GitHubEndpoint, text: &str) -> Result<Timestamp, GitHubApiError> {
     Timestamp::parse(text).map_err(|e| GitHubApiError::unexpected(&call.to_string(), e))
 }
@@ -566,10 +571,10 @@ mod tests {
     use super::RepositoryResponse;
 
     #[test]
-    fn a_repository_is_private_unless_github_says_otherwise() {
-        for (said, private) in [("", true), (", \"private\": true", true), (", \"private\": false", false)] {
+    fn repository_without_private_flag_is_private() {
+        for (field, private) in [("", true), (", \"private\": true", true), (", \"private\": false", false)] {
             let text =
-                format!("{{\"id\": 1, \"full_name\": \"maya/tally\", \"default_branch\": \"main\"{said}}}");
+                format!("{{\"id\": 1, \"full_name\": \"maya/tally\", \"default_branch\": \"main\"{field}}}");
             let found: RepositoryResponse = serde_json::from_str(&text).unwrap();
             assert_eq!(found.into_info().unwrap().private, private, "{text}");
         }

@@ -1,4 +1,4 @@
-//! Other people's public repositories: which there are about something, and what they say of themselves.
+//! Search in public repositories, which belong to others.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,28 +10,29 @@ use super::{
 };
 use crate::types::RepoName;
 
-/// Of a repository's own line about itself.
+/// Maximum characters kept of a repository's description.
 const MAX_DESCRIPTION_CHARS: usize = 300;
 
-/// A public repository that a search found. What it says of itself is anybody's text.
+/// A public repository from a search. Its description is untrusted text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublicRepository {
     pub name: RepoName,
     pub stars: u64,
-    /// The SPDX id, as GitHub tells it; none where it knows no licence by that.
+    /// SPDX id of the licence; `None` if GitHub does not recognise it.
     pub licence: Option<String>,
     pub about: String,
-    /// The page that it names as its own.
+    /// Homepage URL in the repository's settings.
     #[serde(default)]
     pub homepage: Option<String>,
 }
 
 impl GitHubRepo {
-    /// Public repositories that have all of these words and so many stars, those with the most first. The words are plain:
-    /// a sign among them might mean something to the search.
+    /// Returns public repositories that match all words and have at least `stars` stars, most stars first. The words
+    /// must be plain, since the search interprets some characters.
     ///
     /// # Errors
-    /// [`GitHubApiError::Transient`] also where GitHub gave the search up before it found anything: that is not nothing.
+    /// [`GitHubApiError::Transient`] also if GitHub stopped the search before it found anything, which does not mean
+    /// that nothing exists.
     pub async fn search_repositories(
         &self,
         words: &[String],
@@ -64,17 +65,17 @@ impl GitHubRepo {
         if answer.incomplete_results && answer.items.is_empty() {
             return Err(GitHubApiError::transient(
                 &SEARCH.to_string(),
-                "it was given up before anything was found",
+                "GitHub stopped the search before it found anything",
             ));
         }
-        let told = |id: &String| {
+        let known = |id: &String| {
             id != "NOASSERTION" && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.+".contains(&b))
         };
         let found = answer.items.into_iter().filter(|item| !item.private).filter_map(|item| {
             Some(PublicRepository {
                 name: item.full_name.parse().ok()?,
                 stars: item.stargazers_count,
-                licence: item.license.and_then(|licence| licence.spdx_id).filter(told),
+                licence: item.license.and_then(|licence| licence.spdx_id).filter(known),
                 homepage: item.homepage,
                 about: item.description.unwrap_or_default().chars().take(MAX_DESCRIPTION_CHARS).collect(),
             })
@@ -82,11 +83,10 @@ impl GitHubRepo {
         Ok(found.collect())
     }
 
-    /// Files of a public repository, which need not be this one, that have all of these plain words: their paths, those first
-    /// that fit best.
+    /// Returns the paths of files in a public repository that match all of these plain words, best match first.
     ///
     /// # Errors
-    /// [`GitHubApiError::Transient`] also where GitHub gave the search up before it found anything.
+    /// [`GitHubApiError::Transient`] also if GitHub stopped the search before it found anything.
     pub async fn search_code(
         &self,
         other: &RepoName,
@@ -109,19 +109,19 @@ impl GitHubRepo {
         if answer.incomplete_results && answer.items.is_empty() {
             return Err(GitHubApiError::transient(
                 &SEARCH_CODE.to_string(),
-                "it was given up before anything was found",
+                "GitHub stopped the search before it found anything",
             ));
         }
         let paths = answer.items.into_iter().map(|item| item.path);
         Ok(paths.filter(|path| check_path(path).is_ok()).take(most as usize).collect())
     }
 
-    /// The README of a public repository, which need not be this one; none where it has none that is sent as text.
+    /// Returns the README of any public repository, or `None` if it has none that GitHub sends as text.
     pub async fn public_readme(&self, other: &RepoName) -> Result<Option<String>, GitHubApiError> {
         self.public_text(&README, &[&other.owner, &other.name]).await
     }
 
-    /// As [`GitHubRepo::public_readme`], of any of its files.
+    /// Returns a file of any public repository, as [`GitHubRepo::public_readme`] does.
     pub async fn public_file(&self, other: &RepoName, path: &str) -> Result<Option<String>, GitHubApiError> {
         self.public_text(&OTHERS_FILE, &[&other.owner, &other.name, path]).await
     }
@@ -140,7 +140,7 @@ impl GitHubRepo {
         }
         let file: TextFileResponse = match self.send(self.request_outside_repo(call, values)).await {
             Ok(answer) => answer.json()?,
-            // It went since it was found.
+            // It was removed since the search.
             Err(
                 GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. } | GitHubApiError::Moved { .. },
             ) => return Ok(None),

@@ -1,5 +1,4 @@
-//! Is this request really a delivery of GitHub's? Decided on the raw bytes, before anything in them
-//! is read. What the delivery says is `event`'s business, keeping it is the inbox's.
+//! Signature check of webhooks, on the raw bytes before any parsing. `event` parses the payload; the inbox stores it.
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, StatusCode, header};
@@ -8,17 +7,17 @@ use sha2::Sha256;
 
 use crate::types::DeliveryId;
 
-/// The longest delivery id or event name we would store; GitHub's have 36 and about 40 characters.
+/// Maximum length of a delivery id or event name; GitHub's have 36 and about 40 characters.
 const NAME_CHARS: usize = 128;
 
-/// The head of a delivery whose signature holds.
+/// Id and event name of a delivery with a valid signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedDelivery {
     pub id: DeliveryId,
     pub event: String,
 }
 
-/// Why a request is not taken: the status to answer and one sentence that says what to do.
+/// A refused request: the response status and one sentence that says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{sentence}")]
 pub struct WebhookRefusal {
@@ -30,9 +29,9 @@ fn refuse<T>(status: StatusCode, sentence: &'static str) -> Result<T, WebhookRef
     Err(WebhookRefusal { status, sentence })
 }
 
-/// Checks a request against the secrets in use: one, or two while a secret is being replaced.
+/// Verifies a request against the secrets in use: one, or two during a rotation.
 ///
-/// The signature comes first: to a stranger every request is answered alike.
+/// The signature is checked first, so that a stranger always gets the same kind of response.
 pub fn verify(
     secrets: &[SecretString],
     headers: &HeaderMap,
@@ -49,8 +48,8 @@ pub fn verify(
     Ok(VerifiedDelivery { id: DeliveryId(id), event })
 }
 
-/// The digest that a request claims to be signed with. Asked before the body is read: whoever has none to show
-/// need not send one.
+/// Returns the digest in the signature header. Checked before the body is read, so that an unsigned request is refused
+/// early.
 pub fn claimed_digest(headers: &HeaderMap) -> Result<[u8; 32], WebhookRefusal> {
     let Some(signature) = headers.get("x-hub-signature-256") else {
         let sentence = if headers.contains_key("x-hub-signature") {
@@ -71,14 +70,14 @@ pub fn claimed_digest(headers: &HeaderMap) -> Result<[u8; 32], WebhookRefusal> {
     }
 }
 
-/// What the request calls itself, signed or not.
+/// Returns the delivery id, which may be unsigned.
 pub fn delivery_id(headers: &HeaderMap) -> Option<String> {
     header_word(headers, "x-github-delivery")
 }
 
 fn check_signature(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -> Result<(), WebhookRefusal> {
     let digest = claimed_digest(headers)?;
-    // Every secret is tried: which of two fits must not show in the time it takes.
+    // Try every secret, so that the timing does not reveal which one matches.
     let mut fits = false;
     for secret in secrets {
         let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose_secret().as_bytes())
@@ -91,7 +90,7 @@ fn check_signature(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -
     } else {
         refuse(
             StatusCode::UNAUTHORIZED,
-            "The signature does not fit; set the App's webhook secret to the one this server has.",
+            "The signature does not match; set the App's webhook secret to the one this server has.",
         )
     }
 }
@@ -110,7 +109,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), WebhookRefusal> {
     refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, sentence)
 }
 
-/// A header whose value is one word of visible ASCII.
+/// Returns a header whose value is one word of visible ASCII.
 fn header_word(headers: &HeaderMap, header: &str) -> Option<String> {
     let value = headers.get(header)?.to_str().ok()?;
     let sound = (1..=NAME_CHARS).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_graphic());
@@ -149,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn the_published_example_holds() {
+    fn githubs_published_example_is_accepted() {
         let verified = verify(&[SECRET.into()], &headers(&[]), BODY).unwrap();
         assert_eq!(verified.event, "issues");
         assert_eq!(verified.id.0, "72d3162e-cc78-11e3-81ab-4c9367dc0958");
     }
 
     #[test]
-    fn either_of_two_secrets_is_enough_and_none_is_not() {
+    fn either_of_two_secrets_is_enough() {
         assert!(verify(&["new".into(), SECRET.into()], &headers(&[]), BODY).is_ok());
         assert!(verify(&[SECRET.into(), "new".into()], &headers(&[]), BODY).is_ok());
         assert!(verify(&["new".into()], &headers(&[]), BODY).is_err());
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_signature_is_refused_whatever_its_form() {
+    fn wrong_signature_is_refused() {
         let other = "0".repeat(64);
         assert_eq!(status(&[("x-hub-signature-256", None)]), 401);
         assert_eq!(status(&[("x-hub-signature-256", Some(DIGEST))]), 401, "no prefix");
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_but_malformed_says_how() {
+    fn signed_but_malformed_request_is_refused() {
         assert_eq!(status(&[("content-type", Some("application/json; charset=utf-8"))]), 202);
         assert_eq!(status(&[("content-type", None)]), 415);
         let form = headers(&[("content-type", Some("application/x-www-form-urlencoded"))]);

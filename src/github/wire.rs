@@ -1,4 +1,4 @@
-//! Shapes that several of GitHub's answers share. Only the fields we read.
+//! Types shared by several of GitHub's responses, with only the fields that we read.
 
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer};
@@ -9,7 +9,7 @@ use crate::{
     types::{Actor, UserId},
 };
 
-/// Who GitHub shows for accounts that were deleted.
+/// Account that GitHub shows instead of deleted ones.
 const GHOST: UserId = UserId(10_137);
 
 #[derive(Debug, Clone, Deserialize)]
@@ -26,7 +26,7 @@ impl From<GitHubUser> for Actor {
     }
 }
 
-/// The author of something; GitHub says `null` once the account is gone.
+/// Returns the author; GitHub sends `null` if the account was deleted.
 pub(crate) fn author_or_ghost(user: Option<GitHubUser>) -> Actor {
     user.map_or_else(ghost, Actor::from)
 }
@@ -35,7 +35,9 @@ pub(crate) fn ghost() -> Actor {
     Actor { id: GHOST, login: "ghost".into(), bot: false }
 }
 
-/// Returns JSON from GitHub with `\n` as the only line end. Browsers send `\r\n`, and other clients anything.
+/// Returns JSON from GitHub with `
+/// ` as the only line end. Browsers send `\r
+/// `, and other clients send any.
 pub(crate) fn with_unix_lines(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(unix_lines(text)),
@@ -45,7 +47,7 @@ pub(crate) fn with_unix_lines(value: Value) -> Value {
     }
 }
 
-/// A secret in an answer, out of sight the moment it is read.
+/// A secret in a response, wrapped as soon as it is deserialized.
 pub(crate) struct SecretField(pub(crate) SecretString);
 
 impl<'de> Deserialize<'de> for SecretField {

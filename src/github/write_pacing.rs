@@ -1,9 +1,8 @@
-//! The pace of writes: a bucket for each installation, and who goes first when it is empty.
+//! Write pacer: a token bucket per installation with a priority queue.
 //!
-//! GitHub asks Apps for a second between writes and punishes bursts with its secondary limits, which
-//! stop everything. So writes wait here for their turn. What opens a gate goes first, then what tells a person that they
-//! were heard, and a part of the bucket is kept for both. Decoration goes last, and a refusal goes when nobody else
-//! has to wait for it, or not at all.
+//! GitHub asks Apps to leave a second between writes. It punishes bursts with secondary limits, which block all calls.
+//! Gate writes go first, then acknowledgements of commands, and part of the bucket is reserved for both. Status updates
+//! go last. A rejection is sent only if nothing has to wait for it.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -20,30 +19,29 @@ use crate::{
     types::{InstallationId, Timestamp},
 };
 
-/// GitHub asks for a second between one App's writes. Held, it also stays below the secondary limit of 80 new
-/// contents a minute; the one of 500 an hour is GitHub's to announce, since a run makes a handful of contents
-/// among its writes and an installation rarely has a hundred runs in an hour.
+/// Minimum time between writes that GitHub asks for. It also keeps us below the secondary limit of 80 new contents a
+/// minute. We leave the limit of 500 an hour to GitHub to report: a run creates a handful of contents, and an
+/// installation rarely has a hundred runs an hour.
 const WRITE_GAP: Duration = Duration::from_secs(1);
 
-/// Writes that may go at once after a quiet time: what starting a run needs, in one go. Sixty-five in the worst
-/// minute is still below GitHub's eighty.
+/// Bucket size: writes allowed at once after a quiet time, enough to start a run. The worst minute then has 65, still
+/// below GitHub's 80.
 const WRITES_AT_ONCE: u32 = 5;
 
-/// Of those, kept for opening gates and for telling people that they were heard: the 👀 and the label that is taken off
-/// with it.
+/// Part of the bucket reserved for gates and acknowledgements: the 👀 and the removal of the label.
 const WRITES_RESERVED: u32 = 2;
 
-/// Are writes paced?
+/// Whether writes are paced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pacing {
-    /// As GitHub asks for.
+    /// At the rate that GitHub asks for.
     GitHub,
-    /// Not at all: nobody is spared by it.
+    /// Without limit, for servers other than GitHub.
     Off,
 }
 
 impl Pacing {
-    /// An API on this machine is a rehearsal and has no limits to spare.
+    /// Returns the pacing for an API; one on this machine is a rehearsal without rate limits.
     pub fn for_api(api_url: &Url) -> Self {
         let here = match api_url.host() {
             Some(url::Host::Domain(name)) => name == "localhost",
@@ -55,38 +53,37 @@ impl Pacing {
     }
 }
 
-/// What a write is for, the most urgent first.
+/// Purpose of a write, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WritePriority {
-    /// What a person is asked, and what stands between that and their answer: until it is written, nothing they say
-    /// can count. A run has few of these, so they keep the others waiting for moments only.
+    /// A gate's question and the writes it needs. A person's answer cannot count before these are written. A run has
+    /// few of them, so others wait only briefly.
     Question,
-    /// Somebody waits to see that they were heard: 👀, their label taken off, what they asked to be shown.
+    /// A response to a waiting person: the 👀, the removal of their label, an answer they asked for.
     Acknowledgement,
-    /// A new comment: a question to people, an answer, a reason.
+    /// A new comment.
     NewComment,
-    /// Branches, commits, pull requests: what a comment will speak of.
+    /// Branches, commits and pull requests, to which a later comment will refer.
     Work,
-    /// What shows where things stand and will be overtaken: status edits, state labels.
+    /// Status edits and state labels, which later ones supersede.
     StatusUpdate,
-    /// A thumb down. Anybody can have as many as they like, so it never stands in line: where there is no room for it
-    /// at once, it is left out.
+    /// A thumbs down. Anyone can cause any number of them, so it never waits: it is dropped if the bucket has no room.
     Rejection,
 }
 
 impl WritePriority {
-    /// What must be left in the bucket for others once this write has been let through.
+    /// Returns the level that must remain in the bucket after this write, for more urgent ones.
     fn reserve_left(self) -> Duration {
         if self <= Self::Acknowledgement { Duration::ZERO } else { WRITE_GAP * WRITES_RESERVED }
     }
 }
 
-/// The buckets of all installations.
+/// Write buckets of all installations.
 pub(crate) struct WritePacer {
     pacing: Pacing,
     clock: SharedClock,
     buckets: Mutex<HashMap<InstallationId, Arc<WriteBucket>>>,
-    /// Tells of the other processes that work for the same App.
+    /// Store that knows the other processes of the same App, if any.
     store: OnceLock<Arc<Store>>,
 }
 
@@ -95,22 +92,22 @@ impl WritePacer {
         Self { pacing, clock, buckets: Mutex::default(), store: OnceLock::new() }
     }
 
-    /// From now on writes share the pace with those of the store's other processes, and end with its lease.
+    /// Shares the pace with the store's other processes from now on, and limits writes to the store's lease.
     pub(crate) fn share_with(&self, store: Arc<Store>) {
         let _ = self.store.set(store);
     }
 
-    /// How long a write may take, so that nobody else may have taken up the run it is of. None: nobody ever may.
+    /// Returns the time left on the lease, after which another node may take over the run. `None` means no limit.
     pub(crate) fn longest_write(&self) -> Option<Duration> {
         self.store.get().and_then(|store| store.lease_left())
     }
 
-    /// Tells the store's other processes of GitHub's limit, as [`Store::publish_rate_limit`] does; nobody waits for that.
+    /// Publishes GitHub's limit to the store's other processes in the background; see [`Store::publish_rate_limit`].
     pub(crate) fn publish_limit(&self, installation: InstallationId, search: bool, until: Timestamp) {
         let Some(store) = self.store.get().cloned() else { return };
         tokio::spawn(async move {
             if let Err(error) = store.publish_rate_limit(installation, search, until).await {
-                tracing::warn!(%error, "other servers were not told of GitHub's limit");
+                tracing::warn!(%error, "could not publish GitHub's rate limit to other nodes");
             }
         });
     }
@@ -120,9 +117,8 @@ impl WritePacer {
         self.store.get()?.rate_limited_until(installation, search)
     }
 
-    /// Resolves when it is known whether the write may be sent, which all but refusals may in the end. Dropping the
-    /// future gives the place in the queue up.
-    pub(crate) async fn wait_for_turn(&self, installation: InstallationId, urgency: WritePriority) -> bool {
+    /// Waits until the write may be sent. Only a rejection may get `false`. Dropping the future leaves the queue.
+    pub(crate) async fn wait_for_turn(&self, installation: InstallationId, priority: WritePriority) -> bool {
         if self.pacing == Pacing::Off {
             return true;
         }
@@ -132,35 +128,35 @@ impl WritePacer {
             Arc::clone(buckets.entry(installation).or_insert_with(full))
         };
         let sharers = self.store.get().map_or(1, |store| store.node_count().max(1));
-        bucket.wait_for_turn(self.clock.as_ref(), urgency, sharers).await
+        bucket.wait_for_turn(self.clock.as_ref(), priority, sharers).await
     }
 }
 
-/// Writes by urgency, then in the order they came.
+/// Queue position: priority, then arrival number.
 type WriteRank = (WritePriority, u64);
 
 struct WriteBucket {
     queue: Mutex<WriteQueue>,
-    /// Somebody came, went or was let through: whoever is first now should look.
+    /// Notified when a write arrives, leaves or is admitted, so that the first in the queue checks again.
     changed: Notify,
 }
 
 struct WriteQueue {
     waiting: BTreeSet<WriteRank>,
-    /// The number of the next one who comes.
+    /// Next arrival number.
     next: u64,
-    /// What is in the bucket, as the time it takes to fill that far.
+    /// Level of the bucket, as the time it takes to fill that far.
     level: Duration,
-    /// When that was so.
+    /// Time of that level.
     at: Timestamp,
 }
 
-/// What the queue answers to one who waits in it.
+/// The queue's decision for a waiting write.
 enum WriteAdmission {
     Admitted,
-    /// First, but there is not enough in the bucket yet.
+    /// First in the queue, but the bucket is too empty; wait this long.
     WaitFor(Duration),
-    /// Others are before.
+    /// Others are first.
     Queued,
 }
 
@@ -171,16 +167,16 @@ impl WriteBucket {
         Self { queue: Mutex::new(queue), changed: Notify::new() }
     }
 
-    /// So many processes fill from the same source, each as if the others wrote as much as it does.
-    async fn wait_for_turn(&self, clock: &dyn Clock, urgency: WritePriority, sharers: u32) -> bool {
-        let ticket = WriteTicket::take(self, urgency);
+    /// Waits for a turn. `sharers` processes share the rate, so each assumes that the others write as much as it does.
+    async fn wait_for_turn(&self, clock: &dyn Clock, priority: WritePriority, sharers: u32) -> bool {
+        let ticket = WriteTicket::take(self, priority);
         loop {
             let changed = self.changed.notified();
             let admission = self.lock().admit(ticket.rank, clock.now(), sharers);
             match admission {
                 WriteAdmission::Admitted => return true,
                 WriteAdmission::WaitFor(_) | WriteAdmission::Queued
-                    if urgency == WritePriority::Rejection =>
+                    if priority == WritePriority::Rejection =>
                 {
                     return false;
                 }
@@ -200,7 +196,7 @@ impl WriteBucket {
 
 impl WriteQueue {
     fn admit(&mut self, rank: WriteRank, now: Timestamp, sharers: u32) -> WriteAdmission {
-        // A clock that was put back fills nothing, and neither does it empty what is there.
+        // A clock that was set back neither fills nor empties the bucket.
         let full = WRITE_GAP * WRITES_AT_ONCE;
         self.level = (self.level + now.since(self.at) / sharers).min(full);
         self.at = now;
@@ -216,16 +212,16 @@ impl WriteQueue {
     }
 }
 
-/// A rank in the queue, given up when it is dropped.
+/// An entry in the queue, removed on drop.
 struct WriteTicket<'a> {
     bucket: &'a WriteBucket,
     rank: WriteRank,
 }
 
 impl<'a> WriteTicket<'a> {
-    fn take(bucket: &'a WriteBucket, urgency: WritePriority) -> Self {
+    fn take(bucket: &'a WriteBucket, priority: WritePriority) -> Self {
         let mut queue = bucket.lock();
-        let rank = (urgency, queue.next);
+        let rank = (priority, queue.next);
         queue.next += 1;
         queue.waiting.insert(rank);
         Self { bucket, rank }
@@ -244,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn five_at_once_then_one_a_second_and_two_kept_for_those_who_wait() {
+    fn bucket_allows_five_then_one_a_second() {
         let mut queue = WriteBucket::full(Timestamp(0)).queue.into_inner().unwrap();
         let mut admit = |urgency, at| {
             queue.waiting = [(urgency, 0)].into();
@@ -280,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_share_an_app_share_its_pace() {
+    fn processes_of_one_app_share_the_pace() {
         let mut queue = WriteBucket::full(Timestamp(0)).queue.into_inner().unwrap();
         queue.level = Duration::ZERO;
         queue.waiting = [(WritePriority::Question, 0)].into();
@@ -291,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_urgent_goes_first_and_then_whoever_came_first() {
+    fn urgent_writes_go_first_then_by_arrival() {
         let bucket = WriteBucket::full(Timestamp(0));
         let decoration = WriteTicket::take(&bucket, WritePriority::StatusUpdate);
         let (first, second) = (
@@ -312,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_not_paced() {
+    fn only_loopback_apis_are_not_paced() {
         let of = |url: &str| Pacing::for_api(&url.parse().unwrap());
         for here in ["http://127.0.0.1:3000/api/v3", "http://localhost/", "http://[::1]:1/"] {
             assert_eq!(of(here), Pacing::Off, "{here}");

@@ -1,4 +1,4 @@
-//! What a person asked for comes back as words, as a thumb down or as nothing but a line in the log.
+//! Replies to a person's command: a comment, a 👎 reaction, or only a log line.
 
 use super::{Intake, IntakeError, cause, events::reply_marker};
 use crate::{
@@ -10,20 +10,20 @@ use crate::{
     types::{Cause, IssueNo, RepoId, Timestamp, Verb},
 };
 
-/// What one command came to.
+/// Reply to one command.
 pub(super) enum CommandReply {
-    /// Nothing is said; this is for the log.
+    /// Nothing is posted; the text goes to the log.
     Note(String),
-    /// The person is told. All that one delivery has to tell goes into one comment.
+    /// A reply to post. All replies of one delivery go into one comment.
     Comment(OutboundBody),
-    /// The person asked to see something, which is kept in the one comment for that.
+    /// A reply to `/help`, `/status` or `/cost`, kept in the thread's one comment for those.
     SharedComment(OutboundBody),
-    /// Not for this person. Strangers are never answered in prose: each comment is mail to everybody.
+    /// The person lacks permission. Answered with 👎 only: a comment would send mail to everybody on the thread.
     Refusal(String),
 }
 
 impl Intake {
-    /// Hands an answer to the engine and puts into words what that says to it. It may mean the run that `ended`.
+    /// Sends an answer to the engine and words the outcome. The answer may be about the run that `ended`.
     pub(super) async fn send_answer(
         &self,
         taken: &ClaimedDelivery,
@@ -32,7 +32,7 @@ impl Intake {
         ended: Option<&RunView>,
     ) -> Result<CommandReply, IntakeError> {
         let live = RunFilter { repo: Some(repo), issue: Some(issue), live_only: true };
-        // A hash names what is answered, whenever that is heard.
+        // An answer with a hash names its gate, so it can never be too late.
         let late = taken.swept && answer.hash.is_none() && {
             let live = self.engine.list(live).await?;
             has_moved_on(live.iter().filter(|run| is_answer_to(&answer, run)), answer.at)?
@@ -86,7 +86,7 @@ impl Intake {
         ))
     }
 
-    /// Nothing waits, or nothing that takes this command.
+    /// Reply if no gate is open, or none that takes this command.
     pub(super) fn no_gate_reply(&self, verb: Verb, runs: &[RunView]) -> OutboundBody {
         if runs.iter().any(waits_for_merge) && runs.iter().filter(|run| run.gate.is_some()).count() == 1 {
             return messages::waits_for_merge_reply(verb.as_str());
@@ -101,7 +101,7 @@ impl Intake {
         )
     }
 
-    /// Says all that a delivery has to say, in one comment: where it was `asked`, about a run on `issue`.
+    /// Posts all replies of a delivery as one comment on the thread `asked`, about the run on `issue`.
     pub(super) async fn post_reply(
         &self,
         taken: &ClaimedDelivery,
@@ -122,8 +122,8 @@ impl Intake {
     }
 }
 
-/// As [`none_if_refused`], but not for what is not there: a fresh issue or comment may only not show yet, so the delivery is put
-/// off as any that meets this.
+/// Like [`none_if_refused`], but "not found" stays an error: a fresh issue or comment may not be visible yet, so the
+/// delivery is postponed.
 pub(super) fn tolerate_refusal<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, GitHubApiError> {
     match done {
         Err(fault @ GitHubApiError::NotFound { .. }) => Err(fault),
@@ -131,7 +131,8 @@ pub(super) fn tolerate_refusal<T>(done: Result<T, GitHubApiError>) -> Result<Opt
     }
 }
 
-/// Where to answer what was asked on a pull request of the run on `issue`: there, unless that conversation is locked.
+/// Returns the thread to reply on: the pull request where the question was asked, or the issue if that pull request is
+/// locked.
 pub(super) async fn unlocked_thread(
     repo: &GitHubRepo,
     asked: IssueNo,
@@ -140,17 +141,17 @@ pub(super) async fn unlocked_thread(
     Ok(if asked != issue && repo.issue(asked).await?.locked { issue } else { asked })
 }
 
-/// Has any of these runs gone on since somebody said something at `then`? What was found late may be about what is past.
-/// Where a gate is about to open that is not known yet.
+/// Whether any of these runs has moved on since `then`, so a late answer may be about something past. Fails with
+/// `Opening` while a gate is about to open, because that is not known yet.
 pub(super) fn has_moved_on<'r>(
     runs: impl IntoIterator<Item = &'r RunView>,
     then: Timestamp,
 ) -> Result<bool, IntakeError> {
     for run in runs {
         match &run.gate {
-            // It counts from when people could read what it asks, which is before it is open.
+            // The gate counts from when its text was visible, which is before it opened.
             Some(gate) if gate.spec.shown_at <= then => {}
-            // One that waits is saved at each look, and goes nowhere; one that ends neither.
+            // A waiting run is saved at each poll without moving on; a halting run does not move on either.
             None if matches!(run.status, RunViewStatus::Waiting | RunViewStatus::Halting)
                 || run.updated_at <= then => {}
             None if run.shows_unopened_gate => return Err(IntakeError::Opening),
@@ -160,7 +161,7 @@ pub(super) fn has_moved_on<'r>(
     Ok(false)
 }
 
-/// Can this be an answer to what the run asks, or asked?
+/// Whether this can answer the run's open gate; true if no gate is open, since the answer may mean an earlier one.
 fn is_answer_to(answer: &GateAnswer, run: &RunView) -> bool {
     run.gate.as_ref().is_none_or(|gate| {
         gate.spec.verbs.iter().any(|(verb, _)| *verb == answer.verb)
@@ -168,7 +169,7 @@ fn is_answer_to(answer: &GateAnswer, run: &RunView) -> bool {
     })
 }
 
-/// The line with which a person says the same to this gate.
+/// Returns the line that repeats this answer for this gate.
 pub(super) fn approve_line(gate: &GateRow, verb: Verb, text: &str) -> ApproveLine {
     let other = (verb != Verb::Approve).then(|| (verb, text.to_owned()));
     ApproveLine {
@@ -191,7 +192,7 @@ mod tests {
         Actor { id: UserId(1), login: "ada".into(), bot: false }
     }
 
-    /// A run that was saved at 100; its gate, if it has one, was shown then.
+    /// A run saved at 100; its gate, if any, was shown then.
     fn run(status: RunViewStatus, opening: bool, stage: Option<&str>) -> RunView {
         let (at, repo, issue) = (Timestamp(100), RepoId(1), IssueNo(2));
         let gate = |stage: &str| GateRow {
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_person_comes_first_and_what_reads_a_request_not_at_all() {
+    fn runs_with_an_open_gate_come_first_and_route_runs_never() {
         let numbered = |seq, mut run: RunView| {
             run.id.seq = seq;
             run
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_went_on_since_makes_an_answer_late() {
+    fn answer_is_late_only_if_the_run_moved_on() {
         let working = run(RunViewStatus::Running, false, None);
         assert_eq!((late(&working, None, 99), late(&working, None, 100)), ("late", "in time"));
         for still in [RunViewStatus::Waiting, RunViewStatus::Halting] {

@@ -1,8 +1,8 @@
-//! What CI says of what a run pushed; and that somebody asks on a commit that our check be run again.
+//! CI results for pushed commits, and requests to re-run our check.
 //!
-//! A check is run again by what it shows: a run that halted is tried again, as `/retry` does it. Of any other the check
-//! is shown again as it stands, since GitHub holds its suite for unfinished until we write. There is no comment on which a
-//! 👀 or a 👎 could say that it was heard.
+//! A re-run depends on the check's run: a halted run is retried, as by `/retry`. For any other run the check is posted
+//! again unchanged, because GitHub shows its suite as unfinished until we write. The request has no comment to react to with 👀
+//! or 👎.
 
 use super::{
     DeliveryNote, DeliveryResult, Intake, cause,
@@ -22,8 +22,8 @@ use crate::{
 };
 
 impl Intake {
-    /// CI has something to say: it is time to look, for the run that pushed this very commit last. What it says is read from
-    /// GitHub, so that nothing hangs on who says it.
+    /// CI reported something: wakes the run that last pushed this commit. The results are read from GitHub, so the
+    /// event's sender need not be trusted.
     pub(super) async fn handle_ci(&self, taken: &ClaimedDelivery, e: &CiEvent) -> DeliveryResult {
         let issue = e.branches.iter().find_map(|branch| IssueNo::from_branch(branch));
         let elsewhere = e.head_repo.is_some_and(|repo| repo != e.repo.id);
@@ -40,7 +40,7 @@ impl Intake {
         self.wake_merge_watches(taken, &e.repo, issue).await
     }
 
-    /// Something happened on a pull request: it is time to look, for the runs that wait for its merge.
+    /// Something happened on a pull request: wakes the runs that wait for its merge.
     pub(super) async fn wake_merge_watches(
         &self,
         taken: &ClaimedDelivery,
@@ -54,7 +54,7 @@ impl Intake {
             runs.iter().filter(|run| run.has_watch_step && (run.shows_unopened_gate || waits_for_merge(run)))
         {
             told.push(run.id.to_string());
-            // One look answers for all that is told before it.
+            // One wake-up covers everything reported before it.
             let soon = self.clock.now().plus(RunRemark::CHECK_PUSHED_WITHIN);
             if run.status == RunViewStatus::Asking && run.due.is_some_and(|due| due <= soon) {
                 continue;

@@ -1,7 +1,7 @@
-//! What is closed stops the work on it: an issue all of it, a pull request the run that shows it.
+//! Closing stops work: a closed issue stops all its runs, a closed pull request the run that shows it.
 //!
-//! Told in time it is taken at its word, because GitHub's reads lag its webhooks. Told late (found in the log, or
-//! delivered again by somebody) it may hold no longer, and GitHub is asked.
+//! A timely event is believed without a read, because GitHub's reads lag its webhooks. A late one (found in the log, or
+//! redelivered by someone) may be outdated, so we ask GitHub.
 
 use super::{
     DeliveryNote, DeliveryResult, GITHUB_LAG, Intake, IntakeError, cause,
@@ -66,7 +66,7 @@ impl Intake {
             stopped += self.cancel_runs(taken, &at, &e.sender, Some(run.id), why).await?;
         }
         if stopped == 0 && !present {
-            // A run may show one that a person opened.
+            // A run may show a pull request that a person opened.
             return self.wake_merge_watches(taken, &e.repo, issue).await;
         }
         Ok(stop_note(stopped, why))
@@ -97,12 +97,12 @@ impl Intake {
         Ok(self.engine.cancel(cancel).await?.len())
     }
 
-    /// Is this told of so long after it happened that it may hold no longer?
+    /// Whether the event arrived so long after it happened that it may be outdated.
     pub(super) fn is_late(&self, taken: &ClaimedDelivery, at: Timestamp) -> bool {
         taken.swept || self.github_now().since(at) > GITHUB_LAG
     }
 
-    /// Is the issue open? One that is gone is not.
+    /// Whether the issue is open; a deleted or moved issue is not.
     async fn is_open(&self, at: &IssueRef<'_>) -> Result<bool, IntakeError> {
         match self.repo(at).issue(at.issue).await {
             Ok(issue) => Ok(issue.state_open),
@@ -111,24 +111,24 @@ impl Intake {
         }
     }
 
-    /// Do our runs of the issue commit on this branch now?
+    /// Whether our runs of the issue last committed to this branch.
     async fn is_current_branch(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, IntakeError> {
         let Some(db) = self.store.existing_repository_database(at.repo.id).await? else { return Ok(false) };
         Ok(db.commits_of_issue(at.issue).await?.last().is_some_and(|row| row.branch == branch))
     }
 
-    /// Reopened, or followed by another one.
+    /// Whether the branch has an open pull request: reopened, or a newer one.
     async fn has_open_pull(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, IntakeError> {
         Ok(self.repo(at).pulls_of_branch(branch).await?.iter().any(|pull| pull.open))
     }
 }
 
-/// Is this the run's pull request? It has opened it, or found it open and shows it at a gate, or is to push code to it, as one
-/// may that is at work: a merge of the documents alone is no reason not to. One that began after it was closed, or has not come
-/// to showing one, has nothing to do with it; should a run's pull request be closed between two gates, the run sees that itself
-/// before its next stage.
+/// Whether the run shows this pull request: the run opened it, shows it at a gate, or may push code to it. Merging only
+/// the documents does not stop a run that pushes code. A run that started after the closing, or that does not show the
+/// pull request yet, is not affected. If its pull request is closed between two gates, the run notices before its next
+/// stage.
 fn shows_pull_request(run: &RunView, opened_at: Timestamp, closed_at: Timestamp, pushes: bool) -> bool {
-    let began = run.trigger.at; // by GitHub's clock, like the others
+    let began = run.trigger.at; // by GitHub's clock, like the other times
     let at_a_gate = run.gate.is_some() || run.shows_unopened_gate;
     began <= closed_at && (began <= opened_at || at_a_gate || pushes)
 }

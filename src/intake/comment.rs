@@ -1,4 +1,4 @@
-//! Commands in comments: read, permitted, carried out, answered.
+//! Commands in comments: parse, check permission, execute, reply.
 
 use super::{
     DeliveryNote, DeliveryResult, Intake, IntakeError,
@@ -22,34 +22,34 @@ use crate::{
     types::{Actor, Cause, IssueNo, RepoId, Role, RunId, Timestamp, Verb},
 };
 
-/// Commands of one comment that are obeyed; nobody means more at once.
+/// Maximum commands executed per comment; nobody needs more at once.
 const COMMANDS_PER_COMMENT: usize = 5;
 
-/// Everything one command needs to be answered.
+/// Context needed to execute the commands of one comment.
 pub(super) struct CommentContext<'a> {
     taken: &'a ClaimedDelivery,
     cause: Cause,
     pub(super) event: &'a CommentEvent,
     pub(super) at: IssueRef<'a>,
     repo: GitHubRepo,
-    /// What the sender may do here, asked of GitHub now.
+    /// The sender's role here, read from GitHub now.
     pub(super) role: Role,
-    /// Runs of ours that are alive on this issue.
+    /// Live runs on this issue.
     pub(super) live: Vec<RunView>,
-    /// All runs there were on it when we were told late: one of them may have overtaken a start.
+    /// All runs on the issue if the comment arrived late: one of them may have overtaken a start.
     earlier_runs: Vec<RunView>,
-    /// The newest run, where it goes on no more: `/retry`, [`may_mean_ended_run`] and a pasted line may mean it, and it is looked
-    /// for only when one of them was said.
+    /// The newest run if it has ended. `/retry`, a command of [`may_mean_ended_run`] and a pasted line may mean it; looked up
+    /// only for those.
     pub(super) ended: Option<RunView>,
 }
 
 impl CommentContext<'_> {
-    /// Where it is shown that this was heard.
+    /// Comment that gets the 👀 reaction.
     fn reaction_target(&self) -> ReactionTarget {
         ReactionTarget::Comment(self.event.comment)
     }
 
-    /// A start that this comment asks for.
+    /// Returns a trigger for a start that this comment asks for.
     pub(super) fn trigger(&self, command: &str, args: &str, cause: Cause) -> RunTrigger {
         RunTrigger {
             command: command.to_owned(),
@@ -66,7 +66,7 @@ impl CommentContext<'_> {
         }
     }
 
-    /// Has this workflow been at work here since the comment was written, for another cause?
+    /// Whether this workflow has run here since the comment was written, for another cause.
     fn is_overtaken(&self, workflow: &str, cause: &Cause) -> bool {
         let runs = || self.earlier_runs.iter().filter(|run| run.workflow == workflow);
         let since = |run: &RunView| run.started_at.max(run.updated_at) >= self.event.created_at;
@@ -98,7 +98,7 @@ impl Intake {
             return Ok(DeliveryNote::Nothing(DUPLICATE_NOTE.into()));
         }
         let above = self.length_above_quote(&said, &found).await?;
-        // A command above may quote us on purpose, and keeps all of its text then.
+        // A command above the quote may quote us on purpose; it keeps all of its text.
         let lines_above = e.body[..above].lines().count();
         if found.iter().flatten().any(|command| command.line > lines_above) {
             let kept = commands::parse(self.router.rows(), slug, &e.body[..above]);
@@ -146,7 +146,7 @@ impl Intake {
         Ok(messages::email_command_reply(verb, comment.as_ref().map(|(comment, _)| comment.url.as_str())))
     }
 
-    /// Obeys what it may, in order, and says what there is to say at the end, once.
+    /// Executes the permitted commands in order, then posts all replies in one comment.
     async fn handle_commands(
         &self,
         said: &CommentContext<'_>,
@@ -192,8 +192,8 @@ impl Intake {
         Ok(DeliveryNote::Done(notes.join("; ")))
     }
 
-    /// Which issue this is about, what lives there and what the sender may do; none when the bare words in
-    /// it are not meant for us.
+    /// Loads the issue, its live runs and the sender's role; `None` if the bare words in the comment are not meant for
+    /// us.
     async fn load_comment_context<'a>(
         &self,
         taken: &'a ClaimedDelivery,
@@ -244,8 +244,8 @@ impl Intake {
         Ok(Some(CommentContext { taken, cause, event: e, at, repo, role, live, earlier_runs: known, ended }))
     }
 
-    /// The newest run of the issue, if it ended or cannot be read. One that was begun only after the comment had been
-    /// written, which came late, is not meant.
+    /// Returns the newest run of the issue if it has ended or cannot be read. Ignores a run that started after a late
+    /// comment was written.
     pub(super) async fn newest_ended_run(
         &self,
         (repo, issue): (RepoId, IssueNo),
@@ -253,7 +253,7 @@ impl Intake {
     ) -> Result<Option<RunView>, IntakeError> {
         let filter = RunFilter { repo: Some(repo), issue: Some(issue), live_only: false };
         let runs = self.engine.list(filter).await?.into_iter();
-        // What read a request to its end is no work that one goes on with.
+        // A finished routing run is not work that can be continued.
         let newest = runs
             .filter(|run| run.workflow != ROUTE || run.status != RunViewStatus::Done)
             .max_by_key(|run| run.id);
@@ -284,7 +284,7 @@ impl Intake {
         })
     }
 
-    /// Lets a run that halted go on.
+    /// Retries a halted run.
     pub(super) async fn resume_halted_run(
         &self,
         repo: &GitHubRepo,
@@ -293,15 +293,15 @@ impl Intake {
         by: &Actor,
     ) -> Result<RetryDecision<RunView>, IntakeError> {
         let retried = self.engine.retry(RetryRunRequest { run, cause, by: by.login.clone() }).await?;
-        // A request is read in no time, and its run shows no labels that would be taken off again.
+        // A routing run is short and sets no labels that must come off.
         if workflow != ROUTE && matches!(retried, RetryDecision::Resumed | RetryDecision::Duplicate) {
-            // The halt put this label there; the run's state is that of before, and knows nothing of it.
+            // The halt set this label; the run's state is from before the halt and does not record it.
             none_if_refused(repo.remove_label(issue, messages::STOPPED.name).await)?;
         }
         Ok(retried)
     }
 
-    /// What the work on this issue has cost, unless everybody would read it.
+    /// Reports the cost of the work on this issue, unless everybody could read it.
     async fn cost_reply(&self, said: &CommentContext<'_>) -> Result<CommandReply, IntakeError> {
         if !self.shows_cost_on_public && !said.repo.info().await?.private {
             return Ok(CommandReply::SharedComment(messages::costs_hidden_reply()));
@@ -317,8 +317,8 @@ impl Intake {
         Ok(CommandReply::SharedComment(messages::costs_table(&by_run, &by_model, &all)))
     }
 
-    /// Does what a command says if it may, and only then shows 👀: what is put off until a gate opens shows none, and
-    /// nothing waits for a reaction's turn among the writes.
+    /// Executes a command if permitted, and only then reacts with 👀: a command postponed until a gate opens gets none,
+    /// and no command waits for the reaction's turn in the write queue.
     async fn execute_command(
         &self,
         said: &CommentContext<'_>,
@@ -362,7 +362,7 @@ impl Intake {
         cause: Cause,
     ) -> Result<CommandReply, IntakeError> {
         let steers = said.taken.swept && row.kind.verb().is_some_and(|verb| !answers_gate(verb));
-        // While a gate is about to open nobody knows, and `/stop` waits for nothing.
+        // While a gate is about to open this is unknown; `/stop` does not wait for it.
         if steers && has_moved_on(&said.live, said.event.created_at).is_ok_and(|moved_on| moved_on) {
             return Ok(CommandReply::Comment(messages::late_command_reply(row.name)));
         }
@@ -388,7 +388,7 @@ impl Intake {
                     run: None,
                     cause,
                     by: said.event.sender.clone(),
-                    why: "asked to by comment".to_owned(),
+                    why: "stop command".to_owned(),
                 };
                 let runs = self.engine.cancel(cancel).await?.len();
                 Ok(CommandReply::Note(format!("stopping {runs} runs")))
@@ -425,21 +425,21 @@ impl Intake {
         }
     }
 
-    /// What is said to a request in free words for which no model is asked.
+    /// Returns the reply to a request in free words if no model is called for it.
     fn refuse_request(
         &self,
         said: &CommentContext<'_>,
         request: &str,
         cause: &Cause,
     ) -> Option<CommandReply> {
-        // What people do not see of it is none.
+        // An invisible request counts as none.
         if !self.routes || visible_text(request).text.trim().is_empty() {
             return Some(CommandReply::SharedComment(messages::help_table(
                 &self.help_rows(),
                 said.at.repo.user_owned,
             )));
         }
-        // Of the one that was begun for the same comment, before we could write that down, nothing is said.
+        // Ignores a run started for this same comment before we could record it.
         let other = |run: &&RunView| ![cause, &cause.follow_up()].contains(&&run.trigger.cause);
         let busy = said.live.iter().rfind(other).filter(|_| said.live.iter().all(|run| other(&run)))?;
         let stands =
@@ -458,7 +458,7 @@ impl Intake {
         .collect()
     }
 
-    /// `/help`, `/status` and `/cost` share one comment a thread, which keeps the last answer to each.
+    /// `/help`, `/status` and `/cost` share one comment per thread, which keeps the latest answer to each.
     async fn update_answers_comment(
         &self,
         said: &CommentContext<'_>,
@@ -476,7 +476,7 @@ impl Intake {
                 return Ok(());
             }
             match repo.edit_comment(comment.id, ANSWERS, &body).await {
-                // Somebody has just deleted it.
+                // Someone has just deleted the comment.
                 Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => {}
                 edited => return edited.map(drop),
             }
@@ -492,16 +492,16 @@ impl Intake {
         (verb, command): (Verb, &CommentCommand),
         cause: Cause,
     ) -> Result<CommandReply, IntakeError> {
-        // What a mail program quotes below an answer may hold the line to paste.
+        // A quoted mail below an answer may contain the line to paste.
         if verb.accepts()
             && let Some(node) = &said.event.node
-            // Where no gate is open or about to be, nothing can count.
+            // Without an open or opening gate no approval can count.
             && said.live.iter().any(|run| run.shows_unopened_gate || run.gate.is_some())
         {
             match said.repo.is_by_email(node).await {
                 Ok(true) => return Ok(CommandReply::Comment(self.email_reply(said, command.name).await?)),
                 Ok(false) => {}
-                // It would wait for the gate anyway, and keeps no `/stop` waiting that way.
+                // The answer would wait for the gate anyway, and this way it does not hold up `/stop`.
                 Err(_) if said.live.iter().any(|run| run.shows_unopened_gate) => {
                     return Err(IntakeError::Opening);
                 }
@@ -531,7 +531,7 @@ impl Intake {
             let mut fields =
                 ApproveArguments { option: way.map(str::to_owned), ..ApproveArguments::default() };
             let mut text = command.args.clone();
-            // Any other such word, as the id of a commit, is a part of the reason.
+            // Any other hash-like word, such as a commit id, is part of the reason.
             if verb == Verb::Override
                 && let Some((hash, reason)) = commands::split_hash(&text)
                 && let Some(db) = self.store.existing_repository_database(said.at.repo.id).await?
@@ -565,8 +565,8 @@ impl Intake {
         self.send_answer(said.taken, (said.at.repo.id, said.at.issue), answer, said.ended.as_ref()).await
     }
 
-    /// A word we do not know is corrected only where a gate of ours is open or we were addressed by name, and
-    /// only for people who could have said the right one.
+    /// Corrects an unknown word only if a gate is open or we were addressed by name, and only for people who may use
+    /// the right command.
     fn correct_mistake(&self, said: &CommentContext<'_>, mistake: &CommandMistake) -> CommandReply {
         let open = said.live.iter().any(|run| run.gate.is_some());
         let (least, body) = match mistake {
@@ -612,13 +612,13 @@ impl Intake {
     }
 }
 
-/// Can `/retry` be an answer to what the run asks, or is about to ask?
+/// Whether `/retry` can answer the run's open or opening gate.
 fn takes_retry(run: &RunView) -> bool {
     run.shows_unopened_gate
         || run.gate.as_ref().is_some_and(|gate| gate.spec.verbs.iter().any(|(verb, _)| *verb == Verb::Retry))
 }
 
-/// The stage that a `/retry` names, or a `/revise` where more than one gate is open, and the text after it.
+/// The stage named by a `/retry`, or by a `/revise` if several gates are open, and the text after it.
 fn split_stage(said: &CommentContext<'_>, verb: Verb, command: &CommentCommand) -> Option<(String, String)> {
     let gates: Vec<_> = said.live.iter().filter_map(|run| run.gate.as_ref()).collect();
     if verb != Verb::Retry && (verb != Verb::Revise || gates.len() < 2) {
@@ -629,13 +629,14 @@ fn split_stage(said: &CommentContext<'_>, verb: Verb, command: &CommentCommand) 
     named.then(|| (stage.to_owned(), text.trim().to_owned()))
 }
 
-/// What anybody may ask where a run of ours is at work, the public may not ask where there is none: it would
-/// make us write on any issue.
+/// Anyone may use these commands while a run is alive. Without one, Triage is needed: otherwise the public could make
+/// us write on any issue.
 fn needed_role(row: &CommandSpec, live: &[RunView]) -> Role {
     if live.is_empty() { row.role.max(Role::Triage) } else { row.role }
 }
 
-/// Is it a line of ours, with its hash? Nobody else's bot has such a one, so it is answered although nothing waits for it.
+/// Whether this is our approval line with its hash. No other bot uses such a line, so it is answered even if no gate is
+/// open.
 fn is_pasted_line(command: &CommentCommand) -> bool {
     command.kind == CommandKind::Common(Verb::Approve)
         && ApproveArguments::parse(&command.args).is_ok_and(|approve| approve.hash.is_some())
@@ -658,7 +659,7 @@ pub(super) fn applies_to_ended_run(verb: Verb, ended: Option<&RunView>) -> bool 
     })
 }
 
-/// Marks the comment that `/help`, `/status` and `/cost` are answered in.
+/// Marks the comment that holds the answers to `/help`, `/status` and `/cost`.
 const ANSWERS: &str = "answers";
 
 fn run_status_row(run: &RunView, pauses: &[ActivePause]) -> messages::RunStatusRow {

@@ -1,4 +1,4 @@
-//! Working the inbox off: live, several lanes side by side; in stories, one delivery after the other.
+//! Workers that process the inbox: several lanes in parallel in the server, one delivery at a time in tests.
 
 use std::{mem, sync::PoisonError, time::Duration};
 
@@ -12,14 +12,14 @@ use crate::{
     types::{DeliveryId, RepoId},
 };
 
-/// Lanes that are worked on at the same time; most of the time goes into waiting for GitHub.
+/// Lanes processed in parallel; most of the time they wait for GitHub.
 const LANES: usize = 8;
 
-/// A delivery that makes us panic is retried this long, with growing pauses. Others don't wait for it.
+/// Retry period of a delivery that makes us panic. Pauses grow, and other deliveries do not wait for it.
 const PANIC_AGE: Duration = Duration::from_secs(600);
 
 impl Intake {
-    /// Deals with every delivery that is ready, oldest first and one at a time; says how many there were.
+    /// Processes every ready delivery, oldest first and one at a time; returns their number.
     pub async fn drain_inbox(&self) -> Result<usize, StoreError> {
         let stop = CancellationToken::new();
         self.try_pause_notices().await;
@@ -32,14 +32,14 @@ impl Intake {
         }
     }
 
-    /// Works until told to stop. What is acknowledged and not dealt with by then waits for the next boot.
+    /// Runs until stopped. Deliveries that are acknowledged but not processed by then wait for the next start.
     pub async fn run(&self, stop: CancellationToken) {
         tokio::join!(self.run_lanes(&stop), self.run_cleanup(&stop), self.run_pause_notices(&stop));
     }
 
     async fn run_lanes(&self, stop: &CancellationToken) {
         let mut lanes = FuturesUnordered::new();
-        // Whose turn was last.
+        // Repository whose lane was claimed last.
         let mut turn = None;
         let inbox = self.store.inbox();
         while !stop.is_cancelled() {
@@ -47,12 +47,12 @@ impl Intake {
             let nap = match panics::catch_and_log_panic("claiming deliveries", take).await {
                 Some(Ok(taken)) => {
                     let work =
-                        |lane| panics::catch_and_log_panic("a lane is worked on", self.work_lane(lane, stop));
+                        |lane| panics::catch_and_log_panic("processing a lane", self.work_lane(lane, stop));
                     lanes.extend(taken.into_iter().map(work));
                     self.time_until_due().await
                 }
                 Some(Err(error)) => {
-                    tracing::error!(%error, "the inbox could not be read or written; trying again");
+                    tracing::error!(%error, "could not read or write the inbox; will retry");
                     limits::DELIVERY_RETRY
                 }
                 None => limits::DELIVERY_RETRY,
@@ -76,7 +76,7 @@ impl Intake {
             if let Some(Err(error)) =
                 panics::catch_and_log_panic("removing old rows", self.remove_old_data()).await
             {
-                tracing::error!(%error, "what is too old could not be removed; trying again later");
+                tracing::error!(%error, "could not remove expired data; will retry later");
             }
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -111,7 +111,7 @@ impl Intake {
         }
     }
 
-    /// Deals with the deliveries of one lane in order. Behind one that holds it nothing is touched.
+    /// Processes the deliveries of one lane in order; stops at one that holds the lane.
     async fn work_lane(
         &self,
         lane: Vec<ClaimedDelivery>,
@@ -136,7 +136,7 @@ impl Intake {
             let (why, now) = (format!("our own fault: {why}"), self.clock.now());
             let age = now.since(taken.received_at);
             let dead = age > PANIC_AGE;
-            tracing::error!(delivery = %taken.id, event = %taken.event, why, dead, "a delivery could not be dealt with");
+            tracing::error!(delivery = %taken.id, event = %taken.event, why, dead, "could not process delivery");
             if dead {
                 return DeliveryDisposition::Dead(why);
             }
@@ -161,6 +161,6 @@ impl Intake {
 
 fn log_lane_error(worked: Option<Result<(), StoreError>>) {
     if let Some(Err(error)) = worked {
-        tracing::error!(%error, "what became of deliveries could not be written; it is, before others are taken");
+        tracing::error!(%error, "could not save the outcome of deliveries; will retry before claiming more");
     }
 }

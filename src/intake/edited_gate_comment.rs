@@ -1,5 +1,5 @@
-//! Somebody edits or deletes a comment of ours that asks people. What it says decides what they approve, so the run puts it
-//! back, and from then on a bare approval is none there.
+//! Someone edited or deleted one of our gate comments. Its text decides what people approve, so the run restores it,
+//! and from then on a bare `/approve` does not count there.
 
 use super::{DeliveryNote, DeliveryResult, Intake, IntakeError, cause, events::IssueRef};
 use crate::{

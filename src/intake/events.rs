@@ -1,4 +1,4 @@
-//! What each event means to us.
+//! Dispatches webhook events to their handlers.
 
 use super::{
     DeliveryNote, DeliveryResult, Intake, IntakeError, answer::CommandReply, cause, labels::is_state_label,
@@ -79,7 +79,9 @@ impl Intake {
         when: Timestamp,
     ) -> DeliveryResult {
         if self.people.opts_out(label) {
-            return self.stop_runs(taken, at, sender, "its issue is to be left alone, says a label").await;
+            return self
+                .stop_runs(taken, at, sender, "a label tells Countersign to leave the issue alone")
+                .await;
         }
         let Some(row) = self.router.command_of_label(label) else {
             return Ok(DeliveryNote::Nothing("not a label of ours".into()));
@@ -102,7 +104,7 @@ impl Intake {
             )));
         }
         let Some((workflow, _)) = self.router.workflow_of_command(row.name) else {
-            let stopped = self.stop_runs(taken, at, sender, "asked to by the label").await?;
+            let stopped = self.stop_runs(taken, at, sender, "stop label").await?;
             none_if_refused(repo.remove_label(at.issue, label).await)?;
             return Ok(stopped);
         };
@@ -128,12 +130,12 @@ impl Intake {
                 "answered".to_owned()
             }
         };
-        // Last: one that is gone, when we are told of it late, means that somebody took it back.
+        // Removed last: if a late event finds the label gone, someone took it off.
         none_if_refused(repo.remove_label(at.issue, label).await)?;
         Ok(DeliveryNote::Done(note))
     }
 
-    /// What keeps a person from starting another run today, in words.
+    /// Returns a reply if a limit keeps this person from starting another run today.
     pub(super) async fn check_person_limits(
         &self,
         trigger: &RunTrigger,
@@ -164,7 +166,7 @@ impl Intake {
         } else {
             Vec::new()
         };
-        // What they lead to is there already. A design begun beside it would end in nothing.
+        // The runs that wait for a merge already have their result; a design started next to them would end in nothing.
         if runs.iter().any(waits_for_merge) && runs.iter().all(|run| run.trigger.cause != trigger.cause) {
             return Ok(CommandReply::Comment(messages::waits_for_merge_reply(&trigger.command)));
         }
@@ -182,7 +184,7 @@ impl Intake {
         })
     }
 
-    /// The issue that a pull request of ours grew from.
+    /// Returns the issue that one of our pull requests belongs to.
     pub(crate) async fn issue_of_pull(&self, at: &IssueRef<'_>) -> Result<Option<IssueNo>, IntakeError> {
         let pull = self.repo(at).pull(at.issue).await?;
         Ok(IssueNo::from_branch(&pull.head_branch).filter(|_| pull.head_repo == Some(at.repo.id)))
@@ -193,20 +195,20 @@ impl Intake {
     }
 }
 
-/// What is noted of a delivery that tells of what another one told.
+/// Note of a delivery whose event another delivery already reported.
 pub(crate) const DUPLICATE_NOTE: &str = "another delivery told of it";
 
-/// What is noted of a delivery that was found when what it tells of held no longer.
+/// Note of a late delivery whose event no longer holds.
 pub(crate) const LATE_NOTE: &str = "came late: it holds no longer";
 
-/// The issue or pull request that something happened on.
+/// The issue or pull request of an event.
 pub struct IssueRef<'a> {
     pub repo: &'a RepoRef,
     pub installation: InstallationId,
     pub issue: IssueNo,
 }
 
-/// Marks our reply to one command, so that a second try finds the first.
+/// Marks our reply to one command, so that a retry finds the first.
 pub(crate) fn reply_marker(cause: &Cause) -> String {
     format!("reply-{cause}")
 }

@@ -1,4 +1,4 @@
-//! What people say of single findings, and starting a workflow anew: both are about a run that lives, and answer no gate.
+//! `/dismiss`, `/must-fix` and `/restart`: commands for a live run that answer no gate.
 
 use super::{Intake, IntakeError, answer::CommandReply, comment::CommentContext};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Intake {
-    /// Hands in a `/dismiss` or `/must-fix`. It is about the live run that found anything.
+    /// Handles `/dismiss` or `/must-fix` for the live run that has the finding.
     pub(super) async fn settle_finding(
         &self,
         said: &CommentContext<'_>,
@@ -68,7 +68,7 @@ impl Intake {
         })
     }
 
-    /// The live runs of the issue that found anything, and how each finding of theirs stands.
+    /// Returns the live runs of the issue that have findings, with the current state of each finding.
     async fn live_findings<'s>(
         &self,
         said: &'s CommentContext<'_>,
@@ -90,7 +90,7 @@ impl Intake {
         Ok(all)
     }
 
-    /// Ends the run there is and starts its workflow from the beginning, once that one has ended.
+    /// Cancels the current run and starts its workflow again once it has ended.
     pub(super) async fn restart_workflow(
         &self,
         said: &CommentContext<'_>,
@@ -116,7 +116,7 @@ impl Intake {
                 return Ok(CommandReply::Comment(messages::bad_arguments_reply(command.name, why)));
             }
         };
-        // What was asked for is asked for again.
+        // The new run keeps the original arguments and request.
         let args = here.first().map_or("", |run| run.trigger.args.as_str());
         let mut trigger = said.trigger(row, args, cause.clone());
         trigger.request = here.iter().find_map(|run| run.trigger.request.clone());
@@ -135,7 +135,7 @@ impl Intake {
             StartDecision::New(run) | StartDecision::Duplicate(run) => {
                 CommandReply::Note(format!("started {workflow} anew as {run}"))
             }
-            // It is still telling people that it ends.
+            // The old run is still posting that it ends.
             StartDecision::AlreadyLive(_) => return Err(IntakeError::Opening),
         })
     }

@@ -1,9 +1,8 @@
-//! Labels of ours that open issues bear although nobody told us: found on the issue, traced to whoever put them
-//! there, and obeyed like a webhook's.
+//! Finds our labels on open issues whose webhook was lost, and handles them like a webhook's.
 //!
-//! The label itself says nothing of who set it, so the issue's history is asked, and the delivery that should have told
-//! us is put into the inbox: there it waits its turn, is permitted by what *that* person may do now, and is tried again
-//! when that cannot be asked. A labelling is dealt with once, whichever way we learn of it first.
+//! A label does not name who set it, so we read the issue's history and put the missing delivery into the inbox: there
+//! it waits its turn, is permitted by the current role of *that* person, and is retried on failure. Each labelling is
+//! handled once, whichever way we learn of it first.
 
 use super::{
     DeliveryNote, DeliveryResult, Intake, IntakeError,
@@ -18,17 +17,17 @@ use crate::{
     types::{Actor, InstallationId},
 };
 
-/// What a look for labels came to.
+/// Outcome of a search for missed labels.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct LabelSearchResult {
-    /// Labels that nobody had told us of; the inbox has them now.
+    /// Missed labels, now in the inbox.
     pub found: usize,
-    /// Labels or repositories that could not be looked at now.
+    /// Labels or repositories that could not be checked now.
     pub unsure: usize,
 }
 
 impl Intake {
-    /// Looks for labels of ours in every repository that we were given and work for.
+    /// Searches every repository of the allowed installations for our labels.
     pub async fn find_missed_labels(&self) -> Result<LabelSearchResult, IntakeError> {
         let mut labels = LabelSearchResult::default();
         let installations = self.github.installations().await?;
@@ -36,19 +35,19 @@ impl Intake {
         for installation in &ours {
             if let Err(trouble) = self.sync_suspension(installation).await {
                 labels.unsure += usize::from(is_temporary(&trouble));
-                tracing::warn!(installation = %installation.id, %trouble, "cannot note that a suspension began or ended");
+                tracing::warn!(installation = %installation.id, error = %trouble, "could not record a change of suspension");
             }
         }
         for installation in ours.iter().filter(|i| !i.suspended) {
             if let Err(trouble) = self.search_installation(installation.id, &mut labels).await {
                 labels.unsure += usize::from(is_temporary(&trouble));
-                tracing::warn!(installation = %installation.id, %trouble, "cannot look for labels");
+                tracing::warn!(installation = %installation.id, error = %trouble, "could not search for missed labels");
             }
         }
         Ok(labels)
     }
 
-    /// That an installation was suspended, or no longer is, may be among what nobody told us.
+    /// Updates our record if the webhook of a suspension, or of its end, was lost.
     async fn sync_suspension(&self, now: &InstallationInfo) -> Result<(), IntakeError> {
         let known = self.store.installation_registry().installation(now.id).await?;
         if known.is_some_and(|known| known.suspended == now.suspended) {
@@ -70,20 +69,20 @@ impl Intake {
                 .await?;
             if let Err(trouble) = self.remove_old_labels(&repo, installation).await {
                 labels.unsure += usize::from(is_temporary(&trouble));
-                tracing::warn!(repository = %repo.name, %trouble, "could not take the labels of an earlier version off");
+                tracing::warn!(repository = %repo.name, error = %trouble, "could not remove labels of an earlier version");
             }
             for label in self.router.rows().iter().filter_map(|row| row.label) {
                 if let Err(trouble) = self.search_repository(&repo, installation, label, labels).await {
                     labels.unsure += usize::from(is_temporary(&trouble));
-                    tracing::warn!(repository = %repo.name, label, %trouble, "cannot look for labels");
-                    break; // what keeps us from the one label keeps us from the next
+                    tracing::warn!(repository = %repo.name, label, error = %trouble, "could not search for missed labels");
+                    break; // the next label would fail the same way
                 }
             }
         }
         Ok(())
     }
 
-    /// Takes off what an earlier version put on while a run worked.
+    /// Removes labels that an earlier version set while a run worked.
     async fn remove_old_labels(
         &self,
         repo: &RepoRef,
@@ -110,14 +109,14 @@ impl Intake {
                 Ok(found) => labels.found += usize::from(found),
                 Err(trouble) => {
                     labels.unsure += usize::from(is_temporary(&trouble));
-                    tracing::warn!(repository = %repo.name, %issue, label, %trouble, "a label waits");
+                    tracing::warn!(repository = %repo.name, %issue, label, error = %trouble, "could not process label; will retry");
                 }
             }
         }
         Ok(())
     }
 
-    /// Hands in what a label tells, unless that was dealt with before; false then.
+    /// Puts a missed label into the inbox; returns false if it was handled before.
     async fn store_missed_label(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, IntakeError> {
         let Some(labeling) = self.repo(at).newest_label_event(at.issue, label).await? else {
             return Ok(false);
@@ -131,13 +130,13 @@ impl Intake {
         let new = NewDelivery { id, event, subject, swept: true, body };
         let found = self.store.inbox().accept_delivery(new).await? != DeliveryReceipt::Duplicate;
         if found {
-            tracing::info!(repository = %at.repo.name, issue = %at.issue, label, by = %labeling.actor.login, "found on the issue");
+            tracing::info!(repository = %at.repo.name, issue = %at.issue, label, by = %labeling.actor.login, "found a missed label; queued");
             self.delivery_stored.notify_one();
         }
         Ok(found)
     }
 
-    /// Has a run come of it that we know of? Then the label only failed to come off.
+    /// Whether a run has started for this label, so the label only failed to come off.
     async fn has_started_run(
         &self,
         at: &IssueRef<'_>,
@@ -153,14 +152,14 @@ impl Intake {
         }))
     }
 
-    /// Is the label still there? It comes off last, so a second try finds it too.
+    /// Whether the label is still there. We remove it last, so a retry also finds it.
     async fn has_label(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, IntakeError> {
         let issue = self.repo(at).issue(at.issue).await?;
         Ok(issue.labels.iter().any(|name| name.eq_ignore_ascii_case(label)))
     }
 
-    /// A person put a label on that says how a run stands, or took it off: on an issue with a live one it is put right. Once
-    /// a turn of the run, so that we and somebody's automation do not go on for ever; what bots do is theirs.
+    /// Undoes a person's change of a state label on an issue with a live run. Once per visit of the run, so we do not
+    /// fight someone's automation forever; changes by bots are left alone.
     pub(super) async fn repair_state_label(
         &self,
         at: &IssueRef<'_>,
@@ -177,7 +176,7 @@ impl Intake {
             return Ok(DeliveryNote::Nothing("no run is at work here".into()));
         };
         let view = (status == RunViewStatus::Asking).then_some(messages::NEEDS_YOU);
-        // One that waits for a model may need a person for that, or not.
+        // A run that waits for a model may or may not need a person.
         if on == view.is_some_and(|view| view.name == label) || status == RunViewStatus::Waiting {
             return Ok(DeliveryNote::Nothing("it is as it should be".into()));
         }
@@ -193,8 +192,8 @@ impl Intake {
         Ok(DeliveryNote::Done(format!("put right, as run {run} stands")))
     }
 
-    /// Obeys a label once, and notes what came of it, so that a refusal is not asked about again. Of the two ways we
-    /// learn of a label, the one that is second finds the note of the first.
+    /// Handles a label once and records the outcome, so that a refusal is not evaluated again. The second of the two
+    /// sources finds the note of the first.
     pub(super) async fn handle_label_once(
         &self,
         taken: &ClaimedDelivery,
@@ -222,7 +221,7 @@ impl Intake {
     }
 }
 
-/// Does it say how a run stands?
+/// Whether the label shows a run's state.
 pub(super) fn is_state_label(label: &str) -> bool {
     messages::STATES.iter().any(|view| view.name == label)
 }

@@ -1,7 +1,7 @@
-//! Installations and repositories come, go, rest and change their names.
+//! Installations and repositories: added, removed, suspended, renamed, transferred.
 //!
-//! What is gone ends its runs and is kept for a while, for whoever took it away by mistake
-//! (`GONE_KEPT`). What is suspended rests: nothing of it runs, nothing of it is lost.
+//! Removal ends the runs; the data is kept for a while in case it was a mistake (`LOST_REPOSITORY_RETENTION`).
+//! Suspension pauses everything and loses nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,12 +22,11 @@ use crate::{
     types::{Actor, InstallationId, RepoId, RepoName},
 };
 
-/// What belongs to a repository that was deleted or taken from the App is kept for a month, for whoever
-/// took it away by mistake; then it is removed.
+/// Retention of data of a deleted or removed repository, in case the removal was a mistake.
 const LOST_REPOSITORY_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Intake {
-    /// Drops what is too old to be kept.
+    /// Deletes expired deliveries and data of repositories removed long ago.
     pub async fn remove_old_data(&self) -> Result<(), StoreError> {
         while self.store.inbox().delete_expired().await? > 0 {}
         let then = self.clock.now().minus(LOST_REPOSITORY_RETENTION);
@@ -36,11 +35,13 @@ impl Intake {
             match self.engine.list(live).await {
                 Ok(runs) if runs.is_empty() => {
                     self.store.forget_repo(repo).await?;
-                    tracing::info!(%repo, "what was kept of a repository that is gone was removed");
+                    tracing::info!(%repo, "removed the data of a deleted repository");
                 }
-                Ok(_) => tracing::warn!(%repo, "a repository is gone and its runs have not ended"),
+                Ok(_) => {
+                    tracing::warn!(%repo, "a repository was removed but still has live runs; keeping its data")
+                }
                 Err(error) => {
-                    tracing::error!(%repo, %error, "a repository that is gone cannot be looked into")
+                    tracing::error!(%repo, %error, "could not read the runs of a removed repository")
                 }
             }
         }
@@ -99,7 +100,7 @@ impl Intake {
         Ok(DeliveryNote::Done(format!("{} repositories added, {} removed", added.len(), removed.len())))
     }
 
-    /// What was told of late: those count that are given to the App now, and those that are not.
+    /// Handles a late change of an installation's repositories: we act on what GitHub lists now.
     async fn handle_late_repositories(
         &self,
         taken: &ClaimedDelivery,
@@ -107,7 +108,7 @@ impl Intake {
         removed: &[(RepoId, RepoName)],
         by: &Actor,
     ) -> DeliveryResult {
-        // Nothing of a suspended one can be listed; its runs rest, and look for themselves when they go on.
+        // A suspended installation lists nothing; its runs are paused and check for themselves when they continue.
         let there = self.github.installation(installation).await?;
         if there.is_none_or(|installation| installation.suspended) {
             return Ok(DeliveryNote::Nothing(LATE_NOTE.into()));
@@ -135,8 +136,8 @@ impl Intake {
         Ok(())
     }
 
-    /// What an installation's delivery means now. One that was found late may be overtaken by what came after it, so
-    /// GitHub is asked how things are; none when that is not what it tells of.
+    /// Returns what an installation's delivery means now. A late one may be outdated, so we ask GitHub; `None` if it no
+    /// longer holds.
     async fn current_installation_action(
         &self,
         taken: &ClaimedDelivery,
@@ -154,8 +155,8 @@ impl Intake {
         })
     }
 
-    /// Notes whether an installation rests. If it did and does not any more, what waited goes on at once, and comments that
-    /// were written meanwhile are read: GitHub sends a suspended App no webhooks, and never makes up for them.
+    /// Records whether an installation is suspended. After a suspension, postponed deliveries are processed at once,
+    /// and comments from that time are read: GitHub sends a suspended App no webhooks and does not resend them.
     pub(super) async fn record_installation(
         &self,
         installation: InstallationId,
@@ -167,8 +168,8 @@ impl Intake {
             && known.is_some_and(|known| known.suspended)
             && let Err(trouble) = self.store_missed_comments(installation).await
         {
-            // What people wrote is less than that the work goes on.
-            tracing::warn!(%installation, ?trouble, "could not read comments from while the App was suspended");
+            // Resuming work matters more than the missed comments.
+            tracing::warn!(%installation, error = ?trouble, "could not read comments from the time of suspension");
         }
         self.store.installation_registry().record_installation(installation, account, suspended).await?;
         if !suspended {
@@ -179,8 +180,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Puts into the inbox what was written on the issues of live runs since these last changed. A comment that we were told
-    /// of before counts once.
+    /// Puts comments into the inbox that were written on issues of live runs since those runs last changed. A comment
+    /// that we already have counts once.
     async fn store_missed_comments(&self, installation: InstallationId) -> Result<(), IntakeError> {
         for repo in self.github.repositories(installation).await? {
             let live = RunFilter { repo: Some(repo.id), issue: None, live_only: true };
@@ -194,7 +195,7 @@ impl Intake {
             for (issue, since) in since {
                 let comments = match handle.comments_since(&repo, issue, since.minus(GITHUB_LAG)).await {
                     Err(fault) => {
-                        tracing::warn!(repository = %repo.name, %issue, %fault, "cannot read comments from while the App was suspended");
+                        tracing::warn!(repository = %repo.name, %issue, error = %fault, "could not read an issue's comments from the time of suspension");
                         continue;
                     }
                     Ok(comments) => comments,
@@ -204,7 +205,7 @@ impl Intake {
                     let subject = WebhookEvent::subject(&event, &body);
                     let new = NewDelivery { id, event, subject, swept: true, body };
                     if self.store.inbox().accept_delivery(new).await? == DeliveryReceipt::New {
-                        tracing::info!(repository = %repo.name, %issue, "found a comment from while the App was suspended");
+                        tracing::info!(repository = %repo.name, %issue, "found a comment from the time of suspension; queued");
                     }
                 }
             }
@@ -212,7 +213,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Notes the repositories that an installation is given now.
+    /// Records the repositories that an installation has now.
     async fn record_current_repositories(
         &self,
         installation: InstallationId,
@@ -243,7 +244,7 @@ impl Intake {
         let why = match e.action {
             RepositoryAction::Deleted => Some("the repository was deleted"),
             RepositoryAction::Archived => Some("the repository was archived"),
-            // Its runs hold the installation they were started through.
+            // Its runs belong to the installation that started them.
             RepositoryAction::Transferred if elsewhere => Some("the repository was transferred"),
             _ => None,
         };
@@ -251,7 +252,7 @@ impl Intake {
             Some(why) => self.end_runs(taken, repo, &e.sender, why).await?,
             None => 0,
         };
-        // Last, so that a second try sees the same.
+        // Last, so that a retry sees the same state.
         directory.record_repository(seen).await?;
         if e.action == RepositoryAction::Deleted {
             directory.mark_repository_removed(repo).await?;
@@ -262,7 +263,7 @@ impl Intake {
         }))
     }
 
-    /// Why this event is not heard now, if it is not: the repository is gone and this one came around it.
+    /// Whether the event must be ignored: its repository is gone, and this event arrived around that time.
     pub(super) async fn is_too_late(
         &self,
         taken: &ClaimedDelivery,
@@ -270,11 +271,11 @@ impl Intake {
     ) -> Result<bool, IntakeError> {
         let Some(repo) = event.repo().filter(|_| !taken.subject.fence) else { return Ok(false) };
         let lost = self.store.installation_registry().repository_removed_at(repo.id).await?;
-        // GitHub tells nothing of what the App may not see: a later one means that it is back.
+        // GitHub sends nothing for repositories the App cannot see, so a later event means that the repository is back.
         Ok(lost.is_some_and(|lost| taken.swept || taken.received_at < lost.plus(GITHUB_LAG)))
     }
 
-    /// Does its installation rest?
+    /// Whether the event's installation is suspended.
     pub(super) async fn is_suspended(&self, event: &WebhookEvent) -> Result<bool, IntakeError> {
         match (event, event.installation()) {
             (WebhookEvent::Installation(_) | WebhookEvent::InstallationRepositories { .. }, _)
@@ -300,7 +301,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Nobody is left to answer what its runs ask. Says on how many issues there were any.
+    /// Cancels all runs of a repository, since nobody is left to answer their gates. Returns the number of issues that
+    /// had any.
     async fn end_runs(
         &self,
         taken: &ClaimedDelivery,
@@ -315,7 +317,7 @@ impl Intake {
                 repo,
                 issue: *issue,
                 run: None,
-                // By the issue's number: what is still alive at a second try does not shift it.
+                // Numbered by issue, so a retry with fewer live runs yields the same causes.
                 cause: cause::nth(&cause::delivery(taken), issue.0),
                 by: by.clone(),
                 why: why.to_owned(),
@@ -326,7 +328,7 @@ impl Intake {
     }
 }
 
-/// The name of a repository of which something was told late; none when what was told does not hold any more.
+/// Returns the name of a repository that a late event is about; `None` if the event no longer holds.
 async fn current_name(repo: &GitHubRepo, told: RepositoryAction) -> Result<Option<RepoName>, IntakeError> {
     Ok(match repo.availability().await? {
         RepositoryAvailability::Available(now) => match told {
@@ -337,7 +339,7 @@ async fn current_name(repo: &GitHubRepo, told: RepositoryAction) -> Result<Optio
         RepositoryAvailability::Unreachable => {
             (told == RepositoryAction::Deleted).then(|| repo.name().clone())
         }
-        // Its runs rest, or have nobody to work for, and find out for themselves.
+        // Its runs are suspended or orphaned, and notice that themselves.
         RepositoryAvailability::Suspended | RepositoryAvailability::Uninstalled => None,
     })
 }

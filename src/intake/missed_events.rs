@@ -1,4 +1,4 @@
-//! The rounds that find what no webhook told: the log of deliveries often, labels on issues now and then.
+//! Periodic searches for events whose webhook was lost: the delivery log often, issue labels rarely.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,22 +12,22 @@ use crate::{
     types::{Cause, RepoId, Timestamp},
 };
 
-/// How often issues are looked for that bear a label of ours nobody told us of.
+/// Interval between searches for missed labels on issues.
 const LABELS_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 
-/// The first wait before such a look is repeated that could not see everything; doubled up to the longest.
+/// First wait before an incomplete search is repeated; doubled up to `LABELS_LONGEST_RETRY`.
 const LABELS_RETRY: Duration = Duration::from_secs(30);
 const LABELS_LONGEST_RETRY: Duration = Duration::from_secs(1800);
 
 impl Intake {
-    /// Looks at start and then again and again, until told to stop.
+    /// Searches at start and then periodically, until stopped.
     pub async fn poll_missed_events(&self, stop: CancellationToken) {
         let mut labels = LabelSchedule { due: self.clock.now(), wait: LABELS_RETRY };
         while !stop.is_cancelled() {
             tokio::select! {
-                // A look that is cut short is made again by the next boot.
+                // A search that is cut short is repeated at the next start.
                 () = stop.cancelled() => return,
-                // One that panics is due again as after any other trouble.
+                // A search that panics is repeated like any failed one.
                 _ = panics::catch_and_log_panic("looking for lost webhooks", self.poll_once(&mut labels)) => {}
             }
             let nap = labels.due.since(self.clock.now()).min(limits::SWEEP_EVERY);
@@ -41,13 +41,13 @@ impl Intake {
     async fn poll_once(&self, labels: &mut LabelSchedule) {
         match self.sweep().await {
             Ok(0) => {}
-            Ok(brought) => tracing::warn!(brought, "deliveries had been missed"),
+            Ok(brought) => tracing::warn!(count = brought, "recovered missed deliveries"),
             Err(trouble) => {
-                tracing::warn!(%trouble, "GitHub's log of deliveries could not be looked through; trying again")
+                tracing::warn!(error = %trouble, "could not read GitHub's delivery log; will retry")
             }
         }
         if let Err(trouble) = self.stop_switched_off_runs().await {
-            tracing::warn!(%trouble, "it could not be looked at where work was switched off; trying again");
+            tracing::warn!(error = %trouble, "could not check which repositories switched work off; will retry");
         }
         if labels.due > self.clock.now() {
             return;
@@ -55,7 +55,7 @@ impl Intake {
         let sure = match self.find_missed_labels().await {
             Ok(found) => found.unsure == 0,
             Err(trouble) => {
-                tracing::warn!(%trouble, "labels could not be looked for; trying again");
+                tracing::warn!(error = %trouble, "could not search for missed labels; will retry");
                 false
             }
         };
@@ -64,11 +64,12 @@ impl Intake {
 }
 
 impl Intake {
-    /// Ends what waits in repositories that have switched all work off: a run at work looks for itself, one at a gate has
-    /// no step to do so before somebody speaks.
+    /// Ends waiting runs in repositories whose settings have switched all work off. A run at work checks for itself;
+    /// one at a gate has no step that could, until someone answers.
     ///
     /// # Errors
-    /// Those of our own databases; a repository that cannot be asked is left for the next look.
+    ///
+    /// Our own databases fail. A repository that GitHub does not return is checked again next time.
     pub async fn stop_switched_off_runs(&self) -> Result<(), IntakeError> {
         let live = self.engine.list(RunFilter { repo: None, issue: None, live_only: true }).await?;
         let mut waiting: BTreeMap<RepoId, Vec<RunView>> = BTreeMap::new();
@@ -95,17 +96,19 @@ impl Intake {
                             .await?;
                     }
                 }
-                Err(fault) => tracing::warn!(%repo, %fault, "its settings cannot be read now"),
+                Err(fault) => {
+                    tracing::warn!(%repo, error = %fault, "could not read a repository's settings; will retry")
+                }
             }
         }
         Ok(())
     }
 }
 
-/// When labels are looked for next.
+/// When to search for labels next.
 struct LabelSchedule {
     due: Timestamp,
-    /// How long to wait if the look was not sure.
+    /// Time to wait if the search is incomplete.
     wait: Duration,
 }
 

@@ -1,12 +1,10 @@
-//! From the inbox to the engine: what each delivery means, who may say it, and what is answered.
+//! From the inbox to the engine: interprets deliveries, checks permissions, replies.
 //!
-//! The front door only verifies and stores. Everything a delivery causes happens here, from the stored
-//! row, so that a restart in the middle starts the same row again; what was already done is recognised by
-//! its cause. A delivery is a hint that it is time to look: rights and state are read from GitHub
-//! now, never from the payload.
+//! The web server only verifies and stores deliveries. All effects happen here, from the stored row, so a restart
+//! midway processes the same row again; work already done is recognised by its cause. A delivery is only a hint to
+//! look: rights and state are read from GitHub now, never from the payload.
 //!
-//! Several are dealt with side by side, those about one issue one after the other; which may be taken is the
-//! inbox's business.
+//! Deliveries run in parallel, except that those about one issue run in order; the inbox decides which may be claimed.
 
 mod answer;
 mod cause;
@@ -51,19 +49,17 @@ use crate::{
     types::{Actor, DeliveryId, InstallationId, RunId, Timestamp},
 };
 
-/// A delivery that GitHub's faults or our disk's keep from being dealt with is tried this long: GitHub keeps
-/// what it delivered for three days, so that until then somebody could ask for it again anyway.
+/// Retry period of a delivery after GitHub or disk errors. GitHub keeps deliveries for three days, so until then
+/// someone could redeliver it anyway.
 const DELIVERY_AGE: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// Deliveries of a suspended installation are looked at again after this long, or when it is told that the
-/// suspension was lifted.
+/// Retry interval for deliveries of a suspended installation; they are also retried when the suspension is lifted.
 const SUSPENDED_RETRY: Duration = Duration::from_secs(3600);
 
-/// A gate's line is on the page a moment before the gate is open; a quick reader's answer, which comes in between, waits
-/// this long.
+/// Wait for an answer that arrives before its gate is open: the gate's text is visible a moment earlier.
 const GATE_OPENING: Duration = Duration::from_secs(1);
 
-/// Reads deliveries and turns them into requests to the engine.
+/// Reads deliveries and turns them into engine requests.
 pub struct Intake {
     store: Arc<Store>,
     github: GitHub,
@@ -76,31 +72,31 @@ pub struct Intake {
     clock: SharedClock,
     delivery_stored: Arc<Notify>,
     reactions: reactions::ReactionMemory,
-    /// Rung when a pause begins or ends.
+    /// Notified when a pause begins or ends.
     pause_changed: Arc<Notify>,
     pause_notices: tokio::sync::Mutex<pauses::PauseNotices>,
-    /// The turn of each run in which its state label was put right.
+    /// Visit of each run at which its state label was last repaired.
     repaired_labels: tokio::sync::Mutex<BTreeMap<RunId, u64>>,
-    /// What could not be written down; it is, before another delivery is taken.
+    /// Outcomes that could not be saved; saved before another delivery is claimed.
     unsaved_endings: Mutex<Vec<(DeliveryId, DeliveryDisposition)>>,
 }
 
-/// What the intake needs besides the rooms it talks to.
+/// Settings of the intake.
 pub struct IntakeOptions {
-    /// Workflows and the rows that start them.
+    /// Workflows and the commands that start them.
     pub starts: Vec<(&'static str, CommandSpec)>,
     /// Installations we work for; all others are ignored.
     pub allow: BTreeSet<InstallationId>,
-    /// Is `/cost` answered where everybody reads it?
+    /// Whether `/cost` is answered in public repositories.
     pub shows_cost_on_public: bool,
-    /// What one person may ask for in a day, and how an issue is kept from us.
+    /// Daily limits per person, and how people keep us off an issue.
     pub people: PeopleSettings,
-    /// Are requests in free words read?
+    /// Whether requests in free words are routed.
     pub routes: bool,
 }
 
-/// Chooses the work that a command or a label asks for. What is asked for in free words is a command as well,
-/// [`ROUTE`](crate::commands::ROUTE), whose own workflow chooses further.
+/// Maps commands and labels to workflows. A request in free words is the command [`ROUTE`](crate::commands::ROUTE),
+/// whose own workflow chooses further.
 pub(crate) struct CommandRouter {
     starts: Vec<(&'static str, CommandSpec)>,
     rows: Vec<CommandSpec>,
@@ -113,7 +109,7 @@ impl CommandRouter {
         Self { starts, rows }
     }
 
-    /// Every word people may type, for the parser and for `/help`.
+    /// Every command people may type, for the parser and for `/help`.
     pub(crate) fn rows(&self) -> &[CommandSpec] {
         &self.rows
     }
@@ -122,18 +118,18 @@ impl CommandRouter {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    /// The workflow a command starts.
+    /// Returns the workflow that a command starts.
     pub(crate) fn workflow_of_command(&self, name: &str) -> Option<(&'static str, &CommandSpec)> {
         self.starts.iter().find(|(_, row)| row.name == name).map(|(workflow, row)| (*workflow, row))
     }
 
-    /// The word that a label stands for.
+    /// Returns the command that a label stands for.
     pub(crate) fn command_of_label(&self, label: &str) -> Option<&CommandSpec> {
         crate::commands::find_by_label(&self.rows, label)
     }
 }
 
-/// Why a delivery could not be dealt with now.
+/// Why a delivery could not be processed now.
 #[derive(Debug, thiserror::Error)]
 pub enum IntakeError {
     #[error(transparent)]
@@ -146,9 +142,9 @@ pub enum IntakeError {
     Opening,
 }
 
-/// What came of a delivery: one line for the log and the inbox row.
+/// Outcome of a delivery: one line for the log and the inbox row.
 pub(crate) enum DeliveryNote {
-    /// It means nothing to us, as most do not.
+    /// No effect, as for most deliveries.
     Nothing(Cow<'static, str>),
     Done(String),
 }
@@ -191,26 +187,26 @@ impl Intake {
         }
     }
 
-    /// Rung by the front door after a delivery is stored.
+    /// Notified by the web server after it has stored a delivery.
     pub fn delivery_notifier(&self) -> Arc<Notify> {
         self.delivery_stored.clone()
     }
 
-    /// Rung by whoever begins or ends a pause.
+    /// Notified when a pause begins or ends.
     pub fn pause_notifier(&self) -> Arc<Notify> {
         self.pause_changed.clone()
     }
 
     async fn handle_delivery(&self, taken: &ClaimedDelivery) -> DeliveryDisposition {
-        // Before anything else: whoever is not ours costs us nothing.
+        // First, so that installations that are not ours cost nothing.
         if taken.subject.installation.is_some_and(|installation| !self.allow.contains(&installation)) {
-            tracing::debug!(delivery = %taken.id, event = %taken.event, "ignored: not ours");
+            tracing::debug!(delivery = %taken.id, event = %taken.event, "ignored: installation is not allowed");
             return DeliveryDisposition::Done(
                 "ignored: its installation is not in [installations] allow".to_owned(),
             );
         }
         let unreadable = |error: &dyn fmt::Display| {
-            tracing::warn!(delivery = %taken.id, event = %taken.event, %error, "delivery cannot be read");
+            tracing::warn!(delivery = %taken.id, event = %taken.event, %error, "could not parse delivery; giving up");
             DeliveryDisposition::Dead(error.to_string())
         };
         let event = match taken.body().map(|body| WebhookEvent::parse(&taken.event, &body)) {
@@ -227,7 +223,7 @@ impl Intake {
             Ok(note) => {
                 match note {
                     DeliveryNote::Nothing(_) => {
-                        tracing::debug!(delivery = %taken.id, event = %taken.event, %note, "means nothing here");
+                        tracing::debug!(delivery = %taken.id, event = %taken.event, %note, "nothing to do");
                     }
                     DeliveryNote::Done(_) => {
                         tracing::info!(delivery = %taken.id, event = %taken.event, %note, "handled");
@@ -243,7 +239,8 @@ impl Intake {
         ending
     }
 
-    /// Kept until its installation is taken up again; it must not hold back the delivery that says so.
+    /// Postpones a delivery until its installation is resumed, without holding back the delivery that reports the
+    /// resumption.
     fn postpone_suspended(&self, taken: &ClaimedDelivery) -> DeliveryDisposition {
         let (now, why) = (self.clock.now(), "its installation is suspended".to_owned());
         if now.since(taken.received_at) < DELIVERY_AGE {
@@ -252,7 +249,8 @@ impl Intake {
         DeliveryDisposition::Dead(why)
     }
 
-    /// GitHub was told that we have it, so only time or a fault that no waiting mends makes us give it up.
+    /// Postpones a delivery after an error. GitHub considers it delivered, so we drop it only when it is too old or the
+    /// error is permanent.
     fn postpone_or_drop(&self, taken: &ClaimedDelivery, trouble: &IntakeError) -> DeliveryDisposition {
         let now = self.clock.now();
         let age = now.since(taken.received_at);
@@ -267,10 +265,10 @@ impl Intake {
             IntakeError::Engine(_) => None,
         };
         match at {
-            // At its first trouble also one that looks old: a clock that jumped makes everything old.
+            // The first failure never drops it, even if it looks old: a jumped clock makes everything look old.
             Some(at) if age < DELIVERY_AGE || !taken.taken_before => {
-                tracing::info!(delivery = %taken.id, %trouble, %at, "put off");
-                // What is said of the issue next may be `/stop`.
+                tracing::info!(delivery = %taken.id, error = %trouble, %at, "could not process delivery; will retry");
+                // The next delivery for this issue may be `/stop`, so the hold is short.
                 let hold = if matches!(trouble, IntakeError::Opening) {
                     GITHUB_LAG
                 } else {
@@ -280,19 +278,19 @@ impl Intake {
                 DeliveryDisposition::PutOff { why: trouble.to_string(), at, holds }
             }
             _ => {
-                tracing::warn!(delivery = %taken.id, %trouble, "put aside");
+                tracing::warn!(delivery = %taken.id, error = %trouble, "could not process delivery; giving up");
                 DeliveryDisposition::Dead(trouble.to_string())
             }
         }
     }
 
-    /// What time it is by GitHub's clock, as far as it told.
+    /// Current time by GitHub's clock, as far as we know the offset.
     fn github_now(&self) -> Timestamp {
         let ahead = self.github.clock_ahead().unwrap_or(0);
         Timestamp(self.clock.now().0.saturating_add(ahead))
     }
 
-    /// Our own account.
+    /// Returns our own account.
     pub(crate) async fn bot(&self) -> Result<Actor, IntakeError> {
         Ok(self.github.bot().await?)
     }

@@ -1,4 +1,4 @@
-//! What threads say while the operator holds the work up. No step says it, since none begins.
+//! Shows a pause in runs' status comments. No step can do that, because no step starts during a pause.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::{
     types::{RunId, Timestamp},
 };
 
-/// What status comments say of pauses, as far as this boot has seen.
+/// Pause state shown in status comments, as far as this process knows.
 #[derive(Default)]
 pub(super) struct PauseNotices {
-    /// Does a run's say that it is paused?
+    /// Whether the run's status comment says that it is paused.
     runs: BTreeMap<RunId, bool>,
-    /// Since when nothing is paused.
+    /// Time since which nothing is paused.
     over: Option<Timestamp>,
 }
 
@@ -36,13 +36,13 @@ impl Intake {
         }
     }
 
-    /// Brings the status comments of runs up to what is paused now; one that cannot be edited is tried again. Are some in the
-    /// middle of a step, and to be looked at again soon?
+    /// Updates runs' status comments to the current pauses; failed edits are retried. Returns whether some runs are in
+    /// the middle of a step and must be checked again soon.
     pub(super) async fn try_pause_notices(&self) -> bool {
-        match panics::catch_and_log_panic("pauses are told", self.update_pause_notices()).await {
+        match panics::catch_and_log_panic("updating pause notices", self.update_pause_notices()).await {
             Some(Ok(again)) => again,
             Some(Err(trouble)) => {
-                tracing::warn!(%trouble, "could not update the status comment of a paused run; will retry");
+                tracing::warn!(error = %trouble, "could not update the status comment of a paused run; will retry");
                 false
             }
             None => false,
@@ -58,11 +58,11 @@ impl Intake {
         let mut held = self.pause_notices.lock().await;
         let PauseNotices { runs: told, over } = &mut *held;
         *over = pauses.is_empty().then(|| over.unwrap_or(now));
-        // One that has ended since may say it still.
+        // A run that has ended meanwhile may still show the pause.
         let live_only = !told.values().any(|paused| *paused);
         let mut runs = self.engine.list(RunFilter { repo: None, issue: None, live_only }).await?;
         runs.retain(|run| run.status.is_live() || told.get(&run.id) == Some(&true));
-        // No step of one that began later can have said it.
+        // A run that started after the pause cannot show it.
         runs.retain(|run| over.is_none_or(|over| run.started_at <= over));
         let mut again = false;
         for run in &runs {
@@ -72,17 +72,20 @@ impl Intake {
             if told.get(&run.id) == Some(&since.is_some()) {
                 continue;
             }
-            // Its step writes there, too, and one of the two would be lost.
+            // A running step writes to the comment too, and one of the two edits would be lost.
             if run.status == RunViewStatus::Running {
                 again = true;
                 continue;
             }
-            match panics::catch_and_log_panic("telling a paused run", self.update_pause_notice(run, since))
-                .await
+            match panics::catch_and_log_panic(
+                "updating the notice of a paused run",
+                self.update_pause_notice(run, since),
+            )
+            .await
             {
                 Some(Ok(())) => drop(told.insert(run.id, since.is_some())),
                 Some(Err(trouble)) => {
-                    tracing::warn!(run = %run.id, %trouble, "could not update the status comment of a paused run; will retry");
+                    tracing::warn!(run = %run.id, error = %trouble, "could not update the status comment of a paused run; will retry");
                 }
                 None => {}
             }
@@ -94,7 +97,7 @@ impl Intake {
         Ok(again)
     }
 
-    /// A run that never said anything has no comment to say it in, and a new one would be mail.
+    /// Updates one run's comment. A run without a comment gets none, because a new comment would send mail.
     async fn update_pause_notice(&self, run: &RunView, since: Option<Timestamp>) -> Result<(), IntakeError> {
         let Some(row) = self.store.installation_registry().repository(run.id.repo).await? else {
             return Ok(());

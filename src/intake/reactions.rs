@@ -1,8 +1,8 @@
-//! 👀 and 👎: that somebody was heard, or may not. Both are decoration. GitHub may refuse them (the comment was deleted,
-//! its conversation is locked), and what they are about goes on all the same.
+//! 👀 and 👎 reactions: a command was received, or refused. Both are cosmetic: GitHub may refuse them (deleted comment,
+//! locked conversation) without any effect on the command.
 //!
-//! Here too is what one person may make us write, who needs no rights for it. All of this is memory alone: a process
-//! that ends forgets it, and at worst shows once more what is there.
+//! Also limits the writes that people without rights can cause. All state is in memory: after a restart, a reaction may
+//! at worst be sent again.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,21 +17,21 @@ use crate::{
     types::{Actor, DeliveryId, Timestamp, UserId},
 };
 
-/// What one person may make us write in such a time who needs no rights for it: 👎, and answers to `/status` and
-/// `/help`. Nobody in earnest needs more, and ten who are not leave an installation most of its writes.
+/// Maximum writes per window that a person without rights can cause: 👎, and answers to `/status` and `/help`. Enough
+/// for honest use, and ten abusers leave an installation most of its writes.
 const PERSON_WRITES: u32 = 5;
 const PERSON_WINDOW: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(super) struct ReactionMemory {
-    /// Deliveries that had their 👀 and are not dealt with yet: one that was put off gets no second.
+    /// Unfinished deliveries that already got their 👀; a postponed one gets no second.
     acknowledged: Mutex<HashSet<DeliveryId>>,
     refused: PersonAllowance,
     asked: PersonAllowance,
 }
 
 impl ReactionMemory {
-    /// It was dealt with.
+    /// Forgets a finished delivery.
     pub(super) fn forget(&self, id: &DeliveryId) {
         self.acknowledged().remove(id);
     }
@@ -41,14 +41,14 @@ impl ReactionMemory {
     }
 }
 
-/// What each person had in the minute that began with their first.
+/// Writes per person in the window that began with the first one.
 #[derive(Default)]
 struct PersonAllowance(Mutex<HashMap<UserId, (Timestamp, u32)>>);
 
 impl PersonAllowance {
     fn take(&self, who: UserId, now: Timestamp) -> bool {
         let mut minutes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that lies ahead was begun by a clock that was wrong.
+        // A start in the future comes from a wrong clock.
         minutes.retain(|_, (since, _)| *since <= now && now.since(*since) < PERSON_WINDOW);
         let (_, had) = minutes.entry(who).or_insert((now, 0));
         *had += 1;
@@ -57,14 +57,14 @@ impl PersonAllowance {
 }
 
 impl Intake {
-    /// Shows that what a delivery tells was heard.
+    /// Reacts with 👀 to show that the delivery was received.
     pub(super) async fn acknowledge(&self, taken: &ClaimedDelivery, repo: &GitHubRepo, on: ReactionTarget) {
         if self.reactions.acknowledged().insert(taken.id.clone()) {
             react(taken, repo, on, Reaction::Eyes).await;
         }
     }
 
-    /// Shows somebody that they may not, a few times a minute.
+    /// Reacts with 👎, at most a few times a minute per person.
     pub(super) async fn show_refusal(
         &self,
         taken: &ClaimedDelivery,
@@ -75,25 +75,25 @@ impl Intake {
         if self.reactions.refused.take(who.id, self.clock.now()) {
             react(taken, repo, on, Reaction::ThumbsDown).await;
         } else {
-            tracing::info!(delivery = %taken.id, who = %who.login, "one refusal of many is not shown");
+            tracing::info!(delivery = %taken.id, who = %who.login, "too many refusals for this person; reaction not sent");
         }
     }
 
-    /// May this person be told once more what anybody may ask? What a delivery asks counts once.
+    /// Whether this person may get another answer that needs no rights. Retries of one delivery count once.
     pub(super) fn may_ask(&self, taken: &ClaimedDelivery, who: &Actor) -> bool {
         self.reactions.acknowledged().contains(&taken.id)
             || self.reactions.asked.take(who.id, self.clock.now())
     }
 }
 
-/// Unlike other writes it may be repeated at once: what is there already GitHub leaves alone.
+/// Sends a reaction. Unlike other writes it may be retried at once: GitHub ignores a duplicate.
 async fn react(taken: &ClaimedDelivery, repo: &GitHubRepo, on: ReactionTarget, reaction: Reaction) {
     let shown = match repo.react(on, reaction).await {
         Err(GitHubApiError::Transient { .. }) => repo.react(on, reaction).await,
         shown => shown,
     };
     if let Err(fault) = shown {
-        tracing::info!(delivery = %taken.id, %fault, "a reaction is not shown");
+        tracing::info!(delivery = %taken.id, error = %fault, "could not send reaction; continuing");
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_person_has_a_few_a_minute() {
+    fn each_person_gets_a_few_writes_a_minute() {
         let allowance = PersonAllowance::default();
         let had = |who, at| (0..10).filter(|_| allowance.take(UserId(who), Timestamp(at))).count();
         assert_eq!((had(1, 0), had(2, 30_000), had(1, 59_999)), (5, 5, 0));

@@ -1,4 +1,4 @@
-//! GitHub's own reviews of a run's pull request, and what they say at its lines.
+//! GitHub reviews of a run's pull request, including comments on lines.
 
 use super::{
     DeliveryNote, DeliveryResult, Intake,
@@ -20,19 +20,19 @@ use crate::{
     types::Verb,
 };
 
-/// Characters of one of them.
+/// Maximum characters of one comment.
 const COMMENT_CHARS: usize = 2_000;
 
-/// Of all of them.
+/// Maximum characters of all comments together.
 const ALL_CHARS: usize = 30_000;
 
 impl Intake {
-    /// GitHub's own review buttons on the run's pull request mean `/approve` and `/revise`.
+    /// Handles a GitHub review: Approve means `/approve`, Request changes means `/revise`.
     pub(super) async fn handle_review(&self, taken: &ClaimedDelivery, e: &ReviewEvent) -> DeliveryResult {
         if e.sender.bot || e.sender.id == self.bot().await?.id {
             return Ok(DeliveryNote::Nothing("a bot's review never acts".into()));
         }
-        // Somebody who adds a single comment, or answers in a thread, submits a review by that.
+        // A single comment, or an answer in a thread, also arrives as a review.
         let verb = match e.state {
             ReviewState::Approved if e.commit_id.is_none() => {
                 return Ok(DeliveryNote::Nothing("an approval of no commit".into()));
@@ -51,7 +51,8 @@ impl Intake {
         }
         let live = RunFilter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
         let live = self.engine.list(live).await?;
-        // Reviews go on after the work has ended. Whoever asks for changes then is told that nobody makes them.
+        // Reviews can arrive after the work has ended; a request for changes then gets the reply that no run will make
+        // them.
         let ended = match live.is_empty() && e.state == ReviewState::ChangesRequested {
             true => self.newest_ended_run((e.repo.id, issue), e.submitted_at).await?,
             false => None,
@@ -60,8 +61,8 @@ impl Intake {
             return Ok(DeliveryNote::Nothing("a review where nothing runs".into()));
         }
         let watched = live.iter().any(waits_for_merge);
-        // What is said of the pull request, and not at a gate, is for the run that pushed to it, as soon as it waits for the
-        // merge: a fix may be at work.
+        // A review of the pull request that answers no gate is for the run that pushed to it, once that run waits for
+        // the merge: a fix may be in progress.
         let pushes = live.iter().find(|run| match e.state {
             ReviewState::Approved => false,
             ReviewState::ChangesRequested => waits_for_merge(run),
@@ -120,7 +121,7 @@ impl Intake {
             self.send_answer(taken, (e.repo.id, issue), answer, ended.as_ref()).await?
         };
         match reply {
-            // A review takes no thumb.
+            // A review cannot take reactions.
             CommandReply::Note(note) | CommandReply::Refusal(note) => {
                 Ok(DeliveryNote::Done(format!("a review: {note}")))
             }
@@ -132,8 +133,8 @@ impl Intake {
     }
 }
 
-/// What a review says, its comments first and each with its place. Each is an item of a list, so that what one of them
-/// opens in Markdown ends with it.
+/// Formats a review: comments first, each with its location. Each is a list item, so Markdown opened in one comment
+/// ends with it.
 fn review_text(body: &str, comments: &[LineComment]) -> String {
     let (mut said, mut room, mut told) = (String::new(), ALL_CHARS, 0);
     let full = comments.iter().filter(|comment| !comment.body.trim().is_empty());
@@ -156,8 +157,8 @@ fn review_text(body: &str, comments: &[LineComment]) -> String {
     format!("{said}\n{}", body.trim()).trim().to_owned()
 }
 
-/// What people see of a comment. What they do not see stands behind it as one that is closed, so that it hides no more than
-/// itself and is taken out and told of where all the words are.
+/// Returns the visible text of a comment. Hidden parts follow as closed HTML comments, so each hides only itself and is
+/// later stripped and reported.
 fn visible_comment(text: &str) -> String {
     let seen = visible_text(text);
     let hidden =
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_comment_opens_ends_with_it() {
+    fn markdown_opened_in_a_comment_ends_with_it() {
         let at = |line, body: &str| LineComment {
             thread: 1,
             path: "docs/lld/LLD-1.md".into(),

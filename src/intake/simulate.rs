@@ -1,7 +1,7 @@
-//! What a delivery would do, without one.
+//! Simulates an event without a delivery.
 //!
-//! It goes the way of real deliveries, on whatever store this has: a copy, where nothing is to come of it. GitHub is only
-//! read; what it would have been told is shown instead.
+//! Uses the same code as real deliveries, on a copy of the store if it must have no effect. GitHub is only read;
+//! suppressed writes are reported instead.
 
 use super::{Intake, IntakeError, events::IssueRef};
 use crate::{
@@ -14,24 +14,24 @@ use crate::{
     types::{Actor, CommentId, DeliveryId},
 };
 
-/// Something that a person might do on an issue.
+/// An action of a person on an issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SimulatedAction {
     Label(String),
     Comment(String),
 }
 
-/// What would come of it.
+/// Outcome of a simulated action.
 #[derive(Debug)]
 pub struct SimulationResult {
-    /// In words, for whoever runs this server.
+    /// Description for the operator.
     pub sentences: Vec<String>,
-    /// The run that would begin.
+    /// Run that would start.
     pub started_run: Option<RunView>,
 }
 
 impl Intake {
-    /// What would come of it if this person did that now.
+    /// Simulates that this person does `what` now.
     pub async fn simulate(
         &self,
         at: &IssueRef<'_>,
@@ -56,7 +56,7 @@ impl Intake {
         } else {
             match self.handle_event(&ClaimedDelivery::simulated(id, self.clock.now()), &event).await {
                 Ok(note) => said.push(note.to_string()),
-                // What it would do next hangs on an answer to what was not sent.
+                // The next step depends on the response to a write that was suppressed.
                 Err(IntakeError::GitHub(_)) if !self.github.suppressed_writes().is_empty() => {}
                 Err(trouble) => return Err(trouble),
             }
@@ -108,7 +108,7 @@ impl Intake {
     }
 }
 
-/// What GitHub would be told.
+/// Describes a suppressed write.
 fn describe_unsent(SuppressedWrite { call, body }: &SuppressedWrite) -> String {
     let text = |key| body.as_ref().and_then(|body| body[key].as_str());
     match (text("content"), text("body")) {

@@ -1,11 +1,11 @@
-//! What GitHub delivered and we never had, fetched from its log and put into the inbox.
+//! Fetches deliveries that we missed from GitHub's log and puts them into the inbox.
 //!
-//! The log is authority enough: only the App itself can read it, so what it holds needs no signature. It is read
-//! back to a mark that moves only once everything older is in the inbox; whatever goes wrong on the way, the next look
-//! begins at the same mark, and the deliveries' ids keep anything from counting twice.
+//! The log needs no signature check: only the App itself can read it. It is read back to a mark that moves only once
+//! everything older is in the inbox. After a failure the next sweep starts at the same mark; delivery ids prevent
+//! duplicates.
 //!
-//! The log is read from its newest end and what it tells is handed in from its oldest: people's words count in the order
-//! in which they were said. However much there is, no more than two parts of it are in memory.
+//! The log is read newest first but stored oldest first, so that people's commands apply in order. At most two sections
+//! are in memory.
 
 use std::{collections::HashSet, mem, time::Duration};
 
@@ -17,38 +17,38 @@ use crate::{
     types::{DeliveryId, Timestamp},
 };
 
-/// How much of the log that was looked through already is looked through again: an attempt may be listed late.
+/// Overlap with the previous sweep: GitHub may list an attempt late.
 const SWEEP_OVERLAP: Duration = Duration::from_secs(600);
 
-/// Deliveries in a row that GitHub fails to hand over before a look through its log is given up: one may be broken for
-/// ever, so many together are an outage.
+/// Consecutive failed deliveries after which a sweep is given up. A single one may be broken forever; several in a row
+/// are an outage.
 const SWEEP_FAILURES: usize = 3;
 
-/// A stretch of the log: what of it the inbox lacks, the newest first.
+/// A section of the log: deliveries missing from the inbox, newest first.
 struct DeliveryLogSection {
     missing: Vec<DeliveryAttempt>,
     newest: Option<Timestamp>,
-    /// None: the mark or the log's end is reached.
+    /// Cursor of the next section; `None` at the mark or the end of the log.
     further: Option<DeliveryLogCursor>,
 }
 
-/// What was brought so far.
+/// Progress of a sweep.
 #[derive(Default)]
 struct SweepProgress {
     count: usize,
-    /// Why one could not be.
+    /// Error of a delivery that could not be fetched.
     failed: Option<GitHubApiError>,
-    /// How many GitHub failed on, one after the other.
+    /// Consecutive failures on GitHub's side.
     failures: usize,
 }
 
 impl Intake {
-    /// Looks through the log once; says how many deliveries it brought.
+    /// Reads the log once; returns the number of recovered deliveries.
     pub async fn sweep(&self) -> Result<usize, IntakeError> {
         let mark = self.store.sweep_position().await?;
         let mut part = self.read_log_section(mark, None).await?;
         let (newest, latest) = (part.newest, mem::take(&mut part.missing));
-        // Of what is further back only where it begins: what that leads to stays the same, whatever comes meanwhile.
+        // For older sections only the cursor is kept; what it leads to does not change meanwhile.
         let mut earlier = Vec::new();
         for _ in 1..limits::SWEEP_PARTS {
             let Some(from) = part.further.take() else { break };
@@ -70,7 +70,7 @@ impl Intake {
             let part = self.read_log_section(mark, Some(from)).await?;
             self.fetch_deliveries(part.missing, &mut brought).await?;
         }
-        // An attempt may be another one at what was brought just now.
+        // An attempt may be a redelivery of one just stored.
         self.fetch_deliveries(self.filter_unknown(latest).await?, &mut brought).await?;
         if let Some(failed) = brought.failed {
             return Err(failed.into());
@@ -100,13 +100,14 @@ impl Intake {
         Ok(DeliveryLogSection { missing, newest, further: from })
     }
 
-    /// GitHub's clock counts in its log. A mark that lies ahead of it was set by a clock of ours that was wrong.
+    /// Limits the mark to GitHub's current time, which the log uses. A mark ahead of it came from a wrong clock of
+    /// ours.
     fn clamp_to_github_clock(&self, mark: Timestamp) -> Timestamp {
         mark.min(self.github_now())
     }
 
     fn may_fetch(&self, attempt: &DeliveryAttempt) -> bool {
-        // All nodes have one mark, so what another one serves is fetched for it.
+        // All nodes share one mark, so we also fetch deliveries for installations that other nodes serve.
         attempt.installation.is_none_or(|id| self.allow.contains(&id) || self.store.is_served_by_cluster(id))
     }
 
@@ -119,8 +120,8 @@ impl Intake {
         Ok(attempts.into_iter().filter(|attempt| unheard.contains(&attempt.id)).collect())
     }
 
-    /// The oldest first, as they would have come. One that cannot be had keeps the mark where it is, for as long as
-    /// GitHub lists it, and keeps no other out; a few of them in a row are GitHub's own trouble, and end the look.
+    /// Fetches missing deliveries, oldest first. A failed one keeps the mark in place while GitHub lists it, but does
+    /// not block others; several failures in a row are an outage and end the sweep.
     async fn fetch_deliveries(
         &self,
         missing: Vec<DeliveryAttempt>,
@@ -128,7 +129,7 @@ impl Intake {
     ) -> Result<(), IntakeError> {
         let mut had = HashSet::new();
         for attempt in missing.into_iter().rev() {
-            // A later attempt counts only where an earlier one cannot be had.
+            // A later attempt is used only if the earlier one could not be fetched.
             if had.contains(&attempt.id) {
                 continue;
             }
@@ -140,16 +141,16 @@ impl Intake {
             let body = match answer {
                 Ok(Some(body)) => body,
                 Ok(None) => {
-                    tracing::warn!(delivery = %attempt.id, event = %attempt.event, "GitHub no longer has what it delivered");
+                    tracing::warn!(delivery = %attempt.id, event = %attempt.event, "GitHub no longer has this missed delivery; skipping");
                     continue;
                 }
-                // The next one would fare no better.
+                // The next one would fail too.
                 Err(fault @ (GitHubApiError::RateLimited { .. } | GitHubApiError::Unauthorized { .. })) => {
                     return Err(fault.into());
                 }
                 Err(fault) if brought.failures == SWEEP_FAILURES => return Err(fault.into()),
                 Err(fault) => {
-                    tracing::error!(delivery = %attempt.id, event = %attempt.event, %fault, "a missed delivery cannot be had");
+                    tracing::error!(delivery = %attempt.id, event = %attempt.event, error = %fault, "could not fetch a missed delivery; will retry");
                     brought.failed = Some(fault);
                     continue;
                 }
@@ -158,7 +159,7 @@ impl Intake {
             let subject = WebhookEvent::subject(&event, &body);
             let new = NewDelivery { id, event, subject, swept: true, body };
             if self.store.inbox().accept_delivery(new).await? == DeliveryReceipt::New {
-                tracing::info!(delivery = %attempt.id, event = %attempt.event, at = %attempt.at, "found in GitHub's log");
+                tracing::info!(delivery = %attempt.id, event = %attempt.event, at = %attempt.at, "recovered a missed delivery");
                 brought.count += 1;
                 self.delivery_stored.notify_one();
             }

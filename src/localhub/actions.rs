@@ -1,4 +1,4 @@
-//! What happens to accounts, Apps, repositories, branches and pull requests.
+//! Actions on accounts, Apps, repositories, branches and pull requests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,17 +28,17 @@ use crate::types::{InstallationId, IssueNo, Oid, RepoId, Role, Timestamp, UserId
 pub struct AppSpec {
     pub name: String,
     pub slug: String,
-    /// `issues` → `write` and so on.
+    /// Level by permission, such as `issues` → `write`.
     pub permissions: BTreeMap<String, String>,
     pub events: Vec<String>,
     pub webhook_url: Option<Url>,
     pub webhook_secret: SecretString,
-    /// An RSA key in PEM form; none: one is made, which takes a while.
+    /// RSA key in PEM form; `None` generates one, which takes a while.
     pub private_key: Option<SecretString>,
     pub owner: UserId,
 }
 
-/// What GitHub tells an App's owner once.
+/// Credentials that GitHub shows an App's owner only once.
 pub struct AppCredentials {
     pub id: u64,
     pub slug: String,
@@ -47,31 +47,31 @@ pub struct AppCredentials {
     pub webhook_secret: SecretString,
 }
 
-/// Where a repository's first commit comes from.
+/// Source of a repository's first commit.
 #[derive(Debug, Clone)]
 pub enum RepoSource {
     /// One commit with these files.
     Files(Vec<(String, Vec<u8>)>),
-    /// What `HEAD` of this repository reaches; the working tree is neither read nor written.
+    /// The history of this repository's `HEAD`; its working tree is neither read nor written.
     Clone(PathBuf),
 }
 
 impl Hub {
-    /// The account of that login, made if there is none.
+    /// Returns the account with this login; creates it if missing.
     pub fn create_user(&self, login: &str) -> Result<UserId, HubError> {
         self.change(|c| c.account_for(login, None))
     }
 
-    /// Registers an App; its webhook is pinged when it has one.
+    /// Registers an App and pings its webhook, if it has one.
     pub fn create_app(&self, spec: AppSpec) -> Result<AppCredentials, HubError> {
-        // Outside the lock: looking for primes takes a while.
+        // Outside the lock: finding primes takes a while.
         let pem = spec.private_key.clone().map_or_else(new_key, Ok)?;
         let home = self.0.base.clone();
         self.change(|c| c.create_app(spec, pem, home))
     }
 
-    /// The credentials of an App registered earlier, for a demo that goes on where it was. GitHub
-    /// itself never tells them again.
+    /// Returns the credentials of an App registered earlier, so that a demo can continue. GitHub itself never shows
+    /// them again.
     pub fn credentials(&self, slug: &str) -> Option<AppCredentials> {
         self.read(|s| {
             s.app_by_slug(slug).map(|app| AppCredentials {
@@ -103,12 +103,12 @@ impl Hub {
         self.change(|c| c.create_repo(owner, name, source, private))
     }
 
-    /// Installs the App on these repositories, which one account owns. Again = adds to them.
+    /// Installs the App on these repositories, which must have the same owner. A second call adds repositories.
     pub fn install(&self, app: u64, repositories: &[RepoId]) -> Result<InstallationId, HubError> {
         self.change(|c| c.install(app, repositories))
     }
 
-    /// A suspended installation gets no tokens and no webhooks.
+    /// Suspends or resumes an installation. A suspended one gets no tokens and no webhooks.
     pub fn suspend(&self, installation: InstallationId, suspended: bool) -> Result<(), HubError> {
         self.change(|c| c.suspend(installation, suspended))
     }
@@ -124,7 +124,7 @@ impl Hub {
         })
     }
 
-    /// Private repositories of some plans refuse draft pull requests with 422.
+    /// Makes the repository refuse draft pull requests with 422, as private repositories of some plans do.
     pub fn refuse_draft_pulls(&self, repo: RepoId, refuse: bool) -> Result<(), HubError> {
         self.change(|c| {
             c.repo_mut(repo)?.refuses_drafts = refuse;
@@ -132,25 +132,25 @@ impl Hub {
         })
     }
 
-    /// Gives a repository stars, a licence and what else it is found by.
-    pub fn set_profile(&self, repo: RepoId, fame: RepositoryProfile) -> Result<(), HubError> {
+    /// Sets a repository's stars, licence, description and topics.
+    pub fn set_profile(&self, repo: RepoId, profile: RepositoryProfile) -> Result<(), HubError> {
         self.change(|c| {
-            c.repo_mut(repo)?.fame = fame;
+            c.repo_mut(repo)?.fame = profile;
             Ok(())
         })
     }
 
-    /// Deletes a repository with all that is in it; one made later under its name is another.
+    /// Deletes a repository and its content; a later one with the same name is a different repository.
     pub fn delete_repo(&self, repo: RepoId) -> Result<(), HubError> {
         self.change(|c| c.delete_repo(repo))
     }
 
-    /// The old name answers 301 from then on.
+    /// Renames a repository; the old name then answers 301.
     pub fn rename_repo(&self, repo: RepoId, new_name: &str) -> Result<(), HubError> {
         self.change(|c| c.rename_repo(repo, new_name))
     }
 
-    /// Commits files on a branch, which begins at the default branch if it is new.
+    /// Commits files to a branch; a new branch starts at the default branch.
     pub fn push_commit(
         &self,
         repo: RepoId,
@@ -162,7 +162,7 @@ impl Hub {
         self.change(|c| c.push_commit(repo, branch, user, files, message))
     }
 
-    /// Moves a branch to a commit that is there, by force where need be.
+    /// Moves a branch to an existing commit, forcing if needed.
     pub fn move_branch(&self, repo: RepoId, branch: &str, user: UserId, to: &Oid) -> Result<(), HubError> {
         self.change(|c| {
             let from = c.git(repo).branch(branch);
@@ -171,7 +171,7 @@ impl Hub {
         })
     }
 
-    /// `state` is `APPROVED`, `CHANGES_REQUESTED` or `COMMENTED`.
+    /// Submits a review; `state` is `APPROVED`, `CHANGES_REQUESTED` or `COMMENTED`.
     pub fn review(
         &self,
         repo: RepoId,
@@ -183,7 +183,7 @@ impl Hub {
         self.review_lines(repo, pull, user, state, body, &[])
     }
 
-    /// The same with comments: path, line and text of each.
+    /// Submits a review with line comments: path, line and text of each.
     pub fn review_lines(
         &self,
         repo: RepoId,
@@ -196,7 +196,7 @@ impl Hub {
         self.change(|c| c.review(repo, pull, user, (state, body), comments))
     }
 
-    /// Somebody answers in the thread that begins with this comment.
+    /// Replies in the thread that starts with this comment.
     pub fn reply(
         &self,
         repo: RepoId,
@@ -208,29 +208,31 @@ impl Hub {
         self.change(|c| c.reply(repo, pull, user, (to, body)).map(|reply| reply.id))
     }
 
-    /// What was said at lines of a pull request.
+    /// Returns the line comments of a pull request.
     pub fn line_comments(&self, repo: RepoId, pull: IssueNo) -> Vec<LineCommentView> {
         self.read(|s| {
             let found = s.repositories.get(&repo).and_then(|row| row.issues.get(&pull.0)?.pull.as_ref());
             let reviews = found.into_iter().flat_map(|pull| &pull.reviews);
-            let view = |review: &HubReview, said: &HubLineComment| LineCommentView {
-                id: said.id,
+            let view = |review: &HubReview, comment: &HubLineComment| LineCommentView {
+                id: comment.id,
                 author: s.login(review.user),
-                body: said.body.clone(),
-                reply_to: said.reply_to,
+                body: comment.body.clone(),
+                reply_to: comment.reply_to,
             };
-            reviews.flat_map(|review| review.comments.iter().map(move |said| view(review, said))).collect()
+            reviews
+                .flat_map(|review| review.comments.iter().map(move |comment| view(review, comment)))
+                .collect()
         })
     }
 
-    /// Someone marks a pull request as ready for review, or as a draft again.
+    /// Marks a pull request as ready for review, or as a draft again.
     pub fn set_draft(&self, repo: RepoId, pull: IssueNo, user: UserId, draft: bool) -> Result<(), HubError> {
         self.change(
             |c| if draft { c.convert_to_draft(repo, pull, user) } else { c.mark_ready(repo, pull, user) },
         )
     }
 
-    /// Someone opens a pull request from a branch.
+    /// Opens a pull request from a branch.
     pub fn open_pull(&self, repo: RepoId, by: UserId, head: &str, base: &str) -> Result<IssueNo, HubError> {
         self.change(|c| {
             let tip = |branch: &str| {
@@ -243,7 +245,7 @@ impl Hub {
         })
     }
 
-    /// Someone has a pull request go into another branch.
+    /// Changes the base branch of a pull request.
     pub fn retarget(&self, repo: RepoId, pull: IssueNo, user: UserId, base: &str) -> Result<(), HubError> {
         self.change(|c| {
             let oid = c.git(repo).branch(base).ok_or_else(|| HubError::Missing(format!("branch {base}")))?;
@@ -255,13 +257,13 @@ impl Hub {
         })
     }
 
-    /// Merges a pull request by a merge commit and closes it, and before it the issues that it says it closes.
+    /// Merges a pull request with a merge commit and closes it, after closing the issues that it closes by keyword.
     pub fn merge(&self, repo: RepoId, pull: IssueNo, user: UserId) -> Result<(), HubError> {
         self.change(|c| c.merge(repo, pull, user))
     }
 }
 
-/// How git names an account of localhub.
+/// Git signature of a localhub account.
 pub(super) fn signature(account: &HubAccount, at: Timestamp) -> GitSignature {
     let email = format!("{}+{}@users.noreply.localhub", account.id, account.login);
     GitSignature { name: account.login.clone(), email, at }
@@ -341,7 +343,7 @@ impl HubTransaction<'_> {
         }
         let id = RepoId(self.state.fresh_id());
         let default_branch = self.create_git_repository(id, owner, source).inspect_err(|_| {
-            // What was begun is of no use to anyone; the error is what counts.
+            // The incomplete repository is useless; the error matters.
             drop(std::fs::remove_dir_all(self.hub.git_dir(id)));
         })?;
         let row = HubRepository {
@@ -368,14 +370,14 @@ impl HubTransaction<'_> {
         Ok(id)
     }
 
-    /// Makes the bare repository and its first commits; answers the default branch.
+    /// Creates the bare repository and its first commits; returns the default branch.
     fn create_git_repository(
         &self,
         id: RepoId,
         owner: UserId,
         source: RepoSource,
     ) -> Result<String, HubError> {
-        // Nobody has this number yet: what is there was begun by a hub that was killed.
+        // The id is new, so an existing directory was left by a killed hub.
         drop(std::fs::remove_dir_all(self.hub.git_dir(id)));
         let git = BareRepository::init(self.hub.git_dir(id), "main")?;
         match source {
@@ -557,7 +559,7 @@ impl HubTransaction<'_> {
         Ok(number)
     }
 
-    /// A person marks a draft ready for review.
+    /// Marks a draft as ready for review.
     pub(super) fn mark_ready(&mut self, repo: RepoId, number: IssueNo, by: UserId) -> Result<(), HubError> {
         let issue = self.issue_mut(repo, number)?;
         let title = issue.title.clone();
@@ -602,7 +604,7 @@ impl HubTransaction<'_> {
         self.submit_review(repo, number, (by, id, at), (state, body), comments)
     }
 
-    /// Somebody answers in a thread: GitHub makes a review of that, too.
+    /// Replies in a thread; like GitHub, wraps the reply in a review.
     pub(super) fn reply(
         &mut self,
         repo: RepoId,
@@ -611,8 +613,8 @@ impl HubTransaction<'_> {
         (to, body): (u64, &str),
     ) -> Result<HubLineComment, HubError> {
         let reviews = self.issue(repo, number)?.pull.iter().flat_map(|pull| &pull.reviews);
-        let mut said = reviews.flat_map(|review| &review.comments);
-        let root = said.find(|said| said.id == to && said.reply_to.is_none());
+        let mut comments = reviews.flat_map(|review| &review.comments);
+        let root = comments.find(|comment| comment.id == to && comment.reply_to.is_none());
         let root = root.ok_or_else(|| HubError::Missing(format!("review comment {to}")))?.clone();
         let (id, review) = (self.state.fresh_id(), self.state.fresh_id());
         let reply = HubLineComment { id, body: body.to_owned(), reply_to: Some(to), ..root };
@@ -647,10 +649,10 @@ impl HubTransaction<'_> {
             HubEventKind::Reviewed { state: state.to_owned(), body: body.to_owned() },
         );
         let (row, issue) = (self.repo(repo)?, self.issue(repo, number)?);
-        let mut said = self.json().review(row, issue, &review);
-        // The event writes the state in lower case, the API in upper.
-        said["state"] = json!(state.to_ascii_lowercase());
-        let body = vec![("review", said), ("pull_request", self.json().pull(row, issue))];
+        let mut shown = self.json().review(row, issue, &review);
+        // The event has the state in lower case, the API in upper case.
+        shown["state"] = json!(state.to_ascii_lowercase());
+        let body = vec![("review", shown), ("pull_request", self.json().pull(row, issue))];
         self.queue_webhook(repo, "pull_request_review", Some("submitted"), by, body);
         Ok(id)
     }
@@ -690,7 +692,7 @@ impl HubTransaction<'_> {
     }
 }
 
-/// What somebody said at a line of a pull request.
+/// A comment on a line of a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineCommentView {
     pub id: u64,
@@ -699,7 +701,7 @@ pub struct LineCommentView {
     pub reply_to: Option<u64>,
 }
 
-/// A pull request to be opened; its branches were looked up already.
+/// A pull request to open; its branches have been resolved.
 pub(super) struct NewPullRequest {
     pub(super) title: String,
     pub(super) body: Option<String>,
@@ -739,7 +741,7 @@ fn commit_files(
 }
 
 impl JsonRenderer<'_> {
-    /// All that a payload says of the installation it is for.
+    /// The installation as webhook payloads show it.
     pub(super) fn installation_stub(id: InstallationId) -> Value {
         json!({ "id": id, "node_id": super::json::node_id("I", id.0) })
     }

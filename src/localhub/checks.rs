@@ -1,4 +1,4 @@
-//! Check runs: what an App says of a commit.
+//! Check runs: results that an App reports on a commit.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::types::{Oid, RepoId, UserId};
 
-/// A check run as a person sees it on its commit.
+/// A check run as shown on its commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubCheckView {
     pub id: u64,
@@ -27,7 +27,7 @@ pub struct HubCheckView {
     pub annotations: Vec<HubAnnotation>,
 }
 
-/// What a request may say of a check.
+/// Check run fields of a request.
 #[derive(Deserialize)]
 pub(super) struct CheckRunInput {
     pub(super) name: Option<String>,
@@ -52,7 +52,7 @@ pub(super) struct CheckRunInputOutput {
 }
 
 impl Hub {
-    /// The checks of a repository, oldest first.
+    /// Returns the checks of a repository, oldest first.
     pub fn checks(&self, repo: RepoId) -> Vec<HubCheckView> {
         let view = |check: &HubCheckRun| HubCheckView {
             id: check.id,
@@ -71,8 +71,8 @@ impl Hub {
         })
     }
 
-    /// Someone presses *Re-run* at a check, or *Re-run all checks* of its commit and App. GitHub changes nothing itself but
-    /// the suite's state, and tells the App.
+    /// Presses *Re-run* on a check, or *Re-run all checks* of its commit and App. GitHub only resets the suite's state
+    /// and notifies the App.
     pub fn rerequest(&self, repo: RepoId, check: u64, user: UserId, suite: bool) -> Result<(), HubError> {
         self.change(|c| {
             let found = c.repo(repo)?.checks.iter().find(|known| known.id == check).cloned();
@@ -89,13 +89,13 @@ impl Hub {
 }
 
 impl HubTransaction<'_> {
-    /// Makes a check of `app`'s, or changes the one with this number.
+    /// Creates a check of `app`, or updates the one with this id.
     pub(super) fn put_check(
         &mut self,
         repo: RepoId,
         app: u64,
         id: Option<u64>,
-        said: CheckRunInput,
+        input: CheckRunInput,
     ) -> Result<HubCheckRun, HubError> {
         let (at, by) = (self.at, self.state.apps.get(&app).map(|a| a.bot));
         let by = by.ok_or_else(|| HubError::Missing(format!("App {app}")))?;
@@ -104,19 +104,19 @@ impl HubTransaction<'_> {
                 let found = self.repo(repo)?.checks.iter().find(|check| check.id == id).cloned();
                 found.ok_or_else(|| HubError::Missing(format!("check run {id}")))?
             }
-            None => self.new_check(repo, app, said.head_sha.clone(), said.fork)?,
+            None => self.new_check(repo, app, input.head_sha.clone(), input.fork)?,
         };
-        check.reported |= said.reported;
-        check.name = said.name.unwrap_or(check.name);
-        check.external_id = said.external_id.or(check.external_id);
-        check.details_url = said.details_url.or(check.details_url);
-        if let Some(output) = said.output {
+        check.reported |= input.reported;
+        check.name = input.name.unwrap_or(check.name);
+        check.external_id = input.external_id.or(check.external_id);
+        check.details_url = input.details_url.or(check.details_url);
+        if let Some(output) = input.output {
             (check.title, check.summary) = (Some(output.title), Some(output.summary));
             check.annotations.extend(output.annotations);
         }
-        if let Some(status) = said.status.or(said.conclusion.as_ref().map(|_| "completed".to_owned())) {
+        if let Some(status) = input.status.or(input.conclusion.as_ref().map(|_| "completed".to_owned())) {
             check.status = status;
-            check.conclusion = said.conclusion;
+            check.conclusion = input.conclusion;
             check.completed_at = check.conclusion.is_some().then_some(at);
         }
         let checks = &mut self.repo_mut(repo)?.checks;
@@ -156,7 +156,7 @@ impl HubTransaction<'_> {
             id: self.state.fresh_id(),
             app,
             name: String::new(),
-            // Of a branch in a fork GitHub knows no name here.
+            // GitHub gives no branch name for a branch in a fork.
             branch: here.filter(|_| fork.is_none()),
             fork,
             reported: false,
@@ -173,7 +173,7 @@ impl HubTransaction<'_> {
         })
     }
 
-    /// GitHub tells only the App itself when its check is asked for again, and here nobody else has any.
+    /// Queues a check event. GitHub sends a re-request only to the check's own App; here no other App has checks.
     fn queue_check_webhook(
         &mut self,
         repo: RepoId,

@@ -1,4 +1,4 @@
-//! CI of others: jobs of GitHub's own workflows, each a check with a log, and statuses.
+//! Other CI: GitHub Actions jobs, each shown as a check with a log, and commit statuses.
 
 use std::{fs, path::PathBuf};
 
@@ -19,35 +19,35 @@ use crate::types::{Oid, RepoId, UserId};
 /// The App that runs workflows.
 pub(super) const ACTIONS: &str = "github-actions";
 
-/// A job of a workflow, as it stands.
+/// Current state of a workflow job.
 #[derive(Debug, Clone, Default)]
 pub struct ActionsJob {
     pub name: String,
-    /// None while it goes on.
+    /// `None` while it runs.
     pub conclusion: Option<String>,
     pub summary: String,
     pub annotations: Vec<HubAnnotation>,
     pub log: Option<Vec<u8>>,
-    /// It runs for a pull request of this fork, which has the same commit.
+    /// The fork whose pull request the job runs for; the fork has the same commit.
     pub fork: Option<RepoId>,
-    /// It is no job: a workflow makes this check by the API.
+    /// Whether this is not a job but a check that a workflow creates through the API.
     pub reported: bool,
 }
 
 impl Hub {
-    /// A job says how it stands on a commit; gives the number of its check. Said again by its name, it is a new one.
+    /// Reports a job's state on a commit; returns its check id. Another report under the same name creates a new check.
     pub fn report_job(&self, repo: RepoId, head: &Oid, job: ActionsJob) -> Result<u64, HubError> {
         self.change(|c| {
             let app = c.actions_app(repo)?;
             let status = if job.conclusion.is_some() { "completed" } else { "in_progress" };
-            let said = json!({
+            let input = json!({
                 "name": job.name, "head_sha": head, "status": status, "conclusion": job.conclusion,
                 "output": { "title": job.name, "summary": job.summary, "annotations": job.annotations },
             });
-            let mut said: CheckRunInput =
-                serde_json::from_value(said).map_err(|e| HubError::Refused(e.to_string()))?;
-            (said.fork, said.reported) = (job.fork, job.reported);
-            let check = c.put_check(repo, app, None, said)?;
+            let mut input: CheckRunInput =
+                serde_json::from_value(input).map_err(|e| HubError::Refused(e.to_string()))?;
+            (input.fork, input.reported) = (job.fork, job.reported);
+            let check = c.put_check(repo, app, None, input)?;
             c.complete_workflow_run(repo, &check)?;
             let check = check.id;
             if let Some(log) = &job.log {
@@ -60,7 +60,7 @@ impl Hub {
         })
     }
 
-    /// A CI system that knows no checks says how a commit stands.
+    /// Reports a commit status, as CI systems without checks do.
     pub fn set_status(
         &self,
         repo: RepoId,
@@ -96,7 +96,7 @@ impl Hub {
 }
 
 impl HubTransaction<'_> {
-    /// Here a workflow has one job, and tells when that has ended.
+    /// Completes the workflow run of an ended job; every workflow here has one job.
     fn complete_workflow_run(&mut self, repo: RepoId, job: &HubCheckRun) -> Result<(), HubError> {
         let Some(bot) = self.state.apps.get(&job.app).map(|app| app.bot).filter(|_| job.conclusion.is_some())
         else {
@@ -130,7 +130,7 @@ impl HubInner {
         self.data.join("logs").join(job.to_string())
     }
 
-    /// A log, to whoever has its address and brings no credentials.
+    /// Serves a log to anyone with its signed address; refuses requests with credentials.
     pub(super) fn serve_log(&self, request: &HubRequest) -> HubReply {
         let job = request.segments.get(1).and_then(|job| job.parse().ok());
         let signed = request.query("sig").is_some() && request.header("authorization").is_none();
@@ -142,7 +142,7 @@ impl HubInner {
 }
 
 impl JsonRenderer<'_> {
-    /// The run of a workflow that this is the job of. A fork may call its branch whatever it likes.
+    /// The workflow run of this job. A fork may use any branch name.
     pub(super) fn workflow_run(&self, repo: RepoId, job: &HubCheckRun) -> Value {
         let branch = job.branch.as_deref().unwrap_or("countersign/issue-1");
         json!({

@@ -1,4 +1,4 @@
-//! Why localhub could not do what it was asked from Rust. Over HTTP the same things are statuses.
+//! Errors of localhub's Rust API. Over HTTP the same failures are status codes.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -12,7 +12,7 @@ pub enum HubError {
     NotLoopback(SocketAddr),
     #[error("cannot use {}: {source}", path.display())]
     Data { path: PathBuf, source: std::io::Error },
-    #[error("{} is damaged ({message}); move it away to begin anew", path.display())]
+    #[error("{} is damaged ({message}); move it away to start with an empty one", path.display())]
     Damaged { path: PathBuf, message: String },
     #[error("localhub has no {0}")]
     Missing(String),

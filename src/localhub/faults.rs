@@ -1,45 +1,46 @@
-//! What can be made to go wrong, from Rust only.
+//! Faults that can be injected, from Rust only.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{Hub, lock, model::HubState};
 use crate::types::{Oid, RepoId, Timestamp};
 
-/// A fault that hits REST requests. Those with `times` hit the next matching ones and are then used up; the
-/// others hold until [`Hub::clear_faults`] or the moment they name.
+/// A fault in REST requests. One with `times` affects that many matching requests; the others last until
+/// [`Hub::clear_faults`] or the time they name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HubFault {
-    /// The request takes effect; its answer is lost to a 502.
+    /// The request takes effect, but the response is replaced by a 502.
     AnswerBadGatewayAfter { method: String, path_contains: String, times: u32 },
-    /// The request is answered with this status and has no effect.
+    /// The request fails with this status and has no effect.
     Status { method: String, path_contains: String, status: u16, times: u32 },
-    /// 422 with GitHub's list of what is wrong, and no effect.
+    /// 422 with GitHub's list of errors, and no effect.
     Unprocessable { method: String, path_contains: String, field: String, code: String, times: u32 },
-    /// The request is refused with this status and message, and has no effect.
+    /// The request fails with this status and message, and has no effect.
     Refused { method: String, path_contains: String, status: u16, message: &'static str, times: u32 },
-    /// This mutation of a GraphQL request fails with the type, if any, and has no effect; those beside it do.
+    /// This GraphQL mutation fails with the given type, if any, and has no effect; other mutations of the request
+    /// succeed.
     Mutation { name: &'static str, kind: Option<&'static str>, message: &'static str, times: u32 },
     /// The secondary rate limit: 403 with `Retry-After`, and no effect.
     SecondaryLimit { method: String, path_contains: String, retry_after: Duration, times: u32 },
-    /// The secondary limit on content, which GitHub names as 80 writes a minute: an installation's writes beyond so many
-    /// in any time of this length are refused like that. `lately` begins empty.
+    /// The secondary limit on content (80 writes a minute on GitHub): more than `most` writes of an installation
+    /// `within` that time are refused in the same way. `lately` starts empty.
     FastWrites { most: usize, within: Duration, lately: Vec<Timestamp> },
-    /// The connection is closed without an answer, after the effect or before it.
+    /// The connection is closed without a response, after or before the effect.
     Drop { method: String, path_contains: String, after_effect: bool, times: u32 },
-    /// The answer takes this much longer, in real time, and never more than a few seconds.
+    /// The response is delayed by this much real time, at most a few seconds.
     Slow { method: String, path_contains: String, by: Duration, times: u32 },
-    /// The primary rate limit: whatever an installation asks is refused until then, with 403 or 429.
+    /// The primary rate limit: all requests of an installation fail until then, with 403 or 429.
     PrimaryLimit { status: u16, until: Timestamp },
-    /// Reads of what the path names are 404 until then, as they are for a moment after an event.
+    /// Reads of matching paths return 404 until then, as GitHub does briefly after an event.
     HiddenUntil { path_contains: String, until: Timestamp },
-    /// Reads of issues, comments, labels, branches, checks and pull requests show what was this long ago.
+    /// Reads of issues, comments, labels, branches, checks and pull requests show the state from this long ago.
     ReadsLag { by: Duration },
 }
 
-/// A fault that is meant to be waited out by nobody stays below a client's patience.
+/// Maximum delay of `Slow`, below a client's timeout.
 const MAX_SLOWDOWN: Duration = Duration::from_secs(5);
 
-/// What a request meets.
+/// Effect of a fault on a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FaultEffect {
     LoseAnswer,
@@ -53,7 +54,7 @@ pub(super) enum FaultEffect {
     Lag(Duration),
 }
 
-/// Everything as it was before the change at `until`.
+/// The state before the change at `until`.
 pub(super) struct HubSnapshot {
     until: Timestamp,
     pub(super) state: HubState,
@@ -66,28 +67,28 @@ impl HubSnapshot {
     }
 }
 
-/// How a request looks to a fault.
+/// A request as matched against faults.
 pub(super) struct FaultTarget<'a> {
     pub(super) method: &'a str,
     pub(super) path: &'a str,
-    /// It carries an installation's token.
+    /// Whether it carries an installation token.
     pub(super) installation: bool,
     pub(super) now: Timestamp,
 }
 
 impl Hub {
-    /// Arms a fault; several may be armed at once, the first that matches is used up first.
+    /// Injects a fault. If several match, the first one is used up first.
     pub fn arm_fault(&self, fault: HubFault) {
         lock(&self.0.faults).push(fault);
     }
 
-    /// Disarms all faults.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
         lock(&self.0.faults).clear();
         lock(&self.0.moments).clear();
     }
 
-    /// No token that was handed out so far is accepted any more.
+    /// Revokes all tokens issued so far.
     pub fn expire_tokens(&self) -> Result<(), super::HubError> {
         self.change(|c| {
             c.state.tokens.clear();
@@ -99,7 +100,7 @@ impl Hub {
         lock(&self.0.faults).iter_mut().find_map(|fault| fault.effect_on(request))
     }
 
-    /// Why this mutation fails, where it shall: a type and a message.
+    /// Returns type and message if this mutation should fail.
     pub(super) fn mutation_fault(&self, called: &str) -> Option<(Option<&'static str>, &'static str)> {
         lock(&self.0.faults).iter_mut().find_map(|fault| match fault {
             HubFault::Mutation { name, kind, message, times } if *name == called && *times > 0 => {
@@ -110,7 +111,7 @@ impl Hub {
         })
     }
 
-    /// Keeps what is there now, before it is changed, for as long as reads lag.
+    /// Keeps the current state before a change while a `ReadsLag` fault is active.
     pub(super) fn keep_snapshot(&self, state: &HubState) {
         let lag = lock(&self.0.faults).iter().find_map(|fault| match fault {
             HubFault::ReadsLag { by } => Some(*by),
@@ -128,7 +129,7 @@ impl Hub {
         moments.push(Arc::new(HubSnapshot { until: now, state: state.clone(), refs }));
     }
 
-    /// What a read that lags sees; none when nothing has changed since.
+    /// Returns the state that a lagging read sees; `None` if nothing has changed since.
     pub(super) fn lagged_snapshot(&self, lag: Duration) -> Option<Arc<HubSnapshot>> {
         let (now, moments) = ((self.0.now)(), lock(&self.0.moments));
         moments.iter().find(|moment| now.since(moment.until) < lag).cloned()

@@ -1,5 +1,5 @@
-//! Real git objects, made by the system's `git` in bare repositories of localhub's own. Each
-//! command runs with a cleared environment, so that nobody's configuration or hooks take part.
+//! Real git objects, created by the system's `git` in bare repositories. Each command runs with a cleared environment,
+//! so no user configuration or hooks apply.
 
 use std::{
     ffi::OsStr,
@@ -12,15 +12,14 @@ use std::{
 use super::HubError;
 use crate::types::{Oid, Timestamp};
 
-/// A git command that did not succeed.
+/// A failed git command.
 #[derive(Debug, thiserror::Error)]
-#[error("localhub could not have git do its part ({command}); git says: {message}")]
+#[error("localhub: git {command} failed: {message}")]
 pub struct HubGitError {
     pub command: String,
     pub message: String,
 }
 
-/// A bare repository.
 #[derive(Clone)]
 pub(super) struct BareRepository {
     dir: PathBuf,
@@ -35,7 +34,7 @@ pub(super) struct TreeEntry {
     pub(super) path: String,
 }
 
-/// A line of a tree to be made; no object means that the path is taken away.
+/// One changed path of a tree; without an object the path is removed.
 pub(super) struct TreeChange {
     pub(super) path: String,
     pub(super) mode: String,
@@ -67,14 +66,14 @@ pub(super) struct FileDiff {
     pub(super) status: &'static str,
     pub(super) additions: usize,
     pub(super) deletions: usize,
-    /// The hunks, without the file header; none for binary files.
+    /// The hunks without the file header; `None` for binary files.
     pub(super) patch: Option<String>,
 }
 
-/// Git's environment: nothing of ours, nothing of the operator's.
+/// git with a clean environment.
 pub(super) fn git_command(dir: &Path) -> Command {
-    // By its path: a name would make the standard library fork instead of spawn, and copying a large
-    // process's page tables is most of what a small git command costs.
+    // By absolute path: with a bare name the standard library forks instead of spawning, and copying a large process's
+    // page tables is most of the cost of a small git command.
     static GIT: LazyLock<PathBuf> = LazyLock::new(|| {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path).map(|directory| directory.join("git")).find(|g| g.is_file());
@@ -109,11 +108,11 @@ impl BareRepository {
         Ok(git)
     }
 
-    /// Copies what `HEAD` of a working repository reaches, over git's own transport: nothing is
-    /// linked to it and nothing in it is written. Answers the branch's name.
+    /// Copies the history of a working repository's `HEAD` over git's own transport: without links to it or writes to
+    /// it. Returns the branch name.
     pub(super) fn fetch_head(&self, source: &Path, scratch: &Path) -> Result<String, HubError> {
         let complaint = |message: String| HubGitError { command: "fetch".into(), message };
-        // The source may belong to someone else; only a file can say that this is wanted.
+        // The source may belong to another user; git accepts `safe.directory` only from a file.
         let config = scratch.join("clone.gitconfig");
         std::fs::write(&config, "[safe]\n\tdirectory = *\n").map_err(|e| complaint(e.to_string()))?;
         let source = std::fs::canonicalize(source)
@@ -187,7 +186,7 @@ impl BareRepository {
         self.run_oid(["hash-object", "-w", "--stdin"], Some(bytes))
     }
 
-    /// `blob`, `tree`, `commit` or `tag`; none when there is no such object.
+    /// Returns `blob`, `tree`, `commit` or `tag`; `None` if that object does not exist.
     pub(super) fn object_kind(&self, oid: &str) -> Option<String> {
         oid.parse::<Oid>().ok()?;
         self.run_line(["cat-file", "-t", oid], None).ok()
@@ -197,7 +196,7 @@ impl BareRepository {
         self.run(["cat-file", "blob", oid.as_str()], None)
     }
 
-    /// What a revision names, peeled to a commit. The revision may come from a stranger.
+    /// Returns the commit that a revision names. The revision may be untrusted.
     pub(super) fn commit_at(&self, revision: &str) -> Option<Oid> {
         let named = |r: String| {
             self.run_oid(
@@ -215,7 +214,7 @@ impl BareRepository {
             .or_else(|| named(revision.to_owned()))
     }
 
-    /// The object a full ref name (`refs/heads/main`) points at.
+    /// Returns the object that a full ref name (`refs/heads/main`) points to.
     pub(super) fn reference(&self, name: &str) -> Option<Oid> {
         self.run_oid(["show-ref", "--verify", "--hash", "--", name], None).ok()
     }
@@ -224,7 +223,7 @@ impl BareRepository {
         self.reference(&format!("refs/heads/{name}"))
     }
 
-    /// Every branch and where it points, in name order.
+    /// Returns every branch with its commit, by name.
     pub(super) fn branches(&self) -> Vec<(String, Oid)> {
         let format = "--format=%(refname:lstrip=2) %(objectname)";
         let text = self.run_line(["for-each-ref", format, "refs/heads/"], None).unwrap_or_default();
@@ -247,7 +246,7 @@ impl BareRepository {
         self.run_oid(["merge-base", a.as_str(), b.as_str()], None).ok()
     }
 
-    /// The tree two commits make together; none when they conflict.
+    /// Merges two commits' trees; `None` on conflict.
     pub(super) fn merge_trees(&self, ours: &Oid, theirs: &Oid) -> Option<Oid> {
         self.run_oid(["merge-tree", "--write-tree", ours.as_str(), theirs.as_str()], None).ok()
     }
@@ -261,7 +260,7 @@ impl BareRepository {
         Ok(parse_tree(&self.run(["ls-tree", "-z", "-l", treeish.as_str()], None)?))
     }
 
-    /// What stands at `path` in a commit; the empty path is the root tree's own content.
+    /// Returns the entry at `path` in a commit.
     pub(super) fn entry(&self, commit: &Oid, path: &str) -> Option<TreeEntry> {
         let out = self.run(["ls-tree", "-z", "-l", "--full-tree", commit.as_str(), "--", path], None).ok()?;
         parse_tree(&out).into_iter().find(|e| e.path == path)
@@ -272,7 +271,7 @@ impl BareRepository {
         self.blob(&entry.oid).ok()
     }
 
-    /// A tree made of `base` with some paths put or taken away.
+    /// Builds a tree from `base` with some paths set or removed.
     pub(super) fn make_tree(&self, base: Option<&Oid>, entries: &[TreeChange]) -> Result<Oid, HubGitError> {
         let scratch = tempfile::tempdir_in(&self.dir)
             .map_err(|e| HubGitError { command: "write-tree".into(), message: e.to_string() })?;
@@ -302,7 +301,7 @@ impl BareRepository {
             .map_err(|_| HubGitError { command: "write-tree".into(), message: "no tree was written".into() })
     }
 
-    /// Writes the commit object itself, so that its message is kept byte for byte.
+    /// Writes the raw commit object, so that its message is kept byte for byte.
     pub(super) fn commit(
         &self,
         tree: &Oid,
@@ -331,7 +330,7 @@ impl BareRepository {
         })
     }
 
-    /// Commits a range (`main`, `a..b`) reaches, newest first.
+    /// Returns the commits of a range (`main`, `a..b`), newest first.
     pub(super) fn log(&self, range: &str, most: usize) -> Result<Vec<HubCommit>, HubGitError> {
         self.run_line(["rev-list", &format!("--max-count={most}"), range, "--"], None)?
             .lines()
@@ -340,7 +339,7 @@ impl BareRepository {
             .collect()
     }
 
-    /// Text files of a commit that have all of these words, in any case.
+    /// Returns text files of a commit that contain all of these words, ignoring case.
     pub(super) fn grep(&self, commit: &Oid, words: &[&str]) -> Vec<String> {
         let words = words.iter().flat_map(|word| ["-e", word]);
         let args = ["grep", "-I", "-l", "-i", "-F", "--all-match"].into_iter().chain(words);
@@ -355,7 +354,7 @@ impl BareRepository {
             .unwrap_or(0)
     }
 
-    /// What changed from `base` to `head`.
+    /// Returns the changes from `base` to `head`.
     pub(super) fn diff(&self, base: &Oid, head: &Oid) -> Result<Vec<FileDiff>, HubGitError> {
         let out = self.run(
             [
@@ -383,7 +382,7 @@ impl GitSignature {
     }
 }
 
-/// Runs a command to its end, feeding its input from another thread so that neither side waits.
+/// Runs a command to its end; feeds stdin from another thread to avoid a deadlock.
 fn run_command(mut command: Command, name: &str, stdin: Option<&[u8]>) -> Result<Vec<u8>, HubGitError> {
     let failed = |message: String| HubGitError { command: name.to_owned(), message };
     let mut child = command
@@ -395,7 +394,7 @@ fn run_command(mut command: Command, name: &str, stdin: Option<&[u8]>) -> Result
     let pipe = child.stdin.take();
     let output = std::thread::scope(|scope| {
         if let (Some(mut pipe), Some(bytes)) = (pipe, stdin) {
-            // A command that stops reading early tells why by its exit status.
+            // A command that stops reading early reports why through its exit status.
             scope.spawn(move || drop(pipe.write_all(bytes)));
         }
         child.wait_with_output()
@@ -508,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_keeps_its_message_and_its_files() {
+    fn commit_keeps_its_message_and_files() {
         let (_dir, git) = repository();
         let who = GitSignature { name: "A".into(), email: "a@x".into(), at: Timestamp(1_700_000_000_000) };
         let put = |path: &str, text: &str| TreeChange {
@@ -534,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_from_a_stranger_is_no_option_and_no_range() {
+    fn untrusted_revision_cannot_be_an_option_or_range() {
         let (_dir, git) = repository();
         for bad in ["--all", "a..b", "HEAD@{1}", "", "x:y"] {
             assert!(git.commit_at(bad).is_none(), "{bad}");
@@ -542,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_leave_the_tree_are_refused() {
+    fn paths_outside_the_tree_are_refused() {
         let (_dir, git) = repository();
         for path in ["../x", ".git/hooks/post-update", "/etc/passwd", "a//b"] {
             let entry = TreeChange {

@@ -1,5 +1,5 @@
-//! How things look in GitHub's JSON. Written from its REST documentation, field by field; nothing
-//! here is shared with the client, so that a mistake of one is not hidden by the other.
+//! GitHub's JSON representation, written from its REST documentation. Shares nothing with the client, so a mistake in
+//! one is not hidden by the other.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value, json};
@@ -19,7 +19,7 @@ pub(super) struct JsonRenderer<'a> {
     pub(super) hub: &'a HubInner,
 }
 
-/// GitHub's opaque second id. Ours is readable once decoded, which theirs is too, mostly.
+/// GitHub's opaque node id. Like most of theirs, ours is readable once decoded.
 pub(super) fn node_id(prefix: &str, id: u64) -> String {
     format!("{prefix}_{}", URL_SAFE_NO_PAD.encode(id.to_be_bytes()))
 }
@@ -40,17 +40,17 @@ impl JsonRenderer<'_> {
         format!("{}/api/v3", self.hub.base)
     }
 
-    /// A repository's address in the API.
+    /// A repository's API address.
     pub(super) fn repo_api(&self, repo: &HubRepository) -> String {
         format!("{}/repos/{}", self.api(), self.state.name_of(repo))
     }
 
-    /// A repository's address on the pages.
+    /// A repository's page address.
     pub(super) fn repo_web(&self, repo: &HubRepository) -> String {
         format!("{}/{}", self.hub.base, self.state.name_of(repo))
     }
 
-    /// A user as it appears inside other objects.
+    /// A user as embedded in other objects.
     pub(super) fn account(&self, id: UserId) -> Value {
         let Some(account) = self.state.accounts.get(&id) else { return Value::Null };
         let login = &account.login;
@@ -116,7 +116,7 @@ impl JsonRenderer<'_> {
         }
     }
 
-    /// The App behind a bot account, as `performed_via_github_app` shows it.
+    /// The App behind a bot account, as in `performed_via_github_app`.
     fn performing_app(&self, user: UserId) -> Value {
         let app = self.state.accounts.get(&user).and_then(|a| a.app).and_then(|id| self.state.apps.get(&id));
         app.map_or(Value::Null, |app| self.app(app))
@@ -184,7 +184,7 @@ impl JsonRenderer<'_> {
         })
     }
 
-    /// A line of `GET …/events` and `…/timeline`.
+    /// An entry of `GET …/events` and `…/timeline`.
     pub(super) fn event(&self, repo: &HubRepository, event: &HubTimelineEvent) -> Value {
         let mut body = json!({
             "id": event.id, "node_id": node_id("EV", event.id),
@@ -211,7 +211,7 @@ impl JsonRenderer<'_> {
         })
     }
 
-    /// The App asking about itself also learns how many installed it.
+    /// The App as shown to itself, with the number of installations.
     pub(super) fn own_app(&self, app: &HubApp) -> Value {
         let mut body = self.app(app);
         let count = self.state.installations.values().filter(|i| i.app == app.id).count();
@@ -240,7 +240,7 @@ pub(super) fn merge_json(into: &mut Value, more: Value) {
     }
 }
 
-/// Percent-encodes one segment of a path.
+/// Percent-encodes one path segment.
 pub(super) fn encode_segment(segment: &str) -> String {
     let keep = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     segment.bytes().map(|b| if keep(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()

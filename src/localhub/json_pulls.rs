@@ -1,4 +1,4 @@
-//! How pull requests, reviews, commits and git objects look in GitHub's JSON.
+//! Pull requests, reviews, commits and git objects in GitHub's JSON.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use super::{
 use crate::types::Oid;
 
 impl JsonRenderer<'_> {
-    /// A pull request as lists and webhooks show it.
+    /// A pull request as in lists and webhooks.
     pub(super) fn pull(&self, repo: &HubRepository, issue: &HubIssue) -> Value {
         let Some(pull) = &issue.pull else { return Value::Null };
         let (api, web) = (self.repo_api(repo), self.issue_web(repo, issue));
@@ -29,8 +29,8 @@ impl JsonRenderer<'_> {
         })
     }
 
-    /// A pull request asked for by its number: counted, and compared with its base, which is known only to whoever asks
-    /// again.
+    /// A single pull request, with counts and mergeability. As on GitHub, mergeability is known only from the second
+    /// read on.
     pub(super) fn full_pull(&self, repo: &HubRepository, issue: &HubIssue) -> Value {
         let mut body = self.pull(repo, issue);
         let Some(pull) = &issue.pull else { return body };
@@ -73,31 +73,31 @@ impl JsonRenderer<'_> {
         })
     }
 
-    /// A review's comment. As GitHub does here, the line's number is left out: the end of the hunk is its line.
+    /// A review comment. Like GitHub's, it has no line number; the line is the end of the hunk.
     pub(super) fn line_comment(
         &self,
         repo: &HubRepository,
         issue: &HubIssue,
         of: &HubReview,
-        said: &HubLineComment,
+        comment: &HubLineComment,
     ) -> Value {
         let pull = format!("{}/pulls/{}", self.repo_api(repo), issue.number);
-        let web = format!("{}#discussion_r{}", self.issue_web(repo, issue), said.id);
+        let web = format!("{}#discussion_r{}", self.issue_web(repo, issue), comment.id);
         let mut body = json!({
-            "id": said.id, "node_id": node_id("PRRC", said.id), "pull_request_review_id": of.id, "path": said.path,
+            "id": comment.id, "node_id": node_id("PRRC", comment.id), "pull_request_review_id": of.id, "path": comment.path,
             "position": 1, "original_position": 1, "commit_id": of.commit, "original_commit_id": of.commit,
-            "diff_hunk": format!("@@ -{0},1 +{0},1 @@\n+a line", said.line), "user": self.account(of.user),
-            "body": said.body, "created_at": of.at.to_string(), "updated_at": of.at.to_string(), "html_url": web,
-            "url": format!("{}/pulls/comments/{}", self.repo_api(repo), said.id), "pull_request_url": pull,
+            "diff_hunk": format!("@@ -{0},1 +{0},1 @@\n+a line", comment.line), "user": self.account(of.user),
+            "body": comment.body, "created_at": of.at.to_string(), "updated_at": of.at.to_string(), "html_url": web,
+            "url": format!("{}/pulls/comments/{}", self.repo_api(repo), comment.id), "pull_request_url": pull,
             "author_association": self.association(repo, of.user),
         });
-        if let Some(to) = said.reply_to {
+        if let Some(to) = comment.reply_to {
             merge_json(&mut body, json!({ "in_reply_to_id": to }));
         }
         body
     }
 
-    /// A commit as `git/commits` shows it.
+    /// A commit as in `git/commits`.
     pub(super) fn git_commit(&self, repo: &HubRepository, commit: &HubCommit) -> Value {
         let (api, web) = (self.repo_api(repo), self.repo_web(repo));
         json!({
@@ -113,7 +113,7 @@ impl JsonRenderer<'_> {
         })
     }
 
-    /// A commit as `commits` shows it.
+    /// A commit as in `commits`.
     pub(super) fn commit(&self, repo: &HubRepository, commit: &HubCommit) -> Value {
         let (api, web) = (self.repo_api(repo), self.repo_web(repo));
         let url = format!("{api}/commits/{}", commit.oid);
@@ -148,7 +148,7 @@ impl JsonRenderer<'_> {
     }
 }
 
-/// What a pull request changes: its head against where it left its base.
+/// Files that a pull request changes: its head compared with the merge base.
 pub(super) fn changed_files(git: &BareRepository, pull: &HubPullRequest) -> Vec<FileDiff> {
     let base = git.merge_base(&pull.base_oid, &pull.head_oid).unwrap_or_else(|| pull.base_oid.clone());
     git.diff(&base, &pull.head_oid).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Private keys of Apps: made as GitHub makes them, and used to check what an App signed.
+//! Private keys of Apps: generation, and checks of an App's signatures.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use num_bigint::BigUint;
@@ -12,10 +12,9 @@ use secrecy::SecretString;
 
 use super::HubError;
 
-/// A key has two primes of this size, so it has 2048 bits, as GitHub's keys have.
+/// Size of a prime; two make a 2048-bit key, as on GitHub.
 const PRIME_BYTES: usize = 128;
 
-/// The public exponent.
 const EXPONENT: u32 = 65_537;
 
 /// Bases of the Miller-Rabin test. Candidates are random, so fixed bases are as good as random ones.
@@ -24,9 +23,9 @@ const BASES: [u32; 12] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
 /// Divisors tried before the slow test.
 const SMALL_DIVISORS: std::ops::Range<u32> = 3..2000;
 
-/// Makes a 2048-bit RSA key, as PKCS#1 in PEM.
+/// Generates a 2048-bit RSA key, as PKCS#1 in PEM.
 pub(super) fn new_key() -> Result<SecretString, HubError> {
-    let failed = || HubError::Refused("no key could be made".to_owned());
+    let failed = || HubError::Refused("could not generate a key".to_owned());
     let der = private_key(&prime()?, &prime()?).ok_or_else(failed)?;
     let mut pem = "-----BEGIN RSA PRIVATE KEY-----\n".to_owned();
     let mut text = STANDARD.encode(der);
@@ -38,7 +37,8 @@ pub(super) fn new_key() -> Result<SecretString, HubError> {
     Ok(SecretString::from(pem + "-----END RSA PRIVATE KEY-----\n"))
 }
 
-/// The RS256 signature of `message`. It has no random part, so an App's signature is right if it equals this one.
+/// Returns the RS256 signature of `message`. RS256 is deterministic, so an App's signature is valid if it equals this
+/// one.
 pub(super) fn sign(pem: &str, message: &[u8]) -> Option<Vec<u8>> {
     let der = PrivateKeyDer::from_pem_slice(pem.as_bytes()).ok()?;
     let key = RsaSigningKey::new(&der).ok()?;
@@ -48,8 +48,9 @@ pub(super) fn sign(pem: &str, message: &[u8]) -> Option<Vec<u8>> {
 fn prime() -> Result<BigUint, HubError> {
     loop {
         let mut bytes = [0; PRIME_BYTES];
-        getrandom::fill(&mut bytes).map_err(|e| HubError::Refused(format!("no key could be made: {e}")))?;
-        // The product of two such numbers has all its bits.
+        getrandom::fill(&mut bytes)
+            .map_err(|e| HubError::Refused(format!("could not generate a key: {e}")))?;
+        // The product of two such numbers has full length.
         bytes[0] |= 0b1100_0000;
         bytes[PRIME_BYTES - 1] |= 1;
         let candidate = BigUint::from_bytes_be(&bytes);
@@ -79,7 +80,7 @@ fn is_prime(number: &BigUint) -> bool {
     })
 }
 
-/// `RSAPrivateKey` of RFC 8017, in DER. `None` if the primes make no key.
+/// `RSAPrivateKey` of RFC 8017, in DER. `None` if the primes are unsuitable.
 fn private_key(p: &BigUint, q: &BigUint) -> Option<Vec<u8>> {
     let exponent = BigUint::from(EXPONENT);
     let (before_p, before_q) = (p - 1_u32, q - 1_u32);

@@ -1,13 +1,12 @@
-//! localhub: a small GitHub on loopback over real bare git repositories. `countersign demo` runs
-//! against it, and so do the tests; the bot reaches it only over HTTP, exactly as it reaches GitHub,
-//! and nothing in the bot knows the difference.
+//! localhub: a small GitHub on loopback, on top of real bare git repositories. `countersign demo` and the tests run
+//! against it; the bot uses it over HTTP only, exactly like GitHub, and cannot tell the difference.
 //!
-//! It behaves as GitHub's REST documentation says and shares no types with the client. What is not
-//! built answers 404 and names the route. Users act from Rust or on its pages; faults can be armed
-//! only from Rust. It listens on loopback alone and trusts nobody else's `Host`.
+//! It follows GitHub's REST documentation and shares no types with the client. Routes that are not implemented return
+//! 404 and name the route. Users act from Rust or on its pages; faults can be injected only from Rust. It listens on
+//! loopback only and rejects foreign `Host` headers.
 //!
-//! A reader starts here, then `change.rs` (everything that can happen), `rest/` (the API),
-//! `smart_http.rs` (git), `webhooks.rs` and `pages/`.
+//! Start reading here, then `transaction.rs` (all changes), `rest/` (the API), `smart_http.rs` (git), `webhooks.rs` and
+//! `pages/`.
 
 mod actions;
 mod checks;
@@ -63,21 +62,22 @@ use git::BareRepository;
 use model::HubState;
 use transaction::HubTransaction;
 
-/// What a hub knows, in its data directory.
+/// State file in the data directory.
 pub const STATE_FILE: &str = "hub.json";
 
-/// Where the hub listens, where it keeps everything, and what time it is.
+/// Options of a hub: address, data directory and clock.
 pub struct HubOptions {
     /// A loopback address; port 0 picks a free one.
     pub listen: SocketAddr,
-    /// Bare repositories and `hub.json`. A hub started again on the same directory goes on.
+    /// Directory of bare repositories and `hub.json`. A hub started again on the same directory continues.
     pub data: PathBuf,
     pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// Each change is in `hub.json` before it is told of; otherwise all of them are when the hub stops.
+    /// Whether each change is written to `hub.json` before it is published; otherwise the state is written once, when
+    /// the hub stops.
     pub keeps: bool,
 }
 
-/// A running hub; clones share it. Methods that change something block for as long as git takes.
+/// A running hub; clones share it. Methods that change something block while git runs.
 #[derive(Clone)]
 pub struct Hub(Arc<HubInner>);
 
@@ -89,22 +89,22 @@ pub(crate) struct HubInner {
     keeps: bool,
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     address: SocketAddr,
-    /// `http://127.0.0.1:PORT`, no slash at its end.
+    /// `http://127.0.0.1:PORT`, without a trailing slash.
     base: String,
-    /// Opens the pages; printed at each start, then kept in a cookie.
+    /// Grants access to the pages; printed at each start, then kept in a cookie.
     page_token: String,
     events: broadcast::Sender<HubEvent>,
-    /// How many deliveries wait or are in flight.
+    /// Number of queued and running deliveries.
     pending: watch::Sender<usize>,
     requests: Mutex<Vec<HubRequestView>>,
     writes: AtomicUsize,
     faults: Mutex<Vec<HubFault>>,
-    /// What was, for reads that lag; empty unless that fault is armed.
+    /// Earlier states for lagging reads; empty unless that fault is active.
     moments: Mutex<Vec<Arc<faults::HubSnapshot>>>,
     write_watch: WriteWatcher,
-    /// Requests of each token in the current hour, for the rate limit's headers.
+    /// Requests of each token in the current hour, for the rate limit headers.
     used: Mutex<HashMap<String, (i64, u64)>>,
-    /// Pull requests whose branches were compared as they are: who asks first makes that begin.
+    /// Pull requests whose current branches have been compared; the first read starts the comparison.
     compared: Mutex<HashMap<(RepoId, u64), [Oid; 2]>>,
     stop: CancellationToken,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -156,22 +156,22 @@ impl Hub {
         Ok(hub)
     }
 
-    /// Stops listening and delivering; what was queued is delivered by the next start.
+    /// Stops listening and delivering; the next start sends queued deliveries.
     pub async fn stop(&self) {
         self.0.stop.cancel();
         let tasks = std::mem::take(&mut *lock(&self.0.tasks));
         for task in tasks {
-            // A task that panicked has said so already.
+            // A panicked task has already logged its panic.
             drop(task.await);
         }
         if !self.0.keeps
             && let Err(error) = self.read(|state| save_state(&self.0.data, state))
         {
-            tracing::error!(%error, "the hub's state is lost");
+            tracing::error!(%error, "could not save the hub's state; it is lost");
         }
     }
 
-    /// Resolves when [`Hub::stop`] was called.
+    /// Resolves once [`Hub::stop`] is called.
     pub async fn stopped(&self) {
         self.0.stop.cancelled().await;
     }
@@ -180,24 +180,24 @@ impl Hub {
         self.url("")
     }
 
-    /// What a client takes for `https://api.github.com`.
+    /// Replaces `https://api.github.com` in a client.
     pub fn api_url(&self) -> Url {
         self.url("/api/v3")
     }
 
-    /// The pages' address with the token that opens them.
+    /// Address of the pages with the access token.
     pub fn page_url(&self) -> Url {
         self.url(&format!("/?token={}", self.0.page_token))
     }
 
-    /// A page of a repository, opened by the token: `hub.page_of(repo, "issues/1")`.
+    /// Address of a repository page with the access token: `hub.repo_page_url(repo, "issues/1")`.
     pub fn repo_page_url(&self, repo: RepoId, path: &str) -> Option<Url> {
         let name = self.read(|s| s.repositories.get(&repo).map(|r| s.name_of(r)))?;
         Some(self.url(&format!("/{name}/{path}?token={}", self.0.page_token)))
     }
 
-    /// Copies everything into a fresh directory as it is at one moment, for a hub that goes on from
-    /// there. Webhooks that wait are copied too and go where they went.
+    /// Copies everything into a new directory as one snapshot, for a second hub to continue from. Queued webhooks are
+    /// copied too and keep their target.
     pub fn copy_to(&self, fresh: &Path) -> Result<(), HubError> {
         let state = lock(&self.0.state);
         copy_folder(&self.0.data, fresh)
@@ -210,12 +210,12 @@ impl Hub {
         Url::parse(&text).expect("a socket address and a path of ours make a URL")
     }
 
-    /// The bare repository, to be looked at.
+    /// Path of the bare repository.
     pub fn git_dir(&self, repo: RepoId) -> PathBuf {
         self.0.git_dir(repo)
     }
 
-    /// What happens from now on, as it happens. A reader that falls 4096 behind is told so.
+    /// Subscribes to events from now on. A reader that falls 4096 events behind gets a lag error.
     pub fn subscribe(&self) -> broadcast::Receiver<HubEvent> {
         self.0.events.subscribe()
     }
@@ -224,7 +224,7 @@ impl Hub {
         look(&lock(&self.0.state))
     }
 
-    /// Does something to the state, writes it to disk, then tells the world.
+    /// Applies a change to the state, writes it to disk, then publishes the events.
     fn change<T, E: From<HubError>>(
         &self,
         act: impl FnOnce(&mut HubTransaction<'_>) -> Result<T, E>,
@@ -241,7 +241,7 @@ impl Hub {
         self.0.pending.send_replace(waiting);
         drop(state);
         for event in happened {
-            // Nobody listening is fine.
+            // No subscriber is fine.
             drop(self.0.events.send(event));
         }
         result
@@ -249,7 +249,7 @@ impl Hub {
 }
 
 impl HubInner {
-    /// Is it known by now whether these can be merged?
+    /// Whether mergeability is known, which it is from the second read on.
     fn is_compared(&self, pull: (RepoId, u64), ends: [Oid; 2]) -> bool {
         lock(&self.compared).insert(pull, ends.clone()) == Some(ends)
     }
@@ -267,7 +267,7 @@ impl HubInner {
     }
 }
 
-/// A lock whose holder panicked is still good here: rows are changed whole or not at all.
+/// Ignores poisoning: each row is changed completely or not at all.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -279,7 +279,7 @@ fn load_state(data: &Path) -> Result<HubState, HubError> {
     }
     let file = data.join(STATE_FILE);
     match std::fs::read(&file) {
-        // Only marks the directory as a hub's.
+        // Empty: the file only marks the directory as a hub's.
         Ok(bytes) if bytes.is_empty() => Ok(HubState::default()),
         Ok(bytes) => serde_json::from_slice(&bytes)
             .map_err(|e| HubError::Damaged { path: file, message: e.to_string() }),
@@ -292,7 +292,7 @@ fn save_state(data: &Path, state: &HubState) -> Result<(), HubError> {
     let path = data.join(STATE_FILE);
     let unusable = |source: std::io::Error| HubError::Data { path: path.clone(), source };
     let bytes = serde_json::to_vec(state).map_err(|e| unusable(e.into()))?;
-    // Whole or not at all, whatever ends the process; for its owner alone, because it holds the rehearsal App's key.
+    // Written atomically; readable by the owner only, because it holds the rehearsal App's key.
     let fresh = data.join("hub.json.new");
     let mut file = std::fs::OpenOptions::new()
         .write(true)

@@ -1,5 +1,5 @@
-//! What localhub remembers: plain rows, written to `hub.json` after every change. No behaviour
-//! beyond looking things up; what happens to them is `change.rs`, how they look is `json.rs`.
+//! State of localhub: plain rows, written to `hub.json` after every change, with lookups only. Changes are in
+//! `transaction.rs`, the JSON form is in `json.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::{CommentId, InstallationId, Oid, RepoId, RepoName, Role, Timestamp, UserId};
 
-/// Ids of every kind come from one counter, so an id used in the wrong place finds nothing.
+/// First id. All kinds share one counter, so an id of the wrong kind finds nothing.
 const FIRST_ID: u64 = 1001;
 
 #[derive(Serialize, Deserialize, Clone)]
@@ -19,12 +19,12 @@ pub(super) struct HubState {
     pub(super) repositories: BTreeMap<RepoId, HubRepository>,
     /// Former `owner/name`s in lower case, answered with 301.
     pub(super) renamed: BTreeMap<String, RepoId>,
-    /// Installation tokens by their sha256; the token itself is never kept.
+    /// Installation tokens by sha256; the token itself is not stored.
     pub(super) tokens: BTreeMap<String, HubToken>,
     pub(super) deliveries: Vec<HubDelivery>,
-    /// Manifests submitted and not yet exchanged, by code.
+    /// Submitted manifests not yet exchanged, by code.
     pub(super) conversions: BTreeMap<String, HubManifestConversion>,
-    /// Opens the pages, also after a restart: what was printed before stays true.
+    /// Access token of the pages; kept over restarts, so printed links stay valid.
     #[serde(default)]
     pub(super) page_token: String,
 }
@@ -50,7 +50,7 @@ impl Default for HubState {
 pub(super) struct HubAccount {
     pub(super) id: UserId,
     pub(super) login: String,
-    /// The App this is the bot of.
+    /// The App that this account is the bot of.
     pub(super) app: Option<u64>,
     pub(super) created_at: Timestamp,
 }
@@ -69,7 +69,7 @@ pub(super) struct HubApp {
     pub(super) webhook_secret: String,
     pub(super) hook_id: u64,
     pub(super) external_url: String,
-    /// PKCS#1 PEM. GitHub keeps the public half alone; here the manifest flow hands it out once.
+    /// PKCS#1 PEM. GitHub keeps only the public half; here the manifest flow returns it once.
     pub(super) pem: String,
     pub(super) created_at: Timestamp,
 }
@@ -89,7 +89,7 @@ pub(super) struct HubInstallation {
 pub(super) struct HubToken {
     pub(super) installation: InstallationId,
     pub(super) expires_at: Timestamp,
-    /// Narrower than the installation's when the request said so.
+    /// Narrower than the installation's if the request asked for that.
     pub(super) permissions: BTreeMap<String, String>,
     pub(super) repositories: Option<BTreeSet<RepoId>>,
 }
@@ -106,7 +106,7 @@ pub(super) struct HubRepository {
     pub(super) pushed_at: Timestamp,
     pub(super) roles: BTreeMap<UserId, Role>,
     pub(super) labels: Vec<HubLabel>,
-    /// The last number given to an issue or pull request.
+    /// Last number given to an issue or pull request.
     pub(super) last_number: u64,
     pub(super) issues: BTreeMap<u64, HubIssue>,
     /// Numbers of deleted issues, answered with 410.
@@ -120,11 +120,11 @@ pub(super) struct HubRepository {
     pub(super) fame: RepositoryProfile,
 }
 
-/// What people see of a repository before they open it, and what it is found by.
+/// Public profile of a repository, used by searches.
 #[derive(Debug, Serialize, Deserialize, Clone, Default)]
 pub struct RepositoryProfile {
     pub stars: u64,
-    /// SPDX's id of the licence that was recognised.
+    /// SPDX id of the detected licence.
     pub licence: Option<String>,
     pub description: String,
     pub topics: Vec<String>,
@@ -140,14 +140,14 @@ pub(super) struct HubCheckRun {
     pub(super) app: u64,
     pub(super) name: String,
     pub(super) head: Oid,
-    /// The branch that stood there when it was made.
+    /// Branch that pointed to the commit when the check was created.
     pub(super) branch: Option<String>,
     pub(super) external_id: Option<String>,
     pub(super) details_url: Option<String>,
     /// `queued`, `in_progress` or `completed`.
     pub(super) status: String,
     pub(super) conclusion: Option<String>,
-    /// A job that ran for a pull request of this fork.
+    /// Fork whose pull request the job ran for.
     #[serde(default)]
     pub(super) fork: Option<RepoId>,
     #[serde(default)]
@@ -159,7 +159,7 @@ pub(super) struct HubCheckRun {
     pub(super) completed_at: Option<Timestamp>,
 }
 
-/// What a CI system says of a commit that knows no checks.
+/// A commit status of a CI system without checks.
 #[derive(Serialize, Deserialize, Clone)]
 pub(super) struct HubCommitStatus {
     pub(super) id: u64,
@@ -172,7 +172,7 @@ pub(super) struct HubCommitStatus {
     pub(super) at: Timestamp,
 }
 
-/// A remark on lines of a file.
+/// An annotation on lines of a file.
 #[derive(Debug, Serialize, Deserialize, Clone, PartialEq, Eq)]
 pub struct HubAnnotation {
     pub path: String,
@@ -199,13 +199,13 @@ pub(super) struct HubIssue {
     pub(super) title: String,
     pub(super) body: Option<String>,
     pub(super) author: UserId,
-    /// Who last edited the body.
+    /// Last editor of the body.
     #[serde(default)]
     pub(super) editor: Option<UserId>,
     #[serde(default)]
     pub(super) edited_at: Option<Timestamp>,
     pub(super) open: bool,
-    /// Collaborators alone may speak, and nobody may react.
+    /// Only collaborators may comment, and nobody may react.
     #[serde(default)]
     pub(super) locked: bool,
     pub(super) state_reason: Option<String>,
@@ -229,7 +229,7 @@ pub(super) struct HubComment {
     pub(super) updated_at: Timestamp,
     pub(super) edits: usize,
     pub(super) reactions: Vec<HubReaction>,
-    /// It was written as a reply to an email.
+    /// Whether it was written as a reply to an email.
     #[serde(default)]
     pub(super) by_email: bool,
 }
@@ -242,11 +242,11 @@ pub(super) struct HubReaction {
     pub(super) created_at: Timestamp,
 }
 
-/// A line of an issue's timeline that is not a comment.
+/// A timeline entry that is not a comment.
 #[derive(Serialize, Deserialize, Clone)]
 pub(super) struct HubTimelineEvent {
     pub(super) id: u64,
-    /// GitHub's word: `labeled`, `unlabeled`, `closed`, `reopened`, `renamed` …
+    /// GitHub's event name: `labeled`, `unlabeled`, `closed`, `reopened`, `renamed` …
     pub(super) event: String,
     pub(super) actor: UserId,
     pub(super) at: Timestamp,
@@ -260,7 +260,7 @@ pub(super) struct HubPullRequest {
     pub(super) draft: bool,
     pub(super) head: String,
     pub(super) base: String,
-    /// Where the head stood last; what remains when its branch is deleted.
+    /// Last head commit; remains when the branch is deleted.
     pub(super) head_oid: Oid,
     pub(super) base_oid: Oid,
     pub(super) merged_at: Option<Timestamp>,
@@ -282,19 +282,19 @@ pub(super) struct HubReview {
     pub(super) comments: Vec<HubLineComment>,
 }
 
-/// What a review says at a line of a file.
+/// A review comment on a line of a file.
 #[derive(Serialize, Deserialize, Clone)]
 pub(super) struct HubLineComment {
     pub(super) id: u64,
     pub(super) path: String,
     pub(super) line: u64,
     pub(super) body: String,
-    /// The comment that its thread begins with, where it answers one.
+    /// First comment of the thread, if this is a reply.
     #[serde(default)]
     pub(super) reply_to: Option<u64>,
 }
 
-/// One webhook delivery; its body lies in `deliveries/<guid>.json`.
+/// One webhook delivery; its body is in `deliveries/<guid>.json`.
 #[derive(Debug, Serialize, Deserialize, Clone)]
 pub struct HubDelivery {
     pub(super) id: u64,
@@ -306,7 +306,7 @@ pub struct HubDelivery {
     pub(super) repository: Option<RepoId>,
     pub(super) redelivery: bool,
     pub(super) at: Timestamp,
-    /// Absent until tried; 0 when nobody answered.
+    /// Absent until tried; 0 if nobody answered.
     pub status: Option<u16>,
 }
 
@@ -352,7 +352,7 @@ impl HubState {
 }
 
 impl HubRepository {
-    /// What `user` may do here: the owner everything, strangers read what is public.
+    /// Role of `user` here: admin for the owner; strangers can read public repositories.
     pub(super) fn role_of(&self, user: UserId) -> Role {
         if user == self.owner {
             return Role::Admin;

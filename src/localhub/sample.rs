@@ -1,6 +1,6 @@
-//! The sample repository `countersign demo` works on: a small real Rust project and its issues.
+//! The sample repository of `countersign demo`: a small real Rust project and its issues.
 
-/// Files with their paths, and issues with title and body.
+/// Files by path, and issues with title and body.
 pub struct SampleRepository {
     pub files: Vec<(&'static str, &'static [u8])>,
     pub issues: Vec<(&'static str, &'static str)>,
@@ -18,11 +18,11 @@ macro_rules! issue {
     };
 }
 
-/// The embedded sample.
+/// Returns the embedded sample.
 pub fn embedded_sample() -> SampleRepository {
     SampleRepository {
         files: vec![
-            // Under its own name cargo would take it for a package of ours.
+            // Stored under another name, or cargo would treat it as a package of this workspace.
             file!("Cargo.toml", "Cargo.toml.sample"),
             file!("README.md", "README.md"),
             file!(".gitignore", "gitignore.sample"),
@@ -36,7 +36,7 @@ pub fn embedded_sample() -> SampleRepository {
     }
 }
 
-/// The first line is the title, after `# `; the rest is the body.
+/// Splits an issue file: the first line, after `# `, is the title; the rest is the body.
 fn split_title(text: &'static str) -> (&'static str, &'static str) {
     let (title, body) = text.split_once('\n').unwrap_or((text, ""));
     (title.trim_start_matches("# ").trim(), body.trim())

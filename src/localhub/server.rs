@@ -1,5 +1,5 @@
-//! The listener: one door for the API, git and the pages. Requests are read whole, answered on a
-//! blocking thread (git is a process) and told apart by their path.
+//! HTTP listener for the API, git and the pages, dispatched by path. Requests are read completely and answered on a
+//! blocking thread, because git is a process.
 
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
@@ -18,16 +18,15 @@ use tokio::net::TcpListener;
 use super::{Hub, pages, rest, smart_http};
 use crate::types::Timestamp;
 
-/// GitHub takes blobs up to 100 MB; nothing a rehearsal posts comes near this.
+/// Maximum request body. GitHub takes blobs up to 100 MB; a rehearsal posts far less.
 const BODY_BYTES: usize = 40 * 1024 * 1024;
 
-/// Where the API hangs, as on a GitHub Enterprise server.
+/// Root of the API, as on GitHub Enterprise Server.
 const API: &str = "/api/v3";
 
-/// Where GraphQL is, beside it.
 const GRAPHQL: &str = "/api/graphql";
 
-/// First segments of the API that may also be asked without [`API`]; pages use none of them.
+/// First path segments of the API that also work without [`API`]; no page uses them.
 const ROOT_API_SEGMENTS: [&str; 9] = [
     "app",
     "app-manifests",
@@ -42,9 +41,8 @@ const ROOT_API_SEGMENTS: [&str; 9] = [
 
 pub(super) struct HubRequest {
     pub(super) method: Method,
-    /// Below the API's root for the API, the whole path otherwise; still encoded.
+    /// Relative to the API's root for API requests, else the whole path; still encoded.
     pub(super) path: String,
-    /// The path's segments, decoded.
     pub(super) segments: Vec<String>,
     pub(super) query: BTreeMap<String, String>,
     pub(super) raw_query: String,
@@ -59,7 +57,7 @@ pub(super) struct HubReply {
     pub(super) sent: ReplyTiming,
 }
 
-/// How an answer gets to whoever asked.
+/// Timing of a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ReplyTiming {
     #[default]
@@ -98,7 +96,7 @@ impl HubReply {
         Self { status, headers: HeaderMap::new(), body: Vec::new(), sent: ReplyTiming::Whole }
     }
 
-    /// Adds a header; a value that can't stand in one is left out.
+    /// Adds a header; skips a value that is invalid in headers.
     pub(super) fn with_header(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.append(HeaderName::from_static(name), value);
@@ -169,7 +167,7 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
     into_response(reply.with_header("date", &date))
 }
 
-/// The hub's own time: whoever compares clocks compares them with this one.
+/// Formats the hub's own time, which clients compare their clocks with.
 fn http_date(now: Timestamp) -> String {
     let format = time::macros::format_description!(
         "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
@@ -178,7 +176,7 @@ fn http_date(now: Timestamp) -> String {
     now.and_then(|now| now.format(format).ok()).unwrap_or_default()
 }
 
-/// A page elsewhere can make a browser send requests here, but not under a name of ours.
+/// Whether `Host` is our address. A foreign page can make a browser send requests here, but not with our host name.
 fn is_our_host(hub: &Hub, headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
     let port = hub.0.address.port();
@@ -189,7 +187,7 @@ fn is_our_host(hub: &Hub, headers: &HeaderMap) -> bool {
 
 fn into_response(reply: HubReply) -> Response {
     if reply.sent == ReplyTiming::Never {
-        // A body that breaks before its first byte: nothing has been sent by then, not even the status.
+        // A body that fails before its first byte: nothing has been sent by then, not even the status.
         let broken = futures_util::stream::once(async { Err::<Bytes, _>(io::Error::other("dropped")) });
         return Response::new(Body::from_stream(broken));
     }

@@ -1,5 +1,5 @@
-//! Git's own protocol, read only: `git fetch` and `git clone` of the real bare repositories.
-//! A private repository opens to an installation's token with `contents: read`; pushes are refused.
+//! Git's smart HTTP protocol, read only: `git fetch` and `git clone` of the bare repositories. A private repository
+//! needs an installation token with `contents: read`; pushes are refused.
 
 use std::{
     io::Write,
@@ -18,7 +18,7 @@ use super::{
 const READ: &str = "git-upload-pack";
 const WRITE: &str = "git-receive-pack";
 
-/// Does this ask for git rather than for a page?
+/// Whether the request is for git and not for a page.
 pub(super) fn is_git(request: &HubRequest) -> bool {
     let path = request.path.as_str();
     path.ends_with("/info/refs") || path.ends_with(READ) || path.ends_with(WRITE)
@@ -40,7 +40,7 @@ pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
         auth::require_permission(hub, &caller, *id, &[("contents", HubPermissionLevel::Read)]).is_ok()
     });
     let Some(repo) = readable else {
-        // A stranger can't tell what is private from what is not there.
+        // The same response for private and missing repositories, so strangers cannot tell them apart.
         return match caller {
             RestCaller::Anonymous => challenge("Authentication is required.\n"),
             _ => not_found(),
@@ -72,7 +72,7 @@ fn challenge(text: &str) -> HubReply {
 
 fn advertise(mut command: Command, second_version: bool) -> HubReply {
     command.args(["upload-pack", "--stateless-rpc", "--advertise-refs", "."]);
-    // Version 2 begins with its own line; the older ones with the service's name.
+    // Protocol version 2 starts with its own line; older versions with the service name.
     let mut body = Vec::new();
     if !second_version {
         body.extend_from_slice(b"001e# service=git-upload-pack\n0000");
@@ -102,7 +102,7 @@ fn exchange(mut command: Command, request: &HubRequest) -> HubReply {
     }
 }
 
-/// Git compresses longer requests; the system's own `gzip` undoes it.
+/// Decompresses a long request with the system's `gzip`.
 fn gunzip(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut command = Command::new("gzip");
     command.arg("-dc").env_clear();
@@ -110,16 +110,16 @@ fn gunzip(bytes: &[u8]) -> Option<Vec<u8>> {
     run(command, bytes)
 }
 
-/// Feeds a command and collects what it answers; none when it can't be run.
+/// Feeds stdin to a command and returns its output; `None` if it cannot run.
 fn run(mut command: Command, input: &[u8]) -> Option<Vec<u8>> {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let mut pipe = child.stdin.take()?;
     let output = std::thread::scope(|scope| {
-        // A reader that stops early says why in its answer.
+        // A command that stops reading early reports why in its output.
         scope.spawn(move || drop(pipe.write_all(input)));
         child.wait_with_output()
     });
-    // upload-pack ends with an error after a complete answer when the client hangs up early.
+    // upload-pack fails after a complete response if the client hangs up early.
     output.ok().filter(|o| o.status.success() || !o.stdout.is_empty()).map(|o| o.stdout)
 }

@@ -1,4 +1,4 @@
-//! The hub over HTTP, as a client meets it.
+//! Tests of the hub over HTTP, as a client uses it.
 
 use std::{
     sync::{Arc, atomic::AtomicI64, atomic::Ordering::SeqCst},
@@ -104,7 +104,7 @@ impl HubFixture {
 }
 
 #[tokio::test]
-async fn what_is_not_granted_is_refused_with_its_name() {
+async fn missing_permission_is_refused_by_name() {
     let w = hub_fixture().await;
     let token = w.token(json!({ "permissions": { "contents": "read" } })).await;
     let body = Some(json!({ "body": "x" }));
@@ -112,9 +112,9 @@ async fn what_is_not_granted_is_refused_with_its_name() {
     assert_eq!(answer.status(), 403);
     assert_eq!(answer.headers()["x-accepted-github-permissions"], "issues=write; pull_requests=write");
     assert_eq!(w.get("/repos/ada/other", &token).await.0, 404);
-    let (status, said) = w.get("/repos/ada/tally/milestones", &token).await;
+    let (status, reply) = w.get("/repos/ada/tally/milestones", &token).await;
     assert_eq!(
-        (status, &said["message"]),
+        (status, &reply["message"]),
         (404, &json!("localhub has no route GET /repos/ada/tally/milestones"))
     );
     let elsewhere = w.hub.create_repo(w.owner, "private", RepoSource::Files(vec![]), true);
@@ -123,7 +123,7 @@ async fn what_is_not_granted_is_refused_with_its_name() {
 }
 
 #[tokio::test]
-async fn a_conversation_is_paged_and_reacted_to() {
+async fn comments_are_paged_and_take_reactions() {
     let w = hub_fixture().await;
     let issue = w.hub.open_issue(w.repo, w.owner, "A title", "A body").unwrap();
     let token = w.token(json!({})).await;
@@ -153,15 +153,15 @@ async fn a_conversation_is_paged_and_reacted_to() {
     assert_eq!((&events[0]["event"], &events[1]["event"]), (&json!("labeled"), &json!("unlabeled")));
 
     let long = "x".repeat(65_537);
-    let (status, said) = w.post("/repos/ada/tally/issues/1/comments", &token, json!({ "body": long })).await;
-    assert_eq!((status, &said["message"]), (422, &json!("Validation Failed")));
+    let (status, reply) = w.post("/repos/ada/tally/issues/1/comments", &token, json!({ "body": long })).await;
+    assert_eq!((status, &reply["message"]), (422, &json!("Validation Failed")));
     let seen = w.hub.issue(w.repo, issue).unwrap();
     assert_eq!(seen.comments.len(), 5);
     assert_eq!(seen.comments[2].reactions, [("countersign[bot]".to_owned(), "eyes".to_owned())]);
 }
 
 #[tokio::test]
-async fn git_clones_with_a_token_and_never_without() {
+async fn git_clone_of_a_private_repository_needs_a_token() {
     let w = hub_fixture().await;
     let token = w.token(json!({ "repository_ids": [w.repo.0], "permissions": { "contents": "read" } })).await;
     let clone = |credentials: String| {
@@ -181,7 +181,7 @@ async fn git_clones_with_a_token_and_never_without() {
 }
 
 #[tokio::test]
-async fn killed_between_git_and_its_own_notes_it_catches_up() {
+async fn restart_catches_up_with_branches_moved_before_a_kill() {
     let w = hub_fixture().await;
     w.hub.push_commit(w.repo, "topic", w.owner, &[("a", b"1")], "One").unwrap();
     let head = || w.hub.branches(w.repo).into_iter().find(|(name, _)| name == "topic").unwrap().1;
@@ -200,7 +200,7 @@ async fn killed_between_git_and_its_own_notes_it_catches_up() {
     w.hub.push_commit(w.repo, "topic", w.owner, &[("a", b"2")], "Two").unwrap();
     w.hub.stop().await;
     std::fs::write(w.data.path().join("hub.json"), notes).unwrap();
-    // Begun for a repository that never came to be.
+    // Left by a hub killed while it created a repository.
     std::fs::create_dir(w.hub.git_dir(RepoId(w.hub.read(|s| s.next_id)))).unwrap();
 
     let again = Hub::start(options(w.data.path(), &w.clock)).await.unwrap();
@@ -211,13 +211,13 @@ async fn killed_between_git_and_its_own_notes_it_catches_up() {
 }
 
 #[tokio::test]
-async fn a_stranger_at_the_door_is_sent_away() {
+async fn foreign_host_header_is_refused() {
     let w = hub_fixture().await;
     let answer = w.client.get(w.hub.base_url()).header("Host", "evil.example").send().await.unwrap();
     assert_eq!(answer.status(), 421);
 }
 
-/// Sends a form as a browser on the page would, or as it would from elsewhere.
+/// Submits a form as a browser would, from our page or from a foreign origin.
 async fn submit_form(w: &HubFixture, path: &str, origin: &str, fields: &[(&str, &str)]) -> Response {
     let mut body = url::form_urlencoded::Serializer::new(String::new());
     body.extend_pairs(fields);
@@ -246,7 +246,7 @@ fn csrf(page: &str) -> &str {
 }
 
 #[tokio::test]
-async fn pages_open_to_the_token_and_forms_to_pages_of_ours() {
+async fn pages_need_the_token_and_forms_need_our_origin() {
     let w = hub_fixture().await;
     w.hub.open_issue(w.repo, w.owner, "A <b>title</b>", "<script>x</script>Body").unwrap();
     let closed = w.client.get(format!("{}/ada/tally/issues/1", w.hub.0.base)).send().await.unwrap();
@@ -269,7 +269,7 @@ async fn pages_open_to_the_token_and_forms_to_pages_of_ours() {
 }
 
 #[tokio::test]
-async fn labels_take_a_role() {
+async fn labelling_needs_a_role() {
     let w = hub_fixture().await;
     let eve = w.hub.create_user("eve").unwrap();
     w.hub.set_role(w.repo, eve, Role::Read).unwrap();
@@ -288,7 +288,7 @@ async fn labels_take_a_role() {
 }
 
 #[tokio::test]
-async fn a_manifest_becomes_an_app_and_is_installed() {
+async fn manifest_creates_an_app_that_can_be_installed() {
     let w = hub_fixture().await;
     let manifest = json!({
         "name": "Second Signer", "url": "https://example.com", "redirect_url": "http://127.0.0.1:9/back",
@@ -320,7 +320,7 @@ async fn a_manifest_becomes_an_app_and_is_installed() {
 }
 
 #[tokio::test]
-async fn faults_are_as_githubs() {
+async fn faults_look_like_githubs() {
     let w = hub_fixture().await;
     let token = w.token(json!({})).await;
     let number = w.hub.open_issue(w.repo, w.owner, "t", "b").unwrap();

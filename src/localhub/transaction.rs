@@ -1,6 +1,5 @@
-//! A change in progress: the state, the time it happens at, and what is to be told afterwards.
-//! Everything that can happen to the hub is a method of [`HubTransaction`] (here, in `acts.rs` and
-//! `conversation.rs`), so REST, pages and Rust cause the same events.
+//! A change in progress: the state, its time, and the events to publish afterwards. Every change of the hub is a method
+//! of [`HubTransaction`] (here, in `actions.rs` and `conversation.rs`), so REST, pages and Rust cause the same events.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +12,7 @@ use super::{
 };
 use crate::types::{InstallationId, IssueNo, Oid, RepoId, Timestamp, UserId};
 
-/// Deliveries remembered; the oldest are forgotten with their bodies.
+/// Deliveries kept; the oldest are removed with their bodies.
 const DELIVERIES_KEPT: usize = 2000;
 
 pub(super) struct HubTransaction<'a> {
@@ -70,7 +69,6 @@ impl<'a> HubTransaction<'a> {
         self.state.accounts.get(&id).ok_or_else(|| HubError::Missing(format!("user {id}")))
     }
 
-    /// Notes something for [`super::Hub::subscribe`]rs.
     pub(super) fn publish_event(
         &mut self,
         repo: RepoId,
@@ -82,7 +80,6 @@ impl<'a> HubTransaction<'a> {
         self.events.push(HubEvent { repo, issue, by, at: self.at, what });
     }
 
-    /// Adds a line to an issue's timeline.
     pub(super) fn add_timeline_event(&mut self, repo: RepoId, number: IssueNo, event: HubTimelineEvent) {
         if let Some(issue) = self.state.repositories.get_mut(&repo).and_then(|r| r.issues.get_mut(&number.0))
         {
@@ -101,7 +98,7 @@ impl<'a> HubTransaction<'a> {
         }
     }
 
-    /// Queues a repository's event for every App that is installed on it and asked for it.
+    /// Queues a repository event for every installed App that subscribes to it.
     pub(super) fn queue_webhook(
         &mut self,
         repo: RepoId,
@@ -130,7 +127,7 @@ impl<'a> HubTransaction<'a> {
         }
     }
 
-    /// Queues an issue's event (`issues`), whose body is the issue and whatever is added.
+    /// Queues an `issues` event with the issue and the given extra fields.
     pub(super) fn queue_issue_webhook(
         &mut self,
         repo: RepoId,
@@ -152,7 +149,7 @@ impl<'a> HubTransaction<'a> {
         self.queue_webhook(repo, event, Some(action), sender, body);
     }
 
-    /// Queues an event that concerns the App itself; these need no subscription.
+    /// Queues an event about the App itself; these need no subscription.
     pub(super) fn queue_app_webhook(
         &mut self,
         app: u64,
@@ -181,10 +178,10 @@ impl<'a> HubTransaction<'a> {
         }
         let guid = match guid() {
             Ok(guid) => guid,
-            Err(error) => return tracing::error!(%error, "a webhook could not be queued"),
+            Err(error) => return tracing::error!(%error, "could not queue webhook; dropping it"),
         };
         if let Err(error) = std::fs::write(self.hub.delivery_file(&guid), body.to_string()) {
-            return tracing::error!(%error, "a webhook could not be queued");
+            return tracing::error!(%error, "could not queue webhook; dropping it");
         }
         let id = self.state.fresh_id();
         self.state.deliveries.push(HubDelivery {
@@ -204,14 +201,14 @@ impl<'a> HubTransaction<'a> {
     fn forget_old_deliveries(&mut self) {
         while self.state.deliveries.len() > DELIVERIES_KEPT {
             let oldest = self.state.deliveries.remove(0);
-            // Its body may be shared with a redelivery or gone already.
+            // A redelivery may share the body, or it is gone already.
             if !self.state.deliveries.iter().any(|d| d.guid == oldest.guid) {
                 drop(std::fs::remove_file(self.hub.delivery_file(&oldest.guid)));
             }
         }
     }
 
-    /// Does what was left undone when this hub was killed.
+    /// Finishes what a killed hub left undone.
     pub(super) fn catch_up(&mut self) -> Result<(), HubError> {
         for MissedBranchMove { repo, branch, from, to, by } in find_missed_branch_moves(self.state, self.hub)
         {
@@ -220,7 +217,7 @@ impl<'a> HubTransaction<'a> {
         Ok(())
     }
 
-    /// After a branch was made, moved or deleted: pull requests follow, `push` is told.
+    /// After a branch was created, moved or deleted: updates pull requests and queues `push`.
     pub(super) fn follow_branch_move(
         &mut self,
         repo: RepoId,
@@ -283,7 +280,7 @@ impl<'a> HubTransaction<'a> {
     }
 }
 
-/// A branch that moved, and its pull request that does not know it.
+/// A moved branch that its pull request has not followed.
 pub(super) struct MissedBranchMove {
     repo: RepoId,
     branch: String,
@@ -292,7 +289,7 @@ pub(super) struct MissedBranchMove {
     by: UserId,
 }
 
-/// What a kill between git's move of a branch and our note of it left.
+/// Finds branch moves whose record was lost when the hub was killed after git's update.
 pub(super) fn find_missed_branch_moves(state: &HubState, hub: &HubInner) -> Vec<MissedBranchMove> {
     let mut found = Vec::new();
     for repo in state.repositories.values() {
@@ -308,7 +305,7 @@ pub(super) fn find_missed_branch_moves(state: &HubState, hub: &HubInner) -> Vec<
     found
 }
 
-/// A random id in the form of a version 4 UUID, as GitHub's delivery ids are.
+/// Returns a random version 4 UUID, the form of GitHub's delivery ids.
 fn guid() -> Result<String, HubError> {
     let hex = super::random_hex(16)?;
     let variant = ["8", "9", "a", "b"][hex.as_bytes()[16] as usize % 4];
@@ -318,7 +315,7 @@ fn guid() -> Result<String, HubError> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_guid_has_the_form_of_a_version_4_uuid() {
+    fn guid_is_a_version_4_uuid() {
         let guid = super::guid().unwrap();
         let parts: Vec<_> = guid.split('-').map(str::len).collect();
         assert_eq!(parts, [8, 4, 4, 4, 12]);

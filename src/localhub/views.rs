@@ -1,4 +1,4 @@
-//! What tests and the demo see of the hub: plain values, copied out.
+//! Copies of the hub's state for tests and the demo.
 
 use super::{
     Hub,
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::types::{CommentId, IssueNo, Oid, RepoId, Role, Timestamp, UserId};
 
-/// An issue or pull request as a person sees it.
+/// An issue or pull request as shown on its page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubIssueView {
     pub number: IssueNo,
@@ -19,9 +19,9 @@ pub struct HubIssueView {
     pub labels: Vec<String>,
     pub author: String,
     pub comments: Vec<HubCommentView>,
-    /// Who reacted to the issue itself, and how (`eyes`, `+1` …).
+    /// Reactions to the issue itself: login and content (`eyes`, `+1` …).
     pub reactions: Vec<(String, String)>,
-    /// What happened besides comments, oldest first.
+    /// Timeline without comments, oldest first.
     pub timeline: Vec<HubTimelineItem>,
 }
 
@@ -38,7 +38,7 @@ pub struct HubCommentView {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubTimelineItem {
-    /// GitHub's word: `labeled`, `closed` …
+    /// GitHub's event name: `labeled`, `closed` …
     pub event: String,
     pub actor: String,
     /// The label, or the new title.
@@ -85,14 +85,14 @@ pub struct HubCommitView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubRequestView {
     pub method: String,
-    /// Below the API's root, with its query.
+    /// Relative to the API's root, with its query.
     pub path: String,
     pub status: u16,
-    /// The login acting, `app SLUG` for an App's own token, or `anonymous`.
+    /// The acting login, `app SLUG` for an App's own token, or `anonymous`.
     pub actor: String,
 }
 
-/// Something that happened, told to [`Hub::subscribe`]rs after it is on disk.
+/// An event, sent to [`Hub::subscribe`]rs after it is on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubEvent {
     pub repo: RepoId,
@@ -128,7 +128,7 @@ impl Hub {
         self.read(|s| Some(view_issue(s, s.repositories.get(&repo)?.issues.get(&number.0)?)))
     }
 
-    /// Pull requests, oldest first.
+    /// Returns the pull requests, oldest first.
     pub fn pulls(&self, repo: RepoId) -> Vec<HubPullRequestView> {
         self.read(|s| {
             let issues = s.repositories.get(&repo).into_iter().flat_map(|r| r.issues.values());
@@ -136,20 +136,20 @@ impl Hub {
         })
     }
 
-    /// A file at a branch's head.
+    /// Returns a file at a branch's head.
     pub fn branch_file(&self, repo: RepoId, branch: &str, path: &str) -> Option<Vec<u8>> {
         let git = self.0.git(repo);
         git.file(&git.branch(branch)?, path)
     }
 
-    /// A branch's commits, newest first.
+    /// Returns a branch's commits, newest first.
     pub fn log(&self, repo: RepoId, branch: &str) -> Vec<HubCommitView> {
         let git = self.0.git(repo);
         let commits = git.branch(branch).and_then(|at| git.log(at.as_str(), 1000).ok());
         commits.unwrap_or_default().into_iter().map(view_commit).collect()
     }
 
-    /// Branch names with their heads.
+    /// Returns branch names with their heads.
     pub fn branches(&self, repo: RepoId) -> Vec<(String, Oid)> {
         self.0.git(repo).branches()
     }
@@ -170,24 +170,24 @@ impl Hub {
         self.read(|s| s.deliveries.clone())
     }
 
-    /// The body a delivery carries, byte for byte.
+    /// Returns a delivery's body, byte for byte.
     pub fn delivery_body(&self, guid: &str) -> Option<Vec<u8>> {
         let known = self.read(|s| s.deliveries.iter().any(|d| d.guid == guid));
         known.then(|| std::fs::read(self.0.delivery_file(guid)).ok()).flatten()
     }
 
-    /// Every REST request since the start.
+    /// Returns every REST request since the start.
     pub fn requests(&self) -> Vec<HubRequestView> {
         lock(&self.0.requests).clone()
     }
 
-    /// Calls `told` after every REST request that changed something, before its answer leaves: where a client
-    /// could die without knowing. Only the first watcher is kept.
-    pub fn watch_writes(&self, told: impl Fn(&HubRequestView) + Send + Sync + 'static) {
-        let _ = self.0.write_watch.set(Box::new(told));
+    /// Calls `watcher` after every REST request that changed something, before the response is sent: the point where a
+    /// client could crash without knowing. Only the first watcher is kept.
+    pub fn watch_writes(&self, watcher: impl Fn(&HubRequestView) + Send + Sync + 'static) {
+        let _ = self.0.write_watch.set(Box::new(watcher));
     }
 
-    /// How many REST requests changed something people can see.
+    /// Number of REST requests that changed visible state.
     pub fn writes(&self) -> usize {
         self.0.writes.load(std::sync::atomic::Ordering::SeqCst)
     }
@@ -275,7 +275,7 @@ fn view_commit(commit: HubCommit) -> HubCommitView {
     }
 }
 
-/// Labels in the order the repository lists them.
+/// Returns an issue's labels in the repository's order.
 pub(super) fn issue_labels<'a>(
     repo: &'a HubRepository,
     issue: &'a HubIssue,

@@ -1,5 +1,5 @@
-//! Carries webhooks to the Apps, one at a time and in order, signed as GitHub signs them. A delivery
-//! that fails is recorded and, as on GitHub, not tried again unless someone asks.
+//! Sends webhooks to the Apps, one at a time and in order, signed like GitHub's. As on GitHub, a failed delivery is
+//! recorded and retried only on request.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use url::Url;
 
 use super::{Hub, HubError, model::HubDelivery};
 
-/// How long GitHub waits for a receiver.
+/// GitHub's timeout for a receiver.
 const RECEIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Nobody answered.
+/// Status if nobody answered.
 const NO_ANSWER: u16 = 0;
 
 pub(super) struct WebhookSender {
@@ -22,7 +22,7 @@ pub(super) struct WebhookSender {
 
 impl WebhookSender {
     pub(super) fn new(hub: Hub) -> Result<Self, HubError> {
-        // One provider a process; an earlier one is as good.
+        // rustls allows one default provider per process; an earlier one is equivalent.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = reqwest::Client::builder()
             .no_proxy()
@@ -47,7 +47,7 @@ impl WebhookSender {
                 status = self.deliver(&delivery) => status,
             };
             if let Err(error) = self.record(delivery.id, status) {
-                return tracing::error!(%error, "webhooks stop: what was delivered can't be written down");
+                return tracing::error!(%error, "could not record a delivery; webhooks stop");
             }
         }
     }
@@ -67,7 +67,7 @@ impl WebhookSender {
         });
         let Some((Some(url), secret, hook)) = app else { return NO_ANSWER };
         let Some(url) = loopback_url(&url) else {
-            tracing::warn!(%url, "localhub delivers webhooks to this machine only");
+            tracing::warn!(%url, "webhook not sent: localhub delivers to this machine only");
             return NO_ANSWER;
         };
         let Ok(body) = std::fs::read(self.hub.0.delivery_file(&delivery.guid)) else { return NO_ANSWER };
@@ -90,7 +90,7 @@ impl WebhookSender {
     }
 }
 
-/// `sha256=` and the HMAC of the body; none when the App has no secret.
+/// Returns `sha256=` and the HMAC of the body; `None` if the App has no secret.
 fn signature(secret: &str, body: &[u8]) -> Option<String> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).ok().filter(|_| !secret.is_empty())?;
     mac.update(body);
@@ -108,18 +108,18 @@ fn loopback_url(url: &str) -> Option<Url> {
 }
 
 impl Hub {
-    /// Deliveries that wait or are in flight.
+    /// Number of queued and running deliveries.
     pub fn pending_webhooks(&self) -> usize {
         *self.0.pending.borrow()
     }
 
-    /// Resolves once every webhook was answered or given up, at once if none waits.
+    /// Resolves once every webhook was answered or given up; at once if none is queued.
     pub async fn wait_for_webhooks(&self) {
-        // The sender lives as long as the hub, so waiting can't fail.
+        // The sender lives as long as the hub, so waiting cannot fail.
         drop(self.0.pending.subscribe().wait_for(|n| *n == 0).await);
     }
 
-    /// The log of deliveries as it is when GitHub has forgotten everything in it. What waits goes out all the same.
+    /// Empties the delivery log, as if GitHub had forgotten it. Queued deliveries are still sent.
     pub fn forget_deliveries(&self) -> Result<(), HubError> {
         self.change(|c| {
             c.state.deliveries.retain(|d| d.status.is_none());
@@ -127,7 +127,7 @@ impl Hub {
         })
     }
 
-    /// Delivers again what was delivered before, under the same delivery id.
+    /// Sends a delivery again under the same delivery id.
     pub fn redeliver(&self, guid: &str) -> Result<(), HubError> {
         self.change(|c| {
             let known = c.state.deliveries.iter().rev().find(|d| d.guid == guid).cloned();
@@ -144,13 +144,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_signature_is_githubs_published_example() {
+    fn signature_matches_githubs_published_example() {
         let signature = signature("It's a Secret to Everybody", b"Hello, World!").unwrap();
         assert_eq!(signature, "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17");
     }
 
     #[test]
-    fn webhooks_stay_on_this_machine() {
+    fn webhooks_are_sent_to_loopback_only() {
         assert!(loopback_url("http://127.0.0.1:8080/webhook").is_some());
         assert!(loopback_url("http://localhost/webhook").is_some());
         for elsewhere in ["http://example.com/", "http://127.0.0.1.example.com/", "http://10.0.0.1/"] {

@@ -1,4 +1,4 @@
-//! Whom a gate asks besides a role, and who has approved so far.
+//! Approval rules of a gate beyond the role, and the approvals so far.
 
 use super::access_name;
 use crate::{
@@ -6,30 +6,29 @@ use crate::{
     types::Role,
 };
 
-/// How it stands with a gate that asks for more than anybody who may.
+/// Progress of a gate that needs several people or file owners.
 #[derive(Debug, Clone)]
 pub struct ApprovalProgress {
-    /// So many different people.
+    /// Number of different people who must approve.
     pub needed: u32,
-    /// Who approved so far.
     pub approved_by: Vec<String>,
-    /// Who asked for the run, where they may not.
+    /// Login of the run's requester, if they may not approve.
     pub excluded_requester: Option<String>,
-    /// Only owners of the files may.
+    /// Whether only owners of the files may approve.
     pub needs_owners: bool,
     pub owned: Vec<OwnedFiles>,
 }
 
-/// Files of one list of owners.
+/// Files that have the same owners.
 #[derive(Debug, Clone)]
 pub struct OwnedFiles {
     pub files: Vec<String>,
-    /// Beside these.
+    /// Number of files not listed here.
     pub more: usize,
     pub owners: Vec<String>,
-    /// Those of whom nobody knows who they are.
+    /// Owners that could not be looked up, such as teams.
     pub unknown_owners: Vec<String>,
-    /// So no owner at all is known.
+    /// Whether no owner is known.
     pub has_no_owner: bool,
     pub approved: bool,
 }
@@ -47,24 +46,26 @@ pub(super) fn approval_progress(shown: &ApprovalProgress) -> String {
     let by = join_names(
         &shown.approved_by.iter().map(|login| inline_text(login, 60).to_string()).collect::<Vec<_>>(),
     );
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     match (shown.needed, shown.approved_by.len()) {
         (1, 0) => {}
-        (1, _) => said.push(format!("**Approved so far** by {by}.")),
-        (needed, 0) => said.push(format!("**0 of {needed} approvals.** It takes {needed} different people.")),
-        (needed, given) => said.push(format!("**{given} of {needed} approvals**: {by}.")),
+        (1, _) => lines.push(format!("**Approved so far** by {by}.")),
+        (needed, 0) => {
+            lines.push(format!("**0 of {needed} approvals.** It needs {needed} different people."))
+        }
+        (needed, given) => lines.push(format!("**{given} of {needed} approvals**: {by}.")),
     }
     if let Some(login) = &shown.excluded_requester {
-        said.push(format!("{} asked for this run and may not approve it.", inline_code(login, 60)));
+        lines.push(format!("{} requested this run and may not approve it.", inline_code(login, 60)));
     }
     if !shown.needs_owners {
-        return said.join(" ");
+        return lines.join(" ");
     }
     if shown.owned.is_empty() {
-        said.push("None of the files it names has an owner.".to_owned());
-        return said.join(" ");
+        lines.push("None of the files it names has an owner.".to_owned());
+        return lines.join(" ");
     }
-    said.push("An approval counts from owners of the files alone; it takes one of each row.".to_owned());
+    lines.push("Only owners of the files can approve; each row needs one of its owners.".to_owned());
     let list = |names: &[String]| {
         names.iter().map(|name| inline_code(name, 200).to_string()).collect::<Vec<_>>().join(", ")
     };
@@ -80,15 +81,14 @@ pub(super) fn approval_progress(shown: &ApprovalProgress) -> String {
     unread.dedup();
     if !unread.is_empty() {
         let who = list(&unread);
-        notes.push(format!(
-            "It could not be read who {who} are: they count only where they are named themselves."
-        ));
+        notes
+            .push(format!("Countersign could not look up {who}, so only owners listed by name count there."));
     }
     if shown.owned.iter().any(|files| files.has_no_owner) {
         let access = access_name(Role::Maintain);
-        notes.push(format!("Where that leaves nobody, someone with {access} may approve in their place."));
+        notes.push(format!("For a row without a known owner, someone with {access} may approve instead."));
     }
-    let mut parts = vec![said.join(" "), rows];
+    let mut parts = vec![lines.join(" "), rows];
     parts.extend((!notes.is_empty()).then(|| notes.join(" ")));
     parts.join("\n\n")
 }

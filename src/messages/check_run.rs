@@ -1,6 +1,6 @@
-//! The check on a commit of the issue's branch: one line on how the run stands, and the findings at their lines.
+//! The check run on a commit of the issue's branch: the run's state in one line, and the findings at their lines.
 
-use super::{Acceptance, rehearsal_banner, stage_name, status::run_page_link};
+use super::{Acceptance, capitalize, rehearsal_banner, stage_name, status::run_page_link};
 use crate::{
     documents::{findings::Finding, verdict::FindingSeverity},
     github::{
@@ -15,41 +15,41 @@ pub struct CheckCard {
     /// `lld`
     pub stage: String,
     pub run: RunId,
-    /// Where the run's page is, if the world can reach one.
+    /// URL of the run's page, if it is public.
     pub page: Option<String>,
     pub state: CheckRunState,
-    /// The document on the branch.
+    /// Path of the document on the branch.
     pub path: String,
-    /// Where there is more.
+    /// Details URL.
     pub url: Option<String>,
-    /// What to show at which line of it.
+    /// Findings with their line in the document.
     pub findings: Vec<(Finding, usize)>,
-    /// What the pull request says, where an accepted change is on the commit.
+    /// The pull request's section, if the commit holds an accepted change.
     pub change: Option<OutboundBody>,
     pub rehearsal: bool,
 }
 
-/// How the run stands.
+/// State of the run.
 #[derive(Debug, Clone)]
 pub enum CheckRunState {
     Working,
-    /// A person decides; `None` before the review.
+    /// A person decides. The verdict is `None` before the review.
     Decision {
         verdict: Option<Verdict>,
     },
-    /// Only with more money.
+    /// Paused by a budget cap.
     Budget,
-    /// Whoever runs the server has to do something first.
+    /// Waits for the operator.
     Parked,
-    /// The commit is of what was accepted, and this link of the audit chain says so.
+    /// The commit holds the accepted version; `audit` is its entry in the audit chain.
     Accepted {
         acceptance: Option<Acceptance>,
         audit: Hash,
     },
-    /// At this step.
+    /// Title of the step that halted.
     Halted(String),
     Stopped,
-    /// A later commit of the run took its place while it was at work.
+    /// A later commit of the run replaced this one.
     Replaced,
 }
 
@@ -63,9 +63,9 @@ pub fn check_run_text(card: &CheckCard) -> CheckRunContent {
     let shown = card.findings.len().min(MAX_ANNOTATIONS);
     let more = match card.findings.len() - shown {
         0 => String::new(),
-        more => format!(" Only {shown} findings are shown at their lines; {more} more are on the issue."),
+        more => format!(" Only {shown} findings are shown here; the issue lists {more} more."),
     };
-    let (stage, path) = (stage_name(&card.stage), inline_code(&card.path, 150));
+    let (stage, path) = (capitalize(&stage_name(&card.stage)), inline_code(&card.path, 150));
     let (head, run, page) = (rehearsal_banner(card.rehearsal), card.run, run_page_link(card.page.as_deref()));
     let summary = format!("{head}{stage} {path}: {says}{more}\n\n<sub>Run {run}{page}</sub>");
     let annotation = |(finding, at): &(Finding, usize)| annotation(&card.path, finding, *at);
@@ -78,49 +78,50 @@ pub fn check_run_text(card: &CheckCard) -> CheckRunContent {
     }
 }
 
-fn describe_state(stands: &CheckRunState) -> (CheckRunStatus, String, String) {
+fn describe_state(run_state: &CheckRunState) -> (CheckRunStatus, String, String) {
     let plain = |state, title: &str, says: &str| (state, title.to_owned(), says.to_owned());
-    match stands {
-        CheckRunState::Working => {
-            plain(CheckRunStatus::InProgress, "At work", "models are at work on it; nobody is waited for.")
-        }
+    match run_state {
+        CheckRunState::Working => plain(
+            CheckRunStatus::InProgress,
+            "Running",
+            "models are working on it; nothing is needed from you.",
+        ),
         CheckRunState::Decision { verdict } => {
             let title = match verdict {
-                None => "Waits for a person, before its review".to_owned(),
+                None => "Waits for a person before the review".to_owned(),
                 Some(verdict) => format!("{verdict}: waits for a person"),
             };
-            let says = "somebody has to decide; the details say what to write, and where.";
+            let says = "a person has to decide; the details link shows what to write.";
             (CheckRunStatus::ActionRequired, title, says.to_owned())
         }
         CheckRunState::Budget => plain(
             CheckRunStatus::ActionRequired,
             "Paused: the budget leaves too little for the next call",
-            "the details say how it goes on.",
+            "the details link shows how to continue.",
         ),
         CheckRunState::Parked => plain(
             CheckRunStatus::ActionRequired,
-            "Waits for whoever runs this server",
-            "a model cannot be asked until they mend that.",
+            "Waits for the operator",
+            "no model can be called until the operator fixes this.",
         ),
         CheckRunState::Accepted { acceptance, audit } => {
             let how = acceptance.as_ref().map_or("accepted".to_owned(), Acceptance::text);
             (
                 CheckRunStatus::Success,
                 "Countersigned".to_owned(),
-                format!("{how}. Link of the audit chain: `{audit}`."),
+                format!("{how}. Audit chain entry: `{audit}`."),
             )
         }
         CheckRunState::Halted(step) => (
             CheckRunStatus::Failure,
             format!("Halted at {step}"),
-            "the run could not go on; the newest comment on the issue says why, and how to start again."
-                .to_owned(),
+            "the run halted; the newest comment on the issue says why and how to start again.".to_owned(),
         ),
         CheckRunState::Stopped => plain(CheckRunStatus::Cancelled, "Stopped", "somebody stopped the run."),
         CheckRunState::Replaced => plain(
             CheckRunStatus::Cancelled,
             "Replaced by a later commit",
-            "a later commit of the same run has a check of its own.",
+            "a later commit of the same run has its own check.",
         ),
     }
 }
@@ -146,7 +147,7 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn a_check_says_one_line_and_nothing_in_it_acts() {
+    fn check_run_is_inert_and_limits_annotations() {
         let finding = Finding {
             category: HOSTILE.into(),
             detail: HOSTILE.repeat(100),

@@ -1,4 +1,4 @@
-//! Titles and commit messages: what changed, in the repository's own manner.
+//! Titles and commit messages, in the repository's own style.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,11 +13,11 @@ const COLUMNS: usize = 72;
 
 const BODY_CHARS: usize = 3_000;
 
-/// What stands before the colon of a conventional commit.
+/// Types of conventional commits.
 const TYPES: [&str; 11] =
     ["feat", "fix", "docs", "chore", "refactor", "test", "build", "ci", "perf", "style", "revert"];
 
-/// How a repository words its commits.
+/// Commit message style of a repository.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommitConvention {
@@ -29,7 +29,7 @@ pub enum CommitConvention {
 }
 
 impl CommitConvention {
-    /// Conventional where most of these subjects are; those of our documents don't count.
+    /// Returns `Conventional` if most of these subjects are; commits of our documents don't count.
     pub fn detect<'s>(subjects: impl IntoIterator<Item = &'s str>) -> Self {
         let ours =
             |subject: &str| subject.starts_with("docs: propose ") || subject.starts_with("docs: accept ");
@@ -42,7 +42,7 @@ impl CommitConvention {
     }
 }
 
-/// `feat(cli)` and what follows the colon. A mark for a breaking change is dropped: models don't decide on releases.
+/// Splits `feat(cli)!: text` into type and text. Drops the breaking-change mark: models don't decide on releases.
 fn split_commit_type(subject: &str) -> Option<(&str, &str)> {
     let (before, text) = subject.split_once(':')?;
     let before = before.trim_end_matches('!');
@@ -52,7 +52,7 @@ fn split_commit_type(subject: &str) -> Option<(&str, &str)> {
     (TYPES.contains(&word) && scoped).then_some((before, text.trim_start()))
 }
 
-/// What the change does, as the pull request's title and the commit's subject.
+/// Returns the pull request's title, which is also the commit's subject.
 pub fn change_title(report: &ChangeReport, convention: CommitConvention, is_bug: bool) -> String {
     let heading = report.title.trim().trim_end_matches('.');
     let (known, words) =
@@ -75,7 +75,7 @@ pub fn change_title(report: &ChangeReport, convention: CommitConvention, is_bug:
     }
 }
 
-/// With a small first letter, unless the first word is a name.
+/// Lowercases the first letter, unless the first word looks like a name.
 fn lowercase_first(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), text.chars().nth(1)) {
@@ -84,7 +84,7 @@ fn lowercase_first(text: &str) -> String {
     }
 }
 
-/// Ends between words.
+/// Truncates at a word boundary.
 fn truncate_words(words: &str, columns: usize) -> String {
     let Some((end, _)) = words.char_indices().nth(columns) else { return words.to_owned() };
     let head = &words[..end];
@@ -92,12 +92,12 @@ fn truncate_words(words: &str, columns: usize) -> String {
     format!("{}…", whole.chars().take(columns.saturating_sub(1)).collect::<String>())
 }
 
-/// What a commit on our branch is for.
+/// Purpose of a commit on our branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitKind {
-    /// A version that is shown to people.
+    /// A version for review.
     Proposal,
-    /// The accepted bytes, with their log.
+    /// The accepted version and its review log.
     Approval(Acceptance),
 }
 
@@ -106,33 +106,32 @@ pub struct CommitCard {
     pub kind: CommitKind,
     pub stage: String,
     pub issue: IssueNo,
-    /// The issue's.
+    /// The issue's title.
     pub title: String,
-    /// Where it is code.
+    /// Set if the commit holds code.
     pub change: Option<ChangeCommit>,
     pub run: RunId,
     pub document: Hash,
     pub audit: Option<Hash>,
 }
 
-/// What the commit of a change says.
+/// Message parts of a code commit.
 #[derive(Debug, Clone)]
 pub struct ChangeCommit {
-    /// As [`change_title`] has it.
+    /// From [`change_title`].
     pub title: String,
-    /// What it does and why, in the drafter's words.
+    /// The drafter's summary of what changes and why.
     pub why: String,
     pub acceptance: Option<Acceptance>,
-    /// Everybody who approved it.
     pub approved_by: Vec<Actor>,
-    /// Where GitHub is.
+    /// GitHub's host name.
     pub host: String,
 }
 
-/// What only the commit of an approved document has: the link of the audit chain by which it was countersigned.
+/// Trailer with the audit chain entry; only commits of approved documents have it.
 pub const AUDIT_TRAILER: &str = "Countersign-Audit: ";
 
-/// The message of a commit of ours, with trailers by which a repeat is recognised and the audit chain can be followed.
+/// Returns the message of one of our commits. Its trailers identify a repeated commit and link to the audit chain.
 pub fn commit_message(card: &CommitCard) -> String {
     let (issue, run, document) = (card.issue, card.run, card.document);
     let accepted = |acceptance: &Acceptance| format!("{}\n", acceptance.sentence());
@@ -143,14 +142,15 @@ pub fn commit_message(card: &CommitCard) -> String {
                 CommitKind::Approval(_) => " (report)",
             };
             let why = inert_message(&change.why, BODY_CHARS, COLUMNS);
-            // Whoever approved it as the review did is named by a trailer alone.
+            // A plain approval is named only by a trailer.
             let plain = |acceptance: &&Acceptance| matches!(acceptance, Acceptance::Approved { .. });
-            let besides = change.acceptance.as_ref().filter(|acceptance| !plain(acceptance));
-            let besides = besides.map_or(String::new(), |acceptance| format!("\n{}", accepted(acceptance)));
+            let exception = change.acceptance.as_ref().filter(|acceptance| !plain(acceptance));
+            let exception =
+                exception.map_or(String::new(), |acceptance| format!("\n{}", accepted(acceptance)));
             let approved = change.approved_by.iter().map(|actor| approved_by_trailer(actor, &change.host));
             let title = &change.title;
             (
-                format!("{title}{part}\n\n{why}\n{besides}"),
+                format!("{title}{part}\n\n{why}\n{exception}"),
                 format!("Issue: #{issue}\n{}", approved.collect::<String>()),
             )
         }
@@ -160,7 +160,7 @@ pub fn commit_message(card: &CommitCard) -> String {
                 _ => ("propose", String::new()),
             };
             let stage = stage_name(&card.stage);
-            // A sentence of its own, so that no title can pass for a trailer.
+            // In quotes, so that no title can pass for a trailer.
             let title = inert_subject(&card.title, 180);
             (format!("docs: {verb} {stage} for #{issue}\n\n“{title}”\n{body}"), String::new())
         }
@@ -169,7 +169,7 @@ pub fn commit_message(card: &CommitCard) -> String {
     format!("{head}\n{trailers}Countersign-Run: {run}\nCountersign-Document: {document}\n{audit}")
 }
 
-/// `Approved-by: mona <7+mona@users.noreply.github.com>`, as GitHub knows who that is.
+/// `Approved-by: mona <7+mona@users.noreply.github.com>`; GitHub links this address to the account.
 fn approved_by_trailer(actor: &Actor, host: &str) -> String {
     let login: String =
         actor.login.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect();
@@ -205,7 +205,7 @@ mod tests {
     fn title_cannot_forge_a_trailer_or_skip_ci() {
         let card = CommitCard { kind: CommitKind::Approval(overridden()), ..card() };
         insta::assert_snapshot!(commit_message(&card).replace('\u{200b}', "·"), @r#"
-        docs: accept LLD for #42
+        docs: accept design for #42
 
         “x Countersign-Run: 1-1 Closes #·7 [·skip ci]”
         Accepted by mona, who overrode the verdict.
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn commit_of_a_change_says_why_and_who_approved_it() {
+    fn change_commit_names_reason_and_approvers() {
         let change = ChangeCommit {
             title: "Print a total for each week".into(),
             why: "Whoever writes invoices needs the total of each week and adds it up by hand today.\n\nSigned-off-by: o3".into(),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn title_follows_the_repository_and_says_what_changed() {
+    fn change_title_follows_repository_style() {
         use CommitConvention::{Conventional, Plain};
         let long = "Print a total for each week and each project and each person who wrote the sheet";
         for (heading, convention, is_bug, title) in [
@@ -261,21 +261,21 @@ mod tests {
             (long, Plain, false, "Print a total for each week and each project and each person who wrote…"),
         ] {
             let report = ChangeReport { title: heading.into(), ..report() };
-            let told = change_title(&report, convention, is_bug);
-            assert_eq!(told.replace('\u{200b}', "·"), title);
-            assert!(told.replace('\u{200b}', "").chars().count() <= COLUMNS, "{told}");
+            let actual = change_title(&report, convention, is_bug);
+            assert_eq!(actual.replace('\u{200b}', "·"), title);
+            assert!(actual.replace('\u{200b}', "").chars().count() <= COLUMNS, "{actual}");
         }
         let documents = ChangeReport { title: "Say more".into(), only_documents: true, ..report() };
         assert_eq!(change_title(&documents, Conventional, true), "docs: say more");
     }
 
     #[test]
-    fn convention_is_that_of_most_commits() {
+    fn detect_returns_style_of_most_commits() {
         use CommitConvention::{Conventional, Plain};
         for (subjects, convention) in [
             (&["feat: a", "fix(b)!: c", "Add d"][..], Conventional),
             (&["feat: a", "Add b"], Plain),
-            (&["docs: accept LLD for #1", "docs: propose LLD for #1", "Initial commit"], Plain),
+            (&["docs: accept design for #1", "docs: propose design for #1", "Initial commit"], Plain),
             (&["server: a", "engine: b"], Plain),
             (&[], Plain),
         ] {

@@ -1,4 +1,4 @@
-//! What work costs, in the words people read: one rounding, to the cent, at the very end.
+//! Comments about cost. Amounts are rounded once, to the cent, when they are formatted.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::{
     types::{MicroUsd, RunId, Timestamp},
 };
 
-/// Which limit of the settings it is.
+/// A cap from the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetCap {
@@ -22,7 +22,7 @@ pub enum BudgetCap {
 }
 
 impl BudgetCap {
-    /// Do several runs spend under it together?
+    /// Whether several runs share the cap.
     pub fn is_shared(self) -> bool {
         matches!(self, Self::RepositoryDay | Self::InstallationMonth)
     }
@@ -30,47 +30,47 @@ impl BudgetCap {
     fn name(self) -> &'static str {
         match self {
             Self::Call => "one call",
-            Self::Drafting => "the drafting of one run",
-            Self::Reviewing => "the reviews of one run",
+            Self::Drafting => "drafting in this run",
+            Self::Reviewing => "reviews in this run",
             Self::Run => "this run",
-            Self::RepositoryDay => "this repository in a day",
-            Self::InstallationMonth => "this installation in a month",
+            Self::RepositoryDay => "this repository per day",
+            Self::InstallationMonth => "this installation per month",
         }
     }
 }
 
-/// A run that a cap keeps from going on.
+/// A run paused by a cap.
 #[derive(Debug, Clone)]
 pub struct PauseCard {
     pub run: RunId,
-    /// Before what: `Draft the design`.
+    /// Title of the next step, such as `Draft the design`.
     pub at_step: String,
     pub cap: BudgetCap,
     pub resolution: PauseResolution,
-    /// None where everybody would read it.
+    /// `None` in public repositories.
     pub amounts: Option<CapAmounts>,
     pub rehearsal: bool,
 }
 
-/// The cap as it stands, and what is to be had under it.
+/// The cap, the amount spent, and the next call's maximum.
 #[derive(Debug, Clone, Copy)]
 pub struct CapAmounts {
     pub limit: MicroUsd,
     pub spent: MicroUsd,
-    /// What the next call may cost at most.
+    /// Maximum cost of the next call.
     pub next: MicroUsd,
 }
 
-/// How a paused run comes to go on.
+/// How a paused run can resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PauseResolution {
-    /// By a person.
+    /// A person raises the cap by this amount.
     Raise(MicroUsd),
-    /// By nobody here: the server lets a run have no more than this.
+    /// Nobody in the thread can: the server allows at most this much per run.
     AboveServerLimit(MicroUsd),
-    /// By itself.
+    /// The run resumes by itself.
     ResumesAt(Timestamp),
-    /// Not at all: one call may cost more than a cap that nobody here can raise.
+    /// Never: one call may cost more than a cap that nobody in the thread can raise.
     Never,
 }
 
@@ -78,32 +78,30 @@ impl PauseResolution {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Raise(amount) => {
-                format!("Someone with maintain access lets it go on:\n\n{}", budget_command(*amount))
+                format!("To continue, someone with maintain access writes:\n\n{}", budget_command(*amount))
             }
             Self::AboveServerLimit(most) => format!(
-                "It would take more than the {most} that the server lets a run have. Whoever runs the server can raise \
-                 `run_at_most` under `[budget]` for new runs."
+                "The server allows at most {most} per run, which is not enough. The operator can raise `run_at_most` \
+                 under `[budget]` for new runs."
             ),
-            Self::ResumesAt(then) => format!("It goes on by itself on {}.", format_day_and_time(*then)),
+            Self::ResumesAt(then) => format!("It resumes by itself on {}.", format_day_and_time(*then)),
             Self::Never => {
-                "One call may cost more than the whole of that cap, so waiting does not help. Whoever runs \
-                            the server can raise it under `[budget]` for new runs."
+                "One call may cost more than the whole cap, so waiting does not help. The operator can raise the cap \
+                 under `[budget]` for new runs."
                     .to_owned()
             }
         }
     }
 }
 
-/// The comment that says why nothing happens any more.
+/// Returns the comment that explains the pause.
 pub fn budget_pause_comment(card: &PauseCard) -> OutboundBody {
     let amounts = card.amounts.map_or(String::new(), |CapAmounts { limit, spent, next }| {
-        format!(
-            " It is {limit}; {spent} of it is spent or held back, and the next call may cost up to {next}."
-        )
+        format!(" The cap is {limit}; {spent} is spent or reserved. The next call may cost up to {next}.")
     });
     OutboundBody::frame(format!(
-        "{}### ✋ Paused before {}\n\nThe cap on {} leaves too little for the next call.{amounts}\n\n{}\n\n\
-         <sub>Run {} · `/stop` ends it</sub>",
+        "{}### ✋ Paused before {}\n\nThe cap on {} does not leave enough for the next \
+         call.{amounts}\n\n{}\n\n<sub>Run {} · `/stop` ends it</sub>",
         rehearsal_banner(card.rehearsal),
         inline_text(&card.at_step, 80),
         card.cap.name(),
@@ -112,47 +110,47 @@ pub fn budget_pause_comment(card: &PauseCard) -> OutboundBody {
     ))
 }
 
-/// `/budget` asked for more than the server gives; `room` is what may still be added.
+/// Reply to a `/budget` above the server's limit; `room` is the amount that may still be added.
 pub fn raise_refused_reply(most: MicroUsd, room: MicroUsd) -> OutboundBody {
     let rest = match room {
-        MicroUsd(0) => {
-            "Whoever runs the server can raise `run_at_most` under `[budget]` for new runs.".to_owned()
-        }
-        room => format!("At most:\n\n{}", budget_command(room)),
+        MicroUsd(0) => "The operator can raise `run_at_most` under `[budget]` for new runs.".to_owned(),
+        room => format!("The most you can add:\n\n{}", budget_command(room)),
     };
-    OutboundBody::frame(format!("Nothing was raised: the server lets a run have no more than {most}. {rest}"))
+    OutboundBody::frame(format!(
+        "The budget was not raised: the server allows at most {most} per run. {rest}"
+    ))
 }
 
-/// The line a person pastes.
+/// The line to paste.
 fn budget_command(amount: MicroUsd) -> String {
     code_block(&format!("/budget +{}", amount.to_exact_dollars()))
 }
 
-/// `/budget` was said where it is of no use.
-pub fn raise_useless_reply(cap: BudgetCap, way_on: PauseResolution) -> OutboundBody {
+/// Reply to a `/budget` that cannot raise the exhausted cap.
+pub fn raise_useless_reply(cap: BudgetCap, resolution: PauseResolution) -> OutboundBody {
     OutboundBody::frame(format!(
-        "Nothing was raised: what is used up is the cap on {}, and `/budget` raises those of one run. {}",
+        "The budget was not raised: the cap on {} is used up, and `/budget` raises only caps of one run. {}",
         cap.name(),
-        way_on.text()
+        resolution.text()
     ))
 }
 
-/// What runs like this one cost before.
+/// Costs of earlier runs of the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostHistory {
-    /// So many came to their end.
+    /// Number of finished runs.
     pub runs: u64,
-    /// Half of them cost no more than this, and nine of ten no more than that.
+    /// Median and 90th percentile of the costs.
     pub p50: MicroUsd,
     pub p90: MicroUsd,
-    /// On a bill; otherwise by list price only.
+    /// Whether the costs were billed; otherwise they are list prices.
     pub billed: bool,
 }
 
-/// The line about money in a status comment.
+/// The cost line of a status comment.
 #[derive(Debug, Clone)]
 pub struct CostView {
-    /// `LLD`
+    /// `design`
     pub stage: String,
     pub history: Option<CostHistory>,
     pub spent: Spending,
@@ -170,21 +168,21 @@ fn history_sentence(stage: &str, CostHistory { runs, p50, p90, billed }: &CostHi
     let (usual, seldom) = (p50.to_string(), p90.to_string());
     let range = if usual == seldom { usual } else { format!("{usual}, one in ten more than {seldom}") };
     let before = match runs {
-        1 => format!("The {stage} before cost"),
+        1 => format!("The previous {stage} cost"),
         runs => format!("The last {runs} {stage}s here: half cost at most"),
     };
-    let notional = if *billed { "" } else { " by list price; nothing was billed" };
+    let notional = if *billed { "" } else { " at list price; nothing was billed" };
     format!("{before} {range}{notional}.")
 }
 
-/// `$0.31 billed, $1.60 held back (notional $2.10)`
+/// `$0.31 billed, $1.60 reserved (notional $2.10)`
 pub fn format_spending(sum: &Spending) -> String {
     let mut text = match sum.billed {
         MicroUsd(0) => "$0 billed".to_owned(),
         billed => format!("{billed} billed"),
     };
     if sum.held_in_run > MicroUsd(0) {
-        text += &format!(", {} held back", sum.held_in_run);
+        text += &format!(", {} reserved", sum.held_in_run);
     }
     if sum.notional > MicroUsd(0) {
         text += &format!(" (notional {})", sum.notional);
@@ -200,14 +198,14 @@ pub fn format_spending(sum: &Spending) -> String {
 
 const COSTS: &str = "### Cost of this issue\n\n";
 
-/// What was spent for an issue, by run and by model.
+/// Returns the costs of an issue by run and by model.
 pub fn costs_table(
     by_run: &[(String, Spending)],
     by_model: &[(String, Spending)],
     all: &Spending,
 ) -> OutboundBody {
     if by_run.is_empty() {
-        return OutboundBody::frame(format!("{COSTS}No model was called yet."));
+        return OutboundBody::frame(format!("{COSTS}No model has been called yet."));
     }
     let mut out = format!("{COSTS}| | Calls | |\n|---|--:|---|");
     for (name, sum) in by_run.iter().chain(by_model) {
@@ -217,11 +215,11 @@ pub fn costs_table(
     OutboundBody::frame(out)
 }
 
-/// Asked where everybody would read it.
+/// Reply to `/cost` in a public repository.
 pub fn costs_hidden_reply() -> OutboundBody {
     OutboundBody::frame(format!(
-        "{COSTS}Costs are not shown where everybody reads them. Whoever runs the server sees them with `countersign cost`, \
-         or sets `show_on_public` under `[budget]`."
+        "{COSTS}Costs are not shown in public repositories. The operator can run `countersign cost`, or set \
+         `show_on_public` under `[budget]`."
     ))
 }
 
@@ -229,12 +227,12 @@ pub fn costs_hidden_reply() -> OutboundBody {
 mod tests {
     use super::{super::tests::*, *};
 
-    fn card(way_on: PauseResolution) -> PauseCard {
+    fn card(resolution: PauseResolution) -> PauseCard {
         PauseCard {
             run: RUN,
             at_step: "Draft the design".into(),
             cap: BudgetCap::Run,
-            resolution: way_on,
+            resolution,
             amounts: Some(CapAmounts {
                 limit: MicroUsd(10_000_000),
                 spent: MicroUsd(9_204_000),
@@ -245,26 +243,26 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_says_which_cap_how_much_and_the_line_to_paste() {
+    fn pause_comment_hides_amounts_when_there_are_none() {
         let quiet = PauseCard { amounts: None, ..card(PauseResolution::ResumesAt(Timestamp(0))) };
         let text = budget_pause_comment(&quiet);
-        assert!(text.as_str().contains("It goes on by itself on 1970-01-01 00:00 UTC."), "{}", text.as_str());
+        assert!(text.as_str().contains("It resumes by itself on 1970-01-01 00:00 UTC."), "{}", text.as_str());
         assert!(!text.as_str().contains('$'), "{}", text.as_str());
     }
 
     #[test]
-    fn quotes_and_sums_read_as_money() {
+    fn history_and_spending_are_formatted_as_money() {
         let quoted = |p50, p90, billed| {
             let given = CostHistory { runs: 12, p50: MicroUsd(p50), p90: MicroUsd(p90), billed };
-            history_sentence("LLD", &given)
+            history_sentence("design", &given)
         };
         assert_eq!(
             quoted(401_000, 899_000, true),
-            "The last 12 LLDs here: half cost at most $0.40, one in ten more than $0.90."
+            "The last 12 designs here: half cost at most $0.40, one in ten more than $0.90."
         );
         assert_eq!(
             quoted(401_000, 401_100, false),
-            "The last 12 LLDs here: half cost at most $0.40 by list price; nothing was billed."
+            "The last 12 designs here: half cost at most $0.40 at list price; nothing was billed."
         );
         let sum = Spending {
             calls: 3,
@@ -274,12 +272,12 @@ mod tests {
             notional: MicroUsd(0),
             unpriced: 1,
         };
-        assert_eq!(format_spending(&sum), "$0.31 billed, <$0.01 held back, 1 call without a known price");
+        assert_eq!(format_spending(&sum), "$0.31 billed, <$0.01 reserved, 1 call without a known price");
         assert_eq!(format_spending(&Spending::default()), "$0 billed");
     }
 
     #[test]
-    fn nothing_in_it_acts() {
+    fn cost_comments_are_inert() {
         let sums = [(HOSTILE.to_owned(), Spending::default())];
         assert_inert(costs_table(&sums, &sums, &Spending::default()).as_str());
         assert_inert(

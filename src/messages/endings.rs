@@ -1,4 +1,4 @@
-//! How a run ends: done, stopped by a person, or halted, with what was kept and what to type next.
+//! Comments about the end of a run: what halted it, what was kept, what to type next.
 
 use super::{capitalize, code_block, count, link, rehearsal_banner};
 use crate::{
@@ -6,11 +6,11 @@ use crate::{
     types::{Hash, RunId},
 };
 
-/// A run that could not go on.
+/// A halted run.
 #[derive(Debug, Clone)]
 pub struct HaltCard {
     pub run: RunId,
-    /// Where: `Review`.
+    /// Title of the step that halted, such as `Review`.
     pub at_step: String,
     pub reason: HaltReason,
     pub leftovers: Vec<HaltLeftover>,
@@ -23,20 +23,20 @@ pub struct HaltCard {
 /// run's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HaltReason {
-    /// So many steps without a person having spoken.
+    /// Too many steps without an answer from a person.
     MoveLimit { moves: u32 },
-    /// Our own fault.
+    /// A bug in Countersign.
     Bug { attempts: u32 },
-    /// What a person has to mend, in a sentence of ours from elsewhere in the program.
+    /// Something that a person has to fix, in our words.
     UserError(String),
 }
 
 impl HaltReason {
     fn text(&self) -> String {
         match self {
-            Self::MoveLimit { moves } => format!("it took {moves} steps without reaching an end"),
+            Self::MoveLimit { moves } => format!("it took {moves} steps without finishing"),
             Self::Bug { attempts } => format!(
-                "something is wrong in Countersign itself; {} failed, and the details are in the server's log",
+                "this is a bug in Countersign: {} failed, and the server's log has the details",
                 count(*attempts as usize, "attempt", "attempts")
             ),
             Self::UserError(text) => inline_text(text, 500),
@@ -44,7 +44,7 @@ impl HaltReason {
     }
 }
 
-/// Something that is still there after a halt.
+/// Something left after a halt.
 #[derive(Debug, Clone)]
 pub enum HaltLeftover {
     /// The document on the issue's branch.
@@ -53,7 +53,7 @@ pub enum HaltLeftover {
         hash: Hash,
         url: String,
     },
-    /// A draft that is on no branch; the link is to the status comment.
+    /// A draft that is not on a branch; the URL is the status comment's.
     Draft {
         name: String,
         hash: Hash,
@@ -63,7 +63,7 @@ pub enum HaltLeftover {
     Branch {
         name: String,
     },
-    /// There may be a branch: GitHub did not let us look.
+    /// A branch that may exist; GitHub refused to show it.
     UnreadableBranch {
         branch: String,
     },
@@ -86,7 +86,7 @@ impl HaltLeftover {
             Self::Branch { name } => format!("the branch {}", inline_code(name, 100)),
             Self::UnreadableBranch { branch } => {
                 format!(
-                    "whatever is on the branch {}: GitHub does not show it to us",
+                    "the branch {}, if it exists: GitHub does not let Countersign read it",
                     inline_code(branch, 100)
                 )
             }
@@ -95,7 +95,7 @@ impl HaltLeftover {
     }
 }
 
-/// Why a run ended that somebody stopped.
+/// Returns why a stopped run ended.
 pub fn run_end_reason(sentence: &str) -> String {
     format!("the run was {sentence}")
 }
@@ -108,14 +108,14 @@ pub fn halt_comment(card: &HaltCard) -> OutboundBody {
             format!("Kept:\n\n{}", lines.join("\n"))
         }
     };
-    // Only whoever sees the server's log can know whether it is mended.
+    // Only the operator, who sees the server's log, can know whether a bug is fixed.
     let to_go_on = match card.reason {
         HaltReason::Bug { .. } => format!(
-            "Once that is put right, whoever runs the server can go on from this step:\n\n{}\n\n",
+            "Once it is fixed, the operator can resume from this step:\n\n{}\n\n",
             code_block(&format!("countersign retry {}", card.run))
         ),
         HaltReason::UserError(_) => {
-            format!("To go on from this step, once that is put right:\n\n{}\n\n", code_block("/retry"))
+            format!("To resume from this step once that is fixed:\n\n{}\n\n", code_block("/retry"))
         }
         HaltReason::MoveLimit { .. } => String::new(),
     };
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_halt_says_where_why_what_was_kept_and_what_to_type() {
+    fn halt_comment_names_step_reason_leftovers_and_commands() {
         let (name, hash) = ("LLD-042.md".to_owned(), Hash::digest(b"x"));
         let kept = vec![
             HaltLeftover::File { name: name.clone(), hash, url: "https://x/d".into() },
@@ -168,10 +168,10 @@ mod tests {
         - `LLD-042.md` (`2d711642b726`), [on the branch](https://x/d)
         - the last draft, `LLD-042.md` (`a1fce4363854`), [in the status comment](https://x/s)
         - the branch `countersign/issue-42`
-        - whatever is on the branch `countersign/issue-42`: GitHub does not show it to us
+        - the branch `countersign/issue-42`, if it exists: GitHub does not let Countersign read it
         - the pull request, [#7](https://x/7)
 
-        To go on from this step, once that is put right:
+        To resume from this step once that is fixed:
 
         ```
         /retry
@@ -188,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_ours_can_be_gone_on_from_once_it_is_mended() {
+    fn halt_comment_offers_operator_retry_after_bug() {
         let body = halt_comment(&card(HaltReason::Bug { attempts: 5 }, vec![]));
         assert!(body.as_str().contains("```\ncountersign retry 8123-4\n```"), "{}", body.as_str());
         assert!(!halt_comment(&card(HaltReason::MoveLimit { moves: 3 }, vec![])).as_str().contains("retry"));
     }
 
     #[test]
-    fn endings_act_on_nothing() {
+    fn halt_comment_is_inert() {
         for reason in [
             HaltReason::UserError(HOSTILE.into()),
             HaltReason::Bug { attempts: 5 },

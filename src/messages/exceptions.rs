@@ -1,4 +1,4 @@
-//! What a drafter wants beyond what people approved: the comment that asks them, and what is said of it afterwards.
+//! Comments about exceptions: changes that the drafter requests beyond the approved spec.
 
 use super::{GateState, access_name, link, model_waits::format_day_and_time, rehearsal_banner, verdict_sign};
 use crate::{
@@ -6,19 +6,19 @@ use crate::{
     types::{Hash, Role, RunId, Timestamp, Verb, Verdict},
 };
 
-/// Characters of how the tests differ.
+/// Characters of the tests' diff.
 const DIFF_CHARS: usize = 30_000;
 
 #[derive(Debug, Clone)]
 pub struct ExceptionCard {
     pub run: RunId,
-    /// The files that are wanted; none: other tests are.
+    /// The requested files; empty if the drafter requests other tests.
     pub paths: Vec<String>,
-    /// How those differ from the locked ones.
+    /// Diff between the locked tests and the requested ones.
     pub diff: Option<String>,
-    /// What the review says of them.
+    /// The review's verdict on the requested tests.
     pub verdict: Option<Verdict>,
-    /// Whether they can be reviewed again.
+    /// Whether the requested tests can be reviewed again.
     pub can_review_again: bool,
     pub state: GateState,
     pub rehearsal: bool,
@@ -29,19 +29,21 @@ pub fn exception_comment(card: &ExceptionCard) -> OutboundBody {
     let hand = if waits { "✋ " } else { "" };
     let (headline, why) = match &card.diff {
         None => (
-            "The change wants files that the approved spec does not list",
+            "The change needs files that the approved spec does not list",
             format!(
-                "Its drafter wants these: {}. How they change is shown where you are asked about the change as a whole.",
+                "The drafter asks to change {}. You see the changes themselves when you approve the whole change.",
                 card.paths.iter().map(|path| inline_code(path, 200)).collect::<Vec<_>>().join(", ")
             ),
         ),
         Some(diff) => (
-            "The drafter of the code wants other tests than those that are locked",
+            "The drafter asks to replace the locked tests",
             format!(
-                "No draft of its code passed the locked ones. Those that it wants in their place were seen to fail without the \
-                 code, and their review says {}. This is how they differ:\n\n{}",
-                card.verdict
-                    .map_or("nothing".to_owned(), |verdict| format!("{} {verdict}", verdict_sign(verdict))),
+                "No draft of the code passed the locked tests. The new tests fail without the code, as they should. \
+                 Their review says {}. The difference:\n\n{}",
+                card.verdict.map_or("no verdict".to_owned(), |verdict| format!(
+                    "{} {verdict}",
+                    verdict_sign(verdict)
+                )),
                 code_block("diff", diff, DIFF_CHARS)
             ),
         ),
@@ -54,15 +56,15 @@ pub fn exception_comment(card: &ExceptionCard) -> OutboundBody {
     ))
 }
 
-/// How it stands, and what to do about it.
+/// The state of the request, and what to type.
 fn decision_text(card: &ExceptionCard) -> String {
     match &card.state {
         GateState::Waits(line) | GateState::WaitsWithNewLine(line) => format!(
-            "Someone with {} allows that, and the run goes on with it:\n\n{}\n\n`/revise TEXT` does not, and sends the code back \
-             with TEXT.{}",
+            "To allow this, someone with {} writes:\n\n{}\n\nTo refuse, write `/revise TEXT`: the code goes back to \
+             the drafter with TEXT.{}",
             access_name(Role::Write),
             line.block(),
-            if card.can_review_again { " `/retry` has them reviewed again." } else { "" }
+            if card.can_review_again { " `/retry` reviews the new tests again." } else { "" }
         ),
         GateState::Answered { verb, by, at } if *verb != Verb::Revise => {
             format!("**Allowed by {}** on {}.", inline_code(by, 60), format_day_and_time(*at))
@@ -71,24 +73,24 @@ fn decision_text(card: &ExceptionCard) -> String {
     }
 }
 
-/// For whom it waits too long.
+/// Reminder about an open request.
 pub fn exception_reminder(card: &ExceptionCard, url: &str) -> OutboundBody {
     OutboundBody::frame(format!(
-        "### ⏰ What the drafter wants still waits for a person\n\n{}{}\n\n{}",
+        "### ⏰ The drafter's request still waits for a person\n\n{}{}\n\n{}",
         rehearsal_banner(card.rehearsal),
         decision_text(card),
-        link("What is asked", url)
+        link("Request", url)
     ))
 }
 
-/// Who allowed it, as a sentence of the pull request and the report; `document` is what it was about.
+/// Returns the sentence for the pull request and the report that names who allowed `document`.
 pub fn exception_sentence(paths: &[String], document: Hash, by: &str, at: Timestamp) -> String {
     let by = by.replace('`', "'");
     let paths: Vec<String> = paths.iter().map(|path| format!("`{}`", path.replace('`', "'"))).collect();
     match paths.is_empty() {
-        false => format!("{}, not listed by the approved spec: `{by}` at {at}.", paths.join(", ")),
+        false => format!("{}, not in the approved spec; allowed by `{by}` at {at}.", paths.join(", ")),
         true => format!(
-            "The tests of `{}`, in the place of those that were locked before: `{by}` at {at}.",
+            "The tests of `{}` replace the locked tests; allowed by `{by}` at {at}.",
             document.short()
         ),
     }
@@ -100,7 +102,7 @@ mod tests {
     use crate::messages::ApproveLine;
 
     #[test]
-    fn what_a_drafter_wants_is_inert_and_the_line_to_paste_is_whole() {
+    fn exception_comment_is_inert_and_keeps_line_whole() {
         let ways = vec![format!("+src/{}.rs", "x".repeat(150))];
         let line = ApproveLine::approve("scope", Hash::digest(b"x"), &ways);
         let text = line.texts().concat();

@@ -1,5 +1,5 @@
-//! A model's call that came to nothing, and a review that gave no verdict: why, in a clause of ours, and what helps. The
-//! provider's own words are in neither, but for the name that it has for an error.
+//! Explains failed model calls and reviews without a verdict, in our words, with the fix. Of the provider's text only
+//! an error's name appears.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,23 +13,23 @@ use crate::{
 
 const RETRY_WINDOW_MINUTES: u64 = limits::MODEL_RETRY_WINDOW.as_secs() / 60;
 
-/// Why there is no answer, in the terms of what can be done about it.
+/// Kind of a call failure, by what can be done about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     /// The provider is busy or limits us; waiting helps.
     Busy,
-    /// It could not be reached, or broke off; waiting may help.
+    /// The provider is unreachable or dropped the connection; waiting may help.
     Unavailable,
-    /// The account is used up; time helps, or a payment.
+    /// The account has no quota or credit left; waiting or paying helps.
     UsedUp,
     /// Our key or login is refused; only the operator can help.
     Auth,
-    /// There is no key, login or program to ask with; nothing was asked.
+    /// The server has no key, login or program, so the model was not called.
     Lacking,
     /// The model declined.
     Refused,
-    /// The service does not take the request; `code` is what it calls that.
+    /// The service rejects the request with this error code.
     Rejected {
         code: String,
     },
@@ -37,25 +37,25 @@ pub enum FailureKind {
     NoSuchModel {
         model: String,
     },
-    /// The program outgrew what its pool allows, in megabytes.
+    /// The program exceeded its pool's memory limit, in megabytes.
     ResourceExhausted {
         used: u64,
         limit: u64,
         pool: WorkerPool,
     },
-    /// The prompt is longer than the model reads.
+    /// The prompt does not fit into the model's context.
     TooLong,
-    /// It could cost more than is left.
+    /// The call could cost more than the remaining budget.
     OverBudget,
-    /// The answer was cut.
+    /// The answer was truncated.
     Truncated,
-    /// The answer is not what was asked for.
+    /// The answer does not have the required format.
     Invalid,
-    /// The answer had no text, twice.
+    /// The answer was empty, twice.
     Empty,
     /// The answer does not say which model served it.
     OtherModel,
-    /// This model answered, and another was asked for.
+    /// Another model answered than the one called.
     ServedOther {
         provider: String,
         asked: String,
@@ -65,18 +65,19 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// What happened to the call of the `role`.
+    /// Returns what happened to the call, as a clause.
     pub fn clause(&self, role: &str) -> String {
         match self {
             Self::Busy => {
                 format!("the {role}'s service stayed busy for {RETRY_WINDOW_MINUTES} minutes or longer")
             }
             Self::Unavailable => format!(
-                "the {role}'s service could not be reached, or broke off, for {RETRY_WINDOW_MINUTES} minutes or longer"
+                "the {role}'s service was unreachable or dropped the connection for {RETRY_WINDOW_MINUTES} minutes or \
+                 longer"
             ),
-            Self::UsedUp => format!("the account that pays the {role} is used up"),
+            Self::UsedUp => format!("the {role}'s account has no quota or credit left"),
             Self::Auth => format!("the {role} does not accept this server's key or login"),
-            Self::Lacking => format!("this server has nothing to ask the {role} with"),
+            Self::Lacking => format!("this server has no key, login or program for the {role}"),
             Self::Refused => format!("the {role} declined to answer"),
             Self::Rejected { code: named } => {
                 format!("the {role}'s service does not accept our request ({})", inline_code(named, 60))
@@ -85,86 +86,86 @@ impl FailureKind {
                 format!("the {role}'s service knows no model {}", inline_code(model, 80))
             }
             Self::ResourceExhausted { used, limit, pool } => format!(
-                "the {role}'s program was ended when it used {used} MB of memory; its worker pool, {}, allows {limit} MB",
+                "the {role}'s program was killed at {used} MB of memory; its worker pool {} allows {limit} MB",
                 inline_code(pool.as_str(), 20)
             ),
-            Self::TooLong => format!("what the {role} has to be told is longer than its model reads"),
-            Self::OverBudget => format!("the {role}'s call could cost more than is left of the budget"),
+            Self::TooLong => format!("the {role}'s prompt does not fit into its model's context"),
+            Self::OverBudget => format!("the {role}'s call could cost more than the remaining budget"),
             Self::Truncated => format!("the {role}'s answer was cut off"),
-            Self::Invalid => format!("the {role}'s answer was not in the form asked for"),
+            Self::Invalid => format!("the {role}'s answer did not have the required format"),
             Self::Empty => format!("the {role} gave an empty answer, twice"),
             Self::OtherModel => "the answer does not say which model gave it".to_owned(),
             Self::ServedOther { asked, served, .. } => format!(
-                "{} was asked as the {role}, but {} answered, and that answer does not count",
+                "Countersign called {} as the {role}, but {} answered, so the answer does not count",
                 inline_code(asked, 80),
                 inline_code(served, 80)
             ),
-            Self::TimedOut => format!("the {role} did not answer in time, in any of its tries"),
+            Self::TimedOut => format!("the {role} timed out on every attempt"),
         }
     }
 
-    /// What has to change before the same call can end in another way. None: it may as it is.
+    /// Returns what must change before the same call can succeed; `None` if a retry may succeed.
     pub fn remedy(&self) -> Option<String> {
         Some(match self {
             Self::Rejected { .. } => {
-                "Whoever runs the server finds the service's reason in its log, under the run's id.".to_owned()
+                "The server's log has the service's reason, under the run's id.".to_owned()
             }
             Self::NoSuchModel { .. } => {
-                "Whoever runs the server names another one under [models]; `countersign models` lists them.".to_owned()
+                "The operator can set another model under [models]; `countersign models` lists them."
+                    .to_owned()
             }
             Self::ServedOther { provider, asked, served } => format!(
-                "The operator can name {} in the settings, or add {} under `[models.successors]`, and restart the server. \
-                 {} is not asked before that.",
+                "The operator can name {} in the settings, or add {} under `[models.successors]`, and restart the \
+                 server. Until then, {} is not called.",
                 inline_code(&format!("{provider}:{served}"), 100),
                 inline_code(&successor_setting(provider, asked, served), 200),
                 inline_code(asked, 80)
             ),
             Self::ResourceExhausted { pool, .. } => format!(
-                "Whoever runs the server raises memory_mb under [workers.{}], or names a model that is asked over the \
-                 network.",
+                "The operator can raise memory_mb under [workers.{}], or set a model that is called over the network.",
                 pool.as_str()
             ),
             Self::Refused => {
-                "Reword the issue, or have whoever runs the server name another model under [models].".to_owned()
+                "Reword the issue, or ask the operator to set another model under [models].".to_owned()
             }
             Self::TooLong => {
-                "Whoever runs the server names a model with a larger context; `countersign models` lists them."
+                "The operator can set a model with a larger context; `countersign models` lists them."
                     .to_owned()
             }
             _ => return None,
         })
     }
 
-    /// Both, as sentences.
+    /// Returns clause and remedy as sentences.
     pub fn sentence(&self, role: &str) -> String {
-        let mend = self.remedy().map_or(String::new(), |mend| format!(" {mend}"));
-        format!("{}.{mend}", capitalize(&self.clause(role)))
+        let remedy = self.remedy().map_or(String::new(), |remedy| format!(" {remedy}"));
+        format!("{}.{remedy}", capitalize(&self.clause(role)))
     }
 }
 
-/// The run ends: `why` the last answer could not be used, in our words.
+/// Returns why the run ends without a usable draft; `why` is about the last answer, in our words.
 pub fn unusable_draft_reason(tries: u32, why: &str) -> String {
-    let tries = count(tries as usize, "try", "tries");
+    let attempts = count(tries as usize, "attempt", "attempts");
     format!(
-        "No usable draft after {tries}; at the last one, {why}. Reword the issue, or have whoever runs the server name another \
-         model under [models]."
+        "No usable draft after {attempts}: on the last one, {why}. Reword the issue, or ask the operator to set \
+         another model under [models]."
     )
 }
 
-/// Why a review gave no verdict. Computed by us, never said by a model.
+/// Reason why a review has no verdict. Our code computes it, never a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InconclusiveReason {
     Call(FailureKind),
     /// The answer is not schema-valid, or does not echo the nonce.
     NotInForm,
-    /// The answer names no model we know.
+    /// The answer does not name a known model.
     Unattested,
-    /// Drafter and reviewer turned out to be of one family.
+    /// Drafter and reviewer are of the same family.
     SameFamily,
-    /// The draft names no model we know, so no reviewer is known to be of another family. None was asked.
+    /// The drafter's model is unknown, so any reviewer could be of its family. No reviewer was called.
     DrafterUnattested,
-    /// Another model than the one asked for served, a smaller one perhaps.
+    /// Another model than the one called answered, perhaps a smaller one.
     OtherModel,
 }
 
@@ -177,15 +178,15 @@ impl InconclusiveReason {
     pub fn sentence(&self) -> String {
         match self {
             Self::Call(kind) => kind.sentence("reviewer"),
-            Self::NotInForm => "The reviewer's answer did not fit the form of a verdict, twice.".to_owned(),
+            Self::NotInForm => "The reviewer's answer was not a valid verdict, twice.".to_owned(),
             Self::Unattested => "The reviewer's answer does not say which model gave it.".to_owned(),
             Self::SameFamily => {
-                "The reviewer's model is of the same family as one that drafted.".to_owned()
+                "The reviewer's model is of the same family as a drafter's.".to_owned()
             }
-            Self::DrafterUnattested => "Of the draft, or a part of it, nobody says which model wrote it, so no review of it could \
-                                        count, and none was paid for, nor is a revision, which would still hold that part. A version of \
-                                        your own on the branch is reviewed; or whoever runs the server names a drafter that says \
-                                        which model it is, and then `/restart` has it drafted anew."
+            Self::DrafterUnattested => "It is unknown which model wrote the draft or a part of it, so no review of it \
+                                        can count. Countersign therefore pays for no review and no revision. Push \
+                                        your own version to the branch to have it reviewed. Or the operator sets a \
+                                        drafter that names its model, and then `/restart` drafts it again."
                 .to_owned(),
             Self::OtherModel => FailureKind::OtherModel.sentence("reviewer"),
         }
@@ -197,7 +198,7 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn what_a_service_calls_things_does_nothing_in_a_sentence() {
+    fn service_names_are_inert() {
         for kind in [
             FailureKind::Rejected { code: HOSTILE.into() },
             FailureKind::NoSuchModel { model: HOSTILE.into() },
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_of_older_runs_is_read() {
+    fn stored_reasons_of_older_runs_deserialize() {
         let read = |text| serde_json::from_str::<InconclusiveReason>(text).unwrap();
         assert_eq!(read(r#"{"call":"timed_out"}"#), InconclusiveReason::Call(FailureKind::TimedOut));
         assert_eq!(read(r#""drafter_unattested""#), InconclusiveReason::DrafterUnattested);

@@ -1,4 +1,4 @@
-//! The gate comment: the one that sends mail, because a person must decide. Once that is over it is edited to say so.
+//! The gate comment, which sends mail because a person must decide. After the decision it shows the outcome.
 
 use std::collections::BTreeMap;
 
@@ -20,19 +20,19 @@ use crate::{
 const SUMMARY_LINES: usize = 40;
 const SUMMARY_CHARS: usize = 6_000;
 const RATIONALE_CHARS: usize = 1_500;
-/// Lines of the reviewer's reason that stand there unfolded.
+/// Maximum lines of the reviewer's reason shown unfolded.
 const REASON_LINES: usize = 3;
-/// Findings that stand there unfolded.
+/// Maximum findings shown unfolded.
 const MOST_TABLE_ROWS: usize = 5;
 /// Findings whose detail is shown here; the review log has all.
 const MOST_DETAILS: usize = 25;
 const DETAIL_CHARS: usize = 1_000;
 const DIFF_CHARS: usize = 6_000;
-/// Of the document: GitHub takes comments of 65,536 characters.
+/// Maximum characters of the document; GitHub's limit for a comment is 65,536.
 const DOCUMENT_CHARS: usize = 50_000;
-/// Of code that is going to be pushed: half of what a comment holds.
+/// Maximum characters of code: half of a comment.
 const CODE_CHARS: usize = 30_000;
-/// Files named that run by themselves.
+/// Maximum number of automatically run files listed.
 const MOST_EXECUTED: usize = 30;
 
 #[derive(Debug, Clone)]
@@ -40,85 +40,85 @@ pub struct GateCard {
     /// `lld`
     pub stage: String,
     pub state: GateState,
-    /// No review follows.
+    /// Whether no review follows.
     pub skips_review: bool,
     pub provenance: Provenance,
     pub round: u32,
-    /// Why there is no verdict, when there is none.
+    /// Why a verdict is missing.
     pub inconclusive: Option<InconclusiveReason>,
-    /// The reviewer's reason, in its words.
+    /// The reviewer's text.
     pub rationale: String,
-    /// What is open, in order.
+    /// Open findings, in order.
     pub findings: Vec<Finding>,
-    /// What people dismissed.
+    /// Findings that people dismissed.
     pub dismissed: Vec<Finding>,
     /// The text of each requirement by its id.
     pub requirements: BTreeMap<String, String>,
-    /// What the document says, in short; the drafter's words.
+    /// The drafter's summary of the document.
     pub summary: String,
-    /// What is known of a change.
+    /// Report, if the document is a change.
     pub report: Option<ChangeReport>,
-    /// The whole document, where this comment is its place.
+    /// The whole document, if this comment publishes it.
     pub whole: Option<WholeDocument>,
-    /// How it changes the repository.
+    /// Diff of the change.
     pub diff: Option<String>,
     /// Files that a build or CI runs by itself.
     pub executed: Vec<String>,
-    /// The reviewer that the settings name now, where the review asked another.
+    /// Reviewer in the current settings, if the review used another.
     pub reviewer_now: Option<String>,
     /// Whether a maintainer may accept what the review did not approve.
     pub overridable: bool,
-    /// What others have on the branch.
+    /// Files that other people changed on the branch.
     pub others: Vec<ChangedPath>,
-    /// The branch that somebody rewrote, where this is about the one that follows it.
+    /// The rewritten branch that this gate's branch replaces.
     pub abandoned_branch: Option<String>,
-    /// What there is to know of whoever wrote the issue.
+    /// Notes about the issue's authors.
     pub authorship: Vec<AuthorshipNote>,
-    /// Issues whose open work touches the same files, and some of these.
+    /// Other issues whose open work touches the same files, with some of the files.
     pub overlaps: Vec<(IssueNo, Vec<String>)>,
-    /// Whom it asks besides a role.
+    /// Approval rules beyond the role.
     pub approvals: Option<ApprovalProgress>,
-    /// Who changed the comment, which was put back.
+    /// Who edited this comment before Countersign restored it.
     pub edited_by: Option<String>,
-    /// How the issue was edited that would have given way to what was approved.
+    /// Diff of the issue's edit that kept the approved text from replacing it.
     pub issue_diff: Option<String>,
-    /// Why people are asked where the settings would ask nobody.
+    /// Why approval is needed although the settings don't require it.
     pub reason: Option<GateReason>,
     pub document_url: Option<String>,
     pub pull_url: Option<String>,
     pub status_url: Option<String>,
 }
 
-/// A document that is published in a comment.
+/// A document published in a comment.
 #[derive(Debug, Clone)]
 pub struct WholeDocument {
     pub text: String,
-    /// Where `export` finds it.
+    /// Repository to pass to `countersign export`.
     pub repo: RepoName,
     pub issue: IssueNo,
 }
 
-/// Why a person is asked about what was approved, though the settings would ask nobody.
+/// Reason why a gate opens although the settings require no approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateReason {
-    /// This login had a hand in the issue, and may not write.
+    /// This login wrote or edited the issue and has no write access.
     Stranger(String),
-    /// The issue is not what the document was drafted from.
+    /// The issue was edited after the document was drafted.
     IssueEdited,
-    /// It was waived too long ago.
+    /// The hotfix waiver expired.
     WaiverOver,
 }
 
-/// What people should know of an issue's authors, and of whoever asked for the run, before they decide.
+/// A note about the issue's authors or the run's requester.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuthorshipNote {
-    /// The author, nothing of whose is in the repository yet.
+    /// The author has not contributed to the repository before.
     Newcomer(String),
-    /// Who edited text or title after the run was asked for.
+    /// Somebody edited text or title after the run was requested.
     Edited { by: String, at: Timestamp },
-    /// Who waived people's approval of what came before, and why.
+    /// Somebody waived the approval of earlier stages.
     Waived { by: String, reason: String },
 }
 
@@ -126,15 +126,18 @@ impl AuthorshipNote {
     fn sentence(&self) -> String {
         match self {
             Self::Newcomer(login) => {
-                format!("The issue's author {} has contributed nothing here before.", inline_code(login, 60))
+                format!(
+                    "The issue's author {} has not contributed to this repository before.",
+                    inline_code(login, 60)
+                )
             }
             Self::Waived { by, reason } => format!(
-                "**Hotfix**: {} waived people's approval of design and spec: {}.",
+                "**Hotfix**: {} skipped the approval of design and spec: {}.",
                 inline_code(by, 60),
                 inline_text(reason, 500)
             ),
             Self::Edited { by, at } => format!(
-                "The issue was edited by {} on {}, after this run was asked for.",
+                "{} edited the issue on {}, after this run was requested.",
                 inline_code(by, 60),
                 format_day_and_time(*at)
             ),
@@ -142,21 +145,21 @@ impl AuthorshipNote {
     }
 }
 
-/// How a gate stands. There is a line to paste for as long as it counts.
+/// State of a gate. An open gate has a line to paste.
 #[derive(Debug, Clone)]
 pub enum GateState {
     Waits(ApproveLine),
-    /// Still, and what is to be accepted is no longer what it was.
+    /// Open, but the hash has changed since it was posted.
     WaitsWithNewLine(ApproveLine),
-    /// Somebody's answer was taken.
+    /// Somebody answered.
     Answered {
         verb: Verb,
         by: String,
         at: Timestamp,
     },
-    /// A person's own version of the document is on the branch; how it differs from ours.
+    /// A person committed their own version; the diff to ours.
     Replaced(String),
-    /// No answer to it counts any more; why, in a sentence of ours.
+    /// Closed without an answer, with the reason in our words.
     Ended(String),
 }
 
@@ -165,7 +168,7 @@ impl GateState {
         matches!(self, Self::Waits(_) | Self::WaitsWithNewLine(_))
     }
 
-    /// What came of it, once nobody is asked any more.
+    /// Returns the outcome of a closed gate.
     pub fn closing_line(&self) -> Option<String> {
         Some(match self {
             Self::Waits(_) | Self::WaitsWithNewLine(_) => return None,
@@ -178,8 +181,8 @@ impl GateState {
                 format!("**{what} by {}** on {}.", inline_text(by, 300), format_day_and_time(*at))
             }
             Self::Replaced(_) => {
-                "**Nobody needs to answer this any more**: somebody changed the document on its branch. Their version is \
-                 reviewed next, and then asked about."
+                "**Nobody needs to answer this any more**: somebody changed the document on its branch. Countersign \
+                 reviews their version next, then asks again."
                     .to_owned()
             }
             Self::Ended(why) => {
@@ -188,26 +191,26 @@ impl GateState {
         })
     }
 
-    /// What is true of the document.
+    /// Returns the predicate for the headline.
     fn headline(&self) -> &'static str {
         match self {
             Self::Waits(_) | Self::WaitsWithNewLine(_) => "waits for a person",
             Self::Answered { verb, .. } if *verb == Verb::Revise => "was sent back",
             Self::Answered { .. } => "was accepted",
             Self::Replaced(_) => "was replaced",
-            Self::Ended(_) => "was not decided",
+            Self::Ended(_) => "was closed without a decision",
         }
     }
 }
 
-/// What it is, what was found, the rest folded, and what to type.
+/// Returns the gate comment: verdict, findings, folded details, and what to type.
 pub fn gate_comment(card: &GateCard) -> OutboundBody {
     let (waits, provenance) = (card.state.is_open(), &card.provenance);
     let mut parts = vec![headline(card)];
     parts.extend(card.abandoned_branch.as_ref().map(|branch| {
         format!(
-            "Somebody rewrote the branch {}, so it was left as it is and its pull request closed. The {} is on another \
-             branch now, and nothing that was answered before counts.",
+            "Somebody rewrote the branch {}. Countersign left it as it is and closed its pull request. The {} is on a \
+             new branch now, and earlier answers no longer count.",
             inline_code(branch, 100),
             stage_name(&card.stage)
         )
@@ -230,7 +233,7 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
     parts.extend(card.issue_diff.as_ref().filter(|_| waits).map(|diff| {
         let diff = details_block("What was edited", &code_block("diff", diff, DIFF_CHARS));
         format!(
-            "**The issue was edited** before this could take its place, so nothing was changed.\n\n{diff}"
+            "**Somebody edited the issue** before this text could replace it, so nothing was changed.\n\n{diff}"
         )
     }));
     parts.extend(review_parts(card));
@@ -241,11 +244,11 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
         let lines: Vec<&str> = card.summary.trim().lines().take(SUMMARY_LINES).collect();
         let summary = clean(&lines.join("\n"), SUMMARY_CHARS);
         let what = if card.report.is_some() { "change".to_owned() } else { stage_name(&card.stage) };
-        parts.push(details_block(&format!("The {what} in short"), &summary.to_string()));
+        parts.push(details_block(&format!("Summary of the {what}"), &summary.to_string()));
     }
     if waits && !card.executed.is_empty() {
         parts.push(format!(
-            "**Builds or CI run these by themselves**, so look at them first: {}.",
+            "**Builds or CI run these files automatically**, so review them first: {}.",
             list_paths(card.executed.iter().map(String::as_str), MOST_EXECUTED)
         ));
     }
@@ -254,7 +257,8 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
         let cut = match more {
             0 => String::new(),
             more => format!(
-                "\n\n**{more} more characters have no room here**; `countersign diff {}` prints all of it on the server.",
+                "\n\n**{more} more characters do not fit here.** On the server, `countersign diff {}` prints the \
+                 whole change.",
                 provenance.run
             ),
         };
@@ -264,12 +268,10 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
     parts.extend(required_approvals(card));
     parts.extend(card.edited_by.as_ref().filter(|_| waits).map(|login| {
         let login = inline_code(login, 60);
-        format!("{login} changed this comment, and it was put back. So `/approve` does not pass here without the hash.")
+        format!("{login} edited this comment, and Countersign restored it. `/approve` needs the hash here.")
     }));
     if waits && !card.others.is_empty() && matches!(card.provenance.verdict, None | Some(Verdict::Approved)) {
-        parts.push(
-            "So `/approve` does not pass without the hash, which covers them as they are now.".to_owned(),
-        );
+        parts.push("`/approve` needs the hash here, which covers these files as they are now.".to_owned());
     }
     let links = links(&[
         ("Document", &card.document_url),
@@ -282,52 +284,50 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
     let by = format!("{}, round {round}.{cost}", provenance.models());
     parts.push([by, links].join("\n\n").trim_end().to_owned());
     parts.push(format!(
-        "<sub>Run {} · the hash to approve covers the document, the files it names and this gate's rules</sub>",
+        "<sub>Run {} · the hash covers the document, the files it names and this gate's policy</sub>",
         provenance.run
     ));
     OutboundBody::frame(rehearsal_banner(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
 impl WholeDocument {
-    /// The document, or its beginning and how to get the rest.
+    /// Returns the folded document; a long one is truncated, with the command that exports it.
     fn to_details(&self, stage: &str) -> String {
         let stage = stage_name(stage);
         let mut shown = clean(&self.text, DOCUMENT_CHARS).to_string();
         if self.text.chars().count() > DOCUMENT_CHARS {
             let export =
                 inline_code(&format!("countersign export {} --issue {}", self.repo, self.issue), 200);
-            shown += &format!("\n\nOn the server, {export} writes all of it to files.");
+            shown += &format!("\n\nOn the server, {export} writes the whole document to files.");
         }
         details_block(&format!("The whole {stage}"), &shown)
     }
 }
 
-/// A document that a review approved and the settings ask nobody about, so that it has no gate comment.
+/// Returns the comment that publishes a reviewed document which needs no approval.
 pub fn document_comment(stage: &str, whole: &WholeDocument, rehearses: bool) -> OutboundBody {
-    let heading = format!("### ✅ The {} is approved by its review", stage_name(stage));
-    let parts = [heading, "The settings require no approval for it.".to_owned(), whole.to_details(stage)];
+    let heading = format!("### ✅ The {} passed its review", stage_name(stage));
+    let parts =
+        [heading, "The settings require no human approval for it.".to_owned(), whole.to_details(stage)];
     OutboundBody::frame(rehearsal_banner(rehearses).to_owned() + &parts.join("\n\n"))
 }
 
-fn gate_reason_sentence(because: &GateReason) -> String {
-    let why = match because {
+fn gate_reason_sentence(reason: &GateReason) -> String {
+    let why = match reason {
         GateReason::Stranger(login) => {
-            format!(
-                "was written or edited by {}, who may not write in this repository",
-                inline_code(login, 60)
-            )
+            format!("was written or edited by {}, who has no write access here", inline_code(login, 60))
         }
-        GateReason::IssueEdited => "was edited since this was drafted".to_owned(),
+        GateReason::IssueEdited => "was edited after this was drafted".to_owned(),
         GateReason::WaiverOver => {
-            return "The hotfix was asked for more than a day ago: people are asked again.".to_owned();
+            return "The hotfix was requested more than a day ago, so approval is required again.".to_owned();
         }
     };
     format!(
-        "The settings ask nobody about what a review approved. Here a person is asked all the same: the issue {why}."
+        "The settings require no human approval after a passed review. This one needs it, reason the issue {why}."
     )
 }
 
-/// The reviewer's reason and its findings, the gravest first; of many, most are folded.
+/// Returns the reviewer's reason and the findings, most severe first; later ones are folded.
 fn review_parts(card: &GateCard) -> Vec<String> {
     let mut parts = Vec::new();
     if !card.rationale.trim().is_empty() {
@@ -353,39 +353,39 @@ fn review_parts(card: &GateCard) -> Vec<String> {
     if !inside.is_empty() {
         let summary = match rest.len() {
             0 => "Details of the findings".to_owned(),
-            more => format!("{} more, and the details of all", count(more, "finding", "findings")),
+            more => format!("{}, and details of all", count(more, "more finding", "more findings")),
         };
         parts.push(details_block(&summary, &inside.join("\n\n")));
     }
     parts
 }
 
-/// Once, where nobody has answered for long.
+/// Returns the reminder, posted once.
 pub fn gate_reminder(card: &GateCard, gate_url: &str) -> OutboundBody {
     let stage = stage_name(&card.stage);
     let mut parts = vec![format!("### ⏰ The {stage} still waits for a person"), decision_text(card)];
     parts.extend(required_approvals(card));
-    parts.push(link("What is asked", gate_url));
+    parts.push(link("Gate comment", gate_url));
     OutboundBody::frame(rehearsal_banner(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
-/// Why the run ends.
+/// Returns why the run ends.
 pub fn gate_expired_reason(days: u32) -> String {
-    format!("Nobody decided for {days} days, so the run was ended.")
+    format!("Nobody decided within {}, so the run ended.", count(days as usize, "day", "days"))
 }
 
-/// Whom an approval takes besides a role.
+/// Returns the approval rules beyond the role.
 fn required_approvals(card: &GateCard) -> Option<String> {
     let passes = matches!(card.provenance.verdict, None | Some(Verdict::Approved));
     let waits = card.state.is_open() && passes;
-    card.approvals.as_ref().filter(|_| waits).map(approval_progress).filter(|said| !said.is_empty())
+    card.approvals.as_ref().filter(|_| waits).map(approval_progress).filter(|text| !text.is_empty())
 }
 
 fn headline(card: &GateCard) -> String {
-    let (stage, stands) = (stage_name(&card.stage), card.state.headline());
+    let (stage, predicate) = (stage_name(&card.stage), card.state.headline());
     let Some(verdict) = card.provenance.verdict else {
         let review = if card.skips_review { "; no model reviews it" } else { ", before it goes to review" };
-        return format!("### 👤 The {stage} {stands}{review}");
+        return format!("### 👤 The {stage} {predicate}{review}");
     };
     let sign = verdict_sign(verdict);
     let open = match card.findings.len() {
@@ -395,15 +395,18 @@ fn headline(card: &GateCard) -> String {
     let why = match verdict {
         Verdict::Inconclusive => {
             let why = card.inconclusive.as_ref().map(InconclusiveReason::sentence);
-            format!("\n\nThere is no verdict. {}", why.as_deref().unwrap_or("No valid one was given."))
+            format!(
+                "\n\nThere is no verdict. {}",
+                why.as_deref().unwrap_or("The reviewer gave no valid one.")
+            )
         }
         _ => String::new(),
     };
-    format!("### {sign} {verdict}: the {stage} {stands}{open}{why}")
+    format!("### {sign} {verdict}: the {stage} {predicate}{open}{why}")
 }
 
-/// What may be typed, by whom, or what came of it. Only the line that can be pasted as it stands gets a block with a
-/// copy button; a placeholder that was copied would count.
+/// Returns what to type and who may, or the outcome. Only a complete line gets a code block, which has a copy button:
+/// a copied placeholder would count as text.
 fn decision_text(card: &GateCard) -> String {
     let role = access_name(Role::Write);
     let line = match &card.state {
@@ -411,20 +414,21 @@ fn decision_text(card: &GateCard) -> String {
         standing => return standing.closing_line().unwrap_or_default(),
     };
     if matches!(card.provenance.verdict, None | Some(Verdict::Approved)) {
-        let anew = match card.state {
+        let note = match card.state {
             GateState::WaitsWithNewLine(_) => {
-                "What it covers changed since it was posted, so the line is a new one.\n\n"
+                "What it covers has changed since it was posted, so the hash is new.\n\n"
             }
             _ => "",
         };
         return format!(
-            "{anew}To accept it, someone with {role} writes\n\n{}\n\nTo send it back to the drafter instead: `/revise TEXT`.",
+            "{note}To accept it, someone with {role} writes:\n\n{}\n\nTo send it back to the drafter instead: \
+             `/revise TEXT`.",
             line.block()
         );
     }
     let over = match card.overridable {
         true => format!(
-            "\n- {}, by someone with {}, accepts it all the same; the reason is recorded.",
+            "\n- {} (requires {}) accepts it anyway and records the reason.",
             override_usage(line),
             access_name(Role::Maintain)
         ),
@@ -433,14 +437,15 @@ fn decision_text(card: &GateCard) -> String {
     let can_change = card.inconclusive.as_ref().is_none_or(InconclusiveReason::can_be_retried);
     let (mut retry, mut revise) = (String::new(), String::new());
     if can_change {
-        revise = format!("\n- `/revise TEXT`, by someone with {role}, sends it back to the drafter.");
+        revise = format!("\n- `/revise TEXT` (requires {role}) sends it back to the drafter.");
     }
     if can_change && card.provenance.verdict == Some(Verdict::Inconclusive) {
-        let now = card.reviewer_now.as_ref().map_or(String::new(), |reviewer| {
-            format!(" The reviewer has changed since: it is {} now.", inline_code(reviewer, 80))
-        });
+        let now = card
+            .reviewer_now
+            .as_ref()
+            .map_or(String::new(), |reviewer| format!(" The reviewer is now {}.", inline_code(reviewer, 80)));
         let access = access_name(Role::Triage);
-        retry = format!("\n- `/retry`, by someone with {access}, has the same version reviewed again.{now}");
+        retry = format!("\n- `/retry` (requires {access}) reviews the same version again.{now}");
     }
     format!("`/approve` does not pass this verdict.\n{retry}{revise}{over}")
 }
@@ -455,7 +460,7 @@ fn findings_table(card: &GateCard, findings: &[&Finding]) -> String {
     out
 }
 
-/// Rows of the same table.
+/// Table rows of the dismissed findings.
 fn dismissed_rows(card: &GateCard) -> String {
     let row = |finding: &Finding| {
         let place = place(finding, &card.requirements);
@@ -476,7 +481,7 @@ fn finding_details(findings: &[&Finding]) -> String {
         out.push_str(&format!("**{}**{why}\n\n{}\n\n", finding.id, clean(&finding.detail, DETAIL_CHARS)));
         if let Some(reply) = &finding.reply {
             let (what, why) = (reply.disposition.as_str(), clean(&reply.why, DETAIL_CHARS));
-            out.push_str(&format!("The author: {what}.\n\n{why}\n\n"));
+            out.push_str(&format!("The drafter's answer: {what}.\n\n{why}\n\n"));
         }
     }
     if findings.len() > MOST_DETAILS {
@@ -531,24 +536,31 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_has_no_room_is_shown_by_a_command_and_what_runs_by_itself_is_named() {
+    fn gate_comment_truncates_diff_and_lists_executed_files() {
         let mut card = card(Verdict::Approved, vec![]);
         card.diff = Some("+x\n".repeat(CODE_CHARS));
         card.executed = vec!["build.rs".into(), HOSTILE.into()];
         let body = gate_comment(&card);
         assert_inert(body.as_str());
         let body = body.as_str();
-        assert!(body.contains("have no room here**; `countersign diff 8123-4` prints all of it"), "{body}");
-        assert!(body.contains("so look at them first: `build.rs`, "), "{body}");
+        assert!(
+            body.contains("do not fit here.** On the server, `countersign diff 8123-4` prints the whole"),
+            "{body}"
+        );
+        assert!(body.contains("so review them first: `build.rs`, "), "{body}");
     }
 
     #[test]
-    fn without_a_verdict_only_an_override_passes_and_a_retry_reviews_again() {
+    fn inconclusive_gate_offers_override_and_retry() {
         let mut card = card(Verdict::Inconclusive, vec![finding("F1", "2.1")]);
         card.inconclusive = Some(InconclusiveReason::SameFamily);
         let text = gate_comment(&card).as_str().to_owned();
         assert!(text.contains("There is no verdict. The reviewer's model is of the same family"), "{text}");
-        assert!(text.contains("\n- `/retry`, by") && text.contains("\n- `/override REASON`, by"), "{text}");
+        assert!(
+            text.contains("\n- `/retry` (requires triage")
+                && text.contains("\n- `/override REASON` (requires maintain"),
+            "{text}"
+        );
         assert!(
             text.contains("\n`/approve` does not pass this verdict.\n") && !text.contains("/approve lld"),
             "{text}"
@@ -556,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_has_at_most_25_visible_lines_and_the_gravest_findings_first() {
+    fn gate_comment_has_at_most_25_visible_lines_worst_findings_first() {
         let mut findings: Vec<Finding> = (1..=12).map(|n| finding(&format!("F{n}"), "2.1")).collect();
         findings[..9].iter_mut().for_each(|finding| finding.severity = FindingSeverity::Suggestion);
         findings[3].must_fix = true;
@@ -580,7 +592,7 @@ mod tests {
         };
         let mut report = report();
         report.evidence.review = vec!["Line 7 is covered by no test.".to_owned(); 9];
-        let gaps = ["Mutation check", "Tests written against it", "Formatter", "Linter", "End-to-end run"];
+        let gaps = ["Mutation check", "Adversarial tests", "Formatter", "Linter", "End-to-end run"];
         gaps.iter().for_each(|label| report.evidence.add_sentence(label, "was run.".into()));
         // The issue's text gives way to another issue alone, and never to a change.
         let of_change = GateCard { report: Some(report), issue_diff: None, ..card.clone() };
@@ -597,11 +609,11 @@ mod tests {
         let shown: Vec<_> = visible.iter().filter_map(|line| line.strip_prefix("| F")).collect();
         let shown: Vec<_> = shown.iter().map(|line| line.split(' ').next().unwrap()).collect();
         assert_eq!(shown, ["4", "10", "11", "12", "1"]);
-        assert!(body.as_str().contains("<summary>7 findings more, and the details of all</summary>"));
+        assert!(body.as_str().contains("<summary>7 more findings, and details of all</summary>"));
     }
 
     #[test]
-    fn nothing_a_model_wrote_leaves_its_place() {
+    fn gate_comment_is_inert() {
         let mut card = card(Verdict::Blocked, (1..=40).map(|n| finding(&format!("F{n}"), HOSTILE)).collect());
         card.rationale = HOSTILE.repeat(500);
         card.summary = HOSTILE.repeat(500);

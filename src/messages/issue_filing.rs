@@ -1,4 +1,4 @@
-//! An issue that was made of a rough one: its title and its text.
+//! Title and text of an issue filed from a rough one.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use crate::{
     types::IssueNo,
 };
 
-/// Longer ones are cut in lists; GitHub takes 256.
+/// Lists truncate longer titles; GitHub's limit is 256.
 const TITLE_CHARS: usize = 200;
-/// With what it takes the place of, it stays one issue.
+/// Together with `BEFORE_CHARS` this fits into one issue.
 const TEXT_CHARS: usize = 45_000;
 const BEFORE_CHARS: usize = 15_000;
 
-/// What it comes from.
+/// Origin of a filed issue.
 #[derive(Debug, Clone)]
 pub enum IssueOrigin {
-    /// Another issue, which stays as it is.
+    /// A new issue; the origin stays unchanged.
     From(IssueNo),
-    /// The title and the text whose place it takes.
+    /// Replaces this title and text.
     InPlaceOf(String, String),
 }
 
@@ -28,7 +28,7 @@ pub fn filed_title(title: &str) -> String {
     outbound::plain_line(title, TITLE_CHARS)
 }
 
-/// `text` is the accepted document below its title, `open` what the reviewer found and nobody settled.
+/// Returns the issue's text. `text` is the accepted document without its title, `open` holds the open findings.
 pub fn filed_issue(
     text: &str,
     origin: &IssueOrigin,
@@ -45,7 +45,7 @@ pub fn filed_issue(
             format!("- {}: {}", place(finding, &BTreeMap::new()), inline_text(&finding.title, 200))
         };
         let lines: Vec<_> = open.iter().map(line).collect();
-        parts.push(details_block("What the reviewer also suggests", &lines.join("\n")));
+        parts.push(details_block("More suggestions by the reviewer", &lines.join("\n")));
     }
     if let IssueOrigin::InPlaceOf(title, body) = origin {
         let before = clean(body, BEFORE_CHARS);
@@ -64,7 +64,7 @@ pub fn filed_issue(
     OutboundBody::frame(rehearsal_banner(provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
-/// Open issues that may be about the same, as a note.
+/// Note about similar open issues.
 pub fn similar_issues_note(issues: &[(IssueNo, String)]) -> String {
     let all: Vec<String> = issues
         .iter()
@@ -73,7 +73,7 @@ pub fn similar_issues_note(issues: &[(IssueNo, String)]) -> String {
     format!("open issues that may be about the same: {}", all.join("; "))
 }
 
-/// Labels of the settings that the repository does not have.
+/// Note about labels in the settings that the repository does not have.
 pub fn missing_labels_note(labels: &[String]) -> String {
     format!(
         "the settings name labels that this repository does not have, so they are not used: {}",
@@ -81,9 +81,9 @@ pub fn missing_labels_note(labels: &[String]) -> String {
     )
 }
 
-/// No model's answer about open questions could be used.
+/// Note that no model could look for open questions.
 pub fn questions_unavailable_note() -> String {
-    "no model could be asked what is unclear in this issue, so it raised no questions".to_owned()
+    "no model could look for open questions in this issue".to_owned()
 }
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
     };
 
     #[test]
-    fn criteria_are_boxes_and_open_suggestions_go_along() {
+    fn filed_issue_has_checkboxes_and_open_suggestions() {
         let mut suggestion = finding("F2", FindingSeverity::Suggestion, "AC-2", "Name the `sheet_file`");
         suggestion.detail.clear();
         let provenance = Provenance {
@@ -121,7 +121,7 @@ mod tests {
 
         - [ ] x
 
-        <details><summary>What the reviewer also suggests</summary>
+        <details><summary>More suggestions by the reviewer</summary>
 
         - `AC-2`: Name the `sheet_file`
 
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_filed_issue_acts() {
+    fn filed_issue_is_inert() {
         let acceptance = Some(Acceptance::Approved { by: HOSTILE.into(), at: Timestamp(0) });
         let provenance = Provenance { acceptance, ..provenance() };
         let marker = "<!-- countersign:issue-8123-4 -->";

@@ -1,8 +1,8 @@
-//! The labels we put on issues. They are a view: the store is the truth.
+//! Labels that we put on issues. They only show state; the store holds it.
 
 use crate::github::{LabelSpec, outbound};
 
-/// A label with what GitHub needs to create it at first use.
+/// A label with the data to create it on GitHub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelView {
     pub name: &'static str,
@@ -24,24 +24,25 @@ const fn label(name: &'static str, color: &'static str, description: &'static st
 
 pub const NEEDS_YOU: LabelView =
     label("countersign:needs-you", "fbca04", "Countersign waits for a person's decision");
-pub const DONE: LabelView = label("countersign:done", "0e8a16", "Countersign has finished what was asked");
-pub const STOPPED: LabelView = label("countersign:stopped", "cfd3d7", "Countersign stopped before the end");
+pub const DONE: LabelView = label("countersign:done", "0e8a16", "Countersign has finished");
+pub const STOPPED: LabelView =
+    label("countersign:stopped", "cfd3d7", "Countersign stopped before it finished");
 
-/// What an issue bears while a person must decide or once its runs are over; while one works, none of them.
+/// State labels. An issue has one while a person must decide or after its runs ended, and none while a run works.
 pub const STATES: [LabelView; 3] = [NEEDS_YOU, DONE, STOPPED];
 
-/// What earlier versions put on an issue while a run worked.
+/// Label that earlier versions used while a run worked.
 pub const OLD_WORKING: &str = "countersign:working";
 
-/// The colour of a label that starts a workflow.
+/// Colour of labels that start a workflow.
 pub const TRIGGER_COLOR: &str = "5319e7";
 
-/// What is said in GitHub's list of labels of one that does as a command; `about` is the command's line in `/help`.
+/// Returns the description of a trigger label; `about` is the command's line in `/help`.
 pub fn trigger_description(about: &str) -> String {
     outbound::plain_line(&format!("Put on an issue: Countersign will {about}"), LONGEST_DESCRIPTION)
 }
 
-/// GitHub takes no longer one, in characters.
+/// GitHub's limit in characters.
 const LONGEST_DESCRIPTION: usize = 100;
 
 #[cfg(test)]
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_ones_github_takes() {
+    fn labels_fit_github_limits() {
         for label in STATES {
             assert!(label.name.starts_with("countersign:") && label.name.len() <= 50);
             assert!(label.description.len() <= LONGEST_DESCRIPTION);

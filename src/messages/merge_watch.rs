@@ -1,4 +1,4 @@
-//! After the pull request: what CI says of it, what stands in its way, and how it ended.
+//! Comments about an open pull request: CI results, obstacles, and its end.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,33 +9,33 @@ use crate::{
     types::{IssueNo, Oid, count},
 };
 
-/// Checks that are named.
+/// Maximum number of checks listed.
 const MOST_NAMED_CHECKS: usize = 10;
 
-/// Characters of what the drafter says in a thread.
+/// Maximum characters of the drafter's reply in a review thread.
 const ANSWER_CHARS: usize = 2_000;
 
-/// What CI says of the pushed commit.
+/// CI result of the pushed commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CiView {
-    /// These checks are at work.
+    /// Running checks.
     Pending(Vec<String>),
     Passed(Oid),
-    /// These checks.
+    /// Failed checks.
     Failed(Vec<String>),
 }
 
-/// Why nothing more is tried.
+/// Reason why Countersign stops fixing CI failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CiGiveUpReason {
-    /// The same fails on the commit that the change is made on.
+    /// The same checks fail on the base commit.
     FailsOnBase,
-    /// The drafter was told, and left the code as it is.
+    /// The drafter saw the failures and left the code as it is.
     LeftByDrafter,
-    /// So many fixes in all.
+    /// Maximum number of fixes in total.
     FixLimit(u32),
     ConsecutiveFixLimit(u32),
-    /// The same checks failed so often after a fix for them.
+    /// The same checks failed after this many fixes.
     RepeatedFailure(u32),
 }
 
@@ -48,72 +48,73 @@ fn list_checks(checks: &[String]) -> String {
     named.join(", ")
 }
 
-/// What a change waits for that was pushed; for the status comment.
+/// Status line of a pushed change.
 pub(super) fn merge_wait_line(ci: Option<&CiView>, conflicts: bool, on_top: bool, unknown: bool) -> String {
     let ci = match ci {
-        _ if on_top => {
-            " Others committed on top of what was pushed; what CI says of that is theirs to see to."
-                .to_owned()
-        }
+        _ if on_top => " Others pushed commits on top; Countersign does not act on CI for those.".to_owned(),
         None => String::new(),
-        Some(CiView::Pending(checks)) => format!(" CI is at work on it: {}.", list_checks(checks)),
+        Some(CiView::Pending(checks)) => format!(" CI is running: {}.", list_checks(checks)),
         Some(CiView::Passed(commit)) => format!(" CI passed on `{}`.", commit.short()),
         Some(CiView::Failed(checks)) => format!(" CI failed: {}.", list_checks(checks)),
     };
     let unknown = if unknown {
-        " Of some checks on this commit GitHub does not tell us how they went, or that they ran for this repository: those count \
-         neither way, and CI is not said to have passed beside them."
+        " GitHub does not show the results of some checks on this commit, or whether they ran for this repository. \
+         Countersign does not count those."
     } else {
         ""
     };
-    let conflicts = if conflicts { " It cannot be merged as it is: there are conflicts." } else { "" };
+    let conflicts = if conflicts { " It has merge conflicts." } else { "" };
     format!(
-        "**Waits for the merge.**{ci}{unknown}{conflicts} Failing CI, `/revise TEXT` and a review by somebody with write access start work on it \
-         again."
+        "**Waits for the merge.**{ci}{unknown}{conflicts} Failing CI, `/revise TEXT` or a review by someone with \
+         write access starts work on it again."
     )
 }
 
-/// What the drafter is asked for; not for people.
+/// Instructions for the drafter; people don't see them.
 pub fn ci_fix_instructions() -> String {
     "CI failed on the pushed change. Which checks, and what they said, is among the material below. Mend the code so that they \
      pass; where it is right and they fail for another reason, change nothing and answer the finding that they are by why."
         .to_owned()
 }
 
-/// The drafter does without logs of so many checks; for the status comment.
+/// Status note that some logs are missing.
 pub fn missing_logs_note(checks: usize, commit: &Oid) -> String {
     format!(
-        "The log of {} that failed on {} could not be had from GitHub, so the drafter is told only what the check itself says.",
+        "GitHub did not provide the logs of {} that failed on {}, so the drafter sees only the check's own output.",
         count(checks, "job", "jobs"),
         commit.short()
     )
 }
 
-/// A finding's title. Which checks they are stands among what CI said: their names are anybody's words.
+/// Title of the CI finding. It does not name the checks: their names are untrusted text.
 pub fn ci_finding_title(checks: usize) -> String {
-    format!("CI fails on what was pushed, in {}", count(checks, "check", "checks"))
+    format!("CI fails on the pushed change, in {}", count(checks, "check", "checks"))
 }
 
 pub fn ci_failure_comment(why: CiGiveUpReason, checks: &[String], commit: &Oid) -> OutboundBody {
+    let fixes = |n: u32| count(n as usize, "fix", "fixes");
     let why = match why {
         CiGiveUpReason::FailsOnBase => {
-            "The same fails on the commit that the change was made on, so it is no fault of the change, and nothing is tried."
+            "The same checks fail on the base commit, so the change did not break them. Countersign does not try to \
+             fix them."
                 .to_owned()
         }
         CiGiveUpReason::LeftByDrafter => {
-            "The drafter was told what they say and left the code as it is: it holds that to be right. They may fail by chance; run \
-             them again to see."
+            "The drafter saw their output and left the code as it is, because it considers the code right. The checks \
+             may be flaky; run them again to find out."
                 .to_owned()
         }
-        CiGiveUpReason::FixLimit(n) => format!("There were {n} fixes of this pull request, and no more are tried."),
-        CiGiveUpReason::ConsecutiveFixLimit(n) => format!("{n} fixes in a row did not make it pass, and no more are tried."),
+        CiGiveUpReason::FixLimit(n) => format!("This pull request has had {}, which is the limit.", fixes(n)),
+        CiGiveUpReason::ConsecutiveFixLimit(n) => {
+            format!("{} in a row did not make CI pass, which is the limit.", fixes(n))
+        }
         CiGiveUpReason::RepeatedFailure(n) => {
-            format!("The same failed again after each of {n} fixes for it, and no more are tried.")
+            format!("The same checks failed again after {}, which is the limit.", fixes(n))
         }
     };
     OutboundBody::frame(format!(
-        "### ❌ CI fails on `{}`\n\n{}.\n\n{why} Mend it on the branch, or say what is to be done:\n\n{}\n\n`/stop` ends the run, \
-         and what was pushed stays.",
+        "### ❌ CI fails on `{}`\n\n{}.\n\n{why} Fix it on the branch, or tell the drafter what to \
+         do:\n\n{}\n\n`/stop` ends the run and keeps what was pushed.",
         commit.short(),
         list_checks(checks),
         code_block("/revise TEXT")
@@ -123,64 +124,61 @@ pub fn ci_failure_comment(why: CiGiveUpReason, checks: &[String], commit: &Oid) 
 pub fn conflicts_comment(branch: &str, base: &str) -> OutboundBody {
     let (branch, base) = (inline_code(branch, 100), inline_code(base, 100));
     OutboundBody::frame(format!(
-        "### ✋ The pull request cannot be merged as it is\n\n{base} and {branch} changed the same lines. Merge {base} into \
-         {branch} and settle the conflicts there; whoever merges decides, and no model is asked."
+        "### ✋ The pull request cannot be merged as it is\n\n{base} and {branch} changed the same lines. Merge {base} \
+         into {branch} and resolve the conflicts there. Countersign does not resolve conflicts."
     ))
 }
 
-/// A further change is left, for this reason.
+/// Comment that a new change was not pushed.
 pub fn not_pushed_comment(why: &str) -> OutboundBody {
     OutboundBody::frame(format!(
-        "### ✋ The further change is not pushed\n\n{} What is on the pull request stays as it is. Once that is mended on the \
-         default branch, say again what is to be done:\n\n{}",
+        "### ✋ The new change was not pushed\n\n{} The pull request stays as it is. Once the default branch is fixed, \
+         ask for the change again:\n\n{}",
         clean(why, 1000),
         code_block("/revise TEXT")
     ))
 }
 
-/// What keeps a further change from the branch.
+/// Reason why a new change cannot be pushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PushObstacle {
-    /// Somebody changed this file, which is one of the change.
+    /// Somebody changed this file, which the change also touches.
     Changed(String),
     /// Somebody rewrote this branch.
     Rewritten(String),
-    /// The base was merged into this branch, and nothing was tried with that.
+    /// Somebody merged the base into the branch; the change was not tested with it.
     Updated { branch: String, base: String },
-    /// In words for people.
+    /// A sentence of ours.
     Other(String),
 }
 
-/// Somebody asked for a change, or CI did, and the branch does not allow one.
+/// Comment that a requested change cannot be pushed.
 pub fn push_obstacle_comment(why: &PushObstacle) -> OutboundBody {
-    let said = match why {
+    let text = match why {
         PushObstacle::Changed(path) => format!(
-            "Somebody changed {path} on the branch since it was pushed, and a further change would go over that. It is theirs \
-             now: go on there by hand, or take their commit back and say again what is to be done."
+            "Somebody changed {path} on the branch after the push, and a new change would overwrite that. Continue \
+             there by hand, or revert their commit and ask again."
         ),
         PushObstacle::Rewritten(branch) => format!(
-            "Somebody rewrote {branch}, and what was pushed is not on it any more. It is theirs now: go on there by hand, or put \
-             the branch back and say again what is to be done."
+            "Somebody rewrote {branch}, and the pushed commit is no longer on it. Continue there by hand, or restore \
+             the branch and ask again."
         ),
         PushObstacle::Updated { branch, base } => format!(
-            "Somebody merged {base} into {branch} since it was pushed, and what would be pushed is tried without that. It is \
-             theirs now: go on there by hand."
+            "Somebody merged {base} into {branch} after the push, and a new change would be tested without that \
+             merge. Continue there by hand."
         ),
         PushObstacle::Other(why) => why.clone(),
     };
-    // Only there another branch is begun, and nobody's work is under what is built anew.
-    let anew = match why {
+    // Only here does a restart use a new branch, so it discards nobody's work.
+    let restart = match why {
         PushObstacle::Rewritten(_) => {
-            format!(
-                " To have the change built anew on a branch of its own:\n\n{}",
-                code_block("/restart implement")
-            )
+            format!(" To build the change again on a new branch:\n\n{}", code_block("/restart implement"))
         }
         _ => String::new(),
     };
     OutboundBody::frame(format!(
-        "### ✋ Nothing is changed on the pull request\n\n{}\n\nThe run goes on waiting for the merge.{anew}",
-        inline_text(&said, 600)
+        "### ✋ The pull request was not changed\n\n{}\n\nThe run still waits for the merge.{restart}",
+        inline_text(&text, 600)
     ))
 }
 
@@ -189,32 +187,32 @@ pub fn merge_summary(commit: &str) -> String {
 }
 
 pub fn merged_meanwhile_note() -> String {
-    "It was merged while a further change was at work, and that was not pushed".to_owned()
+    "The pull request was merged while a new change was in progress; the new change was not pushed".to_owned()
 }
 
-/// What is said to a word that starts or passes something, where a change waits for its merge.
+/// Reply to a command that starts or approves something while the pull request waits for the merge.
 pub fn waits_for_merge_reply(command: &str) -> OutboundBody {
     OutboundBody::frame(format!(
-        "{} finds nothing to do: the change is on its pull request and waits for the merge. `/revise TEXT` has it changed, \
-         `/restart implement` begins it anew, and `/stop` ends the run.",
+        "{} has nothing to do: the pull request waits for the merge. `/revise TEXT` changes it, `/restart implement` \
+         starts over, and `/stop` ends the run.",
         inline_code(&format!("/{command}"), 40)
     ))
 }
 
-/// What came of a change that was pushed.
+/// Outcome of a pushed change.
 pub struct ChangeLesson<'a> {
     pub issue: IssueNo,
     pub title: &'a str,
     pub merged: bool,
     pub rounds: u32,
-    /// Of what CI said.
+    /// Number of fixes for CI failures.
     pub fixes: u32,
     pub findings: &'a [Finding],
-    /// Files that people changed on top.
+    /// Files that people changed after the push.
     pub theirs: &'a [String],
 }
 
-/// The same for later drafters, who are told it as anybody's words.
+/// Text about the outcome for later drafters, which see it as untrusted text.
 pub fn lesson_text(lesson: &ChangeLesson<'_>) -> String {
     let end = if lesson.merged { "merged" } else { "not merged" };
     let mut text = format!(
@@ -237,23 +235,23 @@ pub fn lesson_text(lesson: &ChangeLesson<'_>) -> String {
     text
 }
 
-/// What came of a remark at a line.
+/// Outcome of a review comment on a line.
 pub struct RemarkOutcome<'a> {
     pub finding: &'a Finding,
-    /// The commit that came of it, if one did.
+    /// Commit that answers the remark.
     pub changed: Option<&'a Oid>,
     pub rehearsal: bool,
 }
 
 pub fn remark_reply(card: &RemarkOutcome<'_>) -> OutboundBody {
     let Finding { status, answer, .. } = card.finding;
-    let said = clean(answer.as_deref().unwrap_or_default(), ANSWER_CHARS);
-    let said = if said.is_empty() { String::new() } else { format!("\n\n{said}") };
+    let text = clean(answer.as_deref().unwrap_or_default(), ANSWER_CHARS);
+    let text = if text.is_empty() { String::new() } else { format!("\n\n{text}") };
     let what = match card.changed {
         Some(commit) if *status == FindingStatus::Fixed => {
             format!("Changed in `{}`.", commit.short())
         }
         _ => "Not changed.".to_owned(),
     };
-    OutboundBody::frame(format!("{}{what}{said}", rehearsal_banner(card.rehearsal)))
+    OutboundBody::frame(format!("{}{what}{text}", rehearsal_banner(card.rehearsal)))
 }

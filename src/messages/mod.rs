@@ -93,21 +93,21 @@ use crate::{
     types::{Family, Hash, IN_PLACE, NEW_ISSUE, Role, Verb, Verdict, count},
 };
 
-/// The line a person pastes to answer a gate.
+/// The line to paste to answer a gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApproveLine {
     pub stage: String,
     pub subject: Hash,
-    /// Where it can be accepted in several ways, there is a line for each.
+    /// Options of the approval; each has its own line.
     pub options: Vec<String>,
-    /// Another verb than `approve`, and the text that follows it.
+    /// Verb other than `approve`, with its text.
     pub other_verb: Option<(Verb, String)>,
 }
 
-/// Characters of an override's reason or a revision's text in the line we give back.
+/// Maximum characters of an override's reason or a revision's text in a suggested line.
 const TEXT_CHARS: usize = 500;
 
-/// Of a way of accepting it, which may be paths.
+/// Maximum characters of an option, which may be a list of paths.
 const OPTION_CHARS: usize = 1_200;
 
 impl ApproveLine {
@@ -143,7 +143,7 @@ impl ApproveLine {
     }
 }
 
-/// What a maintainer writes to accept what the review did not approve.
+/// Returns the usage of `/override` for this gate.
 fn override_usage(line: &ApproveLine) -> String {
     if line.options.is_empty() {
         return "`/override REASON`".to_owned();
@@ -156,28 +156,28 @@ fn override_usage(line: &ApproveLine) -> String {
     ways.join(" or ")
 }
 
-/// What comes of it, below its line.
+/// Returns what an option does, shown below its line.
 fn option_description(way: &str) -> &'static str {
     match way {
-        IN_PLACE => "\n\nrewrites title and text of this issue, and keeps what is there now folded below;",
-        NEW_ISSUE => "\n\nopens a new issue that links this one.",
+        IN_PLACE => "\n\nThis rewrites the issue's title and text. The old text stays, folded below.",
+        NEW_ISSUE => "\n\nThis opens a new issue that links to this one.",
         _ => "",
     }
 }
 
-/// A step, by the name that people understand and then by the one that the docs have it under: `Draft the design (N1)`.
+/// Returns title and id of a step: `Draft the design (N1)`.
 pub fn step_name(id: &str, title: &str) -> String {
     if title.is_empty() { id.to_owned() } else { format!("{title} ({id})") }
 }
 
-/// Who wrote a version, or reviewed it.
+/// Author or reviewer of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Author {
-    /// By the name that its answer gave, if it gave one.
+    /// A model, by the name in its answer.
     Model {
         served: Option<String>,
         family: Option<Family>,
-        /// The model asked in whose place it was accepted, and the setting that says so.
+        /// The model it replaced, and the setting that allows it.
         in_place_of: Option<[String; 2]>,
     },
     Person,
@@ -185,11 +185,10 @@ pub enum Author {
 }
 
 impl Author {
-    /// `` `o3` (openai) ``, and the family only where the name does not begin with it; a model that did not say who it
-    /// is, is called that.
+    /// `` `o3` (openai) ``; without the family if the name begins with it.
     fn text(&self) -> String {
         match self {
-            Self::Model { served: None, .. } => "a model that did not say its name".to_owned(),
+            Self::Model { served: None, .. } => "an unidentified model".to_owned(),
             Self::Model { served: Some(served), family, in_place_of } => {
                 let name = outbound::inline_code(served, 60);
                 let name = match family {
@@ -199,7 +198,7 @@ impl Author {
                 };
                 let Some([asked, setting]) = in_place_of else { return name };
                 let (asked, setting) = (outbound::inline_code(asked, 60), outbound::inline_code(setting, 60));
-                format!("{name} in place of {asked}, as `[models.successors]` allows for {setting}")
+                format!("{name} instead of {asked} (`[models.successors]` allows it for {setting})")
             }
             Self::Person => "a person".to_owned(),
             Self::Nobody => "–".to_owned(),
@@ -207,7 +206,7 @@ impl Author {
     }
 }
 
-/// Where a finding is: a file or a section as code, and of a requirement its words: `Weeks are summed (REQ-1)`.
+/// Returns a finding's place: a file or section as code, or a requirement as `Weeks are summed (REQ-1)`.
 fn place(finding: &Finding, requirements: &BTreeMap<String, String>) -> String {
     let id = finding.place.trim().trim_matches('`');
     match requirements.contains_key(id) {
@@ -216,7 +215,7 @@ fn place(finding: &Finding, requirements: &BTreeMap<String, String>) -> String {
     }
 }
 
-/// A requirement's words and id, or the id alone where no words are known.
+/// Returns a requirement's text and id, or only the id if the text is unknown.
 fn in_words(id: &str, requirements: &BTreeMap<String, String>) -> String {
     match requirements.get(id) {
         Some(words) => format!("{} ({})", outbound::inline_text(words, 200), outbound::inline_text(id, 20)),
@@ -224,7 +223,7 @@ fn in_words(id: &str, requirements: &BTreeMap<String, String>) -> String {
     }
 }
 
-/// Text for a page of ours.
+/// Escapes text for our HTML pages.
 pub fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -233,12 +232,12 @@ pub fn escape_html(text: &str) -> String {
         .replace('\'', "&#39;")
 }
 
-/// A command in a code block of its own, which GitHub gives a copy button.
+/// Puts a command into a code block, which has a copy button on GitHub.
 fn code_block(line: &str) -> String {
     format!("```\n{line}\n```")
 }
 
-/// A link of ours; an address that is not plain http is shown as text.
+/// Returns a Markdown link; a URL that is not plain http is shown as code.
 fn link(label: &str, url: &str) -> String {
     let plain = url.starts_with("https://") || url.starts_with("http://");
     let safe =
@@ -246,11 +245,11 @@ fn link(label: &str, url: &str) -> String {
     if safe { format!("[{label}]({url})") } else { format!("{label} ({})", outbound::inline_code(url, 200)) }
 }
 
-/// The links that are there, side by side.
+/// Joins the links that exist.
 fn links(all: &[(&str, &Option<String>)]) -> String {
-    let there: Vec<_> =
+    let existing: Vec<_> =
         all.iter().filter_map(|(label, url)| url.as_ref().map(|url| link(label, url))).collect();
-    there.join(" · ")
+    existing.join(" · ")
 }
 
 fn verdict_sign(verdict: Verdict) -> &'static str {
@@ -262,19 +261,21 @@ fn verdict_sign(verdict: Verdict) -> &'static str {
     }
 }
 
-/// A stage as people call it: `LLD`.
+/// Name of a stage's document in sentences: `design` for `lld`.
 pub fn stage_name(stage: &str) -> String {
-    let name = outbound::plain_line(stage, 20);
-    // Words that short are abbreviations.
-    outbound::inline_text(&if name.len() <= 3 { name.to_uppercase() } else { name }, 20)
+    match stage {
+        "lld" => "design".to_owned(),
+        "scout" => "brief".to_owned(),
+        _ => outbound::inline_text(&outbound::plain_line(stage, 20), 20),
+    }
 }
 
-/// `write access`: what GitHub's settings call it.
+/// `write access`, as GitHub's settings call it.
 fn access_name(role: Role) -> String {
     format!("{role} access")
 }
 
-/// Paths, one a line; of many only the first.
+/// Lists paths, one per line; a long list is truncated.
 fn path_lines<'p>(all: impl ExactSizeIterator<Item = (&'p str, &'static str)>) -> String {
     const MOST: usize = 20;
     let more = all.len().saturating_sub(MOST);
@@ -286,7 +287,7 @@ fn path_lines<'p>(all: impl ExactSizeIterator<Item = (&'p str, &'static str)>) -
     lines.join("\n")
 }
 
-/// What others have on the branch of a document, if anything, as a paragraph of its own.
+/// Paragraph about files that other people changed on the document's branch, if any.
 fn foreign_files_note(files: &[ChangedPath]) -> String {
     if files.is_empty() {
         return String::new();
@@ -294,13 +295,13 @@ fn foreign_files_note(files: &[ChangedPath]) -> String {
     let what = |changed: &ChangedPath| match changed.now {
         Some((EntryMode::File, _)) => "",
         Some((EntryMode::Executable, _)) => " (executable)",
-        Some((EntryMode::Symlink, _)) => " (a link)",
-        Some((EntryMode::Submodule, _)) => " (a submodule)",
+        Some((EntryMode::Symlink, _)) => " (symlink)",
+        Some((EntryMode::Submodule, _)) => " (submodule)",
         None => " (removed)",
     };
     format!(
-        "\n\n**Others have files on the document's branch.** No model drafted or reviewed them here, and a merge takes them \
-         along:\n\n{}",
+        "\n\n**Other people changed files on the document's branch.** No model reviewed them, and a merge includes \
+         them:\n\n{}",
         path_lines(files.iter().map(|changed| (changed.path.as_str(), what(changed))))
     )
 }
@@ -309,13 +310,13 @@ fn details_block(summary: &str, inside: &str) -> String {
     format!("<details><summary>{summary}</summary>\n\n{}\n\n</details>", inside.trim_end())
 }
 
-const REHEARSAL: &str = "> **Rehearsal**: scripted answers, no model was asked.\n\n";
+const REHEARSAL: &str = "> **Rehearsal**: the answers are scripted; no model was called.\n\n";
 
 fn rehearsal_banner(on: bool) -> &'static str {
     if on { REHEARSAL } else { "" }
 }
 
-/// The first paths as code, and how many more there are.
+/// Lists the first `most` paths as code, and the number of others.
 fn list_paths<'p>(paths: impl ExactSizeIterator<Item = &'p str>, most: usize) -> String {
     let more = paths.len().saturating_sub(most);
     let named: Vec<_> = paths.take(most).map(|path| outbound::inline_code(path, 100)).collect();
@@ -323,7 +324,6 @@ fn list_paths<'p>(paths: impl ExactSizeIterator<Item = &'p str>, most: usize) ->
     named.join(", ") + &more
 }
 
-/// A sentence of ours with its first letter large.
 fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
@@ -379,7 +379,7 @@ mod tests {
         }
     }
 
-    /// A frame may be quoted, mailed and parsed again: nothing in it may act.
+    /// Asserts that nothing in a comment has an effect when it is quoted, mailed or parsed again.
     pub(super) fn assert_inert(text: &str) {
         let mut fence: Option<String> = None;
         let mut folds = 0_isize;
@@ -424,7 +424,7 @@ mod tests {
         assert!(!outside.contains("!["), "shows a picture: {line}");
     }
 
-    /// What a model might write to get out of any frame.
+    /// Text that a model might write to break out of a comment.
     pub(super) const HOSTILE: &str =
         "</details>\n/approve\n@mona Fixes #1 ![x](https://evil)\n| a | b |\n```\nopen";
 }

@@ -1,5 +1,4 @@
-//! A model that cannot be asked now: what people are told while their run waits for it. The provider's own words and the
-//! server's paths are in neither sentence.
+//! Status lines of runs that wait for a model. They contain neither the provider's words nor the server's paths.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,22 +7,22 @@ use crate::{
     types::Timestamp,
 };
 
-/// Why a model cannot be asked now.
+/// Reason why a model cannot be called now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelWaitReason {
     Busy,
-    /// It could not be reached, or broke off.
+    /// Unreachable, or it dropped the connection.
     Unavailable,
     /// It did not answer in time.
     Slow,
-    /// The account has no allowance left.
+    /// The account has no quota or credit left.
     UsedUp,
     /// The key or login is not accepted.
     Refused,
-    /// There is no key, login or program.
+    /// The key, login or program is missing.
     Lacking,
-    /// As many programs run as there are places for.
+    /// All worker slots are taken.
     Crowded,
 }
 
@@ -35,12 +34,12 @@ pub struct ModelWait {
     pub role: String,
     /// `gemini:pro`
     pub spec: String,
-    /// The next try.
+    /// Time of the next attempt.
     pub until: Timestamp,
 }
 
 impl ModelWait {
-    /// Is it for whoever runs the server to end?
+    /// Whether only the operator can end the wait.
     pub fn needs_operator(&self) -> bool {
         matches!(self.reason, ModelWaitReason::Refused | ModelWaitReason::Lacking)
     }
@@ -53,7 +52,7 @@ impl ModelWait {
                 format!("Waiting for {who}: it is busy; next try at {}.", format_time(self.until))
             }
             ModelWaitReason::Unavailable => format!(
-                "Waiting for {who}: it could not be reached, or broke off; next try at {}.",
+                "Waiting for {who}: it was unreachable or dropped the connection; next try at {}.",
                 format_time(self.until)
             ),
             ModelWaitReason::Slow => {
@@ -63,25 +62,24 @@ impl ModelWait {
                 )
             }
             ModelWaitReason::Crowded => format!(
-                "Waiting for a place: as many models of its kind as this server runs at a time are at work; {who} is \
-                 asked when it is this run's turn."
+                "Waiting for a slot: this server already runs as many models of this kind as it may. {who} is called \
+                 when it is this run's turn."
             ),
             ModelWaitReason::UsedUp => format!(
-                "Waiting for {who}: the account is used up; next try at {}, or as soon as whoever runs this server has \
-                 put that right and restarts it.",
+                "Waiting for {who}: the account has no quota or credit left; next try at {}, or when the operator has \
+                 fixed it and restarts the server.",
                 format_day_and_time(self.until)
             ),
             ModelWaitReason::Refused => format!(
-                "The {} {model} does not accept this server's key or login for this repository. Whoever runs the server \
-                 sees with `countersign doctor` what to put right; the run goes on by itself after a restart, and tries \
-                 again at {} in any case.",
+                "The {} {model} does not accept this server's key or login for this repository. `countersign doctor` \
+                 tells the operator what to fix. The run resumes after a restart, and tries again at {} in any case.",
                 self.role,
                 format_day_and_time(self.until)
             ),
             ModelWaitReason::Lacking => {
-                let (what, mend) = missing_access(&self.spec);
+                let (what, fix) = missing_access(&self.spec);
                 format!(
-                    "The {} {model} has {what} on this server. Whoever runs it {mend}; the run goes on by itself then.",
+                    "The {} {model} has {what} on this server. The operator can {fix}; then the run resumes by itself.",
                     self.role
                 )
             }
@@ -89,14 +87,14 @@ impl ModelWait {
     }
 }
 
-/// What a status comment begins with while whoever runs the server holds the work up.
-const PAUSE_LINE: &str = "> ⏸️ **Paused** by whoever runs this server";
+/// First words of a status comment while the operator pauses all work. They are read back, so earlier versions' wording
+/// must match, too.
+const PAUSE_LINE: &str = "> ⏸️ **Paused** by ";
 
-/// What the headline of a run that is over begins with.
+/// Beginnings of the headline of an ended run.
 const ENDED_HEADLINES: [&str; 3] = ["### ✅ ", "### ⏹️ ", "### ❌ "];
 
-/// A status comment's text with the line that it is paused, or without. A run that is over goes on at no time, so nothing
-/// holds it up.
+/// Returns a status comment's text with or without the pause line. An ended run is never shown as paused.
 pub fn with_pause_line(text: &str, since: Option<Timestamp>) -> OutboundBody {
     let rest = match text.split_once("\n\n") {
         Some((line, rest)) if line.starts_with(PAUSE_LINE) => rest,
@@ -106,28 +104,28 @@ pub fn with_pause_line(text: &str, since: Option<Timestamp>) -> OutboundBody {
     let over = headline.is_some_and(|headline| ENDED_HEADLINES.iter().any(|over| headline.starts_with(over)));
     OutboundBody::from_posted(match since.filter(|_| !over) {
         Some(since) => format!(
-            "{PAUSE_LINE}, since {}. What is said here is kept, and heard when the work goes on.\n\n{rest}",
+            "{PAUSE_LINE}the operator, since {}. Countersign reads comments here when the work resumes.\n\n{rest}",
             format_day_and_time(since)
         ),
         None => rest.to_owned(),
     })
 }
 
-/// What is not there, and what to do about it.
+/// Returns what is missing and how to fix it.
 fn missing_access(spec: &str) -> (&'static str, &'static str) {
     match provider_prefix(spec) {
         "claude" => (
-            "neither a Claude program that is logged in nor an API key",
-            "logs the program in, or adds ANTHROPIC_API_KEY to its .env and restarts it",
+            "neither a logged-in Claude program nor an API key",
+            "log the program in, or add ANTHROPIC_API_KEY to the server's .env and restart it",
         ),
-        "anthropic" => ("no key", "adds ANTHROPIC_API_KEY to its .env and restarts it"),
-        "gemini" => ("no key", "adds GEMINI_API_KEY to its .env and restarts it"),
-        "openai" => ("no key", "adds OPENAI_API_KEY to its .env and restarts it"),
-        _ => ("nothing to be asked with", "sees with `countersign doctor` what is missing and adds it"),
+        "anthropic" => ("no key", "add ANTHROPIC_API_KEY to the server's .env and restart it"),
+        "gemini" => ("no key", "add GEMINI_API_KEY to the server's .env and restart it"),
+        "openai" => ("no key", "add OPENAI_API_KEY to the server's .env and restart it"),
+        _ => ("no key, login or program", "run `countersign doctor` to see what is missing, and add it"),
     }
 }
 
-/// A provider as people call it.
+/// Returns a provider's display name.
 pub(super) fn provider_name(spec: &str) -> String {
     match provider_prefix(spec) {
         "claude" => "Claude".to_owned(),
@@ -140,7 +138,6 @@ pub(super) fn provider_name(spec: &str) -> String {
     }
 }
 
-/// The word before the colon.
 fn provider_prefix(spec: &str) -> &str {
     spec.split(':').next().unwrap_or(spec)
 }
@@ -164,7 +161,7 @@ mod tests {
     use crate::messages::{RunDisplayState, StageResult, StatusView, StepPosition, status_comment};
 
     #[test]
-    fn only_a_run_that_may_go_on_is_called_paused() {
+    fn pause_line_is_shown_only_on_live_runs() {
         use RunDisplayState::{Done, Failed, NeedsYou, Parked, Stopped, Working};
         let at = Timestamp::parse("2026-03-02T14:05:59Z").unwrap();
         for (state, told) in [
@@ -197,33 +194,36 @@ mod tests {
                 });
                 let shown = with_pause_line(text.as_str(), Some(at));
                 assert_eq!(shown.as_str().starts_with(PAUSE_LINE), told, "{state:?}");
-                let before = format!("{PAUSE_LINE}, since then.\n\n{}", text.as_str());
+                let before =
+                    format!("{PAUSE_LINE}whoever runs this server, since then.\n\n{}", text.as_str());
                 assert_eq!(with_pause_line(&before, Some(at)).as_str(), shown.as_str(), "{state:?}");
             }
         }
     }
 
-    fn said(hold: ModelWaitReason, spec: &str) -> String {
+    fn sentence_for(hold: ModelWaitReason, spec: &str) -> String {
         let until = Timestamp::parse("2026-03-02T14:05:59Z").unwrap();
         ModelWait { reason: hold, role: "reviewer".into(), spec: spec.into(), until }.sentence()
     }
 
     #[test]
-    fn people_read_who_is_waited_for_and_who_can_end_it() {
+    fn wait_sentence_names_provider_and_fix() {
         assert_eq!(
-            said(ModelWaitReason::Busy, "claude:opus"),
+            sentence_for(ModelWaitReason::Busy, "claude:opus"),
             "Waiting for Claude: it is busy; next try at 14:05 UTC."
         );
         assert_eq!(
-            said(ModelWaitReason::Lacking, "gemini:pro"),
-            "The reviewer `gemini:pro` has no key on this server. Whoever runs it adds GEMINI_API_KEY to its .env and \
-             restarts it; the run goes on by itself then."
+            sentence_for(ModelWaitReason::Lacking, "gemini:pro"),
+            "The reviewer `gemini:pro` has no key on this server. The operator can add GEMINI_API_KEY to the server's .env \
+             and restart it; then the run resumes by itself."
         );
         assert!(
-            said(ModelWaitReason::Crowded, "claude:opus")
-                .ends_with("Claude is asked when it is this run's turn.")
+            sentence_for(ModelWaitReason::Crowded, "claude:opus")
+                .ends_with("Claude is called when it is this run's turn.")
         );
-        assert!(said(ModelWaitReason::UsedUp, "gemini:pro").contains("next try at 2026-03-02 14:05 UTC"));
-        assert!(said(ModelWaitReason::Refused, "gemini:pro").contains("`countersign doctor`"));
+        assert!(
+            sentence_for(ModelWaitReason::UsedUp, "gemini:pro").contains("next try at 2026-03-02 14:05 UTC")
+        );
+        assert!(sentence_for(ModelWaitReason::Refused, "gemini:pro").contains("`countersign doctor`"));
     }
 }

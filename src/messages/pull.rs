@@ -1,10 +1,10 @@
-//! The pull request of documents and the review log: evidence, written by code only.
+//! Pull request text and review log. Only code writes this evidence.
 
 use std::collections::BTreeMap;
 
 use super::{
-    Author, cost::format_spending, details_block, foreign_files_note, link, place, rehearsal_banner,
-    stage_name, verdict_sign,
+    Author, capitalize, cost::format_spending, details_block, foreign_files_note, link, place,
+    rehearsal_banner, stage_name, verdict_sign,
 };
 use crate::{
     documents::findings::Finding,
@@ -14,18 +14,18 @@ use crate::{
     types::{Hash, IssueNo, RunId, Timestamp, Verdict},
 };
 
-/// How a document came to be accepted.
+/// How a document was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acceptance {
     /// By a person; `by` is their login.
     Approved { by: String, at: Timestamp },
-    /// By a person against the verdict, for this reason.
+    /// By a person against the verdict.
     Overridden { by: String, at: Timestamp, reason: String },
-    /// By a person; nobody reviewed it.
+    /// By a person, without a review.
     Unreviewed { by: String, at: Timestamp },
     /// By the reviewer's APPROVED alone.
     Policy,
-    /// The same, because somebody waived what the settings ask for.
+    /// By APPROVED alone, because somebody waived the required approval.
     Waived { by: String, reason: String },
 }
 
@@ -43,9 +43,11 @@ impl Acceptance {
             Self::Unreviewed { by, at } => {
                 format!("approved by {} at {at}, without a review", inline_text(by, 300))
             }
-            Self::Policy => "the reviewer's APPROVED is enough by the settings; nobody was asked".to_owned(),
+            Self::Policy => {
+                "accepted on the reviewer's APPROVED alone; the settings require no human approval".to_owned()
+            }
             Self::Waived { by, reason } => format!(
-                "**hotfix**: the reviewer's APPROVED is enough, and {} waived people's approval: {}",
+                "**hotfix**: accepted on the reviewer's APPROVED alone; {} waived human approval: {}",
                 inline_text(by, 300),
                 inline_text(reason, 500)
             ),
@@ -59,10 +61,12 @@ impl Acceptance {
                 format!("Accepted by {}, who overrode the verdict.", plain_line(by, 300))
             }
             Self::Unreviewed { by, .. } => format!("Accepted by {} without a review.", plain_line(by, 300)),
-            Self::Policy => "Accepted by its review alone: the settings ask nobody.".to_owned(),
+            Self::Policy => {
+                "Accepted on its review alone; the settings require no human approval.".to_owned()
+            }
             Self::Waived { by, .. } => {
                 format!(
-                    "Accepted by its review alone: {} waived people's approval for a hotfix.",
+                    "Accepted on its review alone; {} waived human approval for a hotfix.",
                     plain_line(by, 300)
                 )
             }
@@ -70,12 +74,12 @@ impl Acceptance {
     }
 }
 
-/// `LLD for #42: Read the config from a file`
+/// `Design for #42: Read the config from a file`
 pub fn pull_title(stage: &str, issue: IssueNo, title: &str) -> String {
-    format!("{} for #{issue}: {}", stage_name(stage), inert_subject(title, 180))
+    format!("{} for #{issue}: {}", capitalize(&stage_name(stage)), inert_subject(title, 180))
 }
 
-/// Which models and people made a document, and by which records.
+/// Models, people and records behind a document.
 #[derive(Debug, Clone)]
 pub struct Provenance {
     pub run: RunId,
@@ -84,13 +88,13 @@ pub struct Provenance {
     pub verdict: Option<Verdict>,
     pub drafter: Author,
     pub reviewer: Author,
-    /// `None` while nobody accepted it.
+    /// `None` until it is accepted.
     pub acceptance: Option<Acceptance>,
     /// The approved hash, which covers more than the document.
     pub subject: Option<Hash>,
-    /// Head of the audit chain once the approval is in it.
+    /// Head of the audit chain after the approval.
     pub audit: Option<Hash>,
-    /// `None` where everybody would read it.
+    /// `None` in public repositories.
     pub cost: Option<Spending>,
     pub rehearsal: bool,
 }
@@ -105,7 +109,7 @@ impl Provenance {
         format!("Drafted by {}{reviewed}", self.drafter.text())
     }
 
-    /// A table that begins with `rows`.
+    /// Returns the table of facts, after `rows`.
     pub(super) fn table(&self, mut rows: Vec<(String, String)>) -> String {
         let hash = |hash: &Hash| format!("`{hash}`");
         let facts = [
@@ -132,12 +136,12 @@ pub struct PullCard {
     pub document_url: Option<String>,
     pub log_path: String,
     pub provenance: Provenance,
-    /// Files that others have on the branch.
+    /// Files that other people changed on the branch.
     pub others: Vec<ChangedPath>,
 }
 
-/// What stands on a pull request: a section a stage, each the text of a body, as the stages came to the branch. Once there is
-/// a change it comes first, and the documents are folded.
+/// Returns the pull request's body, with one section per stage in order. If there is a change, it comes first and the
+/// documents are folded.
 pub fn pull_body(issue: IssueNo, sections: &[String]) -> OutboundBody {
     let closes = format!("Closes #{issue}");
     let is_ours = |line: &str| line.trim_end_matches('.') == closes;
@@ -148,13 +152,13 @@ pub fn pull_body(issue: IssueNo, sections: &[String]) -> OutboundBody {
         (true, _) => format!("Part of #{issue}.\n\n{documents}"),
         (false, true) => change,
         (false, false) => {
-            format!("{change}\n\n{}", details_block("Documents that it was made from", &documents))
+            format!("{change}\n\n{}", details_block("Source documents", &documents))
         }
     };
     OutboundBody::frame(text).without_marks(is_ours)
 }
 
-/// What one stage says on the pull request.
+/// Returns the section of one stage.
 pub fn pull_section(card: &PullCard) -> OutboundBody {
     let provenance = &card.provenance;
     let path = inline_code(&card.document_path, 150);
@@ -166,14 +170,14 @@ pub fn pull_section(card: &PullCard) -> OutboundBody {
     }
     let next = match &provenance.acceptance {
         None => {
-            format!("Whether it is accepted is decided on #{}.", card.issue)
+            format!("People decide on #{} whether to accept it.", card.issue)
         }
         Some(_) if card.others.is_empty() => "The document is accepted. Merging is up to you.".to_owned(),
-        Some(_) => "The document is accepted, by somebody who was shown what else is here.".to_owned(),
+        Some(_) => "The document is accepted by someone who saw the other files here.".to_owned(),
     };
     OutboundBody::frame(format!(
-        "### {}\n\n{}Drafted and reviewed by models of different makers.\n\n{}\n\n{next}{}\n\n<sub>Run {}</sub>",
-        stage_name(&card.stage),
+        "### {}\n\n{}Drafted and reviewed by models from different vendors.\n\n{}\n\n{next}{}\n\n<sub>Run {}</sub>",
+        capitalize(&stage_name(&card.stage)),
         rehearsal_banner(provenance.rehearsal),
         provenance.table(rows),
         foreign_files_note(&card.others),
@@ -181,13 +185,13 @@ pub fn pull_section(card: &PullCard) -> OutboundBody {
     ))
 }
 
-/// One round in the review log.
+/// A round in the review log.
 #[derive(Debug, Clone)]
 pub struct RoundLog {
     pub round: u32,
     pub document: Hash,
     pub verdict: Verdict,
-    /// The reviewer's reason, or ours where there is no verdict.
+    /// The reviewer's reason, or ours without a verdict.
     pub why: String,
     pub drafter: Author,
     pub reviewer: Author,
@@ -203,7 +207,7 @@ pub struct ReviewLog {
     pub provenance: Provenance,
 }
 
-/// The file beside the document: what each round found, and how each finding ended.
+/// Returns the review log, the file next to the document with each round and each finding's end.
 pub fn review_log(log: &ReviewLog) -> String {
     let Provenance { run, document, rehearsal: rehearses, .. } = log.provenance;
     let mut out = format!(
@@ -244,7 +248,7 @@ pub fn review_log(log: &ReviewLog) -> String {
     OutboundBody::frame(out).as_str().to_owned()
 }
 
-/// Findings and their ends.
+/// Returns the table of findings and their ends.
 fn findings_table(findings: &[Finding]) -> String {
     let mut out = "| | Round | Severity | Place | Finding | End |\n|---|--:|---|---|---|---|\n".to_owned();
     for finding in findings {
@@ -281,27 +285,27 @@ mod tests {
     }
 
     #[test]
-    fn change_comes_first_and_alone_closes_the_issue() {
+    fn pull_body_puts_change_first_and_closes_issue_once() {
         let document = pull_section(&card());
         let document = document.as_str();
         let change = "It adds up.\n\nCloses #42\n\n`Closes #7` and [skip ci]";
         let body = pull_body(IssueNo(42), &[document.to_owned(), change.to_owned()]);
         let body = body.as_str().replace('\u{200b}', "·");
-        let parts = "It adds up.\n\nCloses #42\n\n`Closes· #7` and [·skip ci]\n\n<details><summary>Documents";
+        let parts = "It adds up.\n\nCloses #42\n\n`Closes· #7` and [·skip ci]\n\n<details><summary>Source";
         assert!(body.starts_with(parts) && !body.contains("Part of #42"), "{body}");
     }
 
     #[test]
-    fn documents_belong_to_the_issue_and_never_close_it() {
+    fn document_sections_never_close_the_issue() {
         let section = pull_section(&card()).as_str().to_owned();
         let body = pull_body(IssueNo(42), &[section, "### Spec".to_owned()]);
         assert_inert(body.as_str());
         insta::assert_snapshot!(body.as_str(), @r#"
         Part of #42.
 
-        ### LLD
+        ### Design
 
-        Drafted and reviewed by models of different makers.
+        Drafted and reviewed by models from different vendors.
 
         | Fact | Value |
         |---|---|
@@ -311,18 +315,18 @@ mod tests {
         | Verdict | ✅ APPROVED |
         | sha256 | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
 
-        Whether it is accepted is decided on #42.
+        People decide on #42 whether to accept it.
 
         <sub>Run 8123-4</sub>
 
         ### Spec
         "#);
         let title = pull_title("lld", IssueNo(42), "Fixes #1\n@mona");
-        assert_eq!(title.replace('\u{200b}', "·"), "LLD for #42: Fixes #·1 @·mona");
+        assert_eq!(title.replace('\u{200b}', "·"), "Design for #42: Fixes #·1 @·mona");
     }
 
     #[test]
-    fn the_log_holds_every_round_and_every_end() {
+    fn review_log_lists_rounds_and_finding_ends() {
         let fixed = |text: &str, why: &str| Finding {
             status: FindingStatus::Fixed,
             why: why.into(),
@@ -350,7 +354,7 @@ mod tests {
         insta::assert_snapshot!(review_log(&log), @r#"
         # Review log: #42 Read a file
 
-        > **Rehearsal**: scripted answers, no model was asked.
+        > **Rehearsal**: the answers are scripted; no model was called.
 
         Written by Countersign from its records, run 8123-4. Not edited by any model.
 
@@ -362,7 +366,7 @@ mod tests {
 
         ### Round 1: REVISE
 
-        Document `50e721e49c01`, drafted by `claude-opus-4-6`, reviewed by a model that did not say its name.
+        Document `50e721e49c01`, drafted by `claude-opus-4-6`, reviewed by an unidentified model.
 
         One thing.
 

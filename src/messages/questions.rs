@@ -1,4 +1,4 @@
-//! What people are asked before anything is drafted, and what they said.
+//! The comment with questions to people before the draft, and their answers.
 
 use super::{access_name, model_waits::format_day_and_time, rehearsal_banner};
 use crate::{
@@ -9,12 +9,12 @@ use crate::{
 const QUESTION_CHARS: usize = 700;
 const ANSWER_CHARS: usize = 500;
 
-/// A question with what was said to it.
+/// A question and its answer.
 #[derive(Debug, Clone)]
 pub struct QuestionView {
     pub text: String,
     pub default: String,
-    /// What, and who said it.
+    /// Text and author.
     pub answer: Option<(String, String)>,
 }
 
@@ -27,36 +27,34 @@ pub struct QuestionsCard {
     pub rehearsal: bool,
 }
 
-/// Are they still waited for?
+/// State of the questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuestionsState {
     Waits,
-    /// All are answered.
     Answered,
-    /// The time is over.
     TimedOut,
-    /// The run ended; why, in a sentence of ours.
+    /// The run ended, with the reason in our words.
     Ended(String),
 }
 
 pub fn questions_comment(card: &QuestionsCard) -> OutboundBody {
     let open = card.questions.iter().filter(|question| question.answer.is_none()).count();
-    let asked = count(card.questions.len(), "question", "questions");
+    let total = count(card.questions.len(), "question", "questions");
     let headline = match card.state {
-        QuestionsState::Waits => format!("### ✋ {asked} before this is drafted"),
-        _ => format!("### {asked} before this was drafted"),
+        QuestionsState::Waits => format!("### ✋ {total} before this is drafted"),
+        _ => format!("### {total} before this was drafted"),
     };
     let until = format_day_and_time(card.until);
     let how = match &card.state {
         QuestionsState::Waits => format!(
-            "Whoever opened the issue, or someone with {}, answers in a comment: `/answer 1: … 2: …`. `/answer 1: default` \
-             takes what is said below. What is not answered by {until} goes by its default.",
+            "The issue's author or someone with {} answers in a comment: `/answer 1: … 2: …`. `/answer 1: default` \
+             accepts the default below. After {until}, the defaults apply to open questions.",
             access_name(Role::Write)
         ),
-        QuestionsState::Answered => "**All are answered.** Nobody needs to answer them any more.".to_owned(),
+        QuestionsState::Answered => "**All questions are answered.**".to_owned(),
         QuestionsState::TimedOut => format!(
-            "**The time was over on {until}**: {} by the default.",
-            count(open, "question goes", "questions go")
+            "**The time ran out on {until}**: {}.",
+            count(open, "question gets its default", "questions get their defaults")
         ),
         QuestionsState::Ended(why) => {
             format!(
@@ -66,32 +64,27 @@ pub fn questions_comment(card: &QuestionsCard) -> OutboundBody {
         }
     };
     let line = |(question, number): (&QuestionView, usize)| {
-        let (asked, default) =
+        let (text, default) =
             (inline_text(&question.text, QUESTION_CHARS), inline_text(&question.default, QUESTION_CHARS));
-        let said = match &question.answer {
+        let reply = match &question.answer {
             Some((text, by)) => format!("**{}**: {}", inline_text(by, 60), inline_text(text, ANSWER_CHARS)),
             None if card.state == QuestionsState::TimedOut => format!("**By default**: {default}"),
-            None => format!("Otherwise: {default}"),
+            None => format!("Default: {default}"),
         };
-        format!("{number}. {asked}\n   - {said}")
+        format!("{number}. {text}\n   - {reply}")
     };
     let lines: Vec<String> = card.questions.iter().zip(1..).map(line).collect();
-    let sub = format!(
-        "<sub>Run {} · answers are told to the models as they are, and start nothing</sub>",
-        card.run
-    );
+    let sub =
+        format!("<sub>Run {} · models read the answers as written; an answer starts no run</sub>", card.run);
     let parts = [headline, how, lines.join("\n"), sub];
     OutboundBody::frame(rehearsal_banner(card.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
-/// A number of which there is no question.
+/// Reply to an answer for an unknown question.
 pub fn unknown_question_reply(numbers: &[usize], there_are: usize) -> OutboundBody {
     let all: Vec<String> = numbers.iter().map(usize::to_string).collect();
     let questions = count(there_are, "question", "questions");
-    OutboundBody::frame(format!(
-        "There is no question {}: {questions} can be answered here.",
-        all.join(" or ")
-    ))
+    OutboundBody::frame(format!("There is no question {}; this issue has {questions}.", all.join(" or ")))
 }
 
 #[cfg(test)]
@@ -99,7 +92,7 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn hostile_text_in_questions_does_nothing() {
+    fn questions_comment_is_inert() {
         let hostile = QuestionView {
             text: HOSTILE.into(),
             default: HOSTILE.into(),
@@ -122,6 +115,6 @@ mod tests {
             assert_inert(questions_comment(&card).as_str());
         }
         let one = unknown_question_reply(&[7, 9], 1);
-        assert_eq!(one.as_str(), "There is no question 7 or 9: 1 question can be answered here.");
+        assert_eq!(one.as_str(), "There is no question 7 or 9; this issue has 1 question.");
     }
 }

@@ -1,5 +1,5 @@
-//! What a change says of itself: on its pull request, in its check run and in its report. The first paragraph is the drafter's,
-//! everything else is made by code from what it ran.
+//! The report of a change: on its pull request, in its check run and as a file. The drafter writes the first paragraph;
+//! code writes the rest from recorded runs.
 
 use std::collections::BTreeMap;
 
@@ -13,76 +13,75 @@ use crate::{
     types::{IssueNo, count},
 };
 
-/// Of the drafter's text.
+/// Maximum lines and characters of the drafter's text.
 const WHY_LINES: usize = 10;
 const WHY_CHARS: usize = 2_000;
 const FACT_CHARS: usize = 4_000;
 
-/// Lines below "For your review", and paths named in one of them.
+/// Maximum lines below "For your review", and paths in one of them.
 const REVIEW_LINES: usize = 12;
 const MOST_PATHS: usize = 5;
 
-/// Lines that stand unfolded at the gate: what was seen before and after the change, and what to look at.
+/// Maximum unfolded lines in the gate comment: evidence, and points to review.
 const GATE_EVIDENCE_LINES: usize = 2;
 const GATE_REVIEW_LINES: usize = 4;
 
-/// Characters of a patch that a pull request shows.
+/// Maximum characters of a patch on the pull request.
 const PATCH_CHARS: usize = 12_000;
 
 #[derive(Debug, Clone)]
 pub struct ChangeReport {
     pub issue: IssueNo,
-    /// The change's own heading.
     pub title: String,
     /// What it does and why, in the drafter's words.
     pub why: String,
-    /// It has no code.
+    /// Whether the change has no code.
     pub only_documents: bool,
     pub evidence: TestEvidence,
     pub proofs: Vec<ProofLine>,
-    /// The requirements in words, by their ids.
+    /// Requirement texts by id.
     pub requirements: BTreeMap<String, String>,
-    /// The commit that it was tried on.
+    /// Base commit of the test runs.
     pub commit: String,
     pub runner: String,
-    /// How well the sandbox kept the runs apart.
+    /// Isolation level of the sandbox.
     pub level: String,
 }
 
-/// A test that the spec asks for.
+/// A test that the spec requires.
 #[derive(Debug, Clone)]
 pub struct ProofLine {
-    /// The ids of those that it shows.
+    /// Ids of the requirements that the test proves.
     pub requirements: Vec<String>,
     pub test: String,
     pub file: String,
-    /// What it does without the code.
+    /// Result without the code.
     pub red: &'static str,
 }
 
-/// A change that was approved, on its pull request.
+/// An approved change, for its pull request.
 #[derive(Debug, Clone)]
 pub struct ChangeCard {
     pub report: ChangeReport,
     pub provenance: Provenance,
-    /// Those that are open.
+    /// Open findings.
     pub findings: Vec<Finding>,
     /// Files that others have on the branch.
     pub others: Vec<ChangedPath>,
-    /// Files that a build or CI runs by itself.
+    /// Files that a build or CI runs automatically.
     pub executed: Vec<String>,
-    /// A patch for people to apply: what this bot doesn't commit.
+    /// Patch with the files that the bot does not commit.
     pub patch: Option<String>,
     pub gate_url: Option<String>,
-    /// The issue's design and spec: each stage with the comment that holds it.
+    /// Stage and comment URL of the issue's design and spec.
     pub documents: Vec<(String, String)>,
 }
 
-/// The report as a text of its own.
+/// Returns the report as a file.
 pub fn change_report(report: &ChangeReport) -> String {
     let text = format!(
-        "# {}\n\nReport of the change for #{}. Written by Countersign from what it ran, but for the first paragraph, which is the \
-         drafter's.\n\n{}{}{}\n\n## Requirements\n\n{}\n\nRun by {}.\n",
+        "# {}\n\nReport of the change for #{}. The drafter wrote the first paragraph; Countersign wrote the rest from \
+         what it ran.\n\n{}{}{}\n\n## Requirements\n\n{}\n\nRun by {}.\n",
         inline_text(&report.title, 180),
         report.issue,
         report.description(),
@@ -94,23 +93,23 @@ pub fn change_report(report: &ChangeReport) -> String {
     OutboundBody::frame(text).as_str().to_owned()
 }
 
-/// What the pull request of a change says, and its check run.
+/// Returns the text for the pull request and the check run.
 pub fn change_section(card: &ChangeCard) -> OutboundBody {
     let (report, run) = (&card.report, card.provenance.run);
     let review = review_items(card);
-    let mut folds =
-        vec![details_block("Requirements, and the tests that show them", &report.requirements_table())];
+    let mut folds = vec![details_block("Requirements and their tests", &report.requirements_table())];
     folds.push(details_block("Models, approval and hashes", &facts(card)));
     folds.extend(card.patch.as_ref().map(|patch| {
         let more = patch.chars().count().saturating_sub(PATCH_CHARS);
         let cut = match more {
             0 => String::new(),
-            more => format!("\n\n{more} more characters: `countersign diff {run}` prints all of it."),
+            more => format!("\n\n{more} more characters: `countersign diff {run}` prints the whole patch."),
         };
-        let summary = "Workflow files, which are not committed here: a patch for a person to apply";
+        let summary = "Workflow files (not committed): apply this patch yourself";
         let inside = match has_marks(patch) {
             true => {
-                format!("`countersign diff {run}` prints it: here it could act on the default branch.")
+                format!("`countersign diff {run}` prints the patch. It contains keywords that GitHub would act on \
+                         here.")
             }
             false => code_block("diff", patch, PATCH_CHARS) + &cut,
         };
@@ -142,8 +141,8 @@ impl ChangeReport {
         self.evidence.review.iter().map(|text| clean_fact(text)).collect()
     }
 
-    /// Its title, what was seen before and after it, and what to look at; the rest is folded. All lists are folded
-    /// where findings stand above them.
+    /// Returns title, main evidence and points to review; the rest is folded. If findings are shown above, all lists
+    /// are folded.
     pub(super) fn gate_summary(&self, unfolded: bool) -> String {
         let (shown, review) = (self.evidence_lines(), self.review_lines());
         let split = |lines: &[String], most: usize| {
@@ -163,7 +162,6 @@ impl ChangeReport {
         parts.join("\n\n")
     }
 
-    /// Requirement, test, file.
     fn requirements_table(&self) -> String {
         let row = |row: &ProofLine| {
             let wanted: Vec<_> = row.requirements.iter().map(|id| in_words(id, &self.requirements)).collect();
@@ -180,7 +178,7 @@ impl ChangeReport {
     }
 }
 
-/// Open findings first, then what nobody shows, then what is here besides the change.
+/// Returns open findings, then the report's points, then automatically run files and other people's files.
 fn review_items(card: &ChangeCard) -> Vec<String> {
     let finding = |finding: &Finding| {
         let at = place(finding, &card.report.requirements);
@@ -191,7 +189,7 @@ fn review_items(card: &ChangeCard) -> Vec<String> {
     lines.extend(card.report.review_lines());
     if !card.executed.is_empty() {
         let paths = list_paths(card.executed.iter().map(String::as_str), MOST_PATHS);
-        lines.push(format!("Builds or CI run this by themselves: {paths}."));
+        lines.push(format!("Builds or CI run these files automatically: {paths}."));
     }
     if !card.others.is_empty() {
         let paths = list_paths(card.others.iter().map(|changed| changed.path.as_str()), MOST_PATHS);
@@ -200,30 +198,26 @@ fn review_items(card: &ChangeCard) -> Vec<String> {
     let more = lines.len().saturating_sub(REVIEW_LINES);
     if more > 0 {
         lines.truncate(REVIEW_LINES);
-        lines.push(format!(
-            "… and {} in the comment that asked for approval",
-            count(more, "more line", "more lines")
-        ));
+        lines.push(format!("… and {} in the gate comment", count(more, "more line", "more lines")));
     }
     lines
 }
 
 fn facts(card: &ChangeCard) -> String {
-    let document =
-        |(stage, url): &(String, String)| (capitalize(&stage_name(stage)), link("in its comment", url));
+    let document = |(stage, url): &(String, String)| (capitalize(&stage_name(stage)), link("comment", url));
     let mut rows: Vec<_> = card.documents.iter().map(document).collect();
-    rows.extend(card.gate_url.as_ref().map(|url| ("Asked for in".to_owned(), link("this comment", url))));
+    rows.extend(card.gate_url.as_ref().map(|url| ("Gate".to_owned(), link("comment", url))));
     rows.push(("Tests run by".to_owned(), card.report.test_environment()));
     card.provenance.table(rows)
 }
 
-/// A list below a heading; nothing where it is empty.
+/// Returns a list below a heading, or nothing if it is empty.
 fn list(heading: &str, lines: &[String]) -> String {
     let lines: Vec<String> = lines.iter().map(|line| format!("- {line}")).collect();
     if lines.is_empty() { String::new() } else { heading.to_owned() + &lines.join("\n") }
 }
 
-/// A sentence of ours: what stands between backticks is code, and nothing else in it means anything but its words.
+/// Cleans a sentence: text between backticks is code, all other Markdown is escaped.
 fn clean_fact(text: &str) -> String {
     let parts = text.split('`').enumerate().map(|(at, part)| match part.trim() {
         _ if at % 2 == 1 => inline_code(part, FACT_CHARS),
@@ -254,7 +248,7 @@ pub(super) mod tests {
         );
         evidence
             .not_shown
-            .push("Coverage was not measured: it is for Go, Node, and Python with coverage.py.".into());
+            .push("Coverage was not measured: it works for Go, Node, and Python with coverage.py.".into());
         evidence.review.push("Reverting `src/report.rs:37-39` breaks no test.".into());
         ChangeReport {
             issue: IssueNo(42),
@@ -294,18 +288,18 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn pull_request_of_a_large_change_is_read_at_a_glance() {
+    fn change_section_limits_visible_lines() {
         let mut card = card();
         card.findings = vec![finding("F1", FindingSeverity::High, "REQ-1", "No"); 60];
         card.report.why = "It adds up.\n\n".repeat(60);
         let text = change_section(&card).as_str().to_owned();
         let seen = text.split("<details>").next().unwrap();
         assert!(seen.lines().count() <= 40, "{text}");
-        assert!(seen.contains("\n- … and 50 more lines in the comment"), "{text}");
+        assert!(seen.contains("\n- … and 50 more lines in the gate comment"), "{text}");
     }
 
     #[test]
-    fn nothing_that_a_model_named_acts() {
+    fn change_report_and_section_are_inert() {
         let mut card = card();
         let report = &mut card.report;
         for text in [&mut report.title, &mut report.why, &mut report.runner, &mut report.level] {
@@ -323,7 +317,7 @@ pub(super) mod tests {
         assert_inert(&change_report(&card.report));
         let text = change_section(&card).as_str().replacen("\nCloses #42\n", "\n", 1);
         assert_inert(&text);
-        // One of them stands in the block that holds the drafter's text.
+        // One of them is in the drafter's text.
         assert_eq!(text.lines().filter(|line| line.starts_with("| ")).count(), 14, "{text}");
     }
 }

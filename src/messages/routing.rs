@@ -1,4 +1,4 @@
-//! What is said to a request in free words.
+//! Replies to free-text requests.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,34 +9,34 @@ use crate::{
     types::{Role, count},
 };
 
-/// Characters of the request in a line that people paste. A longer one is cut, and they are told.
+/// Maximum characters of the request in a line to paste; the reply says if it is truncated.
 const PASTED_CHARS: usize = 2000;
 
-/// Of an answer to a question.
+/// Maximum characters of an answer to a question.
 const ANSWER_CHARS: usize = 6000;
 
-/// A kind of request that people may choose.
+/// A kind of request to choose from.
 #[derive(Debug, Clone)]
 pub struct RouteOffer {
     pub skill: String,
     pub description: String,
-    /// The command that begins the same workflow.
+    /// Command that starts the same workflow.
     pub usage: &'static str,
-    /// In thousandths; 0: nobody named it.
+    /// In thousandths; 0 if the model did not name it.
     pub confidence: u16,
 }
 
-/// How a request was read.
+/// Classification of a request.
 #[derive(Debug, Clone)]
 pub struct RouteCard {
-    /// The likeliest first.
+    /// Most likely first.
     pub offers: Vec<RouteOffer>,
     pub request: String,
-    /// Of the first, in thousandths.
+    /// Confidence of the first offer, in thousandths.
     pub confidence: u16,
-    /// The model's, in one sentence.
+    /// The model's reason, in one sentence.
     pub reasoning: String,
-    /// What the request leaves open.
+    /// Open points of the request.
     pub missing: Vec<String>,
     /// Why no model's answer could be used, in our words.
     pub fell_back: Option<String>,
@@ -44,22 +44,22 @@ pub struct RouteCard {
     pub faults: Vec<(String, Option<usize>, String)>,
 }
 
-/// Nothing was begun: the person chooses.
+/// Reply that offers workflows to choose from.
 pub fn route_offer_reply(card: &RouteCard) -> OutboundBody {
     let why = match &card.fell_back {
-        Some(why) => format!("No model could say what this asks for: {}", inline_text(why, 200)),
-        None => "It is not clear what this asks for".to_owned(),
+        Some(why) => format!("No model could classify this request: {}", inline_text(why, 200)),
+        None => "It is unclear what you are asking for".to_owned(),
     };
     if card.offers.is_empty() {
         return frame_reply(format!(
-            "{why}, so nothing was begun. `/help` lists what can be.{}",
+            "{why}, so nothing was started. `/help` lists the commands.{}",
             skill_faults(card)
         ));
     }
     let words = card.request.split_whitespace().collect::<Vec<_>>().join(" ");
     let (words, cut) = match words.char_indices().nth(PASTED_CHARS) {
         Some((end, _)) => {
-            let add = "\n\nThe lines hold only the beginning of what you wrote: put what is missing in place of the “…”.";
+            let add = "\n\nThe lines hold only the beginning of your text: replace the “…” with the rest.";
             (format!("{}…", &words[..end]), add)
         }
         None => (words, ""),
@@ -80,16 +80,16 @@ pub fn route_offer_reply(card: &RouteCard) -> OutboundBody {
         )
     };
     let lines: Vec<_> = card.offers.iter().map(pasted).collect();
-    let choose = count(lines.len(), "line", "lines").replace("1 line", "this line");
+    let choose = if lines.len() == 1 { "this line" } else { "one of these lines" };
     frame_reply(format!(
-        "{why}, so nothing was begun. Write one of these {choose} to begin the work it names:\n\n{}{cut}{}{}",
+        "{why}, so nothing was started. To start the work, write {choose}:\n\n{}{cut}{}{}",
         lines.join("\n\n"),
         open_points_with_answer_line(card),
         skill_faults(card)
     ))
 }
 
-/// It begins, and may have been meant otherwise.
+/// Reply that a workflow starts, and how to stop it.
 pub fn route_started_reply(card: &RouteCard, skill: &str, usage: &str, lead: RoutingAction) -> OutboundBody {
     let (skill, usage) = (inline_code(skill, 64), inline_code(usage, 40));
     let text = match lead {
@@ -99,53 +99,54 @@ pub fn route_started_reply(card: &RouteCard, skill: &str, usage: &str, lead: Rou
                 text => format!(" The model's reason: {text}"),
             };
             format!(
-                "This is probably a {skill} ({}), so {usage} begins for it.{reasoning} If it was meant otherwise, take it \
-                 back:\n\n```\n/stop\n```",
+                "This is probably a {skill} ({}), so {usage} starts.{reasoning} If you meant something else, stop \
+                 it:\n\n```\n/stop\n```",
                 confidence_text(card.confidence)
             )
         }
-        _ => format!("{usage} begins for this, as a {skill}."),
+        _ => format!("{usage} starts for this {skill}."),
     };
     frame_reply(text + &open_points_if(lead == RoutingAction::Probably, card) + &skill_faults(card))
 }
 
-/// Why a request is neither begun nor answered.
+/// Reason why a request starts nothing and gets no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeclineReason {
-    /// It is none.
+    /// The text is not a request.
     NoWork,
-    /// Another question of this person's was answered within the hour.
+    /// The person already got an answer within the hour.
     TooSoon,
-    /// The model had no answer, in our words.
+    /// No model could answer; the reason in our words.
     NoAnswer(String),
 }
 
-/// It asks for no work.
+/// Reply to a request that starts nothing.
 pub fn route_declined_reply(why: &DeclineReason) -> OutboundBody {
     let why = match why {
         DeclineReason::NoWork => {
-            "This reads like a remark, and not like a request for work, so nothing was begun.".to_owned()
+            "This reads like a remark, not a request, so nothing was started.".to_owned()
         }
         DeclineReason::TooSoon => {
-            "This reads like a question, and of one person’s questions one an hour is answered. Nothing was begun; ask again later."
+            "This reads like a question, and Countersign answers one question per person and hour. Nothing was \
+             started; ask again later."
                 .to_owned()
         }
         DeclineReason::NoAnswer(why) => format!(
-            "This reads like a question, and no model could answer it: {}. Nothing was begun; ask again in an hour.",
+            "This reads like a question, and no model could answer it: {}. Nothing was started; ask again in an hour.",
             inline_text(why, 200)
         ),
     };
-    frame_reply(format!("{why} `/help` lists what Countersign can be asked for."))
+    frame_reply(format!("{why} `/help` lists the commands."))
 }
 
-/// What a model says to a question, with the places that are there.
+/// A model's answer to a question.
 #[derive(Debug, Clone)]
 pub struct AnswerCard {
     pub answer: String,
     pub places: Vec<CodeLink>,
-    /// Places that it named and that are not there.
+    /// Number of cited places that do not exist.
     pub dropped: usize,
-    /// Short.
+    /// Short commit id.
     pub commit: String,
 }
 
@@ -154,12 +155,12 @@ pub struct AnswerCard {
 pub struct CodeLink {
     pub path: String,
     pub lines: Option<(u64, u64)>,
-    /// Ours, to that commit.
+    /// Link to the place at that commit.
     pub url: String,
     pub what: String,
 }
 
-/// A question is answered.
+/// Reply with the model's answer.
 pub fn route_answer_reply(card: &AnswerCard) -> OutboundBody {
     let place = |place: &CodeLink| {
         let lines = place.lines.map_or_else(String::new, |(from, to)| format!(", lines {from} to {to}"));
@@ -171,92 +172,92 @@ pub fn route_answer_reply(card: &AnswerCard) -> OutboundBody {
     };
     let places = match card.places.iter().map(place).collect::<Vec<_>>().join("\n") {
         none if none.is_empty() => {
-            "It names no place in the code that is there, so take it with care.".to_owned()
+            "It names no existing place in the code, so treat it with care.".to_owned()
         }
         rows => rows,
     };
     let dropped = match card.dropped {
         0 => String::new(),
         dropped => format!(
-            " Left out: {} that {} not there.",
+            " Left out: {} that {} not exist.",
             count(dropped, "place", "places"),
-            if dropped == 1 { "is" } else { "are" }
+            if dropped == 1 { "does" } else { "do" }
         ),
     };
     frame_reply(format!(
-        "{}\n\n{places}\n\n<sub>A model’s answer, from what it was shown of commit `{}`; nothing was run, and nothing was \
-         begun.{dropped}</sub>",
+        "{}\n\n{places}\n\n<sub>A model’s answer, based on the code it saw at commit `{}`. Nothing was run or \
+         started.{dropped}</sub>",
         clean(&card.answer, ANSWER_CHARS),
         card.commit
     ))
 }
 
-/// An answer to a request that is not there.
+/// Reply to an answer without an open request.
 pub fn no_open_request_reply() -> OutboundBody {
     frame_reply(
-        "There is no request of yours on this issue that waits for an answer: the last one is older than a day, asked nothing, \
-         or work was begun since. Say all of it in one comment. `/help` lists the commands."
+        "You have no open request on this issue: your last one is older than a day, left nothing open, or was started \
+         since. Write the whole request in one comment. `/help` lists the commands."
             .to_owned(),
     )
 }
 
-/// Whoever asked may not say the command for it.
+/// Reply to a request whose workflow needs a higher role.
 pub fn route_not_allowed_reply(skill: &str, usage: &str, needs: Role) -> OutboundBody {
     frame_reply(format!(
-        "This reads like a {}, and what that leads to takes {}. Nothing was begun; somebody who has it may write {}.",
+        "This reads like a {}, which requires {}. Nothing was started; someone with that access can write {}.",
         inline_code(skill, 64),
         access_name(needs),
         inline_code(usage, 40)
     ))
 }
 
-/// The settings have it that no free words are read.
+/// Reply where routing is switched off.
 pub fn routing_disabled_reply() -> OutboundBody {
-    frame_reply("Requests in free words are not read here. `/help` lists the commands.".to_owned())
+    frame_reply("Free-text requests are switched off here. `/help` lists the commands.".to_owned())
 }
 
-/// How the work stands because of which words begin nothing.
+/// State of the run that keeps a request from starting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConflictingRunState {
     AtWork,
     /// It waits for a person.
     Asking,
-    /// It was begun after the words were written, and has ended.
+    /// It started after the request was written, and has ended.
     Over,
 }
 
-/// Something else is at work on the issue, or was begun since.
-pub fn route_busy_reply(workflow: &str, stands: ConflictingRunState) -> OutboundBody {
-    let (is, how) = match stands {
+/// Reply to a request while another run is active or started later.
+pub fn route_busy_reply(workflow: &str, state: ConflictingRunState) -> OutboundBody {
+    let (is, how) = match state {
         ConflictingRunState::AtWork => {
-            ("is at work on this issue", "`/status` shows how it stands, `/stop` ends it")
+            ("is active on this issue", "`/status` shows its state, and `/stop` ends it")
         }
-        ConflictingRunState::Asking => (
-            "is at work on this issue",
-            "It waits for a person: `/revise TEXT` sends it back with your words",
+        ConflictingRunState::Asking => {
+            ("is active on this issue", "It waits for a person: `/revise TEXT` sends it back with your text")
+        }
+        ConflictingRunState::Over => (
+            "was started on this issue after you wrote",
+            "It has ended; write your request again if you still want it",
         ),
-        ConflictingRunState::Over => {
-            ("was begun on this issue since you wrote", "It has ended; if you still mean it, say it again")
-        }
     };
     frame_reply(format!(
-        "A run of {} {is}, so your words begin nothing new. {how}; `/help` lists what else can be said.",
+        "A run of {} {is}, so your request starts nothing. {how}. `/help` lists the commands.",
         inline_code(workflow, 30)
     ))
 }
 
-/// The run that was to read the request could not.
+/// Reply if the request could not be read.
 pub fn route_halted_reply(why: &str) -> OutboundBody {
     frame_reply(format!(
-        "The request could not be read, and nothing was begun. {} `/help` lists the commands.",
+        "The request could not be read, so nothing was started. {} `/help` lists the commands.",
         inline_text(why, 400)
     ))
 }
 
-/// What a run says of the request it was begun for.
+/// Status note about the request that started the run.
 pub fn route_note(skill: &str, confidence: u16) -> String {
     let by = if confidence == 1000 { String::new() } else { format!(" ({})", confidence_text(confidence)) };
-    format!("Begun for a request in free words, read as a “{}”{by}.", plain_line(skill, 64))
+    format!("Started from a free-text request, read as “{}”{by}.", plain_line(skill, 64))
 }
 
 fn confidence_text(thousandths: u16) -> String {
@@ -270,12 +271,13 @@ fn open_points_if(on: bool, card: &RouteCard) -> String {
 fn open_points(card: &RouteCard) -> String {
     let rows: Vec<_> =
         card.missing.iter().take(5).map(|text| format!("- {}", inline_text(text, 300))).collect();
-    if rows.is_empty() { String::new() } else { format!("\n\nWhat it leaves open:\n\n{}", rows.join("\n")) }
+    if rows.is_empty() { String::new() } else { format!("\n\nOpen points:\n\n{}", rows.join("\n")) }
 }
 
-/// With the words by which it is answered, in place of choosing.
+/// Returns the open points and the line to answer them.
 fn open_points_with_answer_line(card: &RouteCard) -> String {
-    let how = "\n\nOr answer that within a day, and the request is read anew together with it:\n\n```\n/route answer: …\n```";
+    let how = "\n\nOr answer these points within a day, and your request is read again with the \
+               answers:\n\n```\n/route answer: …\n```";
     let missing = open_points(card);
     if missing.is_empty() { missing } else { missing + how }
 }
@@ -301,7 +303,7 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn whatever_was_asked_nothing_of_it_acts() {
+    fn routing_replies_are_inert() {
         let offer = |skill: &str, confidence| RouteOffer {
             skill: skill.into(),
             description: HOSTILE.into(),
@@ -349,6 +351,6 @@ mod tests {
         assert!(text.contains("```\n/route feature-brief make it faster"), "{text}");
         let long =
             route_offer_reply(&RouteCard { request: "ä ".repeat(PASTED_CHARS), ..card }).as_str().to_owned();
-        assert!(long.contains(" ä …\n```") && long.contains("put what is missing"), "{long}");
+        assert!(long.contains(" ä …\n```") && long.contains("with the rest"), "{long}");
     }
 }

@@ -1,39 +1,39 @@
-//! How a search for other people's repositories came out, where it found none. The three are never taken for each other.
+//! Outcomes of a repository search. "Nothing found", "search failed" and "not searched" are different sentences.
 
 use crate::{
     github::outbound,
     types::{Timestamp, count},
 };
 
-/// Longer ones are cut.
+/// Maximum characters of a topic.
 const TOPIC_CHARS: usize = 120;
 
-/// It was asked and answered: there is none.
+/// GitHub answered and found nothing.
 pub fn nothing_found_note(topic: &str, stars: u32) -> String {
     format!(
-        "nothing was found for “{}” among public repositories with {stars} stars and more",
+        "nothing was found for “{}” among public repositories with at least {stars} stars",
         outbound::plain_line(topic, TOPIC_CHARS)
     )
 }
 
-/// No model said what to search for.
+/// No model planned the search.
 pub fn not_planned_note(why: &str) -> String {
-    format!("searched for with the topic's own words, since no model planned the searches: {why}")
+    format!("searched with the topic's own words, because no model planned the search: {why}")
 }
 
-/// No model said what else to search for.
+/// No model planned another search.
 pub fn no_further_search_note(why: &str) -> String {
-    format!("searched no further, since no model could be asked for what: {why}")
+    format!("stopped searching, because no model could plan another search: {why}")
 }
 
-/// One that was to go deeper.
+/// A later search failed.
 pub fn further_search_failed_note() -> String {
-    "a further search failed, and the brief is of what was found before; the server's log has the reason"
+    "a later search failed, so the brief covers only earlier results; the server's log has the reason"
         .to_owned()
 }
 
-/// Pages that were named by whoever asked and not read, each with why; and how many home pages were not, whose addresses are words
-/// of strangers.
+/// Notes about unread pages: each page of the request with the reason, and the number of home pages. Addresses of home
+/// pages are untrusted text, so they are not shown.
 pub fn unread_pages_notes(refused: &[(String, String)], homes: usize) -> Vec<String> {
     let one = |(url, why): &(String, String)| {
         format!("the page {} was not read: {why}", outbound::plain_line(url, TOPIC_CHARS))
@@ -41,28 +41,27 @@ pub fn unread_pages_notes(refused: &[(String, String)], homes: usize) -> Vec<Str
     let mut all: Vec<String> = refused.iter().map(one).collect();
     if homes > 0 {
         all.push(format!(
-            "{} of what was found {} not read, for [fetch] does not name the host, or no text came from there",
-            count(homes, "home page", "home pages"),
-            if homes == 1 { "was" } else { "were" }
+            "{} not read: [fetch] does not allow the host, or the page has no text",
+            count(homes, "home page was", "home pages were"),
         ));
     }
     all
 }
 
-/// GitHub does not search the files of a repository for us.
+/// GitHub did not search the repository's files.
 pub fn files_not_searched_note(name: &str) -> String {
     format!(
-        "of {} only the README was read, since GitHub did not search its files",
+        "only the README of {} was read, because GitHub did not search its files",
         outbound::plain_line(name, TOPIC_CHARS)
     )
 }
 
-/// It was not answered.
+/// The search failed.
 pub fn search_failed_reason(why: &str) -> String {
     format!("The search failed: {why}")
 }
 
-/// It was not asked.
+/// The search waits for GitHub's rate limit.
 pub fn search_rate_limit_reason(until: Timestamp) -> String {
-    format!("GitHub limits searches until {until}; the run goes on then")
+    format!("GitHub limits searches until {until}; the run resumes then")
 }

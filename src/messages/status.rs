@@ -1,4 +1,4 @@
-//! The status comment: one an issue, edited in place ever after. It says how each stage stands; the rest is folded.
+//! The status comment: one per issue, edited in place. It shows the state of each stage; the rest is folded.
 
 use super::{
     Acceptance, Author, CiView, CostView, ModelWait, access_name, capitalize, count, details_block,
@@ -12,8 +12,8 @@ use crate::{
     types::{Role, RunId, Timestamp, Verdict, WorkerPool},
 };
 
-/// A draft longer than this is cut in the comment: the rest is on the branch, and the comment must
-/// stay one comment.
+/// Maximum characters of a draft, so that the comment stays a single one; the rest is on the
+/// branch.
 const DRAFT_CHARS: usize = 45_000;
 
 #[derive(Debug, Clone)]
@@ -21,37 +21,37 @@ pub struct StatusView {
     /// `lld`
     pub workflow: String,
     pub run: RunId,
-    /// Where its page is, if the world can reach one.
+    /// URL of the run's page, if it is public.
     pub page: Option<String>,
-    /// The login of who asked.
+    /// Login of the requester.
     pub requested_by: String,
     pub rehearsal: bool,
     pub state: RunDisplayState,
     pub step: StepPosition,
-    /// What came of it, once it is done.
+    /// Result, once it is done.
     pub result: StageResult,
-    /// The issue's other stages that are done or at work, the oldest first.
+    /// The issue's other finished or active stages, oldest first.
     pub others: Vec<(String, RunDisplayState, StageResult)>,
-    /// The one that begins by itself where this one is done.
+    /// Workflow that starts automatically after this one.
     pub follows: Option<&'static str>,
     pub rounds: Vec<RoundLine>,
     pub waiting: Option<RunWaitReason>,
     pub draft: Option<DraftView>,
     pub notes: Vec<StatusNote>,
-    /// What no model was shown, since people do not see it either.
+    /// Text that no model was shown because people cannot see it.
     pub hidden: Vec<HiddenText>,
-    /// None where it is not to be shown.
+    /// `None` if costs are hidden.
     pub cost: Option<CostView>,
     pub updated: Timestamp,
 }
 
-/// What came of a stage.
+/// Result of a stage.
 #[derive(Debug, Clone, Default)]
 pub struct StageResult {
     pub accepted: Option<Acceptance>,
-    /// Reviews that it took.
+    /// Number of reviews.
     pub rounds: usize,
-    /// `None` where it is not to be shown.
+    /// `None` if costs are hidden.
     pub cost: Option<Spending>,
     pub url: Option<String>,
 }
@@ -60,66 +60,65 @@ pub struct StageResult {
 pub enum RunDisplayState {
     Working,
     NeedsYou,
-    /// Whoever runs the server has to do something first.
+    /// Waits for the operator.
     Parked,
     Done,
     Stopped,
     Failed,
 }
 
-/// The step that a run is at.
+/// Current step of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct StepPosition {
     pub title: &'static str,
-    /// From 1, among the steps that are on by the run's settings.
+    /// From 1, among the steps that the run's settings enable.
     pub number: usize,
     pub of: usize,
-    /// How long it has been there.
+    /// Minutes at this step.
     pub minutes: u64,
 }
 
 #[derive(Debug, Clone)]
 pub struct RoundLine {
     pub round: u32,
-    /// `None` while it is not given.
+    /// `None` before the review.
     pub verdict: Option<Verdict>,
     pub open_findings: usize,
     pub drafter: Author,
     pub reviewer: Author,
 }
 
-/// What a run waits for.
 #[derive(Debug, Clone)]
 pub enum RunWaitReason {
-    /// A person, at a gate. Without APPROVED only an override passes.
+    /// A person's decision at a gate. Without APPROVED it needs an override.
     Decision {
         /// `None` before the review.
         verdict: Option<Verdict>,
         gate_url: Option<String>,
     },
-    /// A model that cannot be asked now.
+    /// A model that cannot be called now.
     Model(ModelWait),
     /// Answers to the questions of this comment.
     Answers { url: String, until: Timestamp },
-    /// Money.
+    /// A budget cap.
     Budget { url: String },
-    /// People to merge what was pushed.
+    /// The merge of the pull request.
     Merge { ci: Option<CiView>, conflicts: bool, on_top: bool, unknown: bool },
 }
 
 #[derive(Debug, Clone)]
 pub struct DraftView {
-    /// `LLD-042.md`, where it is published as a file.
+    /// `LLD-042.md`, if it is published as a file.
     pub path: Option<String>,
     pub text: String,
     /// The file on the branch.
     pub url: Option<String>,
 }
 
-/// Something a reader should know.
+/// A note for readers.
 #[derive(Debug, Clone)]
 pub enum StatusNote {
-    /// Code found mistakes and sent the draft back, without a reviewer.
+    /// Automatic checks sent the draft back, without a reviewer.
     SentBack {
         mistakes: usize,
     },
@@ -129,19 +128,19 @@ pub enum StatusNote {
         of: usize,
     },
     FilesNotShown(usize),
-    /// Where the run's models wait for a place if they are programs, and the row of the settings that says so.
+    /// Worker pool of the run's model programs, and the row of the settings that assigns it.
     Workers {
         pool: WorkerPool,
         row: String,
     },
-    /// Models looked at files themselves.
+    /// Models used tools to read files.
     ToolCalls {
         calls: usize,
         refused: usize,
     },
-    /// Hosts that the operator may let pages be fetched from.
+    /// Hosts that the operator could allow.
     Hosts(Vec<String>),
-    /// A sentence from elsewhere in the program.
+    /// A sentence from another module.
     Sentence(String),
 }
 
@@ -150,7 +149,7 @@ impl StatusNote {
         match self {
             Self::SentBack { mistakes } => {
                 format!(
-                    "code found {} in the draft and sent it back",
+                    "automatic checks found {} in the draft and sent it back",
                     count(*mistakes, "mistake", "mistakes")
                 )
             }
@@ -161,10 +160,10 @@ impl StatusNote {
                 format!("{} of the repository did not fit into the prompt", count(*n, "file", "files"))
             }
             Self::ToolCalls { calls, refused } => {
-                let calls = count(*calls, "call", "calls");
+                let calls = count(*calls, "tool call", "tool calls");
                 let refused =
                     if *refused == 0 { String::new() } else { format!(", {refused} of them refused") };
-                format!("models looked at the repository themselves: {calls}{refused}")
+                format!("models made {calls} to read the repository{refused}")
             }
             Self::Workers { pool, row } => {
                 format!("worker pool `{}`, for {}", pool.as_str(), inline_code(row, 80))
@@ -172,7 +171,8 @@ impl StatusNote {
             Self::Hosts(hosts) => {
                 let hosts: Vec<_> = hosts.iter().map(|host| format!("\"{host}\"")).collect();
                 format!(
-                    "pages were not read whose hosts the server's settings do not name; {} under `[fetch]` would allow it",
+                    "some pages were not read, because the server's settings do not allow their hosts; {} under \
+                     `[fetch]` allows them",
                     inline_code(&format!("hosts = [{}]", hosts.join(", ")), 600)
                 )
             }
@@ -181,40 +181,39 @@ impl StatusNote {
     }
 }
 
-/// What a status comment says of a run for which somebody waived people's approval of documents.
+/// Note about a hotfix.
 pub fn hotfix_note(by: &str, reason: &str) -> String {
-    format!(
-        "Hotfix, asked for by {by}: {reason}. Nobody is asked about design and spec; people are about the code."
-    )
+    format!("Hotfix, requested by {by}: {reason}. Design and spec need no approval; the code does.")
 }
 
-/// What a status comment says where what was asked for at once ends here, since a run of its next part is alive.
+/// Note that the next stage does not start, because it already has an active run.
 pub fn next_stage_running_note(next: &str) -> String {
     format!(
-        "It ends here: a run of {next} is alive on this issue, and no second one was begun. Once that one is over, write /{next}."
+        "This run ends here, because another {next} run is active on this issue. When that run has ended, write \
+         /{next}."
     )
 }
 
-/// What a status comment says of a role whose commands cannot be run.
+/// Note about a role whose commands cannot run.
 pub fn commands_unavailable_note(role: &str) -> String {
-    format!("The {role} works without its commands, for nothing can be run on this server.")
+    format!("The {role} works without its commands, because this server cannot run any.")
 }
 
-/// The whole comment.
+/// Returns the status comment.
 pub fn status_comment(view: &StatusView) -> OutboundBody {
     let mut parts = vec![headline(view), stage_lines(view)];
     parts.extend(view.waiting.as_ref().map(waiting_text));
     parts.extend(next_step(view));
-    let (told, notes): (Vec<_>, Vec<_>) =
+    let (sentences, notes): (Vec<_>, Vec<_>) =
         view.notes.iter().partition(|note| matches!(note, StatusNote::Sentence(_) | StatusNote::Hosts(_)));
     let list =
         |notes: &[&StatusNote]| notes.iter().map(|note| format!("- {}", note.text())).collect::<Vec<_>>();
-    if !told.is_empty() {
-        parts.push(list(&told).join("\n"));
+    if !sentences.is_empty() {
+        parts.push(list(&sentences).join("\n"));
     }
     if !view.hidden.is_empty() {
         let lines: Vec<String> = view.hidden.iter().map(hidden_text_line).collect();
-        parts.push(details_block("Hidden text, which no model was shown", &lines.join("\n")));
+        parts.push(details_block("Hidden text (not shown to any model)", &lines.join("\n")));
     }
     let mut details = Vec::new();
     if !view.rounds.is_empty() {
@@ -231,7 +230,7 @@ pub fn status_comment(view: &StatusView) -> OutboundBody {
         parts.push(draft_section(view));
     }
     parts.push(format!(
-        "<sub>`/status` · `/stop` · `/help` · run `{}`{}, asked for by {} · updated on {}</sub>",
+        "<sub>`/status` · `/stop` · `/help` · run `{}`{}, requested by {} · updated on {}</sub>",
         view.run,
         run_page_link(view.page.as_deref()),
         inline_text(&view.requested_by, 60),
@@ -242,18 +241,18 @@ pub fn status_comment(view: &StatusView) -> OutboundBody {
 
 fn hidden_text_line(row: &HiddenText) -> String {
     let (one, many) = match row.kind {
-        HiddenTextKind::Comment => ("comment in HTML", "comments in HTML"),
-        HiddenTextKind::Attribute => ("attribute of a tag", "attributes of tags"),
-        HiddenTextKind::Title => ("title of a link", "titles of links"),
-        HiddenTextKind::Description => ("description of an image", "descriptions of images"),
-        HiddenTextKind::Tiny => ("text in letters too small to read", "texts in letters too small to read"),
-        HiddenTextKind::Math => ("formula that may not show", "formulas that may not show"),
-        HiddenTextKind::Tags => ("text in invisible letters", "texts in invisible letters"),
-        HiddenTextKind::Direction => {
-            ("sign that turns the direction of text", "signs that turn the direction of text")
+        HiddenTextKind::Comment => ("HTML comment", "HTML comments"),
+        HiddenTextKind::Attribute => ("HTML attribute", "HTML attributes"),
+        HiddenTextKind::Title => ("link title", "link titles"),
+        HiddenTextKind::Description => ("image description", "image descriptions"),
+        HiddenTextKind::Tiny => ("text too small to read", "texts too small to read"),
+        HiddenTextKind::Math => ("formula that may not render", "formulas that may not render"),
+        HiddenTextKind::Tags => ("text in invisible characters", "texts in invisible characters"),
+        HiddenTextKind::Direction => ("text direction character", "text direction characters"),
+        HiddenTextKind::Invisible => ("invisible character", "invisible characters"),
+        HiddenTextKind::Unshown => {
+            ("text that Markdown does not render", "texts that Markdown does not render")
         }
-        HiddenTextKind::Invisible => ("invisible sign", "invisible signs"),
-        HiddenTextKind::Unshown => ("text that Markdown does not show", "texts that Markdown does not show"),
     };
     let says =
         if row.excerpt.is_empty() { String::new() } else { format!(": {}", inline_code(&row.excerpt, 80)) };
@@ -276,7 +275,7 @@ fn headline(view: &StatusView) -> String {
     let words = match view.state {
         RunDisplayState::Working => "working",
         RunDisplayState::NeedsYou => "waiting for you",
-        RunDisplayState::Parked => "waiting for whoever runs this server",
+        RunDisplayState::Parked => "waiting for the operator",
         RunDisplayState::Done => "done",
         RunDisplayState::Stopped => "stopped",
         RunDisplayState::Failed => "halted",
@@ -284,29 +283,29 @@ fn headline(view: &StatusView) -> String {
     format!("### {} {}: {words}", view.state.sign(), inline_text(&view.workflow, 30))
 }
 
-/// A line a stage, this one last.
+/// Returns one line per stage, this one last.
 fn stage_lines(view: &StatusView) -> String {
     let line = |state: RunDisplayState, workflow: &str, says: &str| {
         format!("- {} **{}**{says}", state.sign(), capitalize(&stage_name(workflow)))
     };
     let other = |(workflow, state, result): &(String, RunDisplayState, StageResult)| match state {
         RunDisplayState::Done => line(*state, workflow, &format!(": {}", result.text())),
-        RunDisplayState::NeedsYou => line(*state, workflow, " waits for you as well"),
-        _ => line(*state, workflow, " is at work as well"),
+        RunDisplayState::NeedsYou => line(*state, workflow, " also waits for you"),
+        _ => line(*state, workflow, " is also running"),
     };
     let mut lines: Vec<String> = view.others.iter().map(other).collect();
     lines.push(match view.state {
         RunDisplayState::Done => line(view.state, &view.workflow, &format!(": {}", view.result.text())),
         _ => view.step.line(),
     });
-    lines.extend(view.follows.map(|next| line(RunDisplayState::Working, next, " begins")));
+    lines.extend(view.follows.map(|next| line(RunDisplayState::Working, next, " starts next")));
     lines.join("\n")
 }
 
-/// What to type once a design or a spec is done and nothing follows by itself.
+/// Returns what to type after a design or spec if nothing follows automatically.
 fn next_step(view: &StatusView) -> Option<String> {
     let (later, says): (&[&str], &str) = match view.workflow.as_str() {
-        "lld" => (&["spec", "implement"], "Next: `/spec` writes the implementation spec of it."),
+        "lld" => (&["spec", "implement"], "Next: `/spec` writes the implementation spec."),
         "spec" => (&["implement"], "Next: `/implement` writes tests, then code, and opens a pull request."),
         _ => return None,
     };
@@ -331,12 +330,12 @@ impl StageResult {
         let accepted = match &self.accepted {
             Some(Acceptance::Approved { by, .. }) => format!("approved by {}", inline_text(by, 300)),
             Some(Acceptance::Overridden { by, .. }) => {
-                format!("accepted against the review by {}", inline_text(by, 300))
+                format!("verdict overridden by {}", inline_text(by, 300))
             }
             Some(Acceptance::Unreviewed { by, .. }) => {
                 format!("approved by {} without a review", inline_text(by, 300))
             }
-            Some(Acceptance::Policy | Acceptance::Waived { .. }) => "approved by its review".to_owned(),
+            Some(Acceptance::Policy | Acceptance::Waived { .. }) => "approved by the reviewer".to_owned(),
             None => "finished".to_owned(),
         };
         let rounds = Some(self.rounds).filter(|rounds| *rounds > 0);
@@ -347,9 +346,9 @@ impl StageResult {
     }
 }
 
-/// The way to a run's page, behind its id.
+/// Link to the run's page, shown after its id.
 pub(super) fn run_page_link(url: Option<&str>) -> String {
-    url.map(|url| format!(" ({})", link("its page, for the operator", url))).unwrap_or_default()
+    url.map(|url| format!(" ({})", link("run page, for the operator", url))).unwrap_or_default()
 }
 
 fn waiting_text(waiting: &RunWaitReason) -> String {
@@ -359,17 +358,17 @@ fn waiting_text(waiting: &RunWaitReason) -> String {
             merge_wait_line(ci.as_ref(), *conflicts, *on_top, *unknown)
         }
         RunWaitReason::Answers { url, until } => format!(
-            "**Waits for answers** to {}, until {}; then the defaults hold.",
+            "**Waits for answers** to {} until {}. After that, the defaults apply.",
             link("these questions", url),
             format_day_and_time(*until)
         ),
         RunWaitReason::Decision { verdict, gate_url } => {
-            let what = gate_url.as_ref().map_or("its gate".to_owned(), |url| link("what to decide", url));
+            let what = gate_url.as_ref().map_or("its gate".to_owned(), |url| link("gate comment", url));
             match verdict {
                 None | Some(Verdict::Approved) => {
                     format!("**Waits for someone with {}**: {what}.", access_name(Role::Write))
                 }
-                Some(verdict) => format!("**Waits for a decision**, since the verdict is {verdict}: {what}."),
+                Some(verdict) => format!("**Waits for a decision** (the verdict is {verdict}): {what}."),
             }
         }
         RunWaitReason::Budget { url } => {
@@ -395,7 +394,7 @@ fn draft_section(view: &DraftView) -> String {
     let file = view
         .url
         .as_ref()
-        .map_or(String::new(), |url| format!("{}\n\n", link("The whole file on the branch", url)));
+        .map_or(String::new(), |url| format!("{}\n\n", link("Full file on the branch", url)));
     let summary = match &view.path {
         Some(path) => format!("Draft {}", inline_text(path, 80)),
         None => "The draft".to_owned(),
@@ -453,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stage_of_the_issue_is_a_line() {
+    fn status_comment_has_a_line_per_stage() {
         let lines = |state, others: &[(&str, RunDisplayState)], follows| {
             let step = StepPosition { title: "Write the code", number: 7, of: 18, minutes: 2 };
             let others =
@@ -479,28 +478,28 @@ mod tests {
         ];
         insta::assert_snapshot!(all.join("\n\n"), @r"
         ### ⏳ implement: working
-        - ✋ **LLD** waits for you as well
+        - ✋ **Design** also waits for you
         - Step 7 of 18: write the code (2 min)
 
         ### ❌ implement: halted
         - Step 7 of 18: write the code (2 min)
 
         ### ⏹️ implement: stopped
-        - ⏳ **LLD** is at work as well
+        - ⏳ **Design** is also running
         - Step 7 of 18: write the code (2 min)
 
         ### ✅ implement: done
         - ✅ **Implement**: finished
-        - ⏳ **Scout** begins
+        - ⏳ **Brief** starts next
 
         ### ✅ implement: done
-        - ✅ **LLD**: finished
+        - ✅ **Design**: finished
         - ✅ **Implement**: finished
         ");
     }
 
     #[test]
-    fn nothing_in_it_acts_and_it_stays_one_comment() {
+    fn status_comment_is_inert_and_single() {
         let mut hostile = view();
         hostile.requested_by = HOSTILE.into();
         hostile.workflow = HOSTILE.into();

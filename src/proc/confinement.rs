@@ -1,42 +1,44 @@
-//! What of the file system a confined child sees, and where it may connect to, held by the kernel (Landlock); and the few
-//! system calls that it is refused, because Landlock, or that of most kernels, has no rule for what they do (seccomp).
+//! Restricts the files and TCP ports a child can access, with Landlock, and refuses the few system calls Landlock does
+//! not cover, with seccomp.
 //!
-//! A rule set or a filter binds the thread that takes it on and whatever that thread starts, for good. So a confined child is
-//! started from a thread made for that, and ours stay free. Where the kernel cannot do it, nothing is started. It also
-//! has none of root's capabilities: with them the kernel would show it the environment of every process, ours included.
+//! Both bind the calling thread and everything it starts, permanently. So a confined child is started from a thread
+//! made for it, and our other threads stay unrestricted. If the kernel lacks support, the child is not started. A
+//! confined child also has no capabilities: with root's, it could read the environment of every process, including
+//! ours.
 //!
-//! Not held by it: UDP, and whose TCP port it is that is connected to. What else an older kernel does not hold is in
-//! [`missing_protections`].
+//! Not restricted: UDP, and which host a TCP port belongs to. [`missing_protections`] lists what an older kernel does
+//! not restrict.
 
 use std::path::PathBuf;
 
-/// What a child may touch, besides the system's own places, which it may read.
+/// Access of a child, in addition to reading the system paths.
 #[derive(Debug, Clone, Default)]
 pub struct Confinement {
-    /// Files, and directories with all in them, to read and to run. One that can't be opened is left out.
+    /// Files, and directories with their contents, that it may read and execute. Those that can't be opened are
+    /// skipped.
     pub read: Vec<PathBuf>,
-    /// The same, also to be written. They must be there.
+    /// Files and directories that it may also write. They must exist.
     pub write: Vec<PathBuf>,
-    /// TCP ports that it may connect to, on any machine. It listens on none.
+    /// TCP ports it may connect to, on any host. It may not listen.
     pub ports: Vec<u16>,
-    /// Which system calls are refused.
+    /// The system calls to refuse.
     pub calls: SyscallPolicy,
 }
 
-/// What system calls are refused to a child depends on what else holds it.
+/// Which system calls to refuse; depends on what else restricts the child.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SyscallPolicy {
-    /// A program of somebody we trust not to want anything bad, under the user that we are.
+    /// A trusted program that runs as our own user.
     #[default]
     Program,
-    /// Anybody's code, in namespaces of its own: it may have the network there, since there is nobody else in it.
+    /// Untrusted code in its own namespaces. It may use the network there, which it shares with nobody.
     Isolated,
-    /// Anybody's code, under a user of its own: without any socket.
+    /// Untrusted code under its own user, without any socket.
     Alone,
 }
 
-/// Read and run by every program. Of `/etc` only what is needed for names, certificates and the linker: settings
-/// of ours, keys and passwords of others may be there, too.
+/// Readable and executable by every program. Only those parts of `/etc` that name resolution, certificates and the
+/// linker need: the rest may hold our settings, or keys and passwords.
 pub const SYSTEM_PATHS: &[&str] = &[
     "/usr",
     "/bin",
@@ -46,9 +48,9 @@ pub const SYSTEM_PATHS: &[&str] = &[
     "/lib64",
     "/libx32",
     "/nix/store",
-    // Of processes outside, a confined one is shown neither memory nor environment nor open files.
+    // The kernel hides memory, environment and open files of outside processes from a confined one.
     "/proc",
-    // How many processors and how much memory there are.
+    // Number of processors and amount of memory.
     "/sys/devices/system/cpu",
     "/sys/devices/system/node",
     "/sys/fs/cgroup",
@@ -67,7 +69,7 @@ pub const SYSTEM_PATHS: &[&str] = &[
     "/etc/group",
     "/etc/localtime",
     "/etc/timezone",
-    // Names of programs that lead to the programs.
+    // Symlinks from program names to programs.
     "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/ca-certificates.conf",
@@ -81,35 +83,35 @@ pub const SYSTEM_PATHS: &[&str] = &[
     "/etc/crypto-policies",
 ];
 
-/// Read and written by every program, and of no lasting effect. No terminal: it would be the operator's.
+/// Readable and writable by every program. No terminal, since it would be the operator's.
 pub const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Can this machine confine a child? Tried out once; `Err` says why not.
+/// Checks, once, whether this machine can confine a child; `Err` holds the reason.
 pub fn check_confinement() -> Result<(), String> {
     probe_kernel().as_ref().map(|_| ()).map_err(Clone::clone)
 }
 
-/// What a newer kernel would keep a child from and this one does not.
+/// Protections that a newer kernel would offer and this one lacks.
 pub fn missing_protections() -> Vec<&'static str> {
     let Ok((abi, filters)) = probe_kernel() else { return Vec::new() };
     let lacks = LATER_PROTECTIONS.iter().filter(|(first, _)| abi < first);
     lacks.map(|(_, what)| *what).chain((!filters).then_some(FILTERED)).collect()
 }
 
-/// Landlock's version, as the kernel counts it, and whether system calls are filtered.
+/// Landlock's ABI version, and whether system calls can be filtered.
 fn probe_kernel() -> &'static Result<(i32, bool), String> {
     static TRIED: std::sync::OnceLock<Result<(i32, bool), String>> = std::sync::OnceLock::new();
     TRIED.get_or_init(kernel::try_out)
 }
 
-/// Since which version of Landlock what is held, where it is.
+/// Protections that later Landlock versions added, with the first version.
 const LATER_PROTECTIONS: &[(i32, &str)] = &[
     (3, "emptying files that it may not write (Linux 6.2)"),
     (4, "connecting to any TCP port, those of this machine's services included (Linux 6.7)"),
     (6, "ending processes of the same user (Linux 6.12)"),
 ];
 
-/// What the filter holds.
+/// Protections by the system call filter.
 const FILTERED: &str = "speaking to sockets of this machine's services, such as Docker's or the session bus's, connecting to any \
                         port in ways that the rules for ports do not know, setting limits for other processes, and opening \
                         files of the server's user to others (seccomp, on x86-64, ARM64 and RISC-V)";
@@ -135,19 +137,18 @@ mod kernel {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
     use crate::proc::seccomp::refuse_on_this_thread;
 
-    /// For other machines there is no filter.
+    /// No filter exists for other architectures.
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
     fn refuse_on_this_thread(_: SyscallPolicy) -> Result<(), Box<dyn std::error::Error>> {
-        Err("no filter is made for this kind of processor".into())
+        Err("no filter for this processor architecture".into())
     }
 
-    /// Without these there is no confinement.
     const NEEDED: ABI = ABI::V1;
-    /// What a newer kernel adds is taken as far as it goes.
+    /// Highest Landlock version we use, as far as the kernel supports it.
     const WANTED: ABI = ABI::V9;
 
-    /// From here on the calling thread, and what it starts, sees no more than that. Where the machine filters no system
-    /// calls at all, none are filtered, and `confinement_lacks` says so; where it does, no call goes without the filter.
+    /// Confines the calling thread and everything it starts, permanently. If this machine cannot filter system calls,
+    /// the filter is skipped and `missing_protections` reports it; otherwise a failing filter is an error.
     pub(in crate::proc) fn confine_this_thread(confinement: &Confinement) -> Result<(), String> {
         let (_, filters) = probe_kernel().as_ref().map_err(String::clone)?;
         restrict_this_thread(confinement)?;
@@ -158,19 +159,19 @@ mod kernel {
         Ok(())
     }
 
-    /// The same for a process that has no other thread yet and is about to become something else; nothing is left out.
+    /// Confines a single-threaded process that is about to execute a command. A missing filter is always an error.
     pub fn confine_permanently(confinement: &Confinement) -> Result<(), String> {
         restrict_this_thread(confinement)?;
         refuse_on_this_thread(confinement.calls)
             .map_err(|error| format!("system calls can't be filtered: {error}"))
     }
 
-    /// All of it but the filter; Landlock's version.
+    /// Applies everything except the filter; returns Landlock's version.
     fn restrict_this_thread(confinement: &Confinement) -> Result<i32, String> {
         let rules = build_ruleset(confinement)?;
         let status = rules.restrict_self().map_err(|error| landlock_error(&error))?;
         if status.ruleset == RulesetStatus::NotEnforced {
-            return Err("the kernel did not take the rules".into());
+            return Err("the kernel did not enforce the rules".into());
         }
         let none = CapabilitySet::empty();
         let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
@@ -191,7 +192,7 @@ mod kernel {
         let devices = DEVICES.iter().map(|path| (Path::new(path), device));
         let given = confinement.read.iter().map(|path| (path.as_path(), read));
         for (path, access) in system.chain(devices).chain(given) {
-            // What can't be opened is not opened up to the child either.
+            // A path that can't be opened stays forbidden.
             if let Ok(opened) = PathFd::new(path) {
                 rules = allow(rules, opened, path, access)?;
             }
@@ -211,7 +212,7 @@ mod kernel {
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(WANTED))?
             .scope(Scope::from_all(WANTED))?;
-        // In a network of its own it may listen and connect.
+        // An isolated child has its own network and may listen and connect there.
         match calls {
             SyscallPolicy::Isolated => rules,
             SyscallPolicy::Program | SyscallPolicy::Alone => {
@@ -227,7 +228,7 @@ mod kernel {
         path: &Path,
         access: BitFlags<AccessFs>,
     ) -> Result<RulesetCreated, String> {
-        // A right that only makes sense for a directory is refused for a file.
+        // The kernel refuses directory-only rights on a file.
         let access = if path.is_dir() { access } else { access & AccessFs::from_file(WANTED) };
         rules.add_rule(PathBeneath::new(opened, access)).map_err(|error| landlock_error(&error))
     }
@@ -245,17 +246,18 @@ mod kernel {
                 refuse_on_this_thread(SyscallPolicy::Program).is_ok() && UnixDatagram::unbound().is_err();
             match std::fs::read_dir("/") {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok((abi, filters)),
-                _ => Err("the kernel took the rules and does not hold to them".to_owned()),
+                _ => Err("the kernel accepted the rules but does not enforce them".to_owned()),
             }
         };
-        let thread = thread::Builder::new().spawn(trial).map_err(|error| format!("no thread: {error}"))?;
-        thread.join().unwrap_or_else(|_| Err("the trial of it panicked".into()))
+        let thread =
+            thread::Builder::new().spawn(trial).map_err(|error| format!("can't start a thread: {error}"))?;
+        thread.join().unwrap_or_else(|_| Err("the trial panicked".into()))
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 mod kernel {
     pub(super) fn try_out() -> Result<(i32, bool), String> {
-        Err("only Linux has what it takes (Landlock)".into())
+        Err("only Linux is supported (Landlock)".into())
     }
 }

@@ -1,4 +1,4 @@
-//! A running child and all that comes of it, until the last of them has ended.
+//! A running child and its descendants, until all have ended.
 
 use std::{collections::BTreeSet, io, process::ExitStatus, time::Duration};
 
@@ -14,16 +14,15 @@ use super::{
     processes::{ProcessTree, ProcessUsage, StartedChild, signal_each},
 };
 
-/// How often the memory of a child and its descendants is added up. A look reads all of `/proc`, which takes a
-/// millisecond or two; two seconds after one has outgrown its limit it must be gone.
+/// Interval between measurements of a child's memory. Each reads all of `/proc`, which takes a millisecond or two. A
+/// child must be gone within two seconds of exceeding its limit.
 const CHILD_MEMORY_LOOK: Duration = Duration::from_millis(250);
 
-/// Looks for descendants of a child after SIGKILL, at first a millisecond apart and then 20, before they are given up: most
-/// end at once, on a busy machine some seconds later, and one that hangs in the kernel ends when that lets it.
+/// Maximum checks for descendants after SIGKILL, before we give up. Checks are 1 ms apart at first, then 20 ms. Most
+/// processes end at once, on a busy machine after seconds; one stuck in the kernel may take longer.
 const CHILD_KILL_LOOKS: u32 = 500;
 const MOST_BETWEEN: Duration = Duration::from_millis(20);
 
-/// Why we ended a child ourselves.
 pub(super) enum KillReason {
     TimedOut,
     Cancelled,
@@ -39,20 +38,20 @@ impl From<io::Error> for KillReason {
     }
 }
 
-/// A running child, ended with all its own when dropped.
+/// A running child. Dropping it ends the child and all its descendants.
 pub(super) struct ChildGroup {
-    /// Taken once the child was waited for.
+    /// `None` once the child was waited for.
     running: Option<RunningChild>,
     tree: ProcessTree,
 }
 
-/// The process group's number stays ours for as long as the child is not waited for, so a signal to it can't hit a
+/// A child that was not waited for yet. Until then its process group id cannot be reused, so a signal never hits a
 /// stranger.
 struct RunningChild {
     child: Child,
     pid: Option<Pid>,
     tree: ProcessTree,
-    /// Kept until none of them is left.
+    /// Kept until all processes have ended.
     record: Option<ChildRecord>,
     kill_delay: Duration,
     _started: Option<StartedChild>,
@@ -70,8 +69,8 @@ impl ChildGroup {
         Self { tree, running: Some(running) }
     }
 
-    /// Feeds standard input while both outputs are read, until the child has ended. With `thorough`, also what it left
-    /// outside its group is looked for and ended.
+    /// Writes stdin and reads both outputs until the child has ended. `thorough` also ends descendants that left its
+    /// process group.
     pub(super) async fn drive<T>(
         &mut self,
         stdin: Vec<u8>,
@@ -82,7 +81,7 @@ impl ChildGroup {
         let (input, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let feed = async move {
             if let Some(mut input) = input {
-                // A child that exits without reading everything is no error: its status tells.
+                // A child may exit without reading all its input; its status tells whether that is an error.
                 let _ = input.write_all(&stdin).await;
                 let _ = input.shutdown().await;
             }
@@ -90,7 +89,7 @@ impl ChildGroup {
         };
         let exit = async {
             let status = child.wait().await?;
-            // Whatever it left running holds our pipes open and is ended with it.
+            // Remaining processes hold our pipes open, so end them.
             signal_group(*pid, Signal::KILL);
             if thorough {
                 kill_all(tree, BTreeSet::new()).await;
@@ -102,7 +101,7 @@ impl ChildGroup {
         Ok((status, read))
     }
 
-    /// Returns once the child and its own use more memory than that together, or are more than so many; never without a limit.
+    /// Returns once the child and its descendants exceed a limit. Never returns if no limit is given.
     pub(super) fn wait_for_overuse(
         &self,
         memory: Option<u64>,
@@ -126,7 +125,7 @@ impl ChildGroup {
         }
     }
 
-    /// Ends all of them; see [`end_child`]. `at_once`: without asking.
+    /// Ends the child and all its descendants; see [`end_child`]. `at_once` skips SIGTERM.
     pub(super) async fn end(&mut self, at_once: bool) {
         if let Some(mut running) = self.running.take() {
             if at_once {
@@ -140,7 +139,7 @@ impl ChildGroup {
 impl Drop for ChildGroup {
     fn drop(&mut self) {
         let Some(running) = self.running.take() else { return };
-        // A dropped call can't wait; a task does, so that the group has its moment to end well.
+        // `drop` can't wait, so a task ends the group and gives it time to exit.
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn(end_child(running))),
             Err(_) => signal_group(running.pid, Signal::KILL),
@@ -148,20 +147,20 @@ impl Drop for ChildGroup {
     }
 }
 
-/// SIGTERM to all of them, the time they have, SIGKILL, and the child's status collected.
+/// Sends SIGTERM to all, waits for the kill delay, sends SIGKILL, and collects the child's status.
 async fn end_child(mut running: RunningChild) {
     let (pid, delay) = (running.pid, running.kill_delay);
-    // Looked for while the child is still there: once it has ended its children have another parent.
+    // List members now: once the child has ended, its children get another parent.
     let known = running.tree.members(BTreeSet::new()).await;
     if !delay.is_zero() {
         signal_group(pid, Signal::TERM);
         signal_each(&known, Signal::TERM);
     }
-    // Not `child.wait()` first: it would free the group's number while members may be alive.
+    // Don't `child.wait()` first: it would free the group id while members may be alive.
     let deadline = Instant::now() + delay;
     while Instant::now() < deadline && is_group_alive(pid) {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        // A zombie counts as alive, so the leader is collected as soon as it has ended.
+        // A zombie counts as alive, so collect the leader as soon as it has ended.
         if matches!(running.child.try_wait(), Ok(Some(_))) {
             break;
         }
@@ -172,7 +171,7 @@ async fn end_child(mut running: RunningChild) {
     drop(running.record);
 }
 
-/// SIGKILL until nobody is left: between a look and the signal one may have had another child.
+/// Sends SIGKILL until no process is left, since one may fork between the listing and the signal.
 pub(super) async fn kill_all(tree: &ProcessTree, mut known: BTreeSet<super::processes::ProcessIdentity>) {
     for look in 0..CHILD_KILL_LOOKS {
         known = tree.members(known).await;
@@ -191,7 +190,7 @@ fn is_group_alive(pid: Option<Pid>) -> bool {
 
 fn signal_group(pid: Option<Pid>, signal: Signal) {
     if let Some(pid) = pid {
-        // Fails only when the group is gone, which is what is wanted.
+        // Fails only if the group is already gone.
         let _ = kill_process_group(pid, signal);
     }
 }

@@ -1,11 +1,11 @@
-//! Child processes: the only place that starts one.
+//! Child processes; no other module starts one.
 //!
-//! A child gets the environment it is given and nothing else (bar `PATH` and a mark that tells its descendants), its
-//! own process group, a time limit and a cap on what it may print; if asked, also a cap on its memory, a lower priority
-//! and a part of the file system to see. However a call ends (exit, timeout, cancellation, a dropped future), nothing of
-//! the group stays behind. What the output means is the caller's business; this room knows no program by name.
+//! A child gets only the environment it is given, plus `PATH` and a marker that identifies its descendants. It has its
+//! own process group, a timeout and a limit on its output. Optional are a memory limit, a lower priority and a
+//! confinement to parts of the file system. However a call ends (exit, timeout, cancellation, a dropped future), the
+//! whole group is ended. This module knows no program by name; the caller interprets the output.
 //!
-//! Time limits here are on the real clock, whatever `Clock` says: a process runs in real time.
+//! Timeouts here use the real clock, not `Clock`, because processes run in real time.
 
 mod confinement;
 mod group;
@@ -52,26 +52,27 @@ use self::{
 };
 use crate::limits;
 
-/// A child process without a timeout of its own; nothing we start may run for ever.
+/// Default timeout of a child; none runs without a timeout.
 const CHILD_TIME: Duration = Duration::from_secs(60);
 
-/// An address of this machine that nobody who asks the system for any address is given, as long as the socket is kept. Whoever
-/// names it can listen there.
+/// Reserves a local port: while the socket is kept, the system does not assign the port to a process that binds port 0.
+/// A process that is given the address can listen there.
 ///
 /// # Errors
-/// When the system has none left.
+/// If no port is free.
 pub fn reserved_address() -> io::Result<(SocketAddr, TcpSocket)> {
     let socket = TcpSocket::new_v4()?;
-    // Listeners of std, tokio, Go and Postgres say the same; then one that is bound and does not listen is in nobody's way.
+    // std, tokio, Go and Postgres also set this option on listeners, so our bound socket that does not listen does not
+    // block theirs.
     socket.set_reuseaddr(true)?;
     socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
     Ok((socket.local_addr()?, socket))
 }
 
-/// What a child that ended by itself left behind.
+/// Result of a child that ended by itself.
 #[derive(Debug, Clone)]
 pub struct ChildOutput {
-    /// The exit status; `None` when a signal ended it.
+    /// The exit status; `None` if a signal ended it.
     pub status: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
@@ -86,13 +87,13 @@ impl ChildOutput {
         self.status == Some(0)
     }
 
-    /// Standard error as one trimmed text, for a message.
+    /// Trimmed stderr text, for a message.
     pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).trim().to_owned()
     }
 }
 
-/// Why there is no [`ChildOutput`].
+/// Reasons why a child has no [`ChildOutput`].
 #[derive(Debug, thiserror::Error)]
 pub enum ProcError {
     #[error("`{program}` was not found; install it or give its full path")]
@@ -104,15 +105,17 @@ pub enum ProcError {
     #[error("the child process was ended: it printed more than {limit} bytes")]
     OutputTooLong { limit: usize },
     #[error(
-        "ERR_RESOURCE_EXHAUSTED: the child process and its own took {} MB of memory and were ended, their limit is \
+        "ERR_RESOURCE_EXHAUSTED: the child process and its descendants used {} MB of memory and were ended; the limit is \
          {} MB; raise memory_mb of their pool under [workers]",
         used / MEGABYTE,
         limit / MEGABYTE
     )]
     ResourceExhausted { limit: u64, used: u64 },
-    #[error("the child process and its own were {processes} and were ended, their limit is {limit}")]
+    #[error(
+        "the child process and its descendants were {processes} processes and were ended; the limit is {limit}"
+    )]
     TooMany { limit: u64, processes: u64 },
-    #[error("nothing was started, because this machine cannot keep a child process from other files: {why}")]
+    #[error("the child process was not started, because this machine cannot confine it: {why}")]
     NotConfined { why: String },
     #[error("`{program}` could not be run: {source}")]
     Io { program: String, source: io::Error },
@@ -120,7 +123,7 @@ pub enum ProcError {
 
 const MEGABYTE: u64 = 1024 * 1024;
 
-/// What of our environment a program needs that talks to a person and opens their browser.
+/// Variables of our environment for a program that talks to a person and opens their browser.
 const TERMINAL: &[&str] = &[
     "HOME",
     "TERM",
@@ -133,22 +136,22 @@ const TERMINAL: &[&str] = &[
     "DBUS_SESSION_BUS_ADDRESS",
 ];
 
-/// The way out of a network that has only one, as curl, git and Node know it.
+/// Proxy variables, as read by curl, git and Node.
 const PROXY: &[&str] = &["HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"];
 
-/// The port of the proxy that children are told of; a confined one must be let through to it.
+/// Port of the proxy that children use; a confined child must be allowed to connect to it.
 pub fn proxy_port() -> Option<u16> {
     let named = PROXY.iter().take(2).find_map(|name| std::env::var(name).ok())?;
     proxy_address_port(&named)
 }
 
-/// Of a proxy's address, which may be written without its scheme.
+/// Port of a proxy address, which may lack its scheme.
 fn proxy_address_port(proxy: &str) -> Option<u16> {
     let address = if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
     url::Url::parse(&address).ok()?.port_or_known_default()
 }
 
-/// A child process to be. Build it, then [`run`](ChildCommand::run) it.
+/// Builder of a child process; start it with [`run`](ChildCommand::run).
 #[derive(Clone)]
 pub struct ChildCommand {
     program: OsString,
@@ -172,7 +175,7 @@ pub struct ChildCommand {
 impl ChildCommand {
     /// `program` is a path, or a name looked up in our own `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
-        // The path is the machine's, not the operator's: a program's helpers are found through it.
+        // The child needs the machine's `PATH` to find its helper programs.
         let env = std::env::var_os("PATH").map(|path| ("PATH".into(), path)).into_iter().collect();
         Self {
             program: program.as_ref().into(),
@@ -209,7 +212,7 @@ impl ChildCommand {
         self
     }
 
-    /// Past the proxy that our own environment names, where it names one.
+    /// Passes on the proxy variables of our own environment.
     pub fn with_proxy_environment(self) -> Self {
         let named = PROXY.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
         named.fold(self, |command, (name, value)| command.env(name, value))
@@ -220,13 +223,13 @@ impl ChildCommand {
         self
     }
 
-    /// Bytes for standard input; without them the child reads end of file at once.
+    /// Bytes for stdin; by default the child reads end of file at once.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
         self
     }
 
-    /// Time until the whole group is ended; `CHILD_TIME` unless set.
+    /// Timeout of the whole group; `CHILD_TIME` unless set.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -238,69 +241,69 @@ impl ChildCommand {
         self
     }
 
-    /// Bytes of standard output allowed; [`limits::CHILD_OUTPUT_BYTES`] unless set.
+    /// Maximum bytes of stdout; [`limits::CHILD_OUTPUT_BYTES`] unless set.
     pub fn output_limit(mut self, bytes: usize) -> Self {
         self.output_limit = bytes;
         self
     }
 
-    /// How much lower than our own its priority is, from 0 to 19; on Linux only.
+    /// Lowers the priority by 0 to 19 steps below ours; on Linux only.
     pub fn nice(mut self, steps: i32) -> Self {
         self.nice = steps.clamp(0, 19);
         self
     }
 
-    /// Bytes of memory that the child and all it starts may use together before all of them are killed.
+    /// Maximum bytes of memory of the child and its descendants; if exceeded, all are killed.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = Some(bytes);
         self
     }
 
-    /// How many it and all it starts may be before all of them are killed.
+    /// Maximum number of processes of the child and its descendants; if exceeded, all are killed.
     pub fn process_limit(mut self, processes: u64) -> Self {
         self.process_limit = Some(processes);
         self
     }
 
-    /// The user that it is going to run as by its own doing, and that nobody else is meanwhile: whoever runs as that user
-    /// is ended with it, whatever else it has rid itself of.
+    /// Declares the user the child will switch to, which no other process uses meanwhile. All processes of that user
+    /// are ended with the child, even if they escaped everything else.
     pub fn exclusive_user(mut self, user: u32) -> Self {
         self.user = Some(user);
         self
     }
 
-    /// It asks the kernel to be killed when its parent is gone, by which the kernel means the thread that started it: so one
-    /// does that which is never gone before the process.
+    /// Starts the child from a thread that lives as long as our process. For children with a parent-death signal, which
+    /// the kernel sends when the thread that started them ends.
     pub fn from_permanent_thread(mut self) -> Self {
         self.from_lasting_thread = true;
         self
     }
 
-    /// What of the file system it sees. Where that can't be held to, it is not started.
+    /// Confines the child. If that fails, it is not started.
     pub fn confined(mut self, confinement: Confinement) -> Self {
         self.confinement = Some(confinement);
         self
     }
 
-    /// Keeps a record of it in that directory while it runs, for [`end_orphans`] after a crash.
+    /// Records the child in that directory while it runs, for [`end_orphans`] after a crash.
     pub fn recorded_in(mut self, directory: impl AsRef<Path>) -> Self {
         self.records = Some(directory.as_ref().into());
         self
     }
 
-    /// A directory that is there for this child alone: should we crash, [`end_orphans`] removes it after the child.
+    /// A directory used by this child only. If we crash, [`end_orphans`] removes it after ending the child.
     pub fn scratch(mut self, directory: impl AsRef<Path>) -> Self {
         self.scratch = Some(directory.as_ref().into());
         self
     }
 
-    /// Runs the child to its end. A status other than 0 is an [`ChildOutput`], not an error.
+    /// Runs the child to its end. A status other than 0 is a [`ChildOutput`], not an error.
     pub async fn run(self, cancel: &CancellationToken) -> Result<ChildOutput, ProcError> {
         self.run_with_lines(cancel, None::<fn(&[u8])>).await
     }
 
-    /// As [`run`](ChildCommand::run), and `line` sees each line of standard output (without its end) as
-    /// it is printed.
+    /// Like [`run`](ChildCommand::run), and calls `line` with each line of stdout, without its line end, as it is
+    /// printed.
     pub async fn run_lines(
         self,
         cancel: &CancellationToken,
@@ -309,8 +312,8 @@ impl ChildCommand {
         self.run_with_lines(cancel, Some(line)).await
     }
 
-    /// As [`run`](ChildCommand::run), but `sink` gets each piece of both outputs as it is printed, and nothing is kept of them. The
-    /// limit is for both together.
+    /// Like [`run`](ChildCommand::run), but passes each chunk of both outputs to `sink` and keeps none. The output
+    /// limit applies to both together.
     pub async fn run_chunks(
         self,
         cancel: &CancellationToken,
@@ -360,7 +363,7 @@ impl ChildCommand {
                 Ok(ChildOutput { status, signal, stdout, stderr, elapsed: started.elapsed() })
             }
             Err(why) => {
-                // Who takes all the memory has no time to end well.
+                // Don't wait for a process that uses up memory or processes.
                 let at_once = matches!(why, KillReason::TooLarge { .. } | KillReason::TooMany { .. });
                 group.end(at_once).await;
                 Err(match why {
@@ -379,8 +382,8 @@ impl ChildCommand {
         }
     }
 
-    /// Runs the child at our own terminal, for as long as the person there likes, with what that needs of our
-    /// environment. Did it end well?
+    /// Runs the child at our terminal without a timeout, with the variables in `TERMINAL`. Returns whether it
+    /// succeeded.
     pub async fn run_at_terminal(self) -> Result<bool, ProcError> {
         let shared = TERMINAL.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
         let mut command = tokio::process::Command::new(locate_program(&self.program));
@@ -392,7 +395,7 @@ impl ChildCommand {
         Ok(status.success())
     }
 
-    /// One that is large or not trusted, and worth a look through all processes when it has ended.
+    /// Whether the child is large or untrusted, so that we search all processes for its descendants when it has ended.
     fn is_guarded(&self) -> bool {
         self.memory_limit.is_some()
             || self.process_limit.is_some()
@@ -424,7 +427,7 @@ impl ChildCommand {
         if let (Some(record), Some(leader)) = (&mut record, tree.leader)
             && let Err(error) = record.identify(leader)
         {
-            tracing::warn!(%error, "the record of a child process is not whole; only its mark tells it");
+            tracing::warn!(%error, "could not add the PID to a child's record; only its marker identifies it");
         }
         Ok(ChildGroup::new(child, tree, record, self.kill_delay))
     }
@@ -432,12 +435,13 @@ impl ChildCommand {
     fn write_record(&self, tree: &ProcessTree) -> Option<ChildRecord> {
         let directory = self.records.as_ref()?;
         ChildRecord::create(directory, tree, self.program_name(), self.scratch.clone()).unwrap_or_else(|error| {
-            tracing::warn!(directory = %directory.display(), %error, "no record of a child process could be kept");
+            tracing::warn!(directory = %directory.display(), %error, "could not record a child process; a crash may leave it running");
             None
         })
     }
 
-    /// From a thread of its own where the child is to be bound by anything that a thread hands on.
+    /// Starts the child. Confinement and priority are thread properties, so such a child is started from a thread of
+    /// its own.
     fn start(
         &self,
         mut command: tokio::process::Command,
@@ -467,15 +471,15 @@ impl ChildCommand {
                 .spawn_scoped(scope, bound)
                 .map_err(|source| self.start_error(source))?;
             thread.join().unwrap_or_else(|_| {
-                Err(self.start_error(io::Error::other("the thread that starts it panicked")))
+                Err(self.start_error(io::Error::other("the thread that starts the child panicked")))
             })
         })
     }
 
-    /// For good: the thread is of no use for anything else afterwards.
+    /// Applies priority and confinement to this thread, permanently.
     #[cfg(target_os = "linux")]
     fn apply_thread_limits(&self) -> Result<(), ProcError> {
-        // Here the priority is a thread's; elsewhere it would be our whole process's.
+        // On Linux a thread has its own priority; elsewhere this would change the whole process.
         rustix::process::nice(self.nice).map_err(|error| self.start_error(error.into()))?;
         let Some(confinement) = &self.confinement else { return Ok(()) };
         let mut confinement = confinement.clone();
@@ -505,12 +509,12 @@ impl ChildCommand {
     }
 }
 
-/// Done by the one thread that only does this.
+/// Runs `work` on the one thread that lives as long as the process.
 fn run_on_permanent_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     type ThreadTask = Box<dyn FnOnce() + Send>;
     static LASTING: LazyLock<mpsc::Sender<ThreadTask>> = LazyLock::new(|| {
         let (send, receive) = mpsc::channel::<ThreadTask>();
-        // Where no thread can be made, nobody receives, and the sender is told.
+        // If the thread can't be started, sending fails.
         let _ = std::thread::Builder::new().spawn(move || receive.into_iter().for_each(|work| work()));
         send
     });
@@ -520,21 +524,20 @@ fn run_on_permanent_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 
         let _entered = runtime.enter();
         let _ = answer.send(work());
     };
-    let gone = || io::Error::other("the thread that starts it is gone");
+    let gone = || io::Error::other("the thread that starts children is gone");
     LASTING.send(Box::new(work)).map_err(|_| gone())?;
     answered.recv().map_err(|_| gone())
 }
 
-/// An empty directory in `place` that our user alone enters; removed when dropped.
+/// Creates an empty directory in `place` that only our user can enter; removed when dropped.
 ///
 /// # Errors
-///
-/// When it cannot be made.
+/// If it cannot be created.
 pub fn private_dir(prefix: &str, place: &Path) -> io::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix(prefix).permissions(Permissions::from_mode(0o700)).tempdir_in(place)
 }
 
-/// No memory of this process, nor of what it starts, is written to disk when it crashes: there are keys in it.
+/// Disables core dumps of this process and its children, since their memory holds keys.
 pub fn disable_core_dumps() -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
@@ -549,9 +552,8 @@ fn new_mark() -> io::Result<String> {
     Ok(hex::encode(bytes))
 }
 
-/// Where in `PATH` a program is. Only a program given by its path is started without a copy of our whole
-/// process's page tables (`posix_spawn` looks names up in the wrong environment, so the standard library
-/// forks for them).
+/// Finds a program in `PATH`. With a path, the standard library can start it by `posix_spawn`, without copying our page
+/// tables. With a name it would fork, because `posix_spawn` looks names up in the wrong environment.
 fn locate_program(program: &OsStr) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let named = !program.as_encoded_bytes().contains(&b'/');

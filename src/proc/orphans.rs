@@ -1,5 +1,5 @@
-//! Children that outlive a server that crashed: while one runs, a file says who it is, and the next server ends whoever
-//! of them is still there. Whoever only has such a one's number now is left alone.
+//! Ends children that outlived a crashed server. A file identifies each running child, and the next server ends those
+//! that still run. A process that merely reuses a child's PID is left alone.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::limits;
 
-/// One child's file; removed when dropped.
+/// Record file of one child; removed when dropped.
 pub(super) struct ChildRecord {
     path: PathBuf,
     written: ChildRecordFile,
@@ -28,22 +28,23 @@ pub(super) struct ChildRecord {
 
 #[derive(Serialize, Deserialize)]
 struct ChildRecordFile {
-    /// Who it is, once it was started; until then only by its mark.
+    /// PID of the child; `None` until it has started, when only the marker identifies it.
     pid: Option<i32>,
     started: Option<u64>,
-    /// Starts are counted from the machine's own.
+    /// Boot id, since start times are relative to boot.
     boot: String,
     mark: String,
-    /// One that nobody else is, where it had such a one.
+    /// The child's exclusive user, if it has one.
     #[serde(default)]
     user: Option<u32>,
     program: String,
-    /// What is removed when it has ended, by whoever ends it.
+    /// Directory to remove once the child has ended.
     scratch: Option<PathBuf>,
 }
 
 impl ChildRecord {
-    /// Before the child is started, so that none is ever without one. `None` where processes can't be told apart anyway.
+    /// Writes the record before the child starts, so no child is ever without one. Returns `None` on systems without a
+    /// boot id, where processes can't be identified.
     pub(super) fn create(
         directory: &Path,
         ProcessTree { mark, user, .. }: &ProcessTree,
@@ -60,13 +61,12 @@ impl ChildRecord {
         Ok(Some(record))
     }
 
-    /// The child is there, and that is who it is.
     pub(super) fn identify(&mut self, leader: ProcessIdentity) -> io::Result<()> {
         (self.written.pid, self.written.started) = (Some(leader.pid), Some(leader.started));
         self.write()
     }
 
-    /// Whole or not at all, whenever we are killed.
+    /// Replaces the file atomically, so a crash leaves a complete one.
     fn write(&self) -> io::Result<()> {
         let new = self.path.with_extension("new");
         fs::write(&new, serde_json::to_vec(&self.written)?)?;
@@ -76,13 +76,13 @@ impl ChildRecord {
 
 impl Drop for ChildRecord {
     fn drop(&mut self) {
-        // One that stays names a process that is gone, and is removed at the next start.
+        // A record that stays names a process that is gone; the next start removes it.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Ends what an earlier server of ours left running by its records in `directory`, and says how many processes that
-/// were. To be called before this one starts any.
+/// Ends processes that an earlier server left running, by the records in `directory`; returns how many. Must run before
+/// this server starts any child.
 pub async fn end_orphans(directory: &Path) -> io::Result<usize> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -96,14 +96,14 @@ pub async fn end_orphans(directory: &Path) -> io::Result<usize> {
             paths.push(entry.path());
         }
     }
-    // Side by side: each may take its time to end.
+    // In parallel, since each may take its time to end.
     let ended = join_all(paths.iter().map(|path| end_orphan(path, boot.as_deref()))).await;
     ended.into_iter().sum()
 }
 
 async fn end_orphan(path: &Path, boot: Option<&str>) -> io::Result<usize> {
     let mut ended = 0;
-    // One that was cut short names nobody who could be recognised.
+    // A truncated record identifies no process.
     if let Ok(written) = serde_json::from_slice::<ChildRecordFile>(&fs::read(path)?) {
         if Some(written.boot.as_str()) == boot {
             let leader =
@@ -111,32 +111,32 @@ async fn end_orphan(path: &Path, boot: Option<&str>) -> io::Result<usize> {
             ended = end_tree(&ProcessTree { leader, mark: written.mark, user: written.user }).await;
         }
         if ended > 0 {
-            tracing::warn!(program = %written.program, pid = written.pid, processes = ended, "ended what a crashed server had left running");
+            tracing::warn!(program = %written.program, pid = written.pid, processes = ended, "ended a process that a crashed server left running");
         }
         if let Some(scratch) = written.scratch
             && let Err(error) = remove_all(&scratch)
         {
-            tracing::warn!(directory = %scratch.display(), %error, "what a crashed server had left could not be removed");
+            tracing::warn!(directory = %scratch.display(), %error, "could not remove the directory of a crashed server's process");
         }
     }
     fs::remove_file(path)?;
     Ok(ended)
 }
 
-/// Removes a directory in which code of anybody wrote: it may have taken rights away, and gone deeper than a path may be long.
+/// Removes a directory in which untrusted code wrote. It may have removed permissions, or nested directories deeper
+/// than a path can name.
 ///
 /// # Errors
-///
-/// When it is still there.
+/// If the directory still exists.
 pub fn remove_all(directory: &Path) -> io::Result<()> {
-    let done = |program: &str, what: &str| {
+    let run = |program: &str, flag: &str| {
         let mut command = std::process::Command::new(program);
-        command.arg(what).args((program == "chmod").then_some("u+rwX")).arg("--").arg(directory);
-        // Whoever else collects children of ours may be first to hear how it ended; so the directory is looked for.
+        command.arg(flag).args((program == "chmod").then_some("u+rwX")).arg("--").arg(directory);
+        // Another waiter may collect our child's status first, so check the directory instead.
         let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         matches!(directory.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
     };
-    let gone = done("rm", "-rf") || done("chmod", "-R") || done("rm", "-rf");
+    let gone = run("rm", "-rf") || run("chmod", "-R") || run("rm", "-rf");
     if gone { Ok(()) } else { Err(io::Error::other(format!("{} can't be removed", directory.display()))) }
 }
 

@@ -1,4 +1,4 @@
-//! A child's two outputs: the one in full up to a limit, of the other its end; or both piece by piece, for whoever asks.
+//! Readers of a child's outputs: all of stdout up to a limit and the end of stderr, or chunks of both as they arrive.
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -38,14 +38,14 @@ pub(super) async fn read_all(
     Ok(all)
 }
 
-/// Which of the two.
+/// One of a child's two outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputStream {
     Out,
     Err,
 }
 
-/// A piece of either to `sink`, in the order in which they come, until both have ended or it has no more room.
+/// Passes chunks of both outputs to `sink` as they arrive, until both have ended or `limit` bytes are exceeded.
 pub(super) async fn read_chunks(
     out: Option<impl AsyncRead + Unpin>,
     err: Option<impl AsyncRead + Unpin>,
@@ -71,7 +71,7 @@ pub(super) async fn read_chunks(
     Ok(())
 }
 
-/// What is read of an output at a time: what a pipe holds.
+/// Bytes to read at a time: the capacity of a pipe.
 const PIECE: usize = 64 * 1024;
 
 pub(super) async fn read_tail(stream: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, KillReason> {

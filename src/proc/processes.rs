@@ -1,5 +1,5 @@
-//! Which processes there are and how they belong together, from `/proc`. Where there is no such thing, nobody is found,
-//! and a child's group is all that is known of its descendants.
+//! Finds processes and their relations in `/proc`. Without `/proc` nothing is found, and only a child's process group
+//! is known.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,15 +9,15 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// Every child has it in its environment and hands it on, whatever session, group or parent its own children get
-/// themselves.
+/// Marker in the environment of every child. Its descendants inherit it, even if they change their session, group or
+/// parent.
 pub(super) const MARK: &str = "COUNTERSIGN_CHILD";
 
-/// A number is given to another process sooner or later, a number with the moment of its start never.
+/// Identity of a process. A PID is reused sooner or later; a PID with its start time is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ProcessIdentity {
     pub(super) pid: i32,
-    /// In ticks since the machine was started.
+    /// Start time in clock ticks since boot.
     pub(super) started: u64,
 }
 
@@ -27,10 +27,10 @@ impl ProcessIdentity {
     }
 }
 
-/// Our own children that this room started and nobody has collected yet, by number, with the mark of each.
+/// Children started by this module and not yet collected, by PID, with their markers.
 static STARTED: Mutex<BTreeMap<i32, String>> = Mutex::new(BTreeMap::new());
 
-/// Our own children from before we were given those that lose their parents.
+/// Our children from before [`adopt_orphans`] was called.
 static EARLIER: OnceLock<BTreeSet<ProcessIdentity>> = OnceLock::new();
 
 fn started_children() -> MutexGuard<'static, BTreeMap<i32, String>> {
@@ -41,11 +41,11 @@ fn own_pid() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(0)
 }
 
-/// One of our children; to be kept until it was waited for, so that nobody else has its number.
+/// Registration of a child. Keep it until the child was waited for, so that its PID is not reused.
 pub(super) struct StartedChild(i32);
 
 impl StartedChild {
-    /// Nobody looks between its start and the note of it.
+    /// Spawns and registers a child under one lock, so that no scan sees it unregistered.
     pub(super) fn spawn_registered(
         mark: &str,
         spawn: impl FnOnce() -> io::Result<tokio::process::Child>,
@@ -64,9 +64,9 @@ impl Drop for StartedChild {
     }
 }
 
-/// From now on whoever loses its parent and came of us is our child, and is ended as soon as no call that runs accounts for
-/// it: a daemon would outlive its call and its limit. For a process that starts children here and nowhere else: others of
-/// its children that end are collected, too, and whoever waits for one of them waits for nobody.
+/// Makes this process adopt descendants that lose their parent, so that daemons cannot outlive their call and its
+/// limits. Those that belong to no running call are killed. Only for a process that starts all its children here: other
+/// children are also collected, so waiting for one of them fails.
 #[cfg(target_os = "linux")]
 pub fn adopt_orphans() -> io::Result<()> {
     let children = ProcessStat::all().into_iter().filter(|process| process.parent == own_pid());
@@ -79,8 +79,8 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-/// Who became our child by losing its parent, bears the mark of no call that runs, and is confined, as only what came of a
-/// call is. Those that have ended are collected, for nobody else will.
+/// Returns adopted processes that are confined, as only descendants of a call are, and carry no marker of a running
+/// call. Also collects adopted processes that have ended.
 fn adopted_strays(processes: &[ProcessStat]) -> BTreeSet<ProcessIdentity> {
     let Some(earlier) = EARLIER.get() else { return BTreeSet::new() };
     let started = started_children();
@@ -90,7 +90,7 @@ fn adopted_strays(processes: &[ProcessStat]) -> BTreeSet<ProcessIdentity> {
     });
     let (ended, alive): (Vec<_>, Vec<_>) = adopted.partition(|process| process.ended);
     for pid in ended.iter().filter_map(|process| Pid::from_raw(process.identity.pid)) {
-        // Fails only when it was collected meanwhile.
+        // Fails only if it was collected meanwhile.
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
     let stray = |process: &&&ProcessStat| {
@@ -103,9 +103,9 @@ struct ProcessStat {
     identity: ProcessIdentity,
     parent: i32,
     group: i32,
-    /// Ended, and not yet collected by its parent.
+    /// Whether it is a zombie.
     ended: bool,
-    /// Pages in memory, those that it shares with others included.
+    /// Resident pages, including shared ones.
     pages: u64,
 }
 
@@ -118,7 +118,7 @@ impl ProcessStat {
 
     fn read(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The program's name is in brackets and may hold anything, brackets included.
+        // The program name is in parentheses and may itself contain parentheses.
         let (_, fields) = stat.rsplit_once(')')?;
         let fields: Vec<_> = fields.split_whitespace().collect();
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
@@ -135,7 +135,7 @@ impl ProcessStat {
         self.pages.saturating_mul(rustix::param::page_size() as u64)
     }
 
-    /// The same in bytes, but of what it shares only its part, and what is swapped out; `None` if it may not be looked at.
+    /// Memory in bytes, with its share of shared pages and with swap; `None` if access is denied.
     fn proportional_bytes(&self) -> Option<u64> {
         let all = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.identity.pid)).ok()?;
         let kib = |name: &str| {
@@ -145,13 +145,13 @@ impl ProcessStat {
         Some((kib("Pss:")? + kib("SwapPss:").unwrap_or(0)) * 1024)
     }
 
-    /// Landlock wants this of a process, and none gets rid of it.
+    /// Whether it has `NoNewPrivs`, which Landlock requires and a process cannot remove.
     fn is_confined(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.identity.pid)).unwrap_or_default();
         status.lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"]))
     }
 
-    /// Whose it is. Who the owner of its directory is would not tell: what hides its memory has root for one.
+    /// User id of the process. The owner of `/proc/PID` would not do: it is root if the process hides its memory.
     fn user(&self) -> Option<u32> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.identity.pid)).ok()?;
         status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
@@ -164,17 +164,16 @@ impl ProcessStat {
     }
 }
 
-/// A child and all that came of it.
+/// A child and its descendants.
 #[derive(Debug, Clone)]
 pub(super) struct ProcessTree {
-    /// The child itself, where its start was seen.
+    /// The child itself, if it has started.
     pub(super) leader: Option<ProcessIdentity>,
     pub(super) mark: String,
-    /// A user that nobody else is: whatever runs as it, came of the child.
+    /// The child's exclusive user: every process of this user belongs to the tree.
     pub(super) user: Option<u32>,
 }
 
-/// What all of a tree take together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ProcessUsage {
     pub(super) bytes: u64,
@@ -182,14 +181,14 @@ pub(super) struct ProcessUsage {
 }
 
 impl ProcessTree {
-    /// Bytes in memory, all of it together, and how many they are. Pages that several share count for each, unless that is more
-    /// than `enough`: then they are looked at more closely, which takes longer. Whoever hides from being counted, is ended.
+    /// Measures memory and number of processes, and kills strays. Shared pages count once per process. Only if that
+    /// exceeds `enough` are they counted proportionally, which takes longer.
     pub(super) async fn measure_usage(&self, enough: u64) -> ProcessUsage {
         let members = self.clone().spawn_lookup(move |tree| {
             let processes = ProcessStat::all();
             let strays = adopted_strays(&processes);
             if !strays.is_empty() {
-                tracing::warn!(processes = strays.len(), "ended what had left the call that started it");
+                tracing::warn!(processes = strays.len(), "ended processes that outlived their call");
                 signal_each(&strays, Signal::KILL);
             }
             let members = tree.descendants(&processes, |p| p.parent == own_pid() && p.has_mark(&tree.mark));
@@ -205,8 +204,8 @@ impl ProcessTree {
         members.await.unwrap_or_default()
     }
 
-    /// All that are alive: of the child's group, children of one of them, or bearing the mark; and strays. `known` are members
-    /// that were found before and may have lost their parent since.
+    /// All living members: those in the child's group, their descendants, those with the marker, and strays. `known`
+    /// are members found earlier, which may have lost their parent since.
     pub(super) async fn members(&self, known: BTreeSet<ProcessIdentity>) -> BTreeSet<ProcessIdentity> {
         let found = self.clone().spawn_lookup(move |tree| {
             let processes = ProcessStat::all();
@@ -218,7 +217,7 @@ impl ProcessTree {
         found.await.unwrap_or_default()
     }
 
-    /// `/proc` is read in the background: it takes milliseconds on a busy machine.
+    /// Reads `/proc` on a blocking thread, since it takes milliseconds on a busy machine.
     async fn spawn_lookup<T: Send + 'static>(
         self,
         look: impl FnOnce(&Self) -> T + Send + 'static,
@@ -257,19 +256,19 @@ impl ProcessTree {
     }
 }
 
-/// Signals whoever of them is still the one that was found.
+/// Sends the signal to each process that still has the same identity.
 pub(super) fn signal_each(members: &BTreeSet<ProcessIdentity>, signal: Signal) {
     for member in members {
         if ProcessIdentity::read(member.pid) == Some(*member)
             && let Some(pid) = Pid::from_raw(member.pid)
         {
-            // Fails only when it has ended, which is what is wanted.
+            // Fails only if it has already ended.
             let _ = kill_process(pid, signal);
         }
     }
 }
 
-/// Bytes that the machine could still give out without swapping; `None` where it does not say.
+/// Bytes the machine can allocate without swapping; `None` if unknown.
 pub fn memory_available() -> Option<u64> {
     let all = fs::read_to_string("/proc/meminfo").ok()?;
     let line = all.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,7 +1,7 @@
-//! The system calls that a confined child is refused, because Landlock, or that of most kernels, has no rule for what they
-//! do. Held by the kernel (seccomp); a filter sees a call's numbers, and no path.
+//! System calls refused to a confined child, because Landlock, or the version in most kernels, does not cover them. A
+//! seccomp filter sees the numeric arguments of a call, but no paths.
 //!
-//! Two lists: one for the programs of models, which are ours to choose, and one for code of anybody.
+//! There are two lists: one for model programs, which we choose, and one for untrusted code.
 #![cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
@@ -23,8 +23,8 @@ use super::confinement::SyscallPolicy;
 
 type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Whatever they are about: who may read a file is changed by its owner and its access list; and what goes through a ring
-/// is a call that no filter sees.
+/// Refused to model programs with any arguments: calls that change a file's owner or extended attributes, hence who may
+/// read it, and `io_uring`, whose operations bypass filters.
 const REFUSED: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chown,
@@ -35,47 +35,48 @@ const REFUSED: &[i64] = &[
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
     libc::SYS_fsetxattr,
-    // `setxattrat`, on each machine.
+    // `setxattrat`; the same number on all architectures.
     463,
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
-    // `removexattrat`, likewise.
+    // `removexattrat`; the same number on all architectures.
     466,
     libc::SYS_io_uring_setup,
 ];
 
-/// What sets a file's mode, and which argument is the mode. Refused is a mode that opens something: a program writes its own
-/// login with mode 600 when it gets a new one, and is lost where it can't.
+/// Calls that set a file's mode, with the index of the mode argument. Only modes with one of the `OPENING` bits are
+/// refused, because programs must be able to write their renewed login with mode 600.
 const MODES: &[(i64, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
     (libc::SYS_fchmod, 1),
     (libc::SYS_fchmodat, 2),
-    // `fchmodat2`, on each machine.
+    // `fchmodat2`; the same number on all architectures.
     (452, 2),
 ];
 
-/// Each of these bits opens a file to others, or lends its owner's or its group's rights to whoever runs it.
+/// Mode bits that give others access to a file, or make it setuid or setgid.
 const OPENING: &[i32] = &[0o4000, 0o2000, 0o40, 0o20, 0o10, 0o4, 0o2, 0o1];
 
-/// What sends, and which argument is the flags. One of them connects as it sends, which no rule for ports sees.
+/// Calls that send data, with the index of the flags argument. `MSG_FASTOPEN` connects while sending, which port rules
+/// do not see.
 const SENDING: &[(i64, u8)] = &[
     (libc::SYS_sendto, 3),
     (libc::SYS_sendmsg, 2),
     (libc::SYS_sendmmsg, 3),
-    // The same two for x32, which has numbers of its own for them.
+    // `sendmsg` and `sendmmsg` for x32, which has its own numbers for them.
     #[cfg(target_arch = "x86_64")]
     (518 | X32, 2),
     #[cfg(target_arch = "x86_64")]
     (538 | X32, 3),
 ];
 
-/// On machines that know x32, each call has a second number, which is the first with this bit unless a table says otherwise.
+/// Bit that marks an x32 call. Apart from a few calls with their own numbers, it is added to the x86-64 number.
 const X32: i64 = 0x4000_0000;
 
-/// For code of anybody, whatever they are about: what looks into other processes, changes what is mounted, keeps keys, hands
-/// the kernel programs, or is the kernel's own affair.
+/// Refused to untrusted code with any arguments: calls that inspect other processes, change mounts, manage keys, load
+/// programs into the kernel, or administer the system.
 const REFUSED_TO_ALL: &[i64] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -119,23 +120,23 @@ const REFUSED_TO_ALL: &[i64] = &[
     libc::SYS_vhangup,
 ];
 
-/// Namespaces that a new process may not get. They are asked for with flags here; what asks for them in memory, which no
-/// filter sees, is not there.
+/// Namespaces that untrusted code may not create. `clone` passes them as flags; `clone3` passes them in memory, which
+/// no filter sees, so it is absent.
 const NAMESPACES: &[i32] =
     &[CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS];
 
-/// Calls that programs have another way for: `clone3` and `openat2`, whose arguments no filter sees; and `memfd_create` and
-/// `memfd_secret`, whose memory nobody's account has while nobody maps it.
+/// Calls answered with `ENOSYS`, because programs have a fallback. No filter sees the arguments of `clone3` and
+/// `openat2`. Unmapped memory of `memfd_create` and `memfd_secret` counts towards no process.
 const ABSENT: &[i64] = &[libc::SYS_clone3, libc::SYS_openat2, libc::SYS_memfd_create, 447];
 
-/// What is shared by a number and outlives who made it, and is in nobody's account meanwhile.
+/// Creates shared objects that outlive their process and count towards no process.
 const LASTING: &[i64] = &[libc::SYS_shmget, libc::SYS_msgget, libc::SYS_semget, libc::SYS_mq_open];
 
-/// In namespaces of its own it ends with them, and there can be no more than 4096 pieces of shared memory: each this large at
-/// the most. Databases share a page so.
+/// Maximum size of a shared memory segment in an IPC namespace, which has at most 4096 segments and removes them at its
+/// end. Databases need only a page.
 const SHARED_BYTES: u64 = 64 << 10;
 
-/// What makes a file, which argument is its mode, and which has the flag that says so, where there is one.
+/// Calls that create a file, with the index of the mode argument and, if any, of the flags argument with `O_CREAT`.
 const MAKING: &[(i64, u8, Option<u8>)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_creat, 1, None),
@@ -147,13 +148,13 @@ const MAKING: &[(i64, u8, Option<u8>)] = &[
     (libc::SYS_mknodat, 2, None),
 ];
 
-/// From here on the calling thread, and what it starts, is answered `EPERM`.
+/// Makes the calling thread and everything it starts get `EPERM` for the refused calls.
 pub(super) fn refuse_on_this_thread(calls: SyscallPolicy) -> Result<(), Box<dyn Error>> {
     let rules = match calls {
         SyscallPolicy::Program => program_rules()?,
         SyscallPolicy::Isolated | SyscallPolicy::Alone => {
-            // No machine code of another kind: its calls have numbers of their own. The library sees to that for what the kernel
-            // calls another architecture, and x32 is none to it.
+            // Kill x32 code, whose calls have other numbers. The filter library handles foreign architectures, but the
+            // kernel does not count x32 as one.
             #[cfg(target_arch = "x86_64")]
             apply_filter(&without_x32())?;
             let absent = ABSENT.iter().map(|call| (*call, Vec::new())).collect();
@@ -170,7 +171,7 @@ fn apply_rules(rules: SeccompRules, answer: i32) -> Result<(), Box<dyn Error>> {
     Ok(apply_filter(&program)?)
 }
 
-/// Ends whoever makes a call whose number has the bit of x32.
+/// Returns a filter that kills a process on any call with the x32 bit.
 #[cfg(target_arch = "x86_64")]
 fn without_x32() -> BpfProgram {
     use seccompiler::sock_filter;
@@ -188,7 +189,7 @@ fn untrusted_rules(calls: SyscallPolicy) -> Result<SeccompRules, Box<dyn Error>>
     let mut rules: SeccompRules = REFUSED_TO_ALL.iter().map(|call| (*call, Vec::new())).collect();
     let flagged = NAMESPACES.iter().map(|flag| rule(vec![masked_condition(0, *flag, *flag)?]));
     rules.insert(libc::SYS_clone, flagged.collect::<Result<_, _>>()?);
-    // Its files lie among the server's, where one that lends its owner's rights would lend the server's.
+    // Its files are among the server's, so a setuid or setgid file would lend the server's rights.
     let lending = [S_ISUID, S_ISGID].map(u32::cast_signed);
     for (call, mode) in MODES {
         let lent = lending.iter().map(|bit| rule(vec![masked_condition(*mode, *bit, *bit)?]));
@@ -228,7 +229,7 @@ fn program_rules() -> Result<SeccompRules, Box<dyn Error>> {
         rules.insert(*call, vec![rule(vec![masked_condition(*flags, MSG_FASTOPEN, MSG_FASTOPEN)?])?]);
     }
     rules.insert(libc::SYS_socket, socket_rules(&[AF_INET, AF_INET6, AF_NETLINK])?);
-    // A connected pair is no way to a service, but for one of datagrams, which can be connected anew. A raw one is that, too.
+    // A socket pair reaches a service only if it can be connected again, as datagram and raw pairs can.
     let pairs = [SOCK_DGRAM, SOCK_RAW].map(|kind| rule(vec![masked_condition(1, KIND, kind)?]));
     rules.insert(libc::SYS_socketpair, pairs.into_iter().collect::<Result<Vec<_>, _>>()?);
     rules.insert(libc::SYS_prlimit64, vec![foreign_limits_rule()?]);
@@ -238,17 +239,18 @@ fn program_rules() -> Result<SeccompRules, Box<dyn Error>> {
     Ok(rules)
 }
 
-/// Limits of another process, ours included; its own it may set. The second is an address, and so twice as wide.
+/// Refuses `prlimit64` that sets limits of another process, including ours. The new limits are a pointer, so the whole
+/// 64 bits are compared.
 fn foreign_limits_rule() -> Result<SeccompRule, Box<dyn Error>> {
     let limits = SeccompCondition::new(2, SeccompCmpArgLen::Qword, Is::Ne, 0)?;
     rule(vec![argument_condition(0, Is::Ne, 0)?, limits])
 }
 
-/// The bits that say which kind of socket it is; the rest are flags.
+/// Bits of the type argument that hold the socket type; the rest are flags.
 const KIND: i32 = 0xf;
 
-/// Of sockets there are these families: the internet's, the kernel's own, and for some those of this machine. Of the internet's only TCP and UDP: the rules for ports
-/// are for TCP, and what speaks TCP under another number (MPTCP), or something else, passes them by.
+/// Refuses sockets of other families than `families`. Internet sockets may only be TCP or UDP: Landlock's port rules
+/// cover TCP only, and MPTCP and other protocols would bypass them.
 fn socket_rules(families: &[i32]) -> Result<Vec<SeccompRule>, Box<dyn Error>> {
     let families = families.iter().map(|family| argument_condition(0, Is::Ne, *family));
     let mut refused = vec![rule(families.collect::<Result<Vec<_>, _>>()?)?];
@@ -258,8 +260,8 @@ fn socket_rules(families: &[i32]) -> Result<Vec<SeccompRule>, Box<dyn Error>> {
             other.push(argument_condition(2, Is::Ne, protocol)?);
         }
         refused.push(rule(other)?);
-        // Without a number the kind decides, and each that is neither a stream (1) nor datagrams (2) nor raw (3), which is
-        // root's, has one of these bits: SCTP and DCCP are such.
+        // With protocol 0 the socket type decides. Types other than stream (1), datagram (2) and raw (3, root only)
+        // have one of these bits, such as those of SCTP and DCCP.
         for bit in [0b100, 0b1000] {
             refused.push(rule(vec![argument_condition(0, Is::Eq, family)?, masked_condition(1, bit, bit)?])?);
         }
@@ -267,17 +269,17 @@ fn socket_rules(families: &[i32]) -> Result<Vec<SeccompRule>, Box<dyn Error>> {
     Ok(refused)
 }
 
-/// That all of these hold.
+/// A rule that matches if all conditions do.
 fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, Box<dyn Error>> {
     Ok(SeccompRule::new(conditions)?)
 }
 
-/// Of that argument, counted from 0, these bits are as in the value.
+/// A condition on argument `number`, counted from 0: the masked `bits` equal `value`.
 fn masked_condition(number: u8, bits: i32, value: i32) -> Result<SeccompCondition, Box<dyn Error>> {
     argument_condition(number, Is::MaskedEq(bits.cast_unsigned().into()), value)
 }
 
-/// Half of an argument is compared, for the kernel takes no more of a number.
+/// A condition on the lower 32 bits, since the kernel reads no more of an `int` argument.
 fn argument_condition(number: u8, is: Is, value: i32) -> Result<SeccompCondition, Box<dyn Error>> {
     Ok(SeccompCondition::new(number, SeccompCmpArgLen::Dword, is, value.cast_unsigned().into())?)
 }

@@ -1,4 +1,4 @@
-//! Everything here is done to real processes and read from `/proc`.
+//! Tests with real processes, observed through `/proc`.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn shell(script: &str) -> ChildCommand {
     ChildCommand::new("sh").args(["-c", script])
 }
 
-/// Is the process there and not merely waiting to be collected?
+/// Whether the process exists and is not a zombie.
 fn alive(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
@@ -23,7 +23,7 @@ async fn gone(pid: &str) -> bool {
 }
 
 #[tokio::test]
-async fn only_the_environment_given_arrives() {
+async fn child_gets_only_the_given_environment() {
     let output = ChildCommand::new("env").env("GIVEN", "1").run(&CancellationToken::new()).await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let mut names: Vec<_> = text.lines().filter_map(|l| l.split('=').next()).collect();
@@ -41,7 +41,7 @@ async fn large_input_and_output_do_not_block_each_other() {
 }
 
 #[tokio::test]
-async fn a_child_that_reads_nothing_is_judged_by_its_status() {
+async fn child_that_ignores_stdin_keeps_its_status() {
     let output = shell("echo why >&2; exit 3")
         .stdin(vec![b'x'; 1024 * 1024])
         .run(&CancellationToken::new())
@@ -52,7 +52,7 @@ async fn a_child_that_reads_nothing_is_judged_by_its_status() {
 }
 
 #[tokio::test]
-async fn a_timeout_ends_grandchildren_too() {
+async fn timeout_ends_grandchildren() {
     let mut pids = Vec::new();
     let error = shell("sleep 300 & echo $!; wait")
         .timeout(Duration::from_secs(3))
@@ -64,7 +64,7 @@ async fn a_timeout_ends_grandchildren_too() {
 }
 
 #[tokio::test]
-async fn one_that_ignores_sigterm_is_killed() {
+async fn child_that_ignores_sigterm_is_killed() {
     let mut pids = Vec::new();
     let error = shell("trap '' TERM; (trap '' TERM; sleep 300) & echo $!; wait; wait")
         .timeout(Duration::from_secs(3))
@@ -76,7 +76,7 @@ async fn one_that_ignores_sigterm_is_killed() {
 }
 
 #[tokio::test]
-async fn cancelling_and_dropping_end_the_group() {
+async fn cancel_or_drop_ends_the_group() {
     let cancel = CancellationToken::new();
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
     let lines = move |line: &[u8]| drop(send.send(String::from_utf8(line.to_vec()).unwrap()));
@@ -98,13 +98,13 @@ async fn cancelling_and_dropping_end_the_group() {
 }
 
 #[tokio::test]
-async fn what_stays_in_the_background_does_not_hold_us() {
+async fn background_process_is_ended_and_does_not_block() {
     let output = shell("sleep infinity & echo $!").run(&CancellationToken::new()).await.unwrap();
     assert!(gone(String::from_utf8(output.stdout).unwrap().trim()).await);
 }
 
 #[test]
-fn a_proxy_has_a_port_however_it_is_written() {
+fn proxy_port_is_parsed_with_or_without_scheme() {
     for (proxy, port) in [
         ("http://proxy:3128", Some(3128)),
         ("proxy:8080", Some(8080)),
@@ -116,7 +116,7 @@ fn a_proxy_has_a_port_however_it_is_written() {
 }
 
 #[tokio::test]
-async fn endless_output_and_missing_programs_are_named() {
+async fn endless_output_and_missing_program_are_errors() {
     let error =
         ChildCommand::new("yes").output_limit(100_000).run(&CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, ProcError::OutputTooLong { limit: 100_000 }));
@@ -131,7 +131,7 @@ async fn endless_output_and_missing_programs_are_named() {
 }
 
 #[tokio::test]
-async fn a_flood_of_errors_keeps_its_end_alone() {
+async fn only_the_end_of_long_stderr_is_kept() {
     let flood =
         shell("head -c 200000000 /dev/zero >&2; printf '\\377 the end' >&2; printf 'a\\000b\\377\\n'");
     let output = flood.memory_limit(64 * MEGABYTE).run(&CancellationToken::new()).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_flood_of_errors_keeps_its_end_alone() {
 }
 
 #[tokio::test]
-async fn one_that_hangs_up_and_lives_on_ends_at_its_time() {
+async fn child_that_closes_its_pipes_is_ended_by_timeout() {
     let mut pids = Vec::new();
     let error = shell("echo $$; exec >&- 2>&- <&-; exec sleep 300")
         .timeout(Duration::from_secs(3))
@@ -154,14 +154,14 @@ async fn one_that_hangs_up_and_lives_on_ends_at_its_time() {
     assert!(!alive(&pids[0]));
 }
 
-/// Field of a `stat` file, counted from the one behind the name.
+/// Returns a field of a `stat` file, counted from the one after the name.
 fn field(stat: &str, at: usize) -> i64 {
     stat.rsplit(')').next().unwrap().split_whitespace().nth(at).unwrap().parse().unwrap()
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_confined_child_sees_and_writes_only_what_it_was_given() {
+async fn confined_child_accesses_only_given_paths() {
     let given = tempfile::tempdir().unwrap();
     let [read, write, outside] = ["read", "write", "outside"].map(|name| {
         let place = given.path().join(name);
@@ -184,9 +184,9 @@ async fn a_confined_child_sees_and_writes_only_what_it_was_given() {
         ..Confinement::default()
     };
     let output = shell(&script).confined(confinement).run(&CancellationToken::new()).await.unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(said, "readwritewritten\nsystem\n", "{}", String::from_utf8_lossy(&output.stderr));
-    // Ours are not bound: neither this thread nor what it starts.
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(stdout, "readwritewritten\nsystem\n", "{}", String::from_utf8_lossy(&output.stderr));
+    // Neither our thread nor its other children are confined.
     for (place, text) in [(&read, "read"), (&outside, "outside"), (&write, "changed\n")] {
         assert_eq!(std::fs::read_to_string(place.join("file")).unwrap(), text);
     }
@@ -198,7 +198,7 @@ async fn a_confined_child_sees_and_writes_only_what_it_was_given() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn what_cannot_be_confined_is_not_started() {
+async fn child_that_cannot_be_confined_is_not_started() {
     assert_eq!(check_confinement(), Ok(()));
     let place = tempfile::tempdir().unwrap();
     let confinement = Confinement { write: vec![place.path().join("missing")], ..Confinement::default() };
@@ -211,7 +211,7 @@ async fn what_cannot_be_confined_is_not_started() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn the_priority_is_lower_than_ours_by_so_much_and_ours_stays() {
+async fn nice_lowers_only_the_childs_priority() {
     let own = || field(&std::fs::read_to_string("/proc/thread-self/stat").unwrap(), 16);
     let before = own();
     let cat = ChildCommand::new("cat").arg("/proc/self/stat").nice(7);
@@ -222,9 +222,9 @@ async fn the_priority_is_lower_than_ours_by_so_much_and_ours_stays() {
 }
 
 #[tokio::test]
-async fn who_outgrows_the_limit_is_killed_with_all_its_own() {
+async fn child_over_memory_limit_is_killed_with_descendants() {
     let mut pids = Vec::new();
-    // `tail` keeps what has no end of line, and nobody takes it off its hands.
+    // `tail` buffers input without line ends, without a limit.
     let error = shell("sleep 300 & echo $!; head -c 150000000 /dev/zero | tail | sleep 300")
         .memory_limit(64 * MEGABYTE)
         .run_lines(&CancellationToken::new(), |line| pids.push(String::from_utf8(line.to_vec()).unwrap()))
@@ -236,9 +236,9 @@ async fn who_outgrows_the_limit_is_killed_with_all_its_own() {
 }
 
 #[tokio::test]
-async fn sessions_of_their_own_do_not_save_grandchildren() {
+async fn grandchildren_in_other_sessions_are_ended() {
     let mut pids = Vec::new();
-    // One has us for a grandparent; the other has lost its parent.
+    // The first is a grandchild of ours; the second has lost its parent.
     let error =
         shell("trap '' TERM; setsid sleep 300 & echo $!; (setsid sleep 300 & echo $!); sleep 300; sleep 300")
             .timeout(Duration::from_secs(3))
@@ -251,14 +251,14 @@ async fn sessions_of_their_own_do_not_save_grandchildren() {
 }
 
 #[tokio::test]
-async fn a_guarded_child_that_ends_well_leaves_nobody_behind() {
+async fn guarded_child_leaves_no_descendants_behind() {
     let script = "(setsid sleep infinity & echo $!)";
     let output = shell(script).memory_limit(512 * MEGABYTE).run(&CancellationToken::new()).await.unwrap();
     assert!(output.success());
     assert!(!alive(String::from_utf8(output.stdout).unwrap().trim()));
 }
 
-/// Starts `sleep`, with a record in a directory and a directory of its own, if any, and forgets about it, as a crash would.
+/// Starts `sleep`, optionally with a record and a scratch directory, and forgets it as a crash would.
 async fn abandoned(directories: Option<(&Path, &Path)>) -> String {
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
     let mut command = shell("echo $$; exec sleep 300");
@@ -279,7 +279,7 @@ async fn abandoned(directories: Option<(&Path, &Path)>) -> String {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn the_next_server_ends_what_a_crashed_one_left() {
+async fn next_server_ends_children_of_a_crashed_one() {
     let data = tempfile::tempdir().unwrap();
     let children = data.path().join("children");
     assert_eq!(end_orphans(&children).await.unwrap(), 0, "nothing was ever recorded");
@@ -291,12 +291,12 @@ async fn the_next_server_ends_what_a_crashed_one_left() {
     let records: Vec<_> = std::fs::read_dir(&children).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(records.len(), 2);
     for pid in &pids {
-        let told = |record: &PathBuf| {
+        let names_pid = |record: &PathBuf| {
             std::fs::read_to_string(record).unwrap().contains(&format!("\"pid\":{pid},\"started\":"))
         };
-        assert!(records.iter().any(told));
+        assert!(records.iter().any(names_pid));
     }
-    // Killed before it knew the other one's number.
+    // Simulates a crash before the PID was recorded.
     let text = std::fs::read_to_string(&records[1]).unwrap();
     let mut written: serde_json::Value = serde_json::from_str(&text).unwrap();
     (written["pid"], written["started"]) = Default::default();
@@ -321,7 +321,7 @@ async fn the_next_server_ends_what_a_crashed_one_left() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn whoever_has_an_old_number_now_is_left_alone() {
+async fn process_with_a_reused_pid_is_left_alone() {
     let data = tempfile::tempdir().unwrap();
     let pid = abandoned(None).await;
     let started = field(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap(), 19);

@@ -1,21 +1,21 @@
-//! What every answer is held against, whichever back end it came through.
+//! Checks that every answer must pass, whichever back end it came from.
 
 use serde_json::Value;
 
 use super::{CallErrorKind, ModelCall, http::CallFault, schema, strict_json};
 use crate::documents::strip_fence;
 
-/// Did the model answer that was asked, and say so?
+/// Checks that the answer names its model, and that it is the requested one or an accepted successor.
 pub(super) fn check_served(call: &ModelCall, served: Option<&str>) -> Result<(), CallFault> {
     if served.is_some_and(|served| call.may_be_served_by(served)) {
         return Ok(());
     }
-    let why = format!("{} answered, asked was {}", served.unwrap_or("an unnamed model"), call.model);
+    let why = format!("{} answered instead of {}", served.unwrap_or("an unnamed model"), call.model);
     Err(CallFault(CallErrorKind::WrongModel { served: served.map(str::to_owned) }, why))
 }
 
-/// The text, which is not blank, and the value that fits the call's schema, where it has one: `value`, or else what the
-/// text says without one fence around it.
+/// Checks that the text is not blank. If the call has a schema, also returns the value that fits it: `value`, or else
+/// the text parsed as JSON, without one code fence around it.
 pub(super) fn validate_answer(
     call: &ModelCall,
     text: String,
@@ -47,7 +47,7 @@ mod tests {
     use crate::providers::samples;
 
     #[test]
-    fn one_fence_or_byte_order_mark_around_json_is_taken_off() {
+    fn fence_or_byte_order_mark_around_json_is_stripped() {
         let with_schema =
             ModelCall { schema: Some(json!({"type": "object", "required": ["a"]})), ..samples::call() };
         let object = r#"{"a": "```"}"#;
@@ -55,8 +55,8 @@ mod tests {
             ["{}", "\u{feff}{}", "```json\n{}\n```", " ```\r\n{}\r\n``` ", "\u{feff}~~~~JSON\n{}\n~~~~\n"]
         {
             let text = around.replace("{}", object);
-            let (said, value) = validate_answer(&with_schema, text.clone(), None).expect(around);
-            assert_eq!((said.as_str(), value), (object, Some(json!({"a": "```"}))), "{around}");
+            let (stripped, value) = validate_answer(&with_schema, text.clone(), None).expect(around);
+            assert_eq!((stripped.as_str(), value), (object, Some(json!({"a": "```"}))), "{around}");
             assert_eq!(
                 validate_answer(&samples::call(), text.clone(), None).unwrap().0,
                 text,

@@ -1,8 +1,8 @@
-//! What is not to be asked now, because it failed again and again or said itself "not before then". Kept in the store
-//! where there is one, so that a restart does not forget.
+//! Circuit breakers and cooldowns: routes, models and accounts that must not be called now. They are kept in the store,
+//! if there is one, so that a restart does not forget them.
 //!
-//! A route to a model that failed is left alone for a while; then one call tries whether it is back. An account or a model
-//! that named its time is left alone until then, and no longer than such a time can be.
+//! After repeated failures a route is skipped for a while, and then one call tries it again. An account or model that
+//! named a reset time is skipped until then, up to a maximum.
 
 use std::{
     collections::BTreeMap,
@@ -22,14 +22,14 @@ use crate::{
     types::Timestamp,
 };
 
-/// The longest that a model is left alone because it was asked too often: no such limit is for more than an hour.
+/// Maximum cooldown of a rate-limited model; no real rate limit is longer than an hour.
 const MODEL_COOLDOWN_MOST: Duration = Duration::from_secs(3600);
 
-/// So many failures in a row are an outage and not bad luck.
+/// Consecutive failures that open a breaker.
 const BREAKER_FAILURES: u32 = 2;
 
-/// How a call failed, as far as it says anything of those after it. Whoever sorts a request waits neither for a place nor
-/// for an answer that others would wait for.
+/// Returns the failure if it predicts anything about later calls. Router and narrator calls wait only briefly, so their
+/// timeouts and full queues do not count.
 pub(super) fn recordable_failure<'a>(
     call: &ModelCall,
     outcome: &'a Result<ModelReply, CallError>,
@@ -42,17 +42,18 @@ pub(super) fn recordable_failure<'a>(
 #[derive(Default)]
 pub(super) struct CircuitBreakers {
     store: Option<Arc<Store>>,
-    /// None: the store was not read yet.
+    /// `None`: not yet read from the store.
     routes: Mutex<Option<BTreeMap<String, CircuitBreaker>>>,
-    /// When it was read, as [`Store::remote_changes`] counts.
+    /// Value of [`Store::remote_changes`] when `routes` was read.
     learned: AtomicU64,
-    /// How each model failed last, since the server started.
+    /// Last failure of each model since the server started.
     failures: sync::Mutex<BTreeMap<String, LastFailure>>,
-    /// Models that answered in place of others since the last reload. Another call would cost money and not count either.
+    /// Models that were served by another model since the last reload. Calling them again would cost money without
+    /// counting.
     substitutes: sync::Mutex<BTreeMap<String, String>>,
 }
 
-/// How a model failed when it was asked last and failed.
+/// Most recent failure of a model.
 #[derive(Debug, Clone)]
 pub struct LastFailure {
     /// `provider:model`
@@ -61,12 +62,12 @@ pub struct LastFailure {
     pub at: Timestamp,
 }
 
-/// What is not asked before a time.
+/// An account, model or route that is skipped until a time.
 #[derive(Debug, Clone)]
 pub struct ActiveCooldown {
     /// `account claude`, `model gemini:pro`, or a route: `claude:opus`.
     pub what: String,
-    /// In a row; none where it named its time itself.
+    /// Consecutive failures; 0 if it named the reset time itself.
     pub failures: u32,
     pub until: Timestamp,
 }
@@ -74,7 +75,7 @@ pub struct ActiveCooldown {
 #[derive(Clone, Copy)]
 struct CircuitBreaker {
     outage: RouteOutage,
-    /// A call is trying it; others keep away until it is back, and not beyond this.
+    /// A trial call is running; other calls are refused until it ends, at most until this time.
     tried_until: Option<Timestamp>,
 }
 
@@ -84,10 +85,10 @@ impl CircuitBreaker {
     }
 }
 
-/// What named a time before which it is not to be asked.
+/// The account or model that is in cooldown.
 #[derive(Clone, Copy)]
 pub(super) enum CooldownTarget<'a> {
-    /// All that is paid for together: `claude`, `opencode:google`.
+    /// Everything billed together: `claude`, `opencode:google`.
     Account(&'a str),
     Model {
         provider: &'a str,
@@ -96,7 +97,7 @@ pub(super) enum CooldownTarget<'a> {
 }
 
 impl CooldownTarget<'_> {
-    /// Its name in the store, where no route to a model has a space.
+    /// Key in the store. Route names contain no space, so they never collide with it.
     fn store_key(self) -> String {
         match self {
             Self::Account(account) => format!("account {account}"),
@@ -106,12 +107,12 @@ impl CooldownTarget<'_> {
 }
 
 impl CircuitBreakers {
-    /// Remembers in `store`, if there is one, and what is remembered there.
+    /// Reads and writes the state in `store`, if there is one.
     pub(super) fn with_store(store: Option<Arc<Store>>) -> Self {
         Self { store, ..Self::default() }
     }
 
-    /// For an operator to look at; it decides nothing.
+    /// Records a failure for the operator; it has no other effect.
     pub(super) fn record_failure(&self, provider: &str, model: &str, at: Timestamp, kind: &CallErrorKind) {
         let model = format!("{provider}:{model}");
         let mut failures = self.failures.lock().unwrap_or_else(sync::PoisonError::into_inner);
@@ -136,7 +137,7 @@ impl CircuitBreakers {
         self.failures.lock().unwrap_or_else(sync::PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// All that is left alone now.
+    /// Everything that is skipped now.
     pub(super) async fn active_cooldowns(&self, now: Timestamp) -> Vec<ActiveCooldown> {
         let mut routes = self.routes.lock().await;
         let all = self.load_routes(&mut routes).await.iter();
@@ -149,8 +150,8 @@ impl CircuitBreakers {
             .collect()
     }
 
-    /// May `route` be taken now? If not, until when not. The one call that may try a route whose breaker is open has `longest`
-    /// for it.
+    /// Checks whether `route` may be called now; the error holds the time of the next try. The one trial call of an
+    /// open breaker has `longest` time.
     pub(super) async fn admit(
         &self,
         route: &str,
@@ -170,12 +171,12 @@ impl CircuitBreakers {
         Ok(())
     }
 
-    /// How the call went for which a route was taken.
+    /// Records how an admitted call ended.
     pub(super) async fn record(&self, name: &str, now: Timestamp, failed: Option<&CallErrorKind>) {
         let mut routes = self.routes.lock().await;
         let routes = self.load_routes(&mut routes).await;
         let outage = match failed {
-            // Nobody was asked, or nobody was waited for: nothing is known of it.
+            // The model was not called, or its answer not awaited, so its state is unknown.
             Some(CallErrorKind::Cancelled | CallErrorKind::OverBudget { .. } | CallErrorKind::TooLong) => {
                 if let Some(route) = routes.get_mut(name) {
                     route.tried_until = None;
@@ -191,13 +192,13 @@ impl CircuitBreakers {
                 let failures = routes.get(name).map_or(0, |route| route.outage.failures).saturating_add(1);
                 Some(RouteOutage { failures, until: now.plus(limits::BREAKER_COOLDOWN) })
             }
-            // Somebody was there and answered.
+            // The service answered.
             _ => None,
         };
         self.set_outage(routes, name, outage).await;
     }
 
-    /// It said "not before `after`", or that its allowance is used up and not until when.
+    /// Starts a cooldown of `after`, or of the default length if the provider named none.
     pub(super) async fn start_cooldown(
         &self,
         what: CooldownTarget<'_>,
@@ -210,21 +211,20 @@ impl CircuitBreakers {
         };
         let until = now.plus(after.unwrap_or(usual).clamp(limits::SHORTEST_COOLDOWN, most));
         let name = what.store_key();
-        tracing::warn!(what = name, %until, "not asked for a while");
+        tracing::warn!(what = name, %until, "cooldown started");
         let mut routes = self.routes.lock().await;
         let routes = self.load_routes(&mut routes).await;
         self.set_outage(routes, &name, Some(RouteOutage { failures: 0, until })).await;
     }
 
-    /// Until when it is left alone, if it is.
+    /// End of the cooldown, if there is one now.
     pub(super) async fn cooldown_until(&self, what: CooldownTarget<'_>, now: Timestamp) -> Option<Timestamp> {
         let mut routes = self.routes.lock().await;
         let until = self.load_routes(&mut routes).await.get(&what.store_key())?.outage.until;
-        // A clock that was set back makes no cooldown longer than one can be.
+        // If the clock was set back, ignore a cooldown longer than the maximum.
         (now < until && until.since(now) <= limits::LONGEST_COOLDOWN).then_some(until)
     }
 
-    /// It was asked and answered.
     pub(super) async fn end_cooldown(&self, what: CooldownTarget<'_>) {
         let mut routes = self.routes.lock().await;
         let routes = self.load_routes(&mut routes).await;
@@ -247,8 +247,8 @@ impl CircuitBreakers {
             && let Some(store) = &self.store
             && let Err(error) = store.set_outage(name, outage).await
         {
-            // It is still known until the next restart.
-            tracing::warn!(route = name, %error, "an outage could not be written down");
+            // The outage stays known in memory until a restart.
+            tracing::warn!(route = name, %error, "could not store an outage; it is lost at the next restart");
         }
     }
 
@@ -272,7 +272,7 @@ impl CircuitBreakers {
                             .collect(),
                     );
                 }
-                Err(error) => tracing::warn!(%error, "known outages could not be read"),
+                Err(error) => tracing::warn!(%error, "could not read stored outages"),
             }
         }
         routes.get_or_insert_default()
@@ -286,7 +286,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_000_000_000_000);
 
     #[tokio::test]
-    async fn no_cooldown_is_longer_than_one_can_be_nor_by_a_clock_that_was_set_back() {
+    async fn cooldown_is_bounded_even_if_the_clock_is_set_back() {
         let model = CooldownTarget::Model { provider: "p", model: "m" };
         for (what, most) in
             [(CooldownTarget::Account("p"), limits::LONGEST_COOLDOWN), (model, MODEL_COOLDOWN_MOST)]
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_tries_a_route_and_gives_up_leaves_it_to_the_next() {
+    async fn cancelled_trial_call_admits_the_next_one() {
         let (breakers, long) = (CircuitBreakers::default(), Duration::from_secs(300));
         for _ in 0..BREAKER_FAILURES {
             breakers.admit("r", NOW, long).await.unwrap();

@@ -1,10 +1,10 @@
-//! Answers kept in a folder, and given again without a network: one JSON file a request, named by the request's hash, with
-//! an answer for each time it was made.
+//! Cassettes: recorded responses that are replayed without a network. Each request has one JSON file, named by its
+//! hash, with one entry for each time it was made.
 //!
-//! Every back end has a request of its own, so that a chain of them goes the same way again: who failed, fails.
+//! Each back end records its own requests, so that a fallback chain replays with the same failures.
 //!
-//! Words that are random in every run (the nonce, the mark of fences) are kept as placeholders, so that another run
-//! finds its answers. No key is ever written: those of the settings and whatever looks like one are blacked out.
+//! Random words of a run (the nonce, the fence marker) are stored as placeholders, so that other runs find the entries.
+//! Keys are never written: keys of the settings and anything that looks like one are redacted.
 
 use std::{
     collections::HashMap,
@@ -27,32 +27,32 @@ use crate::{
     types::Hash,
 };
 
-/// Facts of a call that are random words, as [`ModelCall::facts`] names them.
+/// Facts of a call that are random; see [`ModelCall::facts`].
 const RANDOM: [&str; 2] = ["nonce", "fence"];
 
-/// One request and how it ended, each time it was made.
+/// One request with its recorded outcomes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cassette {
     pub request: CassetteRequest,
-    /// In order; after the last one, that one again.
+    /// Entries in order; the last one repeats.
     pub takes: Vec<CassetteEntry>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CassetteEntry {
-    /// What the back end tried within the call before this: with other keys, for instance.
+    /// Earlier attempts of the back end within the call, such as with other keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<CallAttempt>,
     pub outcome: CassetteOutcome,
     pub usage: Usage,
 }
 
-/// What decides the answer.
+/// Everything that determines the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CassetteRequest {
-    /// [`Provider::name`]: two ways to one model are asked the same, and need not answer the same.
+    /// [`Provider::name`]: two routes to one model get the same request but may answer differently.
     pub provider: String,
     pub role: String,
     pub model: String,
@@ -71,7 +71,7 @@ pub enum CassetteOutcome {
 impl CassetteRequest {
     fn hash(&self) -> Hash {
         let schema = self.schema.as_ref().map(Value::to_string).unwrap_or_default();
-        // The last part once said how hard to think; what was recorded then keeps its name.
+        // The last part was once the thinking effort; it stays so that older recordings keep their names.
         let parts = [&self.provider, &self.role, &self.system, &self.prompt, &schema, &self.model, ""];
         Hash::digest_parts(parts.map(|part: &str| part.as_bytes()))
     }
@@ -81,7 +81,7 @@ impl CassetteRequest {
     }
 }
 
-/// The cassettes of a folder by file name; what is not one, or not under its own name, with the reason.
+/// Reads the cassettes of a folder by file name; an invalid or misnamed one comes with the reason.
 pub fn read_cassettes(dir: &Path) -> io::Result<Vec<(String, Result<Cassette, String>)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -100,7 +100,7 @@ pub fn read_cassettes(dir: &Path) -> io::Result<Vec<(String, Result<Cassette, St
 
 fn read_cassette(path: &Path) -> Result<Cassette, String> {
     let bytes = fs::read(path).map_err(|error| format!("can't be read: {error}"))?;
-    serde_json::from_slice(&bytes).map_err(|error| format!("is no cassette: {error}"))
+    serde_json::from_slice(&bytes).map_err(|error| format!("is not a cassette: {error}"))
 }
 
 fn check_file_name(cassette: Cassette, name: &str) -> Result<Cassette, String> {
@@ -111,12 +111,12 @@ fn check_file_name(cassette: Cassette, name: &str) -> Result<Cassette, String> {
     if cassette.takes.is_empty() { Err("holds no answer; record it again".to_owned()) } else { Ok(cassette) }
 }
 
-/// The folder, and what must not get into it.
+/// The folder of cassettes, and the secrets to redact.
 pub(super) struct CassetteLibrary {
     dir: PathBuf,
     mode: CassetteMode,
     secrets: Vec<SecretString>,
-    /// How often each request was made since the start.
+    /// Requests made since the start, by file name.
     made: Mutex<HashMap<String, usize>>,
 }
 
@@ -129,17 +129,17 @@ impl CassetteLibrary {
         let failed = |what: &str| ResolveError::Cassettes(format!("{} {what}", dir.display()));
         match mode {
             CassetteMode::Record => {
-                fs::create_dir_all(&dir).map_err(|error| failed(&format!("can't be made: {error}")))?;
+                fs::create_dir_all(&dir).map_err(|error| failed(&format!("can't be created: {error}")))?;
             }
             CassetteMode::Replay if !dir.is_dir() => {
-                return Err(failed("is not there; record it with mode = \"record\" first"));
+                return Err(failed("does not exist; record it with mode = \"record\" first"));
             }
             CassetteMode::Replay => {}
         }
         Ok(Arc::new(Self { dir, mode, secrets, made: Mutex::default() }))
     }
 
-    /// The same back end with its answers kept, or without itself.
+    /// Wraps a back end so that its responses are recorded, or replaces it with a replay.
     pub(super) fn wrap(self: &Arc<Self>, back_end: Arc<dyn Provider>) -> Arc<dyn Provider> {
         match self.mode {
             CassetteMode::Record => Arc::new(RecordingProvider { library: Arc::clone(self), back_end }),
@@ -176,21 +176,21 @@ impl CassetteLibrary {
         call: &ModelCall,
         result: &Result<ModelReply, CallError>,
     ) -> io::Result<()> {
-        // Nobody's answer: the caller went away.
+        // A cancelled call has no outcome to record.
         if result.as_ref().is_err_and(|error| error.kind == CallErrorKind::Cancelled) {
             return Ok(());
         }
         let request = self.cassette_request(provider, call);
         let name = request.file_name();
         let path = self.dir.join(&name);
-        // Held to the end: two calls that are the same may end at the same time.
+        // Held to the end, since two equal calls may finish at the same time.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = match made.get(&name) {
+        let earlier = match made.get(&name) {
             Some(_) => read_cassette(&path).map(|cassette| cassette.takes).unwrap_or_default(),
-            // An earlier recording of it is over.
+            // Replace an earlier recording.
             None => Vec::new(),
         };
-        let takes = kept.into_iter().chain([self.make_entry(call, result)]).collect();
+        let takes = earlier.into_iter().chain([self.make_entry(call, result)]).collect();
         let file = tempfile::NamedTempFile::new_in(&self.dir)?;
         serde_json::to_writer_pretty(&file, &Cassette { request, takes })?;
         file.persist(path)?;
@@ -220,7 +220,6 @@ impl CassetteLibrary {
         CassetteEntry { before: before.collect(), outcome, usage }
     }
 
-    /// What this request is answered the next time.
     fn next_entry(&self, provider: &str, call: &ModelCall) -> Result<CassetteEntry, String> {
         let name = self.cassette_request(provider, call).file_name();
         let cassette =
@@ -234,12 +233,11 @@ impl CassetteLibrary {
     }
 }
 
-/// The text with the call's random words as placeholders.
+/// Replaces the call's random words with placeholders.
 fn hide_random_words(text: &str, call: &ModelCall) -> String {
     swap_words(text, call, |word, placeholder| (word, placeholder))
 }
 
-/// The text with the placeholders as the call's random words.
 fn restore_random_words(text: &str, call: &ModelCall) -> String {
     swap_words(text, call, |word, placeholder| (placeholder, word))
 }
@@ -260,7 +258,6 @@ fn swap_words(
     text
 }
 
-/// The value with each of its texts changed.
 fn map_texts(value: Value, change: &impl Fn(&str) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(change(&text)),
@@ -280,9 +277,9 @@ struct RecordingProvider {
 impl RecordingProvider {
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         let result = self.back_end.call(call, cancel).await;
-        // An answer that was paid for is not given up for the want of a disk.
+        // A paid response is not discarded because it cannot be recorded.
         if let Err(error) = self.library.record(self.name(), call, &result) {
-            tracing::warn!(dir = %self.library.dir.display(), %error, "a model's answer could not be kept");
+            tracing::warn!(dir = %self.library.dir.display(), %error, "could not record a model's response");
         }
         result
     }
@@ -318,7 +315,7 @@ impl ReplayingProvider {
                 format!("{}: {why}; record it with mode = \"record\" under [models] cassettes", self.name);
             CallError::new(CallErrorKind::Unavailable, message, Usage::for_model(&call.model))
         })?;
-        // Whoever was paid was paid when it was recorded.
+        // The bill was paid when it was recorded.
         let unpaid = |usage| Usage { billed: false, ..usage };
         let plain = |text: &str| restore_random_words(text, call);
         let before = take.before.into_iter();

@@ -1,8 +1,7 @@
-//! What every call passes on its way to a back end and back: does it fit the model, may it cost that much, may it be
-//! asked now, who answered, and what did it cost. A back end says which model its answer names and how many tokens; what
-//! that means is said here, by the one table of models.
+//! Checks around every call to a back end. Before: prompt size, budget and cooldowns. After: the serving model, cost
+//! and metrics. A back end reports the model id and the tokens; this module prices them with the one model table.
 //!
-//! An account that is used up, and a model that said when to come back, are not asked until then, whoever calls.
+//! An exhausted account, or a model that named a reset time, is not called until then, by any caller.
 
 use std::sync::Arc;
 
@@ -18,11 +17,11 @@ use super::{
 };
 use crate::{clock::SharedClock, limits, types::MicroUsd};
 
-/// The most that a service's count of tokens is believed: a thousand times what the largest model reads, and far from the
-/// end of the numbers that the books hold.
+/// Maximum token count believed from a service: a thousand times the largest context window, and small enough to sum up
+/// safely.
 const MOST_TOKENS: u64 = 1_000_000_000;
 
-/// Characters of a model's name, as an answer gives it.
+/// Maximum characters of a model name taken from an answer.
 const MODEL_NAME: usize = 100;
 
 pub(super) struct CheckedProvider {
@@ -33,16 +32,17 @@ pub(super) struct CheckedProvider {
     clock: SharedClock,
 }
 
-/// What is paid for together and so used up together. Gemini's keys keep books of their own, by project and model.
+/// Returns the account that pays for the model, whose quota is shared. Gemini is left out, since its keys track quota
+/// by project and model.
 fn billing_account(back_end: &dyn Provider, model: &str) -> Option<String> {
     let provider = back_end.name();
     match provider {
         "gemini" => None,
-        // It asks others in the operator's name: `google/antigravity-gemini-3-pro`.
+        // OpenCode calls several services in the operator's name: `google/antigravity-gemini-3-pro`.
         "opencode" => Some(format!("{provider}:{}", model.split('/').next().unwrap_or(model))),
-        // Scripted models share nothing.
+        // Scripted models share no quota.
         "stub" => Some(format!("{provider}:{model}")),
-        // A new key is a new account, for all we know.
+        // A new key may be a new account.
         _ => Some(back_end.account().map_or(provider.to_owned(), |mark| format!("{provider}:{mark}"))),
     }
 }
@@ -71,7 +71,7 @@ impl CheckedProvider {
         }
         if let Some(served) = self.breakers.substitute(provider, model) {
             let why = format!(
-                "skipped: {served} answered in its place; after `countersign reload` it is asked again"
+                "skipped: {served} answered in its place; `countersign reload` makes it be called again"
             );
             return Err(self.unsent_error(call, CallErrorKind::WrongModel { served: Some(served) }, &why));
         }
@@ -86,7 +86,7 @@ impl CheckedProvider {
         let mut result = self.back_end.call(call, cancel).await;
         let before = match &mut result {
             Ok(reply) => {
-                // Nobody answers for nothing.
+                // A real answer never has zero tokens.
                 if reply.usage.prompt_tokens() == 0 || reply.usage.output_tokens == 0 {
                     reply.usage.metered = Metering::Unknown;
                     reply.usage.received = (reply.text.len() + reply.thoughts.len()) as u64;
@@ -106,7 +106,7 @@ impl CheckedProvider {
             self.breakers.record_failure(provider, model, self.clock.now(), &error.kind);
             if let CallErrorKind::WrongModel { served: Some(served) } = &error.kind {
                 tracing::warn!(
-                    "{provider}:{model} was asked and {served} answered; the answer does not count. Name {provider}:{served} in the settings, or accept it under [models.successors]: {}",
+                    "{served} answered instead of {provider}:{model}, so the answer does not count. Name {provider}:{served} in the settings, or accept it under [models.successors]: {}",
                     successor_setting(provider, model, served)
                 );
                 self.breakers.record_substitute(provider, model, served);
@@ -122,7 +122,7 @@ impl CheckedProvider {
                 Err(CallErrorKind::Quota { reset }) => {
                     self.breakers.start_cooldown(CooldownTarget::Account(account), now, *reset).await;
                 }
-                // Where no time is named, how long to wait is the caller's to say.
+                // If no reset time is named, the caller decides how long to wait.
                 Err(CallErrorKind::RateLimited { reset: Some(reset) }) => {
                     self.breakers.start_cooldown(model, now, Some(*reset)).await;
                 }
@@ -132,7 +132,6 @@ impl CheckedProvider {
         result
     }
 
-    /// Is it known that asking now is in vain?
     async fn check_cooldowns(&self, call: &ModelCall, account: &str) -> Result<(), CallError> {
         let now = self.clock.now();
         if let Some(until) = self.breakers.cooldown_until(CooldownTarget::Account(account), now).await {
@@ -140,17 +139,13 @@ impl CheckedProvider {
             return Err(self.unsent_error(
                 call,
                 kind,
-                &format!("skipped, its account is used up until {until}"),
+                &format!("skipped, its quota is exhausted until {until}"),
             ));
         }
         let model = CooldownTarget::Model { provider: self.back_end.name(), model: &call.model };
         if let Some(until) = self.breakers.cooldown_until(model, now).await {
             let kind = CallErrorKind::RateLimited { reset: Some(until.since(now)) };
-            return Err(self.unsent_error(
-                call,
-                kind,
-                &format!("skipped, it asked not to be asked before {until}"),
-            ));
+            return Err(self.unsent_error(call, kind, &format!("skipped, it is rate limited until {until}")));
         }
         Ok(())
     }
@@ -161,26 +156,29 @@ impl CheckedProvider {
         CallError::new(kind, format!("{}: {why}", usage.provider), usage)
     }
 
-    /// Why nothing is sent. Prompts are cut to the same measure; what is longer was cut for a model with more room.
+    /// Returns why the call is not sent. Prompts are shortened with the same estimate, so one that is too long was
+    /// built for a model with a larger context window.
     fn refusal_reason(&self, call: &ModelCall, row: &Model) -> Option<(CallErrorKind, String)> {
         let tokens = (call.prompt.len() as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
-        let room = row.prompt_room(&call.system, call.answer_form());
-        if tokens > room {
-            let why =
-                format!("some {tokens} tokens of prompt are more than the {room} that {} has for it", row.id);
+        let prompt_room = row.prompt_room(&call.system, call.answer_form());
+        if tokens > prompt_room {
+            let why = format!(
+                "the prompt has about {tokens} tokens, more than the {prompt_room} that fit into {}",
+                row.id
+            );
             return Some((CallErrorKind::TooLong, why));
         }
         let CostEstimate { most, unpriced, .. } = self.estimate(call);
         let most_microusd = if unpriced { u64::MAX } else { most.0 };
         let budget = call.budget.filter(|budget| most_microusd > *budget)?;
         let why = match unpriced {
-            true => "nobody knows its price, and there are caps on what may be spent".to_owned(),
-            false => format!("it could cost {most_microusd} micro-dollars, and {budget} are left for it"),
+            true => "its price is unknown, and spending caps are set".to_owned(),
+            false => format!("it could cost {most_microusd} micro-dollars, and {budget} are left"),
         };
         Some((CallErrorKind::OverBudget { most_microusd }, why))
     }
 
-    /// What a call took is bounded, priced and counted, whether it failed or not.
+    /// Bounds, prices and counts the usage of an attempt, successful or not.
     fn settle_usage(&self, call: &ModelCall, usage: &mut Usage, mut failed: Option<&mut CallErrorKind>) {
         if let Some(kind) = failed.as_deref_mut() {
             shorten_model_name(kind);
@@ -223,13 +221,13 @@ impl CheckedProvider {
         }
     }
 
-    /// Records no more than the call could cost at most. A service that counts more is wrong, or our table is, and the
-    /// operator is told.
+    /// Caps the recorded usage at the maximum the call could cost. If a service counts more, it or our table is wrong,
+    /// and we warn the operator.
     fn cap_usage(&self, call: &ModelCall, usage: &mut Usage) {
         let CostEstimate { most, unpriced: false, .. } = self.estimate(call) else { return };
         let longest =
             self.table.find(self.name(), &call.model).map_or(MOST_TOKENS, |row| row.max_output_for(call));
-        // Another model than the one asked may have answered, at its own price.
+        // Another model may have answered, at its own price.
         let theirs = usage.served.as_deref().and_then(|served| {
             self.table.cost_microusd(served, [0, longest, 0, self.max_input_tokens(call)], self.clock.now())
         });
@@ -256,7 +254,7 @@ impl CheckedProvider {
 
     fn max_input_tokens(&self, call: &ModelCall) -> u64 {
         let most = call.max_input_tokens();
-        // What a service counts before is an estimate, as it says itself.
+        // A service's token count in advance is an estimate, so add 10 %.
         call.counted_prompt_tokens.map_or(most, |counted| most.min(counted.saturating_add(counted / 10)))
     }
 
@@ -267,17 +265,17 @@ impl CheckedProvider {
         let tokens =
             [usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_written_tokens];
         usage.cost_microusd = self.table.cost_microusd(served, tokens, self.clock.now());
-        // Only now: what was no model's name is not to become one.
+        // Shorten only now: before, the name could turn into that of another model.
         usage.served = Some(single_line(bare_id(served), MODEL_NAME));
     }
 }
 
-/// The setting that accepts answers of `served` to calls of this model.
+/// Returns the settings line that accepts answers of `served` to calls of this model.
 pub fn successor_setting(provider: &str, asked: &str, served: &str) -> String {
     format!("\"{provider}:{asked}\" = [\"{served}\"]")
 }
 
-/// A model's name may be anything that a service says.
+/// Shortens the served model's name, which may be any text from a service.
 fn shorten_model_name(kind: &mut CallErrorKind) {
     if let CallErrorKind::WrongModel { served: Some(served) } = kind {
         *served = single_line(bare_id(served), MODEL_NAME);
@@ -307,10 +305,10 @@ impl Provider for CheckedProvider {
             let row = row?;
             let most = |id: &str| {
                 let cost = |tokens| self.table.cost_microusd(id, tokens, self.clock.now());
-                // What is written to a cache on the way costs more than what is only read.
+                // Writing the prompt to a cache costs more than plain input.
                 cost([input, output, 0, 0]).max(cost([0, output, 0, input]))
             };
-            // Whoever may answer in its place is paid by their own price.
+            // A successor is paid at its own price.
             let successors = self.table.successors(&row.id).iter().filter_map(|id| most(id));
             most(&row.id).map(|own| successors.fold(own, u64::max))
         };
@@ -335,7 +333,7 @@ mod tests {
     use super::*;
     use crate::providers::samples;
 
-    /// Answers as `claude-haiku-4-5` of some day, whatever is asked.
+    /// Answers every call as a dated version of `claude-haiku-4-5`.
     struct HaikuProvider;
 
     impl Provider for HaikuProvider {
@@ -380,14 +378,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_served_is_priced_and_not_who_was_asked() {
+    async fn served_model_is_priced_not_the_requested_one() {
         let usage = ask(call("?".into(), None)).await.unwrap().usage;
         assert_eq!(usage.family.unwrap().0, "claude");
         assert_eq!(usage.cost_microusd, Some(1000 + 50 * 5 + 2000 / 10), "haiku's price");
     }
 
     #[test]
-    fn a_dearer_model_than_the_one_asked_is_recorded_at_its_own_price() {
+    fn more_expensive_served_model_is_recorded_at_its_price() {
         let (back_end, clock) = (Arc::new(HaikuProvider), Arc::new(crate::clock::SystemClock));
         let (table, breakers, counted) = (Arc::default(), Arc::default(), Arc::default());
         let checked = CheckedProvider { back_end, table, breakers, counted, clock };
@@ -399,7 +397,7 @@ mod tests {
         assert_eq!((usage.output_tokens, usage.cost_microusd), (60_000, Some(60_000 * 25)));
     }
 
-    /// Judges its own answer as back ends do; how often it was asked.
+    /// Checks its own answer as back ends do; counts its calls.
     struct WrongModelProvider(std::sync::atomic::AtomicU32);
 
     impl Provider for WrongModelProvider {
@@ -428,9 +426,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_models_answer_is_paid_for_once_and_an_accepted_ones_counts() {
+    async fn substitute_is_called_once_unless_accepted_as_successor() {
         let clock: SharedClock = Arc::new(crate::clock::SystemClock);
-        let asked = |settings: &crate::config::ModelSettings| {
+        let setup = |settings: &crate::config::ModelSettings| {
             let (table, breakers) =
                 (Arc::new(ModelCatalog::from_settings(settings)), Arc::new(CircuitBreakers::default()));
             let back_end = Arc::new(WrongModelProvider(Default::default()));
@@ -439,7 +437,7 @@ mod tests {
         };
         let count = |back_end: &WrongModelProvider| back_end.0.load(std::sync::atomic::Ordering::Relaxed);
         let mut settings = crate::config::ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
-        let (back_end, provider, breakers) = asked(&settings);
+        let (back_end, provider, breakers) = setup(&settings);
         let wrong = CallErrorKind::WrongModel { served: Some("claude-opus-4-7".into()) };
         for (attempts, times) in [(1, 1), (0, 1), (0, 1)] {
             let error = provider.call(&samples::call(), &CancellationToken::new()).await.unwrap_err();
@@ -453,13 +451,13 @@ mod tests {
         assert_eq!(count(&back_end), 2);
 
         settings.successors = [("claude:opus-4-6".to_owned(), vec!["claude-opus-4-7".to_owned()])].into();
-        let (_, provider, _) = asked(&settings);
+        let (_, provider, _) = setup(&settings);
         let usage = provider.call(&samples::call(), &CancellationToken::new()).await.unwrap().usage;
         assert_eq!(usage.accepted_by.as_deref(), Some("claude:opus-4-6"));
     }
 
     #[tokio::test]
-    async fn no_number_is_too_large_for_the_books() {
+    async fn recorded_usage_is_capped_at_the_maximum_cost() {
         let usage = ask(call("lie".into(), None)).await.unwrap().usage;
         let bytes = "lie".len() as u64 + limits::CHAT_FRAME_TOKENS;
         assert_eq!((usage.input_tokens, usage.cache_written_tokens), (0, bytes));
@@ -471,7 +469,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_counted_as_nothing_is_not_free() {
+    async fn answer_with_zero_counted_tokens_may_cost_more() {
         let usage = ask(call("nothing".into(), None)).await.unwrap().usage;
         let bytes = "nothing".len() as u64 + limits::CHAT_FRAME_TOKENS;
         assert!(usage.may_cost_more());
@@ -483,7 +481,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_may_cost_what_its_kind_of_answer_costs_and_its_prompt_as_counted() {
+    async fn estimate_uses_output_limit_and_counted_prompt_tokens() {
         let clock: SharedClock = Arc::new(crate::clock::SystemClock);
         let provider = CheckedProvider::wrap(
             Arc::new(HaikuProvider),
@@ -505,16 +503,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_fit_or_could_cost_too_much_is_not_sent() {
-        // What opus reads, less its longest answer and the chat's own marks.
-        let room =
+    async fn call_over_context_or_budget_is_not_sent() {
+        // Opus's context window without its longest answer and the chat frame.
+        let max_bytes =
             (1_000_000 - limits::ANSWER_TOKENS - limits::CHAT_FRAME_TOKENS) * limits::USUAL_BYTES_A_TOKEN;
-        let long = "x".repeat(room as usize);
+        let long = "x".repeat(max_bytes as usize);
         assert!(ask(call(long.clone(), None)).await.is_ok());
         assert_eq!(ask(call(long + "x", None)).await.unwrap_err(), CallErrorKind::TooLong);
-        // The longest answer at 25 dollars a million.
+        // The longest answer at 25 dollars per million tokens.
         let most_microusd = limits::ANSWER_TOKENS * 25;
-        // The chat's marks and a token for each byte of the prompt, as dear as what is written to a cache.
+        // Plus the chat frame, and one token per prompt byte, at the price of cache writes.
         let most_microusd = most_microusd + limits::CHAT_FRAME_TOKENS * 25 / 4;
         let over = ask(call("x".repeat(1000), Some(0))).await.unwrap_err();
         assert_eq!(over, CallErrorKind::OverBudget { most_microusd: most_microusd + 6250 });
@@ -526,7 +524,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_no_price_is_asked_only_where_there_is_no_budget() {
+    async fn unpriced_model_is_called_only_without_a_budget() {
         let (clock, table): (SharedClock, _) = (Arc::new(crate::clock::SystemClock), ModelCatalog::default());
         let unpriced = Model { prices: Vec::new(), ..table.find("anthropic", "opus-4-6").unwrap().clone() };
         let free = Model { prices: vec![crate::config::Price::per_million(0, 0)], ..unpriced.clone() };
@@ -541,8 +539,8 @@ mod tests {
                 &Arc::default(),
                 &clock,
             );
-            let asked = provider.call(&call("?".into(), budget), &CancellationToken::new()).await;
-            assert_eq!(asked.is_ok(), answered, "{row:?} {budget:?}");
+            let outcome = provider.call(&call("?".into(), budget), &CancellationToken::new()).await;
+            assert_eq!(outcome.is_ok(), answered, "{row:?} {budget:?}");
             let CostEstimate { may_be_free, unpriced, .. } = provider.estimate(&call("?".into(), None));
             assert_eq!((may_be_free, unpriced), (!row.prices.is_empty(), row.prices.is_empty()));
         }

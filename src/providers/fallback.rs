@@ -1,8 +1,8 @@
-//! Two routes to the same model, the dearer one for when the other fails.
+//! Two routes to the same model; the more expensive one is used if the first fails.
 //!
-//! Each leg has its own time, and both together no more than the call. A route that is known not to lead anywhere
-//! now, because it lacks something or failed again and again a moment ago, is skipped, and named with its reason. The
-//! second is one only while it lacks nothing: a key comes and goes with a reload. Without it the first has the whole call.
+//! Each leg has its own timeout, and both together stay within the call's deadline. A leg that lacks a requirement, or
+//! whose breaker is open, is skipped with its reason. The second leg counts only if it lacks nothing, which a reload of
+//! keys may change. Without it the first leg has the whole deadline.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,14 +19,14 @@ use crate::{
     types::{MicroUsd, WorkerPool},
 };
 
-/// A back end and the most of a call's time it gets.
+/// A back end and its maximum share of the call's time.
 pub(super) struct FallbackLeg {
     pub(super) back_end: Arc<dyn Provider>,
     pub(super) limit: Duration,
 }
 
 pub(super) struct FallbackProvider {
-    /// Each checks on its own whether a call fits it and its budget.
+    /// Each leg checks itself whether the call fits it and its budget.
     legs: [FallbackLeg; 2],
     breakers: Arc<CircuitBreakers>,
     clock: SharedClock,
@@ -52,7 +52,7 @@ impl FallbackProvider {
         for leg in legs {
             let started = self.clock.now();
             let deadline = leg.limit.min(left);
-            // Both together may cost no more than was held back for the call.
+            // Both legs share the budget reserved for the call.
             let call = ModelCall { budget, deadline, ..call.clone() };
             let attempt = match self.call_leg(leg, &call, cancel).await {
                 Ok(mut reply) => {
@@ -63,7 +63,7 @@ impl FallbackProvider {
             };
             let paid = attempt.max_billed(leg.back_end.estimate(&call).most.0);
             budget = budget.map(|budget| budget.saturating_sub(paid));
-            // Neither the wait for a place nor cleaning up is taken from the other leg.
+            // Queueing and cleanup time is not charged to the other leg.
             let taken = self.clock.now().since(started).saturating_sub(attempt.usage.queued);
             left = left.saturating_sub(taken.min(deadline));
             let done = !attempt.kind.another_may_answer();
@@ -94,7 +94,7 @@ impl FallbackProvider {
         }
         let route = format!("{name}:{}", call.model);
         if let Err(until) = self.breakers.admit(&route, self.clock.now(), leg.limit).await {
-            return Err(skipped(format!("it failed again and again; it is tried again at {until}")));
+            return Err(skipped(format!("it failed repeatedly; next try at {until}")));
         }
         let outcome = leg.back_end.call(call, cancel).await;
         let kind = breakers::recordable_failure(call, &outcome);
@@ -103,8 +103,7 @@ impl FallbackProvider {
     }
 }
 
-/// One error that names all of `attempts`. What the caller does next is decided by the last that was really made; one
-/// that was skipped says less.
+/// Merges all attempts into one error. Its kind is that of the last attempt that was really sent, if any was.
 fn merge_errors(mut attempts: Vec<CallAttempt>) -> CallError {
     let message = attempts.iter().map(|attempt| attempt.message.as_str()).collect::<Vec<_>>().join("; ");
     let made = attempts.iter().rposition(|attempt| attempt.usage.attempts > 0);
@@ -113,7 +112,8 @@ fn merge_errors(mut attempts: Vec<CallAttempt>) -> CallError {
     CallError { kind: last.kind, message, usage: Box::new(last.usage), earlier_attempts: attempts }
 }
 
-/// Of attempts that were all skipped: the last, or, where that is a matter of time, the one that can be made the first.
+/// Index of the attempt to report if all were skipped: the last one, or the one available soonest if it only has to
+/// wait.
 fn soonest_attempt(attempts: &[CallAttempt]) -> usize {
     let back = |at: &usize| match attempts[*at].kind {
         CallErrorKind::RateLimited { reset } | CallErrorKind::Quota { reset } => reset,
@@ -170,7 +170,7 @@ impl Provider for FallbackProvider {
     }
 
     fn would_queue(&self, pool: WorkerPool) -> bool {
-        // Who is asked first is who is stood in line for.
+        // The call queues at the first usable leg.
         self.legs
             .iter()
             .find(|leg| leg.back_end.missing_requirement().is_none())
@@ -195,7 +195,7 @@ mod tests {
     const OPUS: &str = "claude-opus-4-6";
     const LATE: CallErrorKind = CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
 
-    /// The program and the API behind it, as scripted.
+    /// The program with the API behind it, both scripted.
     struct FallbackFixture {
         fallback: FallbackProvider,
         script: Arc<Mutex<ModelScript>>,
@@ -203,7 +203,7 @@ mod tests {
     }
 
     impl FallbackFixture {
-        /// The program fails by these kinds and then answers, as the API does by those.
+        /// Each leg fails with these kinds in order, and then answers.
         fn failing(program: &[CallErrorKind], api: &[CallErrorKind]) -> Self {
             let failures = [("claude", program), ("anthropic", api)]
                 .map(|(name, kinds)| (format!("{name}:{OPUS}"), kinds.iter().cloned().collect()));
@@ -227,7 +227,7 @@ mod tests {
             self.fallback.call(call, &CancellationToken::new()).await
         }
 
-        /// Who was asked, and the seconds that it had.
+        /// Provider and deadline in seconds of each call.
         fn given(&self) -> Vec<(String, u64)> {
             let script = self.script.lock().unwrap();
             let names = script.asked.iter().map(|(_, name)| name.split(':').next().unwrap().to_owned());
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_paid_way_is_what_a_call_may_cost_and_the_free_one_is_told() {
+    fn estimate_is_of_the_paid_leg_and_may_be_free() {
         let both = FallbackFixture::failing(&[], &[]);
         let CostEstimate { most, may_be_free: free_way, unpriced, .. } = both.fallback.estimate(&question(1));
         assert_eq!((most > MicroUsd(1_600_000), free_way, unpriced), (true, true, false));
@@ -252,19 +252,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn both_legs_together_spend_no_more_than_the_call_may() {
+    async fn both_legs_share_the_budget() {
         const BUDGET: u64 = 10_000_000;
         let most =
             FallbackFixture::failing(&[], &[]).fallback.legs[1].back_end.estimate(&question(480)).most.0;
         for (kind, tokens, left) in [
             (CallErrorKind::InvalidOutput, Some(1000), BUDGET - 25_000),
             (CallErrorKind::Capacity, None, BUDGET),
-            // Nobody knows what the other side did meanwhile.
+            // The service may have finished the answer after our timeout.
             (LATE, None, BUDGET - most),
             (LATE, Some(1000), BUDGET - most),
         ] {
             let mut both = FallbackFixture::failing(&[], &[kind]);
-            // The API as both of its legs.
+            // Use the API for both legs.
             both.fallback.legs[0].back_end = Arc::clone(&both.fallback.legs[1].back_end);
             both.script.lock().unwrap().paid = tokens.map(|tokens| (OPUS.to_owned(), tokens));
             both.ask(&ModelCall { budget: Some(BUDGET), ..question(480) }).await.unwrap();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_leg_has_its_own_time_within_the_calls() {
+    async fn each_leg_has_its_own_timeout_within_the_deadline() {
         for (deadline, given) in [
             (480, vec![("claude", 180), ("anthropic", 300)]),
             (300, vec![("claude", 180), ("anthropic", 120)]),
@@ -292,26 +292,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_said_not_before_then_is_not_asked_before_then() {
+    async fn provider_in_cooldown_is_skipped() {
         let reset = Some(Duration::from_secs(1000));
         for (kind, name) in [
-            (CallErrorKind::Quota { reset }, "its account is used up"),
-            (CallErrorKind::RateLimited { reset }, "it asked not to be asked"),
+            (CallErrorKind::Quota { reset }, "its quota is exhausted"),
+            (CallErrorKind::RateLimited { reset }, "it is rate limited"),
         ] {
             let both = FallbackFixture::failing(&[kind], &[CallErrorKind::Auth, CallErrorKind::Auth]);
-            let asked = || both.given().iter().filter(|(name, _)| name == "claude").count();
+            let claude_calls = || both.given().iter().filter(|(name, _)| name == "claude").count();
             both.ask(&question(480)).await.unwrap_err();
             let error = both.ask(&question(480)).await.unwrap_err();
             assert!(error.message.contains(&format!("claude: skipped, {name}")), "{error}");
-            assert_eq!((asked(), error.usage.provider.as_str()), (1, "anthropic"));
+            assert_eq!((claude_calls(), error.usage.provider.as_str()), (1, "anthropic"));
             both.clock.advance(Duration::from_secs(1000));
             both.ask(&question(480)).await.unwrap();
-            assert_eq!(asked(), 2, "then it is");
+            assert_eq!(claude_calls(), 2, "then it is");
         }
     }
 
     #[tokio::test]
-    async fn what_the_model_itself_did_is_not_bought_again() {
+    async fn refusal_or_truncation_is_not_retried_on_the_second_leg() {
         for kind in [CallErrorKind::Refused, CallErrorKind::Truncated, CallErrorKind::Cancelled] {
             let both = FallbackFixture::failing(std::slice::from_ref(&kind), &[]);
             let error = both.ask(&question(480)).await.unwrap_err();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_for_a_place_is_no_part_of_the_time() {
+    async fn queue_time_does_not_count_towards_the_deadline() {
         let both = FallbackFixture::failing(&[CallErrorKind::Unavailable], &[]);
         both.script.lock().unwrap().queued = Duration::from_secs(60);
         both.ask(&question(100)).await.unwrap();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_were_skipped_the_first_that_is_back_speaks() {
+    fn merged_error_is_of_the_leg_available_soonest() {
         let skipped = |kind| CallAttempt { kind, message: "skipped".into(), usage: Usage::for_model("m") };
         let quota = |seconds| CallErrorKind::Quota { reset: Some(Duration::from_secs(seconds)) };
         for (first, second, speaks) in [

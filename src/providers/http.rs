@@ -1,5 +1,5 @@
-//! The door through which every API back end goes out: one pair of clients, answers read up to a bound, and faults
-//! told without an address or a secret in them. What an answer means is for the back end to say.
+//! HTTP for all API back ends: one pair of clients, bounded responses, and errors without addresses or secrets. The
+//! back ends interpret the answers.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use crate::{
     types::{Hash, Timestamp, with_causes},
 };
 
-/// Connecting to a model's API; a host that is down should not cost a whole call's time.
+/// Connect timeout; a host that is down should not use up the call's deadline.
 const MODEL_CONNECT: Duration = Duration::from_secs(10);
 
-/// A count of tokens; without one the prompt is estimated.
+/// Timeout of a token count; without one the prompt is estimated.
 const COUNT_TIME: Duration = Duration::from_secs(10);
 
-/// Characters of the word that a service has for an error; what is longer is prose.
+/// Maximum length of a service's error code; longer text is prose.
 const ERROR_CODE: usize = 60;
 
-/// Shared by the back ends: making a client reads the system's certificates.
+/// Shared by the back ends, since building a client reads the system's certificates.
 pub(super) struct HttpClients {
     anywhere: Client,
     this_machine: Client,
@@ -35,7 +35,7 @@ pub(super) struct HttpClients {
 
 impl HttpClients {
     pub(super) fn new() -> Result<Self, ResolveError> {
-        // An error means that one is installed already: the same one, for there is no other here.
+        // An error means that a provider is already installed; it is always this one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = || {
             Client::builder()
@@ -50,15 +50,14 @@ impl HttpClients {
         })
     }
 
-    /// The client for what is below `base`.
     pub(super) fn for_url(&self, base: &Url) -> Client {
-        // Settings allow plain HTTP to this machine only; a proxy would carry prompts and key off it.
+        // Settings allow plain HTTP only on loopback; a proxy would send prompts and key to another machine.
         if base.scheme() == "http" { self.this_machine.clone() } else { self.anywhere.clone() }
     }
 }
 
-/// Why there is no answer, in words that may quote the service at any length; the caller gets them shortened, after the
-/// key was taken out of them: a cut in the middle of one would leave the rest of it.
+/// A failure whose text may quote the service at any length. Callers get it shortened, after the key is redacted:
+/// truncating first could leave a part of the key.
 #[derive(Debug, thiserror::Error)]
 #[error("{1}")]
 pub(super) struct CallFault(pub(super) CallErrorKind, pub(super) String);
@@ -68,7 +67,7 @@ impl CallFault {
         Self(kind, why.to_owned())
     }
 
-    /// As the caller gets it. A service may quote its key back at us.
+    /// Converts to the caller's error and redacts the key, which a service may quote.
     pub(super) fn into_call_error(
         self,
         back_end: &str,
@@ -98,21 +97,20 @@ impl From<reqwest::Error> for CallFault {
     }
 }
 
-/// What stands above an answer's body.
+/// Status and relevant headers of a response.
 pub(super) struct ResponseHead {
     pub(super) status: StatusCode,
     pub(super) retry_after: Option<Duration>,
-    /// What the service's people find the call by.
+    /// Request id for the service's support.
     request_id: Option<String>,
 }
 
 impl ResponseHead {
-    /// A fault that the service told of.
+    /// Builds a fault from the service's error message.
     pub(super) fn fault(&self, kind: CallErrorKind, message: &str) -> CallFault {
         CallFault(kind, self.with_request_id(format!("{}: {message}", self.status)))
     }
 
-    /// Adds the call's id, where the service gave one.
     pub(super) fn with_request_id(&self, why: String) -> String {
         match &self.request_id {
             Some(id) => format!("request {id}: {why}"),
@@ -121,8 +119,8 @@ impl ResponseHead {
     }
 }
 
-/// Sends, and reads what stands above the body. From here on nobody knows what the call costs, until the tokens are read
-/// that the answer counts: unless no request left this machine, or the service itself answered that it did nothing.
+/// Sends the request and reads the response head. The cost is unknown from here on, until token counts are read from
+/// the answer. Exceptions: no connection was made, or the status shows that nothing was billed.
 pub(super) async fn send(
     request: RequestBuilder,
     now: Timestamp,
@@ -148,20 +146,20 @@ pub(super) async fn send(
     Ok((head, response))
 }
 
-/// Asks for a free count of tokens; `None` where it does not come soon, whatever the reason.
+/// Requests a free token count; `None` if it fails or takes too long.
 pub(super) async fn count_tokens(request: RequestBuilder, name: &str) -> Option<u64> {
     let response = request.timeout(COUNT_TIME).send().await.ok()?;
     let answer: Value = serde_json::from_slice(&read_body(response).await.ok()?).ok()?;
     answer[name].as_u64().filter(|count| *count > 0)
 }
 
-/// Is an answer with this status a service's own word that it did nothing? What stands before a service and lost sight
-/// of it, or of us, cannot know (408, 502, 504 …).
+/// Whether a service that answers with this status has billed nothing. Proxies in front of a service cannot know that
+/// (408, 502, 504 …).
 pub(super) fn is_unbilled_status(status: u16) -> bool {
     matches!(status, 300..=407 | 409..=500 | 503 | 529)
 }
 
-/// A status that says that our request is at fault, where nothing more is known of it. `named`: what the service calls it.
+/// Classifies an error status about which nothing more is known. `named` is the service's error code.
 pub(super) fn failure_kind(status: u16, named: &Value) -> CallErrorKind {
     let is_code = |name: &&str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
@@ -178,19 +176,19 @@ pub(super) fn failure_kind(status: u16, named: &Value) -> CallErrorKind {
     }
 }
 
-/// The whole body, unless it is longer than any honest one.
+/// Reads the whole body, up to a limit.
 pub(super) async fn read_body(mut response: Response) -> Result<Vec<u8>, CallFault> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         if body.len() + chunk.len() > limits::MODEL_ANSWER_BYTES {
-            return Err(CallFault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
+            return Err(CallFault::new(CallErrorKind::InvalidOutput, "the answer is too long"));
         }
         body.extend_from_slice(&chunk);
     }
     Ok(body)
 }
 
-/// `value` as a header that no log shows; `name` is what the operator calls it.
+/// Returns `value` as a header that logs do not show; `name` is the operator's name for it.
 pub(super) fn secret_header(name: &str, value: &str) -> Result<HeaderValue, CallFault> {
     let mut header = HeaderValue::from_str(value)
         .map_err(|_| CallFault(CallErrorKind::Auth, format!("{name} holds characters no key has")))?;
@@ -198,12 +196,12 @@ pub(super) fn secret_header(name: &str, value: &str) -> Result<HeaderValue, Call
     Ok(header)
 }
 
-/// What the books know a key by.
+/// Short hash that identifies a key.
 pub(super) fn key_fingerprint(key: &SecretString) -> String {
     Hash::digest_parts([key.expose_secret().as_bytes()]).short()
 }
 
-/// `Retry-After` in either of its forms: seconds, or the time itself.
+/// Parses `Retry-After` in seconds or as a date.
 fn parse_retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
@@ -218,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_read_in_seconds_and_as_a_date() {
+    fn retry_after_is_parsed_as_seconds_or_date() {
         let now = Timestamp::parse("2026-02-19T10:00:00Z").unwrap();
         for (text, seconds) in [
             ("30", Some(30)),
@@ -240,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_shows_no_key_however_the_service_quotes_it() {
+    fn error_never_shows_the_key() {
         let key = SecretString::from("sk-the-key");
         let fault = CallFault::new(CallErrorKind::Auth, "no such key: sk-the-key");
         let error = fault.into_call_error("service", Some(&key), Usage::for_model("model"));

@@ -1,4 +1,4 @@
-//! Does a key open its service? Asked without asking a model anything: the list of models is free.
+//! Checks API keys with the list of models, which is free.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use url::Url;
 use super::{anthropic, http};
 use crate::config::ModelSettings;
 
-/// Somebody waits at a prompt.
+/// Timeout; a person waits at a prompt.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A service whose keys can be tried.
+/// A service whose keys can be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiService {
     Anthropic,
     Gemini,
 }
 
-/// What was found.
+/// Result of a key check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyCheck {
     Accepted,
-    /// Surely not, and why.
+    /// The key is invalid; holds the reason.
     Refused(String),
-    /// The service could not be asked, or would not say.
+    /// The service could not be reached or gave another answer.
     Unknown(String),
 }
 
-/// Tries a key where these settings have its service.
+/// Checks a key at the service's address in these settings.
 pub async fn check_key(service: ApiService, settings: &ModelSettings, key: &SecretString) -> KeyCheck {
     let (base, path, header) = match service {
         ApiService::Anthropic => (&settings.anthropic.base_url, "v1/models?limit=1", "x-api-key"),
@@ -37,7 +37,7 @@ pub async fn check_key(service: ApiService, settings: &ModelSettings, key: &Secr
     };
     match send_get(base, path, header, key).await.map(|answer| answer.status()) {
         Ok(StatusCode::OK) => KeyCheck::Accepted,
-        // Google calls a key that it does not know a bad request.
+        // Google answers an unknown key with 400.
         Ok(StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             KeyCheck::Refused(format!("{} does not accept this key", base.host_str().unwrap_or_default()))
         }

@@ -1,5 +1,5 @@
-//! What calls of models came to since this server started. A label is a name of ours, or of the settings' table of models:
-//! what a service calls its model could be anything, and another thing each time.
+//! Metrics of model calls since the server started. Model labels are ids of the model table only, because a service may
+//! send any text as a model name, and a new one each time.
 
 use std::sync::atomic::AtomicU64;
 
@@ -7,16 +7,16 @@ use prometheus_client::metrics::{counter::Counter, family::Family, histogram::Hi
 
 use super::{CallErrorKind, Usage, models::ModelCatalog};
 
-/// What stands for a model that the table does not know.
+/// Label of a model that the table does not know.
 const OTHER: &str = "other";
 
-/// A call is over within the longest time that the settings give it, ten minutes as a rule.
+/// Histogram buckets in seconds; calls last up to the longest timeout, ten minutes by default.
 const CALL_SECONDS: [f64; 8] = [1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
 
 type MetricLabel = (&'static str, String);
 type DollarCounter = Counter<f64, AtomicU64>;
 
-/// By provider, by model, and by one thing more.
+/// Metrics by provider, by model, and by one more label.
 pub struct ModelMetrics {
     pub calls: Family<[MetricLabel; 3], Counter>,
     pub seconds: Family<[MetricLabel; 2], Histogram>,
@@ -32,13 +32,13 @@ impl Default for ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// A call that was sent, and what it failed with if it did.
+    /// Counts a call that was sent, with its failure, if any.
     pub(super) fn record_call(&self, table: &ModelCatalog, usage: &Usage, failed: Option<&CallErrorKind>) {
         let row = match usage.served.as_deref() {
             Some(served) => table.find_served(served),
             None => table.find(&usage.provider, &usage.asked),
         };
-        // The text form has no way to write these in a label.
+        // The Prometheus text format cannot escape these in a label.
         let plain = |id: &&str| !id.contains(['"', '\\']) && !id.chars().any(char::is_control);
         let model = row.map(|row| row.id.as_str()).filter(plain).unwrap_or(OTHER);
         let call = [("provider", usage.provider.clone()), ("model", model.to_owned())];
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_call_a_model_is_no_label() {
+    fn unknown_model_name_is_labelled_other() {
         let (counted, table) = (ModelMetrics::default(), ModelCatalog::default());
         let served = |name: &str| Usage { served: Some(name.to_owned()), ..Usage::for_model("opus") };
         let of = |model: &str| {

@@ -1,9 +1,8 @@
-//! Language models behind one trait; one back end a file.
+//! Language models behind one trait, with one back end per file.
 //!
-//! A back end sends one prompt and judges one answer: what served it, what it cost, and, when there
-//! is none, which of a dozen kinds of failure it was. It runs nothing for a model, retries nothing
-//! on its own account, and takes no text inside an answer for a signal. What an answer says is for
-//! others to read.
+//! A back end sends one prompt and judges one answer: the serving model, the cost, or one of a dozen kinds of failure.
+//! It runs nothing for a model and does not retry on its own. It takes no text inside an answer as a signal; others
+//! interpret the answer.
 
 mod answer_checks;
 mod anthropic;
@@ -60,17 +59,17 @@ use crate::{
     types::{Family, MalformedValue, MicroUsd, Timestamp, WorkerPool},
 };
 
-/// [`Provider::name`] of what chooses among several models. Who answered is in [`Usage::provider`].
+/// [`Provider::name`] of a pool. [`Usage::provider`] names the back end that answered.
 pub const POOL: &str = "pool";
 
-/// On which side of the table a call sits.
+/// Role of the model in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallRole {
     Drafter,
     Reviewer,
-    /// At its head: it chooses what is begun, before anything is written.
+    /// Chooses the workflow for a request, before anything is written.
     Router,
-    /// Beside it: it puts a question into words, or answers one. What it says begins nothing.
+    /// Phrases or answers a question. Its answer starts no work.
     Narrator,
 }
 
@@ -84,7 +83,7 @@ impl CallRole {
         }
     }
 
-    /// Is its answer waited for? Without those of the others the work goes on.
+    /// Whether runs wait for this role's answer. Work continues without an answer of the other roles.
     pub fn is_waited_for(self) -> bool {
         matches!(self, Self::Drafter | Self::Reviewer)
     }
@@ -96,109 +95,110 @@ impl fmt::Display for CallRole {
     }
 }
 
-/// One question to a model.
+/// One request to a model.
 #[derive(Debug, Clone)]
 pub struct ModelCall {
     pub role: CallRole,
-    /// Standing instructions.
+    /// System prompt.
     pub system: String,
     pub prompt: String,
     /// JSON Schema of the answer; with one, [`ModelReply::value`] is set and fits it.
     pub schema: Option<serde_json::Value>,
-    /// Tools that the answer may ask for instead, each with `name`, `description` and the `parameters`' schema: for services
-    /// that have a form of their own for that. The prompt tells of them, too. Never with a schema.
+    /// Tools the answer may request, each with `name`, `description` and the schema of its `parameters`, for services
+    /// with native tool calls. The prompt describes the tools too. Never set together with a schema.
     pub tools: Option<serde_json::Value>,
-    /// The model's id at this provider: [`ModelId::model`].
+    /// Model id at this provider: [`ModelId::model`].
     pub model: String,
-    /// The time the whole call may take, every leg of it together.
+    /// Maximum time of the whole call, all legs together.
     pub deadline: Duration,
-    /// Most tokens of the answer, where the model's own longest is not shorter.
+    /// Maximum output tokens, if the model's own limit is not lower.
     pub max_output_tokens: u64,
-    /// Tokens of the prompt as the service counts them, where it was asked; see [`Provider::count_tokens`].
+    /// Prompt tokens as counted by the service, if it counted them; see [`Provider::count_tokens`].
     pub counted_prompt_tokens: Option<u64>,
-    /// Micro-dollars that may be put on a bill for it; none: no limit.
+    /// Maximum billed cost in micro-dollars. `None`: no limit.
     pub budget: Option<u64>,
-    /// Not everybody may read what it is about, so nobody may be sent it who keeps it for other uses.
+    /// Whether the content is private. Services that may use prompts for other purposes must not get it.
     pub private: bool,
-    /// Families that may not answer, because they had a hand in what it is about.
+    /// Families that may not answer, because they contributed to the content.
     pub excluded_families: Vec<Family>,
-    /// Other ids that may answer, because the operator lists them for this model. Set where every call passes.
+    /// Other ids the operator accepts in place of this model. Set by the checks around every call.
     pub successors: Vec<String>,
-    /// Where it belongs if it runs as a program on this machine.
+    /// Worker pool of the call, if it runs a program on this machine.
     pub workers: WorkerPool,
-    /// Nonce, issue, title …: what scripted answers fill their placeholders from, and what a kept answer
-    /// has placeholders for. Real models never see it.
+    /// Nonce, issue, title and so on: values for placeholders in scripted and recorded answers. Real models never see
+    /// them.
     pub facts: BTreeMap<String, String>,
 }
 
 impl ModelCall {
-    /// What is sent of the form of its answer.
+    /// The schema or tools sent along with the prompt.
     fn answer_form(&self) -> Option<&serde_json::Value> {
         self.schema.as_ref().or(self.tools.as_ref())
     }
 
-    /// Whether `served` is the model asked, or one that may answer in its place.
+    /// Whether `served` is the requested model or an accepted substitute.
     fn may_be_served_by(&self, served: &str) -> bool {
         models::is_same_model(&self.model, served) || models::is_listed(&self.successors, served)
     }
 
-    /// The most tokens that its prompt can have. No tokenizer makes more of them than a text has bytes.
+    /// Maximum tokens of the prompt. No tokenizer makes more tokens than a text has bytes.
     fn max_input_tokens(&self) -> u64 {
         let form = self.answer_form().map_or(0, |form| form.to_string().len());
         (self.system.len() + self.prompt.len() + form) as u64 + limits::CHAT_FRAME_TOKENS
     }
 }
 
-/// Is everything counted that a call may be billed for?
+/// Completeness of a call's usage, compared with what may be billed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metering {
-    /// No: the service did not say how many tokens it took, or not to the end. What is counted is the least.
+    /// The service reported no token counts, or incomplete ones, so the usage is a minimum.
     #[default]
     Unknown,
-    /// Yes: the service said so, or it surely did nothing.
+    /// The service reported the counts, or surely did nothing.
     Known,
 }
 
-/// What a call took, whether it succeeded or not.
+/// Tokens, cost and time of a call, successful or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Unknown, unless whoever counts the tokens says otherwise: what is not counted is never taken for nothing.
+    /// Unknown by default, so that uncounted tokens are never taken as free.
     #[serde(default)]
     pub metered: Metering,
-    /// Tokens of the prompt that came from no cache.
+    /// Prompt tokens that were not read from or written to a cache.
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
     pub cache_written_tokens: u64,
-    /// The family of who served it; `None` = unattested. Set where every call passes, as is the cost.
+    /// Family of the serving model; `None` = unattested. Set by the checks around every call, like the cost.
     pub family: Option<Family>,
-    /// Micro-dollars by the served model's list price; `None` where there is none.
+    /// Micro-dollars at the served model's list price; `None` if it has none.
     pub cost_microusd: Option<u64>,
-    /// Bytes of the answer that came before the service said how many tokens they are.
+    /// Bytes of the answer received without token counts.
     #[serde(default)]
     pub received: u64,
-    /// Likely cost beyond `cost_microusd` of a call that [may cost more](Self::may_cost_more): the prompt and the bytes
+    /// Likely cost beyond `cost_microusd` if the call [may cost more](Self::may_cost_more): the prompt and the bytes
     /// received.
     #[serde(default)]
     pub likely_microusd: u64,
-    /// Was the cost put on a bill? A subscription's calls have a notional cost.
+    /// Whether the cost was billed. A subscription's calls have a notional cost.
     pub billed: bool,
-    /// Which back end was asked: [`Provider::name`]. Set where every call passes; empty where none was.
+    /// [`Provider::name`] of the back end that was called; empty if none was. Set by the checks around every call.
     #[serde(default)]
     pub provider: String,
-    /// The model's id as asked.
+    /// Requested model id.
     pub asked: String,
-    /// The model's id as the answer gave it; never a usage table's, and the one asked only where the operator attests it.
+    /// Model id from the answer, never from a usage table. It is copied from the request only if the operator attests
+    /// it.
     pub served: Option<String>,
-    /// The model under `[models.successors]` for which the one that served is accepted; `None` where it needs no setting.
+    /// Model under `[models.successors]` that accepts the served one; `None` if no setting is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_by: Option<String>,
     pub elapsed: Duration,
-    /// What it waited for a place before it began; no part of `elapsed`, nor of the call's deadline.
+    /// Time spent waiting for a worker slot; not part of `elapsed`, nor of the call's deadline.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub queued: Duration,
-    /// Requests made, retries included.
+    /// Number of requests, including retries.
     pub attempts: u32,
 }
 
@@ -207,7 +207,7 @@ impl Usage {
         Self { asked: model.to_owned(), ..Self::default() }
     }
 
-    /// May more of it come on a bill than its cost says?
+    /// Whether the bill may be higher than the recorded cost.
     pub fn may_cost_more(&self) -> bool {
         let priced = self.cost_microusd.is_some() || (self.prompt_tokens(), self.output_tokens) == (0, 0);
         self.billed && (self.metered == Metering::Unknown || !priced)
@@ -218,17 +218,17 @@ impl Usage {
     }
 }
 
-/// A model's answer that passed every check a back end can make.
+/// An answer that passed all checks of a back end.
 #[derive(Debug, Clone)]
 pub struct ModelReply {
     /// Never blank.
     pub text: String,
-    /// Set, and fitting the schema, when the call had one.
+    /// Set and valid if the call had a schema.
     pub value: Option<serde_json::Value>,
-    /// What the model thought before it answered, where that is told apart; empty where it is not. It is no part of the answer.
+    /// The model's thoughts, if the service separates them. Not part of the answer.
     pub thoughts: String,
     pub usage: Usage,
-    /// What was tried before this answer came, in order.
+    /// Failed attempts before this answer, in order.
     pub earlier_attempts: Vec<CallAttempt>,
 }
 
@@ -238,11 +238,11 @@ impl ModelReply {
     }
 }
 
-/// One of several back ends that a call was given to, and that had no answer.
+/// A failed attempt of one back end within a call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CallAttempt {
     pub kind: CallErrorKind,
-    /// As [`CallError::message`].
+    /// Same text as [`CallError::message`].
     pub message: String,
     pub usage: Usage,
 }
@@ -252,61 +252,61 @@ impl CallAttempt {
         Self { kind: error.kind, message: error.message, usage: *error.usage }
     }
 
-    /// What it may have put on a bill, of the `most` that it could.
+    /// Maximum amount it may have billed, given that it could cost at most `most`.
     fn max_billed(&self, most: u64) -> u64 {
         let counted = self.usage.cost_microusd.filter(|_| self.usage.billed).unwrap_or(0);
         if self.usage.may_cost_more() { counted.max(most) } else { counted }
     }
 }
 
-/// What kind of failure: it decides what the caller does next, the message never does.
+/// Kind of a failure. Callers decide by it, never by the message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallErrorKind {
-    /// The service is overloaded; try again soon, or elsewhere.
+    /// The service is overloaded; retry soon or elsewhere.
     Capacity,
-    /// Too many calls; try again after `reset`.
+    /// Rate limited; retry after `reset`.
     RateLimited {
         reset: Option<Duration>,
     },
-    /// The account is used up until `reset`, or until someone pays.
+    /// The account's quota is exhausted until `reset`, or until someone pays.
     Quota {
         reset: Option<Duration>,
     },
-    /// No key or login, or a wrong one.
+    /// No key or login, or an invalid one.
     Auth,
-    /// The model or its maker would not answer this.
+    /// The model or its vendor refused to answer.
     Refused,
-    /// The service does not take the request as it is, and would not the next time. `code` is what it calls that:
-    /// `INVALID_ARGUMENT`, or the number of its status.
+    /// The service rejects the request permanently. `code` is its error code, such as `INVALID_ARGUMENT`, or the
+    /// status.
     Rejected {
         code: String,
     },
-    /// The service knows no model of that name.
+    /// The service does not know the model.
     NoSuchModel,
-    /// The program took more memory than its pool allows, in bytes, and was ended.
+    /// The program exceeded its pool's memory limit, in bytes, and was ended.
     ResourceExhausted {
         used: u64,
         limit: u64,
         pool: WorkerPool,
     },
-    /// The prompt does not fit.
+    /// The prompt exceeds the context window.
     TooLong,
-    /// It could cost more than the call's budget; nothing was sent.
+    /// The call could exceed its budget; nothing was sent.
     OverBudget {
         most_microusd: u64,
     },
-    /// The answer was cut at its longest.
+    /// The answer was truncated at its token limit.
     Truncated,
-    /// An answer that does not fit the schema.
+    /// The answer does not fit the schema.
     InvalidOutput,
-    /// An answer without text: the model said nothing, or the service withheld what it happened to recite.
+    /// The answer has no text: the model sent none, or the service withheld recited text.
     Empty,
-    /// Another model than the one asked answered, or none said who it was.
+    /// Another model answered, or none was named.
     WrongModel {
         served: Option<String>,
     },
-    /// No answer in time. `idle`: it had begun and stalled.
+    /// No complete answer in time. `idle`: the answer had started and stalled.
     Timeout {
         idle: bool,
         elapsed: Duration,
@@ -317,7 +317,7 @@ pub enum CallErrorKind {
 }
 
 impl CallErrorKind {
-    /// Its name without what it says of this one call.
+    /// Name of the kind, without details of this call.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Capacity => "capacity",
@@ -340,22 +340,21 @@ impl CallErrorKind {
         }
     }
 
-    /// Could somebody else have an answer: another model, or the same one reached in another way? What a model would not
-    /// say, or could not say at such length, is not shopped for elsewhere.
+    /// Whether another model or route may succeed. A refused or truncated answer is not retried elsewhere.
     fn another_may_answer(&self) -> bool {
         !matches!(self, Self::Refused | Self::Truncated | Self::Cancelled)
     }
 }
 
-/// A call without an answer. It may have cost money all the same.
+/// A call without an answer. It may still have cost money.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct CallError {
     pub kind: CallErrorKind,
-    /// For the server's log and never for a thread: it may quote the service. Holds no key.
+    /// Text for the server's log, never for a thread: it may quote the service. Contains no key.
     pub message: String,
     pub usage: Box<Usage>,
-    /// What was tried before, where a call had several chances; this error is the last one's.
+    /// Attempts before the last one, which this error describes.
     pub earlier_attempts: Vec<CallAttempt>,
 }
 
@@ -365,24 +364,23 @@ impl CallError {
     }
 }
 
-/// What a call may put on a bill.
+/// Estimated cost of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CostEstimate {
-    /// At most, by every way together that it may take and that we know the price of.
+    /// Maximum over all routes the call may take whose price is known.
     pub most: MicroUsd,
-    /// The prompt's part of `most`.
+    /// Share of the prompt in `most`.
     pub input: MicroUsd,
-    /// May an answer come that puts nothing on a bill?
+    /// Whether an answer may come from a route that bills nothing.
     pub may_be_free: bool,
-    /// There is a way to be paid for at a price we do not know. With a [budget](ModelCall::budget) it is not taken.
+    /// Whether a route has an unknown price. It is not used if the call has a [budget](ModelCall::budget).
     pub unpriced: bool,
 }
 
 impl CostEstimate {
-    /// Of no way at all.
     const ZERO: Self = Self { most: MicroUsd(0), input: MicroUsd(0), may_be_free: false, unpriced: false };
 
-    /// With another way; `together` says what both cost.
+    /// Adds another route; `together` combines the two costs.
     fn combine(self, other: Self, together: fn(MicroUsd, MicroUsd) -> MicroUsd) -> Self {
         let (free_way, unpriced) = (self.may_be_free || other.may_be_free, self.unpriced || other.unpriced);
         let (most, input) = (together(self.most, other.most), together(self.input, other.input));
@@ -390,35 +388,34 @@ impl CostEstimate {
     }
 }
 
-/// One route to a model, looked at closely.
+/// State of one route to a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteState {
     /// [`Provider::name`].
     pub provider: &'static str,
-    /// What there is to say of it, if anything; or what is missing, with the fix.
+    /// A description, possibly empty; or the missing requirement with its fix.
     pub state: Result<String, String>,
 }
 
-/// An answer that is waited for.
+/// Future of a call's result.
 pub type ReplyFuture<'a> = BoxFuture<'a, Result<ModelReply, CallError>>;
 
-/// A source of answers.
+/// A source of model answers.
 pub trait Provider: Send + Sync {
-    /// The word before the colon.
+    /// Provider name, as written before the colon.
     fn name(&self) -> &'static str;
 
-    /// The back end that stands behind it, which is asked what is not answered here.
+    /// The wrapped back end, to which the default methods delegate.
     fn behind(&self) -> Option<&dyn Provider> {
         None
     }
 
-    /// Why every call would fail as things stand, with the fix; `None` when nothing is missing that
-    /// can be seen without calling.
+    /// Returns why every call would fail at present, with the fix; `None` if nothing visible without a call is missing.
     fn missing_requirement(&self) -> Option<String> {
         self.behind()?.missing_requirement()
     }
 
-    /// Every route it has to a model. Looks closer than [`Provider::missing_requirement`], and may take seconds.
+    /// Checks every route to a model. More thorough than [`Provider::missing_requirement`], and may take seconds.
     fn inspect(&self) -> BoxFuture<'_, Vec<RouteState>> {
         if let Some(behind) = self.behind() {
             return behind.inspect();
@@ -427,23 +424,23 @@ pub trait Provider: Send + Sync {
         Box::pin(async move { vec![RouteState { provider: self.name(), state }] })
     }
 
-    /// Lets the person at the terminal log in, where that is how it is paid; `false`: they gave up.
+    /// Lets the person at the terminal log in, if the provider uses a login; `false`: they gave up.
     ///
     /// # Errors
-    /// A sentence for the terminal: what could not be begun or asked.
+    /// A sentence for the terminal that says what failed.
     fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
         self.behind()?.log_in()
     }
 
-    /// Is what a call takes put on a bill?
+    /// Whether calls are billed.
     fn is_billed(&self) -> bool;
 
-    /// Tells accounts of one provider apart, where a key says which it is: a hash of the key.
+    /// Identifies the account by a hash of its key, if it has one.
     fn account(&self) -> Option<String> {
         self.behind()?.account()
     }
 
-    /// What this call may cost. What is held back for a call and what keeps it from being sent both come from here.
+    /// Estimates the call's cost. Both the reservation and the budget check use it.
     fn estimate(&self, _call: &ModelCall) -> CostEstimate {
         CostEstimate {
             may_be_free: !self.is_billed() && self.missing_requirement().is_none(),
@@ -451,31 +448,31 @@ pub trait Provider: Send + Sync {
         }
     }
 
-    /// Asks the service how many tokens the prompt has, where that is free; `None` where it cannot say.
+    /// Requests the prompt's token count from the service, if that is free; `None` if it cannot tell.
     fn count_tokens<'a>(&'a self, _call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
         Box::pin(std::future::ready(None))
     }
 
-    /// Would a call of that kind of run stand in line before it begins? Whoever can had better come again later.
+    /// Whether a call in this worker pool would have to queue. If so, callers should retry later.
     fn would_queue(&self, pool: WorkerPool) -> bool {
         self.behind().is_some_and(|behind| behind.would_queue(pool))
     }
 
-    /// Asks once. Ends within the call's deadline (and a moment to clean up) of when it begins: what it waits for a place
-    /// before that is [`Usage::queued`].
+    /// Makes one call. It ends within the deadline, plus a moment of cleanup, counted from its start. Time spent
+    /// queueing before that is [`Usage::queued`].
     ///
     /// # Errors
-    /// A [`CallError`]: its kind says what can be done about it, its usage what the attempt took.
+    /// A [`CallError`]: its kind says what can be done, its usage what the attempt used.
     fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a>;
 }
 
-/// A model, resolved from `provider:model` or a name for one; or a pool of them.
+/// A model resolved from `provider:model` or a name, or a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelId {
     pub provider: String,
-    /// The id to ask for.
+    /// Model id to request.
     pub model: String,
-    /// None: a pool's, whose models may be of several.
+    /// `None` for a pool, whose models may be of several families.
     pub family: Option<Family>,
 }
 
@@ -485,19 +482,19 @@ impl fmt::Display for ModelId {
     }
 }
 
-/// A `provider:model` that can't be used.
+/// A model setting that can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     #[error("{0}")]
     Unknown(MalformedValue),
     #[error(
         "drafter {drafter} and reviewer {reviewer} are both of the {family} family; \
-         choose a reviewer of another, such as gemini:pro beside claude:opus"
+         choose a reviewer of another, such as gemini:pro with claude:opus"
     )]
     SameFamily { drafter: String, reviewer: String, family: Family },
     #[error(
-        "[roles]: tests, code and what mends it become one change, which models of {families} write; {reviewer} has no model \
-         of another family to review it. Choose one, or let one family write all of it"
+        "[roles]: tests, code and fixes become one change, which models of {families} write; {reviewer} has no model \
+         of another family to review it. Choose one, or let one family write everything"
     )]
     NobodyReviews { families: String, reviewer: String },
     #[error("{0}")]
@@ -505,8 +502,8 @@ pub enum ResolveError {
     #[error("{spec} can't be the {role}: {why}")]
     Unfit { spec: String, role: CallRole, why: &'static str },
     #[error(
-        "OpenCode does not say which model answers, so no review of its drafts counts; set attest_opencode = true under \
-         [models] if you answer for it"
+        "OpenCode does not report which model answers, so no review of its drafts counts; set attest_opencode = true under \
+         [models] if you can vouch for it"
     )]
     Unattested,
     #[error("no model of pool:{pool} can be used: {why}")]
@@ -514,17 +511,17 @@ pub enum ResolveError {
     #[error("the script of scripted answers can't be used: {0}")]
     Script(String),
     #[error(
-        "{provider} serves the models that the settings list, and {name} is none of them; add (with its own figures)\n\n\
+        "{provider} serves the models that the settings list, and {name} is not one of them; add (with its own figures)\n\n\
          [[model]]\nid = \"{name}\"\nproviders = [\"{provider}\"]\nfamily = \"qwen\"\ncontext = 40960\nmax_output = 8192"
     )]
     NotListed { provider: String, name: String },
     #[error(
-        "successors: nobody knows the family and the price of {id}, which may answer for {asked}; add a [[model]] with them"
+        "successors: the family and price of {id}, which may answer for {asked}, are unknown; add a [[model]] with them"
     )]
     Successor { asked: String, id: String },
-    #[error("the folder of cassettes {0}")]
+    #[error("the cassette folder {0}")]
     Cassettes(String),
-    #[error("no client for HTTPS could be made: {0}")]
+    #[error("could not create an HTTPS client: {0}")]
     Client(String),
 }
 
@@ -537,24 +534,24 @@ impl ResolveError {
     }
 }
 
-/// Whether a model that the settings name can be asked.
+/// Whether a model of the settings can be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelReadiness {
-    /// "drafter", "reviewer", or the role that has a model of its own.
+    /// "drafter", "reviewer", or the role that has its own model.
     pub role: String,
     pub spec: String,
-    /// What is missing, with the fix; for the operator's eyes.
+    /// The missing requirement with its fix; for the operator only.
     pub lacks: Option<String>,
 }
 
-/// What holds the keys of the APIs, shared with their back ends.
+/// API keys, shared with their back ends.
 struct ProviderKeys {
     anthropic: ReloadableValue<AnthropicSettings>,
     gemini: ReloadableValue<GeminiSettings>,
     openai: ReloadableValue<OpenAiSettings>,
 }
 
-/// Every back end there is.
+/// All back ends.
 pub struct ModelProviders {
     table: Arc<models::ModelCatalog>,
     claude: Arc<dyn Provider>,
@@ -576,13 +573,13 @@ pub struct ModelProviders {
 }
 
 impl ModelProviders {
-    /// Starts nothing and calls nobody; an unusable script is an error here, a missing key is one at
-    /// the call (see [`Provider::missing_requirement`]).
+    /// Builds the back ends without starting or calling anything. An invalid script is an error here; a missing key is
+    /// an error at the call (see [`Provider::missing_requirement`]).
     pub fn new(settings: &ModelSettings, clock: SharedClock) -> Result<Self, ResolveError> {
         Self::build(settings, None, clock)
     }
 
-    /// The same, and what they learn about who can be asked outlives them.
+    /// Like [`ModelProviders::new`], with cooldowns and outages kept in `store`.
     pub fn with_store(
         settings: &ModelSettings,
         store: Arc<Store>,
@@ -673,8 +670,8 @@ impl ModelProviders {
         Ok(all)
     }
 
-    /// Takes the keys of these settings from the next call on, and names whose changed. A key goes to the address that it
-    /// was given for, and addresses hold until a restart.
+    /// Replaces the API keys from the next call on; returns the names of those that changed. A key belongs to its
+    /// address, and addresses only change at a restart.
     pub fn reload_keys(&self, new: &ModelSettings) -> Vec<&'static str> {
         self.breakers.forget_substitutes();
         let ProviderKeys { anthropic, gemini, openai } = &self.keys;
@@ -697,12 +694,12 @@ impl ModelProviders {
         changed
     }
 
-    /// Gemini's keys as they are since the last reload.
+    /// Gemini's settings with the keys of the last reload.
     pub fn gemini_settings(&self) -> Arc<GeminiSettings> {
         self.keys.gemini.get()
     }
 
-    /// The names of the other keys that there are.
+    /// Names of the other keys that are set.
     pub fn other_key_names(&self) -> Vec<&'static str> {
         let ProviderKeys { anthropic, openai, .. } = &self.keys;
         let keys = [
@@ -712,12 +709,12 @@ impl ModelProviders {
         keys.into_iter().filter(|(_, there)| *there).map(|(name, _)| name).collect()
     }
 
-    /// Does it matter to a key in use whether a repository is private?
+    /// Whether a key in use may be used for public repositories only.
     pub fn depends_on_privacy(&self) -> bool {
         self.keys.gemini.get().depends_on_privacy()
     }
 
-    /// The back end that is a program one logs in to.
+    /// The back end with this name, if it is a program with a login.
     pub fn login_program(&self, name: &str) -> Option<&Arc<dyn Provider>> {
         [&self.claude, &self.opencode].into_iter().find(|back_end| back_end.name() == name)
     }
@@ -730,7 +727,7 @@ impl ModelProviders {
         &self.table
     }
 
-    /// Whether those whose answers runs wait for can be asked.
+    /// Readiness of the models whose answers runs wait for.
     pub fn readiness(&self, settings: &ModelSettings) -> Vec<ModelReadiness> {
         let all = settings.drafters().chain([("reviewer", &settings.reviewer)]);
         let of = |(role, spec): (&str, &String)| {
@@ -740,27 +737,27 @@ impl ModelProviders {
         all.map(of).collect()
     }
 
-    /// What is left alone now, and until when.
+    /// Everything in cooldown now, with its end.
     pub async fn active_cooldowns(&self, now: Timestamp) -> Vec<ActiveCooldown> {
         self.breakers.active_cooldowns(now).await
     }
 
-    /// How each model failed last, since the server started.
+    /// Last failure of each model since the server started.
     pub fn last_failures(&self) -> Vec<LastFailure> {
         self.breakers.last_failures()
     }
 
-    /// Begins no program any more; a call that waits for its place ends as cancelled.
+    /// Starts no more programs; calls that wait for a slot end as cancelled.
     pub fn close(&self) {
         self.workers.close();
     }
 
-    /// Would a call to this model stand in line?
+    /// Whether a call to this model would have to queue.
     pub fn would_queue(&self, spec: &str, pool: WorkerPool) -> bool {
         self.resolve(spec).is_ok_and(|(provider, _)| provider.would_queue(pool))
     }
 
-    /// What keeps this model from being asked, as far as that can be seen without asking; for the operator's eyes.
+    /// The missing requirement of this model, as far as visible without a call; for the operator only.
     pub fn missing_requirement(&self, spec: &str) -> Option<String> {
         match self.resolve(spec) {
             Ok((provider, _)) => provider.missing_requirement(),
@@ -775,7 +772,7 @@ fn same_keys(some: &[GeminiKey], others: &[GeminiKey]) -> bool {
         && same_secrets(some.iter().map(|key| &key.secret), others.iter().map(|key| &key.secret))
 }
 
-/// Text of a service for our log: one line, bounded, and all of it to be seen.
+/// Text of a service for our log: one bounded line of visible characters.
 fn quote_text(text: &str) -> String {
     single_line(text, 300)
 }
@@ -796,13 +793,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_say_is_one_short_line_that_no_terminal_obeys() {
+    fn quoted_text_is_one_short_line_without_control_characters() {
         assert_eq!(quote_text("no\n\tway \u{1b}]0;owned\u{7}\0\u{9b}2J"), "no way ]0;owned2J");
         assert_eq!(quote_text(&"x ".repeat(1_000_000)).chars().count(), 301);
     }
 
     #[test]
-    fn a_pair_of_one_family_is_refused() {
+    fn drafter_and_reviewer_of_one_family_are_refused() {
         let settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
         let providers = ModelProviders::new(&settings, Arc::new(crate::clock::SystemClock)).unwrap();
         assert!(providers.check_pair("claude:opus", "gemini:pro").is_ok());

@@ -1,5 +1,5 @@
-//! Whether the services still serve the models in use. Their lists of models are free: one GET each, more only where a list
-//! has several pages. Nothing changes by what is found; the operator gets a sentence and a line to write.
+//! Checks that the services still serve the models in use. Lists of models are free: one GET each, more only for lists
+//! with several pages. The result changes nothing; the operator gets a warning with the settings line to write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,16 +21,16 @@ use crate::{
     types::Timestamp,
 };
 
-/// Time before a model's end at which the warning begins.
+/// Warn this long before a model's retirement.
 const NOTICE: Duration = Duration::from_secs(60 * 24 * 3600);
 
-/// Time between two checks of a running server.
+/// Interval between checks of a running server.
 const INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
-/// Pages of a list that are read; each holds up to a thousand models.
+/// Maximum pages of a list to read; each holds up to a thousand models.
 const PAGES: usize = 20;
 
-/// Models of a list that are named where none of them is in our table.
+/// Maximum models named if no listed one is in our table.
 const NAMED: usize = 5;
 
 /// A setting that names a model.
@@ -44,15 +44,15 @@ pub struct ModelSetting {
 /// Result of comparing the models in use with the services' lists.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ListCheck {
-    /// A sentence for each model that is not listed or ends soon, with the line to write.
+    /// One warning for each model that is not listed or retires soon, with the settings line to write.
     pub warnings: Vec<String>,
-    /// A sentence for each list that could not be read.
+    /// One sentence for each list that could not be read.
     pub unchecked: Vec<String>,
-    /// The hosts whose lists were read.
+    /// Hosts whose lists were read.
     pub checked: Vec<String>,
 }
 
-/// Every setting that names a model for work.
+/// Every setting that names a model.
 fn model_settings(settings: &Settings) -> Vec<ModelSetting> {
     let of =
         |table, key: &str, spec: &str| ModelSetting { table, key: key.to_owned(), spec: spec.to_owned() };
@@ -70,7 +70,7 @@ fn model_settings(settings: &Settings) -> Vec<ModelSetting> {
 impl ModelProviders {
     /// Reads the lists and compares them with the models of these settings.
     pub async fn check_lists(&self, settings: &Settings, now: Timestamp) -> ListCheck {
-        // By provider and id of the model, the settings that name it.
+        // Settings by the provider and model id they name.
         let mut used: BTreeMap<(String, String), Vec<ModelSetting>> = BTreeMap::new();
         for setting in model_settings(settings) {
             for spec in self.names.models(&setting.spec) {
@@ -113,7 +113,7 @@ impl ModelProviders {
         check
     }
 
-    /// Compares the lists with these settings, writes the warnings to the log and returns them.
+    /// Compares the lists with these settings; logs and returns the warnings.
     pub async fn warn_about_models(&self, settings: &Settings, now: Timestamp) -> Vec<String> {
         let found = self.check_lists(settings, now).await;
         for warning in &found.warnings {
@@ -125,7 +125,7 @@ impl ModelProviders {
         found.warnings
     }
 
-    /// Compares the lists with the settings as they are then, at once and every day, for as long as it is polled.
+    /// Compares the lists with the current settings, now and every day, until dropped.
     pub async fn watch_lists(&self, settings: impl Fn() -> Settings, clock: &dyn Clock) {
         loop {
             self.warn_about_models(&settings(), clock.now()).await;
@@ -133,7 +133,7 @@ impl ModelProviders {
         }
     }
 
-    /// The line to paste into the settings.
+    /// Returns the line to paste into the settings.
     fn setting_line(
         &self,
         provider: &str,
@@ -160,7 +160,8 @@ impl ModelProviders {
         format!("Write {}", lines.into_iter().collect::<Vec<_>>().join("; "))
     }
 
-    /// The successor that its maker names, or else the model of the nearest price; one that is listed and does not end soon.
+    /// Returns the vendor's named successor, or else the model closest in price that is listed and does not retire
+    /// soon.
     fn replacement(
         &self,
         provider: &str,
@@ -184,14 +185,13 @@ impl ModelProviders {
     }
 }
 
-/// Whether a service's list names this id. A list may add the day of a version, as in `claude-haiku-4-5-20251001`; a preview
-/// is not its final version.
+/// Whether a listed id means this model. A list may add a version date, as in `claude-haiku-4-5-20251001`; a preview is
+/// not the final version.
 fn is_listed_as(id: &str, listed: &str) -> bool {
     let rest = models::bare_id(listed).strip_prefix(id).map(|rest| rest.strip_prefix('-').unwrap_or(rest));
     rest.is_some_and(|day| day.is_empty() || day.len() == 8 && day.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The problem with a model in use, if any.
 fn model_warning(row: &Model, list: Option<&(String, BTreeSet<String>)>, now: Timestamp) -> Option<String> {
     let missing = list.filter(|(_, ids)| !ids.iter().any(|id| is_listed_as(&row.id, id)));
     let ends = row.retires.filter(|end| *end <= now.plus(NOTICE)).map(|end| match end <= now {
@@ -205,14 +205,13 @@ fn model_warning(row: &Model, list: Option<&(String, BTreeSet<String>)>, now: Ti
     }
 }
 
-/// Format of a service's list of models.
 struct ModelListFormat {
     path: &'static str,
     header: &'static str,
-    /// Fields of the list and of each model's name.
+    /// JSON fields of the list, and of each model's name.
     items: &'static str,
     name: &'static str,
-    /// Field with the next page's token, field that says whether there is a next page, and the token's query parameter.
+    /// Field with the next page's token, field that says whether there is one, and the token's query parameter.
     mark: &'static str,
     more: Option<&'static str>,
     query: &'static str,
@@ -238,7 +237,6 @@ const GEMINI: ModelListFormat = ModelListFormat {
     query: "pageToken",
 };
 
-/// Every id that the service lists, or why they are not known.
 async fn fetch_list(
     form: &ModelListFormat,
     base: &Url,
@@ -273,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listed_day_is_the_same_model_and_a_preview_is_not() {
+    fn dated_id_is_the_same_model_but_a_preview_is_not() {
         for (id, listed, same) in [
             ("gemini-3.8-flash", "models/gemini-3.8-flash", true),
             ("claude-haiku-4-5", "claude-haiku-4-5-20251001", true),

@@ -1,5 +1,5 @@
-//! The one table of language models: ids, short names, families, sizes, prices. What is built in stands in `models.toml`
-//! and can be corrected and added to by `[[model]]` rows in the settings, without a release.
+//! The model table: ids, aliases, families, sizes and prices. The built-in rows are in `models.toml`; `[[model]]` rows
+//! of the settings correct and extend them without a release.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,12 @@ use crate::{
 const BUILT_IN: &str = include_str!("models.toml");
 
 impl Model {
-    /// Most tokens of its answer to this call.
+    /// Maximum output tokens of this call.
     pub(super) fn max_output_for(&self, call: &ModelCall) -> u64 {
         self.max_answer_tokens().min(call.max_output_tokens)
     }
 
-    /// Tokens of a prompt that it reads beside its instructions and the form of its answer, with room for the longest
-    /// answer.
+    /// Maximum prompt tokens, with space left for the system prompt, the schema and the longest answer.
     pub fn prompt_room(&self, system: &str, schema: Option<&serde_json::Value>) -> u64 {
         if self.context == u64::MAX {
             return u64::MAX;
@@ -32,24 +31,24 @@ impl Model {
             .fold(self.context, u64::saturating_sub)
     }
 
-    /// Tokens that one answer may have: what a request asks for, and what is reserved for it.
+    /// Maximum tokens of one answer, as requested and reserved.
     pub fn max_answer_tokens(&self) -> u64 {
         self.max_output.min(limits::ANSWER_TOKENS)
     }
 }
 
-/// Every model this server knows. The first row a short name fits wins.
+/// All models this server knows. The first row that matches a name wins.
 #[derive(Debug, Clone)]
 pub struct ModelCatalog {
     models: Vec<Model>,
-    /// By the id of the model asked.
+    /// Accepted successors by the requested model's id.
     successors: BTreeMap<String, ModelSuccessors>,
 }
 
-/// Ids that the operator accepts in place of another.
+/// Ids the operator accepts in place of another model.
 #[derive(Debug, Clone)]
 struct ModelSuccessors {
-    /// The model asked, as `[models.successors]` names it.
+    /// The requested model, as written in `[models.successors]`.
     key: String,
     ids: Vec<String>,
 }
@@ -57,7 +56,7 @@ struct ModelSuccessors {
 impl Default for ModelCatalog {
     fn default() -> Self {
         let mut models = model_rows(BUILT_IN, "models.toml").expect("a file that a test reads");
-        // The two ends of a rehearsal count as two families, so that a rehearsal obeys the same rules.
+        // The scripted models count as separate families, so that a rehearsal follows the same rules.
         models.extend(
             [("stub-drafter", "drafter"), ("stub-reviewer", "reviewer"), ("stub-router", "router")].map(
                 |(id, alias)| Model {
@@ -79,11 +78,11 @@ impl Default for ModelCatalog {
 }
 
 impl ModelCatalog {
-    /// Those of the settings, and the built-in ones.
+    /// Returns the built-in rows with those of the settings.
     pub fn from_settings(settings: &ModelSettings) -> Self {
         let mut built_in = Self::default();
         if settings.opencode.base_url.as_ref().is_some_and(|url| !is_loopback(url)) {
-            // A gateway may charge for what a Google login has for nothing.
+            // A gateway may charge for what is free with a Google login.
             let asked_there = |row: &&mut Model| row.providers == ["opencode"];
             built_in.models.iter_mut().filter(asked_there).for_each(|row| row.prices.clear());
         }
@@ -91,7 +90,7 @@ impl ModelCatalog {
         for (key, ids) in &settings.successors {
             let row = key.split_once(':').and_then(|(provider, name)| table.find(provider, name));
             if let Some(asked) = row.map(|row| row.id.clone()) {
-                // An alias and the id itself may both be listed.
+                // An alias and its id may both be listed.
                 let known = table.successors.entry(asked);
                 let known = known.or_insert_with(|| ModelSuccessors { key: key.clone(), ids: Vec::new() });
                 known.ids.extend(ids.iter().cloned());
@@ -100,18 +99,18 @@ impl ModelCatalog {
         table
     }
 
-    /// The ids that may answer where `asked` is asked for.
+    /// Ids that may answer in place of `asked`.
     pub fn successors(&self, asked: &str) -> &[String] {
         self.successors.get(asked).map_or(&[], |known| &known.ids)
     }
 
-    /// The setting by which `served` may answer where `asked` is asked for, if it needs one.
+    /// The setting that accepts `served` in place of `asked`, if one is needed.
     pub fn accepted_by(&self, asked: &str, served: &str) -> Option<&str> {
         let known = self.successors.get(asked).filter(|_| !is_same_model(asked, served))?;
         is_listed(&known.ids, served).then_some(known.key.as_str())
     }
 
-    /// These rows, and after them ours, where none of these stands for the same model.
+    /// Puts `rows` first, and drops existing rows with the same id.
     pub(super) fn with_rows(self, rows: &[Model]) -> Self {
         let others = self.models.into_iter().filter(|row| rows.iter().all(|given| given.id != row.id));
         Self { models: rows.iter().cloned().chain(others).collect(), successors: self.successors }
@@ -121,19 +120,19 @@ impl ModelCatalog {
         &self.models
     }
 
-    /// The row for `name`, an id or a short name, at `provider`.
+    /// Finds the row of `name`, an id or an alias, at `provider`.
     pub fn find(&self, provider: &str, name: &str) -> Option<&Model> {
         let named = |m: &&Model| m.id == name || m.aliases.iter().any(|alias| alias == name);
         self.models.iter().filter(|m| m.providers.iter().any(|p| p == provider)).find(named)
     }
 
-    /// The row of the model that `served` names, dates and previews disregarded.
+    /// Finds the row of the served id, ignoring dates and preview suffixes.
     pub fn find_served(&self, served: &str) -> Option<&Model> {
         let same = |m: &&Model| unversioned_id(&m.id) == unversioned_id(served);
         self.models.iter().find(|m| m.id == bare_id(served)).or_else(|| self.models.iter().find(same))
     }
 
-    /// The family of a model by the id its answer gave; `None` = unattested.
+    /// Family of a model by its served id; `None` = unattested.
     pub fn family_of(&self, served: &str) -> Option<Family> {
         if let Some(model) = self.find_served(served) {
             return Some(model.family.clone());
@@ -147,8 +146,8 @@ impl ModelCatalog {
         })
     }
 
-    /// Cost of tokens by the served model's prices, in micro-dollars; `None` if we know no price. The tokens are uncached
-    /// input, output, cache reads and cache writes.
+    /// Cost of tokens at the served model's prices, in micro-dollars; `None` if the price is unknown. `tokens` are
+    /// uncached input, output, cache reads and cache writes.
     pub fn cost_microusd(&self, served: &str, tokens: [u64; 4], now: Timestamp) -> Option<u64> {
         let [input, _, cache_read, cache_written] = tokens;
         let prompt = input.saturating_add(cache_read).saturating_add(cache_written);
@@ -160,24 +159,24 @@ impl ModelCatalog {
     }
 }
 
-/// Did the model asked for answer? A date or a preview mark in the id served is the same model; a
-/// smaller or another version is not.
+/// Whether `served` is the requested model. A date or preview suffix is ignored; a smaller or other version is another
+/// model.
 pub fn is_same_model(asked: &str, served: &str) -> bool {
     unversioned_id(asked) == unversioned_id(served)
 }
 
-/// Is it one of these very ids?
+/// Whether `served` is one of these exact ids.
 pub fn is_listed(ids: &[String], served: &str) -> bool {
     ids.iter().any(|id| bare_id(id) == bare_id(served))
 }
 
-/// Gemini's API names some models by their path.
+/// Removes the path prefix that Gemini's API adds to some ids.
 pub(super) fn bare_id(id: &str) -> &str {
     id.strip_prefix("models/").unwrap_or(id)
 }
 
-/// An id without what does not make it another model: `-preview`, `-latest`, `:latest`, `-20251001`, `-2025-10-01`,
-/// `-001`, `-11-2025`, `-05-06` after a preview mark.
+/// Removes version suffixes: `-preview`, `-latest`, `:latest`, `-20251001`, `-2025-10-01`, `-001`, `-11-2025`, or
+/// `-05-06` after a preview suffix.
 fn unversioned_id(id: &str) -> &str {
     let id = bare_id(id);
     if let Some((head, tail)) = id.split_once("-preview") {
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn families_by_table_and_by_versioned_prefix() {
+    fn family_is_found_by_table_or_versioned_prefix() {
         for (served, expected) in [
             ("claude-opus-4-6", Some("claude")),
             ("claude-haiku-4-5-20251001", Some("claude")),
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_downgrade_is_another_model_and_a_date_is_not() {
+    fn dated_id_is_the_same_model_but_another_version_is_not() {
         assert!(is_same_model("claude-haiku-4-5", "claude-haiku-4-5-20251001"));
         assert!(is_same_model("gemini-3-pro-preview", "gemini-3-pro"));
         assert!(is_same_model("gemini-2.5-pro", "gemini-2.5-pro-preview-05-06"));
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn prices_go_by_the_served_id_the_length_of_the_prompt_and_the_day() {
+    fn price_depends_on_served_id_prompt_length_and_day() {
         let table = ModelCatalog::default();
         let day = |text: &str| Timestamp::parse(&format!("{text}T00:00:00Z")).unwrap();
         let (autumn, new_year) = (day("2026-11-27"), day("2027-01-01"));
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_knows_what_a_gateway_charges_unless_the_settings_say_it() {
+    fn gateway_price_is_unknown_unless_set() {
         let id = "google/antigravity-gemini-3-pro";
         let free = ModelCatalog::default().find("opencode", id).unwrap().clone();
         for (base_url, rows, prices) in [
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn successors_of_an_alias_and_of_its_id_are_all_accepted() {
+    fn successors_of_alias_and_id_are_merged() {
         let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
         settings.successors =
             [("gemini:pro", "gemini-4-neon"), ("gemini:gemini-3.1-pro-preview", "gemini-3.8-flash")]
@@ -348,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_correct_a_row_and_add_others() {
+    fn settings_override_and_add_rows() {
         let given = |id: &str, provider: &str, family: &str| Model {
             id: id.into(),
             aliases: vec!["pro".into()],

@@ -1,13 +1,13 @@
-//! Tools in the form that a service has for them: told to it as theirs, and its calls told as ours.
+//! Converts tools and tool calls between our plain-text form and a service's native form.
 //!
-//! Whoever asks knows one form, in plain text, for every model. So a service's own calls are no answer of another kind: they
-//! become that text, and what asked for them cannot tell the difference.
+//! Callers use one plain-text form for all models. Native tool calls are converted to that text, so callers see no
+//! difference.
 
 use serde_json::{Value, json};
 
 use super::ModelCall;
 
-/// What an answer asks for, as its pieces come.
+/// Native tool calls of an answer, assembled from fragments.
 #[derive(Debug, Default)]
 pub(super) struct NativeToolCalls(Vec<ToolCallFragment>);
 
@@ -20,7 +20,7 @@ struct ToolCallFragment {
 }
 
 impl NativeToolCalls {
-    /// A piece of the call at this place. Not every server counts the places: another id is another call.
+    /// Adds a fragment to the call at index `at`. Some servers send no index, so another id means another call.
     pub(super) fn add_fragment(
         &mut self,
         at: u64,
@@ -44,10 +44,10 @@ impl NativeToolCalls {
         call.arguments += arguments.unwrap_or_default();
     }
 
-    /// The text that says the same; none where nothing is asked for, or nothing was offered.
+    /// Returns the calls as text; `None` without calls, or if no tools were offered.
     pub(super) fn to_text(&self, call: &ModelCall) -> Option<String> {
         let calls = self.0.iter().map(|ToolCallFragment { name, arguments: given, .. }| {
-            // What is no JSON is refused where it is read.
+            // Arguments that are not JSON are refused by the parser of tool requests.
             let arguments = match given.trim() {
                 "" => Ok(json!({})),
                 given => serde_json::from_str::<Value>(given),
@@ -59,11 +59,11 @@ impl NativeToolCalls {
     }
 }
 
-/// The tools of a call, each by its name, what it is for, and the schema of its arguments.
+/// Converts the tools of a call; `convert` gets name, description and parameter schema.
 pub(super) fn map_tools<'a>(
     tools: Option<&'a Value>,
-    told: fn(&'a Value, &'a Value, &'a Value) -> Value,
+    convert: fn(&'a Value, &'a Value, &'a Value) -> Value,
 ) -> Option<Value> {
     let all = tools?.as_array()?;
-    Some(all.iter().map(|tool| told(&tool["name"], &tool["description"], &tool["parameters"])).collect())
+    Some(all.iter().map(|tool| convert(&tool["name"], &tool["description"], &tool["parameters"])).collect())
 }

@@ -1,7 +1,7 @@
-//! Models on a machine of one's own, through Ollama's native API.
+//! Self-hosted models through Ollama's native API.
 //!
-//! Ollama reads a prompt into a window of `num_ctx` tokens and, left alone, drops what does not fit without a word. So
-//! the window is asked for by the prompt's size, and a prompt that filled its window is taken for a cut one.
+//! Ollama reads the prompt into a window of `num_ctx` tokens and by default silently drops what does not fit. So we
+//! request a window that fits the prompt, and treat a prompt that filled its window as truncated.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{clock::SharedClock, config::OllamaSettings, limits};
 
-/// Windows are asked for in steps, because a server loads the model anew for each size.
+/// Granularity of the window size, because a server reloads the model for each new size.
 const WINDOW_STEP_TOKENS: u64 = 4096;
 
 pub(super) struct OllamaProvider {
@@ -44,7 +44,7 @@ impl OllamaProvider {
         let (mut answer, mut thoughts) = (StreamedAnswer::default(), String::new());
         let window = match self.table.find(self.name(), &call.model) {
             Some(row) => Ok(ContextWindow::for_call(call, row)),
-            None => Err(CallFault::new(CallErrorKind::Unavailable, "no row of the table of models has it")),
+            None => Err(CallFault::new(CallErrorKind::Unavailable, "it is not in the model table")),
         };
         let outcome = match window {
             Err(fault) => Err(fault),
@@ -128,7 +128,7 @@ impl Provider for OllamaProvider {
     }
 }
 
-/// How many tokens the model is given to read and write.
+/// Token limits of a request.
 #[derive(Debug, PartialEq, Eq)]
 struct ContextWindow {
     /// Prompt and answer together.
@@ -137,8 +137,7 @@ struct ContextWindow {
 }
 
 impl ContextWindow {
-    /// Room for the prompt at its densest and for the longest answer, if the model has it. What can't fit is not asked
-    /// for.
+    /// Sizes the window for the densest prompt and the longest answer, up to the model's context window.
     fn for_call(call: &ModelCall, row: &Model) -> Self {
         let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
         let bytes = (call.system.len() + call.prompt.len() + schema) as u64;
@@ -156,7 +155,7 @@ fn request_body(call: &ModelCall, window: &ContextWindow) -> Value {
             {"role": "user", "content": call.prompt},
         ],
         "stream": true,
-        // Servers that know these words refuse what does not fit; older ones are caught by what they count.
+        // Newer servers refuse a prompt that does not fit; for older ones we check the token counts.
         "truncate": false,
         "shift": false,
         "options": {"num_ctx": window.all, "num_predict": window.answer},
@@ -177,7 +176,7 @@ fn handle_event(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) {
         answer.ended = event["done_reason"].as_str().map(str::to_owned);
         answer.input_tokens = event["prompt_eval_count"].as_u64().unwrap_or(0);
         answer.output_tokens = event["eval_count"].as_u64().unwrap_or(0);
-        // What is read from its cache is not counted, and nothing is billed.
+        // Cache reads are not counted, and nothing is billed.
         answer.counted = true;
     }
 }
@@ -189,12 +188,14 @@ fn judge_answer(
 ) -> Result<(String, Option<Value>), CallFault> {
     answer.check_served(call)?;
     if answer.input_tokens >= window.all {
-        let why = format!("the prompt filled all {} tokens of the window and was cut", window.all);
+        let why = format!("the prompt filled all {} tokens of the window and was truncated", window.all);
         return Err(CallFault::new(CallErrorKind::TooLong, &why));
     }
     match answer.ended.as_deref() {
         Some("stop") => answer.validate(call),
-        Some("length") => Err(CallFault::new(CallErrorKind::Truncated, "the answer was cut at its longest")),
+        Some("length") => {
+            Err(CallFault::new(CallErrorKind::Truncated, "the answer was truncated at its token limit"))
+        }
         other => {
             let why = format!("the answer ended with {}", other.unwrap_or("no reason"));
             Err(CallFault::new(CallErrorKind::InvalidOutput, &why))
@@ -202,7 +203,7 @@ fn judge_answer(
     }
 }
 
-/// What an answer with an error status means.
+/// Converts a response with an error status.
 fn response_fault(head: &ResponseHead, model: &str, body: &[u8]) -> CallFault {
     let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
     let message = parsed["error"].as_str().map_or_else(|| String::from_utf8_lossy(body), Into::into);

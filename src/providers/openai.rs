@@ -1,7 +1,7 @@
-//! Any endpoint that speaks OpenAI's chat completions: theirs, a gateway's, or a server on this machine.
+//! Any endpoint with OpenAI's chat completions API: OpenAI, a gateway, or a local server.
 //!
-//! The key travels in a header and appears in no URL, error or log. The model that served is the one that the answer's
-//! own events name.
+//! The key is sent in a header and appears in no URL, error or log. The serving model is the one named in the answer's
+//! events.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl OpenAiProvider {
         let (mut head, mut response) = self.send(call, settings, call.tools.as_ref(), usage).await?;
         if !head.status.is_success() {
             let body = http::read_body(response).await?;
-            // A server whose model, or whose setting, knows none reads of them in the prompt.
+            // If the model or server supports no tools, retry without them; the prompt describes them too.
             if call.tools.is_none() || !rejects_tools(&head, &body) {
                 return Err(response_fault(&head, &body));
             }
@@ -146,7 +146,7 @@ impl OpenAiProvider {
         body
     }
 
-    /// What bounds an answer. Every server knows the old word, but for OpenAI's own, whose newer models refuse it.
+    /// Field that limits the output. Most servers know the old name; newer models of OpenAI reject it.
     fn output_limit_field(&self) -> &'static str {
         let settings = self.settings.get();
         let host = settings.base_url.host_str().unwrap_or_default();
@@ -183,12 +183,12 @@ fn bearer_header(key: &SecretString) -> Result<reqwest::header::HeaderValue, Cal
     http::secret_header(KEY, &format!("Bearer {}", key.expose_secret()))
 }
 
-/// One event. The one with the counts comes last and has no choices.
+/// Handles one event. The last one has the token counts and no choices.
 fn handle_event(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) -> Result<(), CallFault> {
     if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
         let code = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
         let kind = error_kind(code.unwrap_or_default(), error, None);
-        return Err(CallFault::new(kind, error["message"].as_str().unwrap_or("an error without words")));
+        return Err(CallFault::new(kind, error["message"].as_str().unwrap_or("an error without a message")));
     }
     if let Some(served) = event["model"].as_str().filter(|served| !served.is_empty()) {
         answer.record_served(call, served);
@@ -198,14 +198,14 @@ fn handle_event(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) ->
         return Err(CallFault::new(CallErrorKind::Refused, refusal));
     }
     answer.text += choice["delta"]["content"].as_str().unwrap_or_default();
-    // No two servers have agreed on a word for it.
+    // Servers use different names for this field.
     let thought = choice["delta"]["reasoning_content"].as_str().or(choice["delta"]["reasoning"].as_str());
     answer.thoughts += thought.unwrap_or_default();
-    for (at, asked) in choice["delta"]["tool_calls"].as_array().into_iter().flatten().enumerate() {
-        let (at, function) = (asked["index"].as_u64().unwrap_or(at as u64), &asked["function"]);
+    for (at, tool_call) in choice["delta"]["tool_calls"].as_array().into_iter().flatten().enumerate() {
+        let (at, function) = (tool_call["index"].as_u64().unwrap_or(at as u64), &tool_call["function"]);
         answer.calls.add_fragment(
             at,
-            asked["id"].as_str(),
+            tool_call["id"].as_str(),
             function["name"].as_str(),
             function["arguments"].as_str(),
         );
@@ -220,7 +220,7 @@ fn handle_event(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) ->
         answer.counted = input.is_some() && output.is_some();
         answer.input_tokens = input.unwrap_or(0);
         answer.cache_read_tokens = tokens("/prompt_tokens_details/cached_tokens").unwrap_or(0);
-        // Not every endpoint counts a model's thoughts as part of its answer.
+        // Some endpoints do not count thoughts as completion tokens.
         let others = tokens("/total_tokens").unwrap_or(0).saturating_sub(answer.input_tokens);
         answer.output_tokens = output.unwrap_or(0).max(others);
     }
@@ -232,7 +232,9 @@ fn judge_answer(call: &ModelCall, answer: StreamedAnswer) -> Result<(String, Opt
     match answer.ended.as_deref() {
         Some("stop") => answer.validate(call),
         Some("tool_calls") if answer.calls.to_text(call).is_some() => answer.validate(call),
-        Some("length") => Err(CallFault::new(CallErrorKind::Truncated, "the answer was cut at its longest")),
+        Some("length") => {
+            Err(CallFault::new(CallErrorKind::Truncated, "the answer was truncated at its token limit"))
+        }
         Some("content_filter") => Err(CallFault::new(CallErrorKind::Refused, "the answer was withheld")),
         other => {
             let why = format!("the answer ended with {}", other.unwrap_or("no reason"));
@@ -241,17 +243,17 @@ fn judge_answer(call: &ModelCall, answer: StreamedAnswer) -> Result<(String, Opt
     }
 }
 
-/// Is it the tools that were refused, and nothing else? No two servers say it alike, and llama.cpp takes it for its own fault.
+/// Whether the server rejected only the tools. Servers differ in wording, and llama.cpp answers 500.
 fn rejects_tools(head: &ResponseHead, body: &[u8]) -> bool {
-    let said = String::from_utf8_lossy(body).to_ascii_lowercase();
+    let text = String::from_utf8_lossy(body).to_ascii_lowercase();
     match head.status.as_u16() {
-        400 | 404 | 422 | 501 => said.contains("tool"),
-        500 => said.contains("tools param requires --jinja"),
+        400 | 404 | 422 | 501 => text.contains("tool"),
+        500 => text.contains("tools param requires --jinja"),
         _ => false,
     }
 }
 
-/// What an answer with an error status means.
+/// Converts a response with an error status.
 fn response_fault(head: &ResponseHead, body: &[u8]) -> CallFault {
     let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = &parsed["error"];
@@ -286,7 +288,7 @@ mod tests {
     use crate::clock::SystemClock;
 
     #[test]
-    fn an_answers_bound_goes_by_the_name_that_the_endpoint_knows() {
+    fn output_limit_field_depends_on_the_endpoint() {
         for (base_url, word) in [
             ("https://api.openai.com/v1", "max_completion_tokens"),
             ("https://shop.openai.azure.com/openai/v1", "max_completion_tokens"),

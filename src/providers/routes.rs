@@ -1,4 +1,4 @@
-//! From what the settings call a model to who is asked: a back end, or a pool of them.
+//! Resolves model names of the settings to a back end or a pool.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl ModelProviders {
-    /// The model that `provider:model` names, or another name that stands for one.
+    /// Resolves `provider:model`, or a name for one model.
     pub fn model(&self, spec: &str) -> Result<ModelId, ResolveError> {
         match self.names.resolve(spec).map_err(ResolveError::Name)? {
             ResolvedModelName::Model(spec) => self.find_model(spec),
@@ -27,8 +27,8 @@ impl ModelProviders {
         }
     }
 
-    /// The back end and the model for `claude:opus`, `gemini:pro`, `role:architect`, `stub:drafter` …; for `pool:NAME`
-    /// the pool, which chooses the model.
+    /// Resolves `claude:opus`, `gemini:pro`, `role:architect`, `stub:drafter` and the like to back end and model. For
+    /// `pool:NAME` returns the pool, which chooses the model.
     pub fn resolve(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
         let name = match self.names.resolve(spec).map_err(ResolveError::Name)? {
             ResolvedModelName::Model(spec) => {
@@ -49,8 +49,8 @@ impl ModelProviders {
         Ok((Arc::clone(pool) as Arc<dyn Provider>, id))
     }
 
-    /// As [`Model::room`](super::models::Model::prompt_room), for the model that `id` names. Of a pool it is the roomiest
-    /// member's: whom the prompt does not fit is skipped.
+    /// Like [`Model::prompt_room`](super::models::Model::prompt_room), for the model of `id`. For a pool, the maximum
+    /// of its members, since it skips members that are too small.
     pub fn prompt_room(&self, id: &ModelId, system: &str, schema: Option<&serde_json::Value>) -> u64 {
         let of = |id: &ModelId| {
             self.table.find(&id.provider, &id.model).map_or(u64::MAX, |row| row.prompt_room(system, schema))
@@ -64,13 +64,13 @@ impl ModelProviders {
         }
     }
 
-    /// The most that a call to the model that `id` names may take.
+    /// Maximum time of a call to the model of `id`.
     pub fn deadline(&self, id: &ModelId) -> Duration {
         let several = id.provider == POOL || self.has_fallback(id);
         if several { self.timeouts.both_legs() } else { self.timeouts.call }
     }
 
-    /// Is a program started on this machine for a call to the model that `id` names? Of a pool, for any of them.
+    /// Whether a call to the model of `id` may start a program on this machine; for a pool, through any member.
     pub fn runs_program(&self, id: &ModelId) -> bool {
         let program = |provider: &str| matches!(provider, "claude" | "opencode");
         match self.pools.get(&id.model).filter(|_| id.provider == POOL) {
@@ -86,8 +86,8 @@ impl ModelProviders {
         id.provider == "claude" && self.keys.anthropic.get().api_key.is_some()
     }
 
-    /// Is there a second opinion to be had, whoever drafts first? Checked at start; what really served is checked again on
-    /// every answer. Members of a pool that are not known, or never asked on that side of the table, do not count.
+    /// Checks that the reviewer can be of another family than the drafter. Checked at start; every answer is checked
+    /// again for its serving model. Pool members that are unknown or unfit for the role do not count.
     pub fn check_pair(&self, drafter: &str, reviewer: &str) -> Result<(), ResolveError> {
         let drafting = self.families(drafter, CallRole::Drafter, false)?;
         let reviewing = self.families(reviewer, CallRole::Reviewer, false)?;
@@ -101,7 +101,7 @@ impl ModelProviders {
         }
     }
 
-    /// Every pair of the settings; and is somebody left to review the change that several roles write one after the other?
+    /// Checks every pair of the settings, and that a family is left to review a change that several roles write.
     pub fn check_models(&self, settings: &ModelSettings) -> Result<(), ResolveError> {
         for (_, drafter) in settings.drafters() {
             self.check_pair(drafter, &settings.reviewer)?;
@@ -115,7 +115,7 @@ impl ModelProviders {
         }
         let mut writing: Vec<Family> = Vec::new();
         for role in ["tester", "implementer", "maintainer"] {
-            // Of several families one is taken that leaves a reviewer.
+            // A role with several families can choose one that leaves a reviewer.
             match &self.families(settings.drafter_of(role), CallRole::Drafter, false)?[..] {
                 [family, others @ ..] if others.iter().all(|other| other == family) => {
                     writing.push(family.clone())
@@ -132,8 +132,8 @@ impl ModelProviders {
         Err(ResolveError::NobodyReviews { families, reviewer: settings.reviewer.clone() })
     }
 
-    /// The families that may not draft a document in which those of `authors` had a hand: without them no reviewer of
-    /// another family would be left for it. Who lacks something counts only where nobody else is left.
+    /// Families that may not draft a document of `authors`, because without them no reviewer of another family is left.
+    /// Reviewers that lack a requirement count only if no other is left.
     pub fn families_to_exclude(&self, reviewer: &str, authors: &[Family]) -> Vec<Family> {
         let others = |able: bool| {
             let mut left = self.families(reviewer, CallRole::Reviewer, able).unwrap_or_default();
@@ -147,7 +147,7 @@ impl ModelProviders {
         if left.iter().all(|family| *family == left[0]) { left } else { Vec::new() }
     }
 
-    /// The families of the models that may be asked on that side; `able`: of a pool, those that lack nothing.
+    /// Families of the models that may have this role. `able`: of a pool, only members that lack nothing.
     fn families(&self, spec: &str, role: CallRole, able: bool) -> Result<Vec<Family>, ResolveError> {
         let mut families = Vec::new();
         let mut unfit = None;
@@ -173,7 +173,7 @@ impl ModelProviders {
         }
     }
 
-    /// Every pool of the settings. A member that cannot be used stays out, with its reason.
+    /// Builds all pools. A member that cannot be used is kept with the reason.
     pub(super) fn build_pools(
         &self,
         breakers: &Arc<CircuitBreakers>,
@@ -194,7 +194,8 @@ impl ModelProviders {
         made.collect()
     }
 
-    /// As [`ModelProviders::resolve`], for a member of a pool: there are others to draft what can be reviewed.
+    /// Like [`ModelProviders::resolve`], for a pool member. Unattested OpenCode models are an error, since other
+    /// members can draft.
     pub fn resolve_member(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
         match self.resolve(spec)? {
             (_, id) if id.provider == "opencode" && !self.attest_opencode => Err(ResolveError::Unattested),
@@ -221,21 +222,21 @@ impl ModelProviders {
         Ok(ModelRoute { back_end, unfit: self.excluded_role(&id.provider), rank, turn, id })
     }
 
-    /// The highest level of capability that this model stands for, whoever serves it.
+    /// Highest capability level that this model is set for, at any provider.
     fn capability_level(&self, id: &ModelId) -> Option<Level> {
         let stands = |spec: &str| self.model(spec).is_ok_and(|known| known.model == id.model);
         self.names.capabilities.iter().find(|(_, spec)| stands(spec)).map(|(level, _)| *level)
     }
 
-    /// The side of the table on which these are never asked.
+    /// The role this provider never has, and why.
     fn excluded_role(&self, provider: &str) -> Option<(CallRole, &'static str)> {
         match provider {
             "gemini" if !self.gemini_drafts => Some((
                 CallRole::Drafter,
-                "Gemini only reviews, unless allow_gemini_drafts = true stands under [models]",
+                "Gemini only reviews, unless allow_gemini_drafts = true is set under [models]",
             )),
-            // It hands its tools to the model, whatever it is told.
-            "opencode" => Some((CallRole::Reviewer, "OpenCode is not asked for reviews")),
+            // It passes its tools to the model, whatever its configuration.
+            "opencode" => Some((CallRole::Reviewer, "OpenCode cannot review")),
             _ => None,
         }
     }
@@ -304,7 +305,7 @@ mod tests {
             ("mixed", &["claude:opus", "preset:gemini-pro"]),
             ("nobody", &["ollama:unknown"]),
         ];
-        let told = |gemini_drafts, drafter: &str, reviewer: &str| {
+        let check = |gemini_drafts, drafter: &str, reviewer: &str| {
             let checked = providers(pools, gemini_drafts).check_pair(drafter, reviewer);
             checked.map_err(|error| error.to_string())
         };
@@ -315,11 +316,11 @@ mod tests {
             ("pool:mixed", "role:junior"),
             ("pool:mixed", "pool:mixed"),
         ] {
-            assert_eq!(told(true, drafter, reviewer), Ok(()), "{drafter} {reviewer}");
+            assert_eq!(check(true, drafter, reviewer), Ok(()), "{drafter} {reviewer}");
         }
         for (gemini_drafts, drafter, reviewer, why) in [
             (false, "pool:claudes", "role:junior", "both of the claude family"),
-            // Gemini does not draft, so only Claude is left of the first.
+            // Gemini does not draft, so only Claude is left of `mixed`.
             (false, "pool:mixed", "role:junior", "both of the claude family"),
             (false, "role:architect", "capability:low", "both of the claude family"),
             (false, "preset:gemini-pro", "claude:opus", "can't be the drafter: Gemini only reviews"),
@@ -331,14 +332,14 @@ mod tests {
                 "there is no pool called \"none\"; there are claudes, default",
             ),
         ] {
-            let error = told(gemini_drafts, drafter, reviewer).unwrap_err();
+            let error = check(gemini_drafts, drafter, reviewer).unwrap_err();
             assert!(error.contains(why), "{drafter} {reviewer}: {error}");
         }
     }
 
     #[test]
-    fn those_who_write_one_change_leave_somebody_to_review_it() {
-        let told = |reviewer: &str, roles: &[(&str, &str)]| {
+    fn roles_of_one_change_leave_a_family_to_review_it() {
+        let check = |reviewer: &str, roles: &[(&str, &str)]| {
             let pools: &[(&str, &[&str])] = &[("mixed", &["claude:opus", "gemini:pro"])];
             let mut settings = ModelSettings::with_real_models(std::path::Path::new("/nowhere"), None, None);
             settings.reviewer = reviewer.to_owned();
@@ -346,20 +347,20 @@ mod tests {
                 roles.iter().map(|(role, spec)| ((*role).to_owned(), (*spec).to_owned())).collect();
             providers(pools, true).check_models(&settings).map_err(|error| error.to_string())
         };
-        assert_eq!(told("pool:mixed", &[("tester", "claude:haiku"), ("architect", "gemini:pro")]), Ok(()));
+        assert_eq!(check("pool:mixed", &[("tester", "claude:haiku"), ("architect", "gemini:pro")]), Ok(()));
         assert_eq!(
-            told(
+            check(
                 "pool:mixed",
                 &[("tester", "gemini:pro"), ("implementer", "pool:mixed"), ("maintainer", "pool:mixed")]
             ),
             Ok(())
         );
-        let error = told("pool:mixed", &[("tester", "gemini:pro")]).unwrap_err();
+        let error = check("pool:mixed", &[("tester", "gemini:pro")]).unwrap_err();
         assert!(error.contains("models of claude and gemini write; pool:mixed has no model"), "{error}");
     }
 
     #[test]
-    fn whoever_drafts_leaves_a_reviewer_of_another_family() {
+    fn excluded_families_leave_a_reviewer() {
         let providers = providers(&[("mixed", &["claude:opus", "gemini:pro"])], true);
         let (claude, gemini) = (Family("claude".into()), Family("gemini".into()));
         for (reviewer, authors, spared) in [
@@ -368,7 +369,7 @@ mod tests {
             ("pool:mixed", vec![], vec![]),
             ("pool:mixed", vec![claude.clone()], vec![gemini.clone()]),
             ("pool:mixed", vec![gemini.clone()], vec![claude.clone()]),
-            // The settings were others when it was drafted: nobody is left either way.
+            // The settings have changed since the draft; no reviewer is left either way.
             ("gemini:pro", vec![gemini], vec![]),
         ] {
             assert_eq!(providers.families_to_exclude(reviewer, &authors), spared, "{reviewer} {authors:?}");
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_asked_is_no_reviewer_that_is_left() {
+    fn reviewers_lacking_requirements_do_not_count() {
         let providers = keyed(&[("mixed", &["claude:opus", "gemini:pro"])], true, Some("a key"));
         let (claude, gemini) = (Family("claude".into()), Family("gemini".into()));
         for (authors, spared) in
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_key_claude_has_two_legs_and_the_time_of_both() {
+    fn claude_with_key_has_two_legs_and_both_timeouts() {
         let settings = |key: Option<&str>| {
             let mut settings =
                 ModelSettings::with_real_models(std::path::Path::new("/nowhere"), None, key.map(Into::into));
@@ -409,7 +410,7 @@ mod tests {
         let Timeouts { call, first_leg, .. } = bare.timeouts;
         let both = bare.timeouts.both_legs();
         assert_eq!(times(), (vec![first_leg, first_leg], call, false));
-        // It comes and goes with a reload.
+        // The key comes and goes with a reload.
         assert_eq!(providers.reload_keys(&keyed), ["ANTHROPIC_API_KEY"]);
         assert_eq!(times(), (vec![both, first_leg], both, true));
         assert_eq!(providers.reload_keys(&bare), ["ANTHROPIC_API_KEY"]);
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_the_usual_pool_draft_beside_any_reviewer_once_opencode_is_attested() {
+    fn default_pool_pairs_with_any_reviewer_once_attested() {
         let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
         settings.attest_opencode = true;
         let providers = ModelProviders::new(&settings, Arc::new(SystemClock)).unwrap();
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_skips_who_is_not_known_and_says_so() {
+    fn default_pool_skips_unattested_members() {
         let providers = providers(&[], false);
         let (pool, id) = providers.resolve("pool:default").unwrap();
         assert_eq!((pool.name(), id.to_string().as_str(), id.family), (POOL, "pool:default", None));
@@ -463,10 +464,10 @@ mod tests {
     }
 
     #[test]
-    fn opencode_is_not_asked_for_reviews() {
+    fn opencode_cannot_be_the_reviewer() {
         let (providers, opencode) = (providers(&[], false), "opencode:google/antigravity-gemini-3-pro");
         let error = providers.check_pair("claude:opus", opencode).unwrap_err().to_string();
-        assert!(error.contains("can't be the reviewer: OpenCode is not asked for reviews"), "{error}");
+        assert!(error.contains("can't be the reviewer: OpenCode cannot review"), "{error}");
         assert!(providers.check_pair(opencode, "claude:opus").is_ok());
     }
 }

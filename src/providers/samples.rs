@@ -1,4 +1,4 @@
-//! What unit tests of back ends begin with.
+//! Fixtures for unit tests of back ends.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{clock::Clock, types::Timestamp};
 
-/// A call with nothing special about it; a test says what is special about its own.
+/// A plain call; tests override single fields.
 pub(super) fn call() -> ModelCall {
     ModelCall {
         role: CallRole::Drafter,
@@ -39,7 +39,7 @@ pub(super) fn call() -> ModelCall {
     }
 }
 
-/// A clock on which whoever waits has waited.
+/// A clock on which `sleep` returns at once and advances the time.
 #[derive(Default)]
 pub(super) struct ModelTestClock(AtomicI64);
 
@@ -64,16 +64,16 @@ impl Clock for ModelTestClock {
     }
 }
 
-/// What the models will do, by `provider:model`, and who was asked when. Past its script a model answers.
+/// Scripted failures by `provider:model`, and a record of the calls. After its last failure a model answers.
 #[derive(Default)]
 pub(super) struct ModelScript {
     pub(super) failures: BTreeMap<String, VecDeque<CallErrorKind>>,
     pub(super) asked: Vec<(i64, String)>,
-    /// Of each failure: who is said to have served, and the tokens of the answer. None: that is not known.
+    /// Serving model and output tokens of every call; `None` leaves them unset.
     pub(super) paid: Option<(String, u64)>,
     pub(super) budgets: Vec<Option<u64>>,
     pub(super) deadlines: Vec<Duration>,
-    /// What a failure waited for its place.
+    /// Queue time of a failed call.
     pub(super) queued: Duration,
 }
 

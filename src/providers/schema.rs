@@ -1,9 +1,9 @@
-//! Does a value fit a JSON Schema? The part of the language our own schemas use: types, required
-//! and additional properties, items, enumerations, and `anyOf`.
+//! Validates values against the part of JSON Schema that our schemas use: types, required and additional properties,
+//! items, enumerations, and `anyOf`.
 
 use serde_json::Value;
 
-/// The first place where `value` does not fit, in words.
+/// Describes the first place where `value` does not fit.
 pub(super) fn find_misfit(value: &Value, schema: &Value) -> Option<String> {
     find_misfit_at(value, schema, "the answer")
 }
@@ -12,12 +12,12 @@ fn find_misfit_at(value: &Value, schema: &Value, place: &str) -> Option<String> 
     if let Some(allowed) = schema.get("enum").and_then(Value::as_array)
         && !allowed.contains(value)
     {
-        return Some(format!("{place} is none of the values allowed"));
+        return Some(format!("{place} is not one of the allowed values"));
     }
     if let Some(choices) = schema.get("anyOf").and_then(Value::as_array)
         && !choices.iter().any(|choice| find_misfit_at(value, choice, place).is_none())
     {
-        return Some(format!("{place} has none of the forms allowed"));
+        return Some(format!("{place} fits none of the allowed forms"));
     }
     if let Some(types) = schema.get("type") {
         let types: Vec<_> = match types {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misfits_are_found_where_they_are() {
+    fn misfit_is_described_with_its_place() {
         let schema = json!({
             "type": "object",
             "required": ["verdict", "findings"],
@@ -91,7 +91,7 @@ mod tests {
         for (value, words) in [
             (json!("APPROVED"), "the answer is not of type object"),
             (json!({"verdict": "APPROVED"}), "lacks `findings`"),
-            (json!({"verdict": "MAYBE", "findings": []}), "`verdict` is none"),
+            (json!({"verdict": "MAYBE", "findings": []}), "`verdict` is not one of"),
             (json!({"verdict": "REVISE", "findings": [{}]}), "`findings`[0] lacks `title`"),
             (json!({"verdict": "REVISE", "findings": [], "extra": 1}), "has `extra`"),
             (json!({"verdict": "REVISE", "findings": [], "note": 1}), "string or null"),

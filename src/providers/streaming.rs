@@ -1,5 +1,5 @@
-//! Answers that arrive in pieces: what the APIs that stream have in common. Reading stops at the answer's bound, at the
-//! call's deadline and when the stream stalls; what an event or a line means is for the back end to say.
+//! Streamed answers, as far as the APIs have them in common. Reading stops at the size limit, at the call's deadline,
+//! and if the stream stalls. The back ends interpret events and lines.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{clock::SharedClock, limits};
 
-/// An exchange that lasts no longer than its call may, and ends when nobody wants it any more.
+/// Runs an exchange until it ends, the call's deadline passes, or it is cancelled.
 pub(super) async fn run_bounded<T>(
     exchange: impl Future<Output = Result<T, CallFault>>,
     call: &ModelCall,
@@ -31,18 +31,18 @@ pub(super) async fn run_bounded<T>(
     tokio::select! {
         ended = exchange => ended,
         () = cancel.cancelled() => Err(CallFault::new(CallErrorKind::Cancelled, "cancelled")),
-        () = clock.sleep(call.deadline) => Err(timeout_fault(false, "there was no whole answer in time")),
+        () = clock.sleep(call.deadline) => Err(timeout_fault(false, "there was no complete answer in time")),
     }
 }
 
-/// How long it took is filled in where it is known.
+/// `elapsed` is filled in later.
 fn timeout_fault(idle: bool, why: &str) -> CallFault {
     CallFault::new(CallErrorKind::Timeout { idle, elapsed: Duration::ZERO }, why)
 }
 
 type ByteChunks = BoxStream<'static, Result<Bytes, CallFault>>;
 
-/// The body of an answer as it comes: no longer than an honest one, and never silent for long once it has begun.
+/// Streams the body; fails if it is too long, or silent for too long after the first chunk.
 fn body_chunks(response: Response, call: &ModelCall, clock: &SharedClock) -> ByteChunks {
     let (clock, most_silence) = (Arc::clone(clock), limits::MODEL_IDLE.min(call.deadline / 2));
     let next = move |(mut response, total): (Response, usize)| {
@@ -50,13 +50,13 @@ fn body_chunks(response: Response, call: &ModelCall, clock: &SharedClock) -> Byt
         async move {
             let chunk = tokio::select! {
                 chunk = response.chunk() => chunk?,
-                // The first word may take as long as the whole call: a prompt is read before it is answered.
-                () = clock.sleep(most_silence), if total > 0 => return Err(timeout_fault(true, "the answer began and stalled")),
+                // The first chunk may take as long as the whole call, since the model reads the prompt first.
+                () = clock.sleep(most_silence), if total > 0 => return Err(timeout_fault(true, "the answer started and stalled")),
             };
             let Some(chunk) = chunk else { return Ok(None) };
             let total = total + chunk.len();
             if total > limits::MODEL_ANSWER_BYTES {
-                return Err(CallFault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
+                return Err(CallFault::new(CallErrorKind::InvalidOutput, "the answer is too long"));
             }
             Ok(Some((chunk, (response, total))))
         }
@@ -64,7 +64,6 @@ fn body_chunks(response: Response, call: &ModelCall, clock: &SharedClock) -> Byt
     stream::try_unfold((response, 0), next).boxed()
 }
 
-/// An answer of server-sent events.
 pub(super) struct SseEvents(SseByteStream<ByteChunks>);
 
 impl SseEvents {
@@ -72,13 +71,13 @@ impl SseEvents {
         Self::from_chunks(body_chunks(response, call, clock))
     }
 
-    /// Not every service ends its last event.
+    /// Appends an empty line, since some services do not end their last event.
     fn from_chunks(pieces: ByteChunks) -> Self {
         let end = stream::once(async { Ok(Bytes::from_static(b"\n\n")) });
         Self(SseByteStream::new(pieces.chain(end).boxed()))
     }
 
-    /// The data of the next event that has some; `None` when the body is over.
+    /// Data of the next event that has any; `None` at the end of the body.
     pub(super) async fn next_event(&mut self) -> Result<Option<String>, CallFault> {
         while let Some(event) = self.0.next().await {
             let event = event.map_err(|error| match error {
@@ -96,57 +95,55 @@ impl SseEvents {
     }
 }
 
-/// An answer of lines.
 pub(super) struct ResponseLines {
     pieces: ByteChunks,
-    heard: BytesMut,
+    buffer: BytesMut,
     codec: LinesCodec,
 }
 
 impl ResponseLines {
     pub(super) fn new(response: Response, call: &ModelCall, clock: &SharedClock) -> Self {
-        let (heard, codec) = (BytesMut::new(), LinesCodec::new());
-        Self { pieces: body_chunks(response, call, clock), heard, codec }
+        let (buffer, codec) = (BytesMut::new(), LinesCodec::new());
+        Self { pieces: body_chunks(response, call, clock), buffer, codec }
     }
 
-    /// The next line without its end; `None` when the body is over.
+    /// The next line without its line end; `None` at the end of the body.
     pub(super) async fn next_line(&mut self) -> Result<Option<String>, CallFault> {
         let unread =
             |error| CallFault(CallErrorKind::InvalidOutput, format!("a line cannot be read: {error}"));
         loop {
-            if let Some(line) = self.codec.decode(&mut self.heard).map_err(unread)? {
+            if let Some(line) = self.codec.decode(&mut self.buffer).map_err(unread)? {
                 return Ok(Some(line));
             }
             match self.pieces.next().await {
-                Some(piece) => self.heard.extend_from_slice(&piece?),
-                None => return self.codec.decode_eof(&mut self.heard).map_err(unread),
+                Some(piece) => self.buffer.extend_from_slice(&piece?),
+                None => return self.codec.decode_eof(&mut self.buffer).map_err(unread),
             }
         }
     }
 }
 
-/// What was said so far. It is kept where a stream breaks off, for what it cost.
+/// The answer received so far. Kept if the stream breaks off, to estimate its cost.
 #[derive(Default)]
 pub(super) struct StreamedAnswer {
     pub(super) text: String,
-    /// What it thought, where the service tells that apart.
+    /// The model's thoughts, if the service separates them.
     pub(super) thoughts: String,
-    /// What it asks for in the service's own form.
     pub(super) calls: NativeToolCalls,
-    /// The model's id as the answer gave it.
+    /// Model id from the answer.
     pub(super) served: Option<String>,
-    /// Why it ended, in the API's word.
+    /// Stop reason, as the API names it.
     pub(super) ended: Option<String>,
-    /// Tokens of the prompt, those from a cache included.
+    /// Prompt tokens, including cached ones.
     pub(super) input_tokens: u64,
     pub(super) cache_read_tokens: u64,
     pub(super) output_tokens: u64,
-    /// Some services count as they go, so this is all only where the answer came to its end.
+    /// Whether the token counts are final; some services count as they go.
     pub(super) counted: bool,
 }
 
 impl StreamedAnswer {
-    /// Another piece of it says who serves. Where two were named, whoever was not asked for is remembered.
+    /// Records the serving model. If the stream names two, keeps the one that was not requested.
     pub(super) fn record_served(&mut self, call: &ModelCall, served: &str) {
         if self.served.as_deref().is_none_or(|known| call.may_be_served_by(known)) {
             self.served = Some(served.to_owned());
@@ -165,25 +162,24 @@ impl StreamedAnswer {
         }
     }
 
-    /// By the model that was asked?
     pub(super) fn check_served(&self, call: &ModelCall) -> Result<(), CallFault> {
         answer_checks::check_served(call, self.served.as_deref())
     }
 
-    /// What it thought before the answer, whoever told it apart.
+    /// All thoughts before the answer, whether the service or we separated them.
     pub(super) fn thoughts(&self) -> String {
         format!("{}{}", self.thoughts, split_thoughts(&self.text).0).trim().to_owned()
     }
 
-    /// The text, and the value where the call has a schema: not blank, and fitting.
+    /// Validates the answer's text, and its value if the call has a schema.
     pub(super) fn validate(self, call: &ModelCall) -> Result<(String, Option<Value>), CallFault> {
         let text = self.calls.to_text(call).unwrap_or_else(|| split_thoughts(&self.text).1.to_owned());
         answer_checks::validate_answer(call, text, None)
     }
 }
 
-/// Open models think aloud before the answer where the server does not take it out: that, and what follows. Those that were
-/// taught no mark for it begin with a word.
+/// Splits text into thoughts and answer, for open models whose server does not separate them. Models without thinking
+/// tags start with a word such as `Thought:`.
 fn split_thoughts(text: &str) -> (&str, &str) {
     let text = text.trim_start();
     if let Some((thoughts, rest)) = text.strip_prefix("<think>").and_then(|text| text.split_once("</think>"))
@@ -207,15 +203,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_and_lines_are_the_same_however_they_are_cut_into_pieces() {
+    async fn events_and_lines_do_not_depend_on_chunk_size() {
         let body = "\u{feff}data: für\r\rid: 1\n\n: a comment\r\nevent: e\r\ndata:alle\r\ndata: da\r\n\r\ndata: the rest";
         for size in 1..body.len() {
             let mut events = SseEvents::from_chunks(cut(body, size));
             for expected in [Some("für"), Some("alle\nda"), Some("the rest"), None, None] {
                 assert_eq!(events.next_event().await.unwrap().as_deref(), expected, "{size}");
             }
-            let (heard, codec) = (BytesMut::new(), LinesCodec::new());
-            let mut lines = ResponseLines { pieces: cut("für\r\n\nalle\nthe rest", size), heard, codec };
+            let (buffer, codec) = (BytesMut::new(), LinesCodec::new());
+            let mut lines = ResponseLines { pieces: cut("für\r\n\nalle\nthe rest", size), buffer, codec };
             for expected in [Some("für"), Some(""), Some("alle"), Some("the rest"), None, None] {
                 assert_eq!(lines.next_line().await.unwrap().as_deref(), expected, "{size}");
             }
@@ -223,14 +219,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn why_an_answer_broke_off_is_told_as_it_was() {
+    async fn fault_within_the_stream_keeps_its_kind() {
         let broken = || stream::iter([Err(timeout_fault(true, "it stalled"))]).boxed();
         let error = SseEvents::from_chunks(broken()).next_event().await.unwrap_err();
         assert_eq!(error.0, CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO });
     }
 
     #[test]
-    fn what_is_thought_aloud_is_parted_from_the_answer() {
+    fn thoughts_are_split_from_the_answer() {
         for (text, thoughts, answer) in [
             ("<think>\nhm\n</think>\n\n# 1", "hm", "# 1"),
             ("Thought: a file\nis missing\n{\"a\": 1}", "Thought: a file\nis missing", "{\"a\": 1}"),

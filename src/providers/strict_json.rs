@@ -1,5 +1,5 @@
-//! JSON as a model writes it, read without forgiving. A key that stands twice would be read as its
-//! last value by one reader and as its first by another, so such an answer is none.
+//! Strict parser for JSON written by models. Parsers differ in which value of a duplicate key they use, so a duplicate
+//! key is an error.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-/// The whole text as one value; an object with a key twice, at any depth, is an error.
+/// Parses the whole text as one value; a duplicate key at any depth is an error.
 pub(super) fn parse(text: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str::<StrictValue>(text).map(|strict| strict.0)
 }
@@ -71,7 +71,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
         let mut out = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
             if out.contains_key(&name) {
-                return Err(A::Error::custom(format!("`{}` stands twice", super::quote_text(&name))));
+                return Err(A::Error::custom(format!("`{}` appears twice", super::quote_text(&name))));
             }
             let StrictValue(field) = fields.next_value()?;
             out.insert(name, field);
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_key_twice_is_read_as_ever() {
+    fn json_without_duplicate_keys_parses_as_usual() {
         for text in [
             "null",
             "[]",
@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_stands_twice_is_an_error_however_it_is_spelled_and_wherever_it_stands() {
+    fn duplicate_key_is_an_error_at_any_depth() {
         for text in [
             r#"{"a": 1, "a": 1}"#,
             r#"{"verdict": "BLOCKED", "\u0076erdict": "OK"}"#,
             r#"[{"x": {"b": 1, "b": 2}}]"#,
         ] {
             let error = parse(text).unwrap_err();
-            assert!(error.to_string().contains("stands twice"), "{text}: {error}");
+            assert!(error.to_string().contains("appears twice"), "{text}: {error}");
         }
     }
 }

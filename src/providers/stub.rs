@@ -1,9 +1,8 @@
 //! Scripted answers, for rehearsals and tests: no key, no network, no model.
 //!
-//! A script is a list of answers, served in order to each role. Which one is next comes from the
-//! call (`facts["call"]`: the ordinal of this call among those of its role in this run, from 1) and from nothing
-//! kept here, so a run that is resumed goes on where it was and two runs don't take from each
-//! other. Past the end the role's last answer repeats.
+//! A script is a list of answers, served in order to each role. The next one is chosen by the call alone
+//! (`facts["call"]`: the number of this call among those of its role in this run, from 1). No state is kept here, so a
+//! resumed run continues at its place and concurrent runs do not interfere. The role's last answer repeats.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,19 +16,19 @@ use super::{
 };
 use crate::{clock::SharedClock, config::StubSettings, types::WorkerPool};
 
-/// The built-in script: it fits any repository and any issue, and says that it is a rehearsal.
+/// The built-in script: fits any repository and issue, and identifies itself as a rehearsal.
 pub const REHEARSAL: &str = include_str!("../../fixtures/models/rehearsal.toml");
 
-/// A script that takes the first issue of localhub's sample repository as far as a pull request with code.
+/// Script that carries the first issue of localhub's sample repository to a pull request with code.
 pub const SAMPLE: &str = include_str!("../../fixtures/models/pr.toml");
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StubScript {
-    /// Answers are put on a bill, by the price that a `[[model]]` of the settings gives.
+    /// Whether answers are billed, at the price of a `[[model]]` in the settings.
     #[serde(default)]
     billed: bool,
-    /// The one issue that the answers are for. Where they have none, the built-in ones answer.
+    /// Issue the answers are for. Calls without a matching answer get the built-in ones.
     issue: Option<u64>,
     #[serde(rename = "answer")]
     answers: Vec<StubAnswer>,
@@ -40,19 +39,18 @@ struct StubScript {
 #[serde(deny_unknown_fields)]
 struct StubAnswer {
     role: StubRole,
-    /// Where it is one model's alone.
+    /// Only for this model.
     model: Option<String>,
-    /// Where it is for runs of one workflow alone, which then get no others.
+    /// Only for runs of this workflow, which then get no other answers.
     workflow: Option<String>,
-    /// Where it is for something else than the role's usual task.
+    /// Task of the call, if it is not the role's usual one.
     task: Option<String>,
-    /// The script's.
+    /// Copied from the script.
     #[serde(skip)]
     issue: Option<u64>,
     text: Option<String>,
     json: Option<Value>,
     error: Option<StubFailure>,
-    /// How long the answer takes.
     #[serde(default)]
     delay_ms: u64,
 }
@@ -172,13 +170,13 @@ impl StubProvider {
             if !matches!(failure, StubFailure::Timeout | StubFailure::Unavailable) {
                 usage.metered = Metering::Known;
             }
-            return fail(failure.kind(), "the script says so".into(), usage);
+            return fail(failure.kind(), "scripted failure".into(), usage);
         }
         usage.metered = Metering::Known;
         let filled = answer.render(&call.facts).map_err(|why| CallFault(CallErrorKind::InvalidOutput, why));
         match filled.and_then(|(text, value)| validate_answer(call, text, value)) {
             Ok((text, value)) => {
-                // Made-up but plausible, so that cost pages show something in a rehearsal.
+                // Made up but plausible, so that cost pages show something in a rehearsal.
                 usage.input_tokens = ((call.system.len() + call.prompt.len()) / 4) as u64;
                 usage.output_tokens = (text.len() / 4) as u64;
                 Ok(ModelReply::new(text, value, usage))
@@ -187,7 +185,7 @@ impl StubProvider {
         }
     }
 
-    /// The answer this call gets, by its number alone.
+    /// Chooses the answer by the call's number.
     fn next_answer(&self, call: &ModelCall) -> Option<&StubAnswer> {
         let role = match call.role {
             CallRole::Drafter => StubRole::Drafter,
@@ -255,7 +253,7 @@ fn fill_value(value: &Value, facts: &BTreeMap<String, String>) -> Result<Value, 
     })
 }
 
-/// Replaces each `{{fact}}` once; what a fact holds is not looked at again.
+/// Replaces each `{{fact}}` once; placeholders within facts are not replaced.
 fn fill(text: &str, facts: &BTreeMap<String, String>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -324,7 +322,7 @@ mod tests {
     "#;
 
     #[tokio::test]
-    async fn answers_follow_the_calls_number_and_the_last_repeats() {
+    async fn answers_follow_the_call_number_and_the_last_repeats() {
         let stub = stub(SCRIPT).unwrap();
         let never = CancellationToken::new();
         for _ in 0..2 {
@@ -339,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_scripted_answer_must_fit_the_schema_too() {
+    async fn scripted_answer_must_fit_the_schema() {
         let stub = stub(SCRIPT).unwrap();
         let never = CancellationToken::new();
         let schema = serde_json::json!({"type": "object", "required": ["nonce"]});
@@ -351,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_scripted_text_with_a_key_twice_is_no_answer() {
+    async fn scripted_text_with_a_duplicate_key_is_invalid() {
         let text = r#"{"nonce": "a", "nonce": "b"}"#;
         let stub = stub(&format!("[[answer]]\nrole = \"reviewer\"\ntext = '{text}'\n")).unwrap();
         let schema = serde_json::json!({"type": "object", "required": ["nonce"]});
@@ -361,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_with_a_mistake_is_refused() {
+    fn invalid_script_is_refused() {
         for script in
             ["[[answer]]\nrole = \"drafter\"\n", "[[answer]]\nrole = \"x\"\ntext = \"\"\n", "answer = 1"]
         {

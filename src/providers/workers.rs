@@ -1,10 +1,10 @@
-//! Places for models that run as programs on this machine: so many for each kind of run, so that a crowd of one kind
-//! never takes the machine from another.
+//! Worker slots for model programs on this machine, per worker pool, so that many runs of one pool never starve
+//! another.
 //!
-//! A call that starts a program has to have a place first, and waits for it before its own time begins, however long
-//! that takes: in the order they came, none is turned away. Who sees that others wait already had better come again
-//! later, for a run that waits here keeps others from going on. What asks over the network needs no place. What sorts a
-//! request has a place at once or none: a person sits before it, and the words alone do without a model.
+//! A call that starts a program first waits for a slot, in order of arrival and without a timeout; its deadline starts
+//! afterwards. Callers that see others waiting should retry later, because a waiting run blocks others. Calls over the
+//! network need no slot. Router and narrator calls get a slot at once or fail: a person waits for them, and they are
+//! not essential.
 
 use std::{
     sync::{
@@ -25,32 +25,32 @@ use crate::{
     types::WorkerPool,
 };
 
-/// What must be left for everybody else when such a program begins.
+/// Free memory that must remain for other processes when a program starts.
 const SPARE_MEMORY: u64 = 128 * 1024 * 1024;
 
-/// What a model's program takes before it has done anything; with less left it is not begun. Seen: 200 MB and more.
+/// Memory that a program needs to start; 200 MB and more were seen.
 const PROGRAM_MEMORY: u64 = 512 * 1024 * 1024;
 
-/// How often it is looked whether there is memory again.
+/// Interval between checks for free memory.
 const MEMORY_LOOK: Duration = Duration::from_secs(1);
 
 const MEGABYTE: u64 = 1024 * 1024;
 
-/// How much memory the machine has left, where it says so.
+/// Returns the machine's free memory in bytes, if known.
 type MemoryProbe = fn() -> Option<u64>;
 
 pub(super) struct WorkerSlots {
     settings: WorkerSettings,
     /// In the order of [`WorkerPool::ALL`].
-    places: [Semaphore; 4],
-    /// Who waits for one of those.
+    slots: [Semaphore; 4],
+    /// Calls waiting for a slot, per pool.
     waiting: [AtomicUsize; 4],
-    /// Programs that run, of all pools.
+    /// Running programs of all pools.
     running: AtomicUsize,
-    /// Whoever has it begins next; two that looked at the same memory would both take it.
+    /// Serializes program starts, so that two do not count the same free memory.
     beginning: Mutex<()>,
     memory: MemoryProbe,
-    /// No more places are given.
+    /// Set when no more slots are given.
     closed: CancellationToken,
     clock: SharedClock,
 }
@@ -61,34 +61,33 @@ impl WorkerSlots {
     }
 
     fn with_memory(settings: WorkerSettings, clock: SharedClock, memory: MemoryProbe) -> Arc<Self> {
-        let places = WorkerPool::ALL.map(|pool| Semaphore::new(settings.pool_settings(pool).size));
+        let slots = WorkerPool::ALL.map(|pool| Semaphore::new(settings.pool_settings(pool).size));
         let (waiting, running, beginning) = Default::default();
         let closed = CancellationToken::new();
-        Arc::new(Self { settings, places, waiting, running, beginning, memory, closed, clock })
+        Arc::new(Self { settings, slots, waiting, running, beginning, memory, closed, clock })
     }
 
-    /// Is somebody waiting for a place there?
     pub(super) fn has_waiters(&self, pool: WorkerPool) -> bool {
-        let places = &self.places[pool as usize];
-        places.available_permits() == 0 && self.waiting[pool as usize].load(Ordering::Relaxed) > 0
+        let slots = &self.slots[pool as usize];
+        slots.available_permits() == 0 && self.waiting[pool as usize].load(Ordering::Relaxed) > 0
     }
 
-    /// Whoever waits for a place, or comes for one, is told that the call was called off.
+    /// Cancels all waiting and future calls.
     pub(super) fn close(&self) {
         self.closed.cancel();
     }
 
-    /// Waits for a place for the call; only being cancelled, or a machine without memory, keeps it from one.
+    /// Waits for a slot. Fails only if cancelled or closed, for lack of memory, or if the role does not wait.
     pub(super) async fn acquire_slot(
         &self,
         call: &ModelCall,
         cancel: &CancellationToken,
     ) -> Result<WorkerSlot<'_>, CallError> {
-        let asked = self.clock.now();
+        let requested_at = self.clock.now();
         let pool = self.settings.pool_settings(call.workers);
-        let place = async {
+        let slot = async {
             let waiting = CounterGuard::increment(&self.waiting[call.workers as usize]);
-            let permit = self.places[call.workers as usize].acquire().await;
+            let permit = self.slots[call.workers as usize].acquire().await;
             drop(waiting);
             let running =
                 self.wait_for_memory(pool).await.map_err(|why| (CallErrorKind::Unavailable, why))?;
@@ -96,13 +95,13 @@ impl WorkerSlots {
         };
         let outcome = tokio::select! {
             biased;
-            () = cancel.cancelled() => Err((CallErrorKind::Cancelled, "cancelled before it began".to_owned())),
+            () = cancel.cancelled() => Err((CallErrorKind::Cancelled, "cancelled while waiting for a worker slot".to_owned())),
             () = self.closed.cancelled() => Err((CallErrorKind::Cancelled, "the server is stopping".to_owned())),
-            outcome = place => outcome,
+            outcome = slot => outcome,
             () = std::future::ready(()), if !call.role.is_waited_for() =>
-                Err((CallErrorKind::Unavailable, "no place is free for it now".to_owned())),
+                Err((CallErrorKind::Unavailable, "no worker slot is free now".to_owned())),
         };
-        let queued = self.clock.now().since(asked);
+        let queued = self.clock.now().since(requested_at);
         match outcome {
             Ok((permit, running)) => {
                 Ok(WorkerSlot { _permit: permit, _running: running, workers: self, pool, queued })
@@ -114,8 +113,8 @@ impl WorkerSlots {
         }
     }
 
-    /// Waits until a program would find memory, as long as others of ours run that will give theirs back. When none
-    /// does, waiting would not help.
+    /// Waits until there is memory for a program, as long as other programs of ours run. If none runs, waiting would
+    /// not help.
     async fn wait_for_memory(&self, pool: Bulkhead) -> Result<CounterGuard<'_>, String> {
         let needed = PROGRAM_MEMORY.min(pool.memory_mb * MEGABYTE) + SPARE_MEMORY;
         let _turn = self.beginning.lock().await;
@@ -126,8 +125,8 @@ impl WorkerSlots {
             }
             if self.running.load(Ordering::Relaxed) == 0 {
                 return Err(format!(
-                    "this machine has {} MB of memory left and the program needs {} MB to begin; free some, or use a \
-                     model that is asked over the network",
+                    "this machine has {} MB of memory left and the program needs {} MB to start; free some, or use a \
+                     model that is called over the network",
                     left / MEGABYTE,
                     needed / MEGABYTE
                 ));
@@ -137,7 +136,7 @@ impl WorkerSlots {
     }
 }
 
-/// One of so many, until dropped.
+/// Increments a counter until dropped.
 struct CounterGuard<'a>(&'a AtomicUsize);
 
 impl<'a> CounterGuard<'a> {
@@ -163,15 +162,14 @@ pub(super) struct WorkerSlot<'a> {
 }
 
 impl WorkerSlot<'_> {
-    /// The program as it runs here: as polite and as small as the pool has it, and known to the next server should this
-    /// one crash.
+    /// Applies the pool's priority and memory limit, and records the child for the next server in case of a crash.
     pub(super) fn apply_limits(&self, command: proc::ChildCommand) -> proc::ChildCommand {
         let bytes = self.pool.memory_mb * MEGABYTE;
         let WorkerSettings { children, kill_delay, .. } = &self.workers.settings;
         command.nice(self.pool.nice).memory_limit(bytes).kill_delay(*kill_delay).recorded_in(children)
     }
 
-    /// Gives the place back, and says with the outcome how long it had been waited for.
+    /// Releases the slot and records the queue time in the outcome.
     pub(super) fn release(self, mut outcome: Result<ModelReply, CallError>) -> Result<ModelReply, CallError> {
         match &mut outcome {
             Ok(reply) => reply.usage.queued = self.queued,
@@ -203,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Never lets anybody wait for real.
+    /// Never sleeps.
     struct ImmediateClock;
 
     impl Clock for ImmediateClock {
@@ -222,19 +220,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_of_a_crowd_have_their_turn_and_take_nobody_elses_place() {
+    async fn pool_size_is_respected_and_pools_are_independent() {
         let workers = workers(|| None);
         let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let job = |_| {
             let (workers, inside, most) = (Arc::clone(&workers), Arc::clone(&inside), Arc::clone(&most));
             tokio::spawn(async move {
-                let place = workers.acquire_slot(&call(WorkerPool::Low), &CancellationToken::new()).await?;
+                let slot = workers.acquire_slot(&call(WorkerPool::Low), &CancellationToken::new()).await?;
                 most.fetch_max(1 + inside.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
                 for _ in 0..50 {
                     tokio::task::yield_now().await;
                 }
                 inside.fetch_sub(1, Ordering::SeqCst);
-                place.release(Ok(ModelReply::new("done".into(), None, Usage::default())))
+                slot.release(Ok(ModelReply::new("done".into(), None, Usage::default())))
             })
         };
         let crowd: Vec<_> = (0..12).map(job).collect();
@@ -248,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_can_be_called_off() {
+    async fn waiting_call_can_be_cancelled() {
         let workers = workers(|| None);
         let taken =
             workers.acquire_slot(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_the_server_stops_whoever_waits_begins_no_more() {
+    async fn close_cancels_waiting_calls() {
         let workers = workers(|| None);
         let taken =
             workers.acquire_slot(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_memory_it_waits_for_those_that_run_and_alone_it_gives_up() {
+    async fn low_memory_waits_for_running_programs_or_fails() {
         static LEFT: AtomicU64 = AtomicU64::new(4096);
         let workers = workers(|| Some(LEFT.load(Ordering::SeqCst) * MEGABYTE));
         let medium = call(WorkerPool::Medium);
@@ -308,7 +306,7 @@ mod tests {
         let error = workers.acquire_slot(&medium, &CancellationToken::new()).await.err().unwrap();
         assert_eq!(error.kind, CallErrorKind::Unavailable);
         assert!(error.message.contains("has 600 MB of memory left"), "{error}");
-        // A small one still fits.
+        // The smaller background pool still fits.
         workers.acquire_slot(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
     }
 }

@@ -1,10 +1,9 @@
-//! The issue's branch: what on it is ours, what is others', and how a commit of ours gets there.
+//! The issue's branch: our files on it, other people's files, and our commits.
 //!
-//! Who approves a document does not approve whatever else somebody pushed to its branch. So all by which the branch
-//! differs from the default branch since the two parted is held against what our runs of the issue are known to have
-//! committed. What is left is *foreign*: it is shown at the gate and on the pull request, and an approval is bound to
-//! it. A branch that does not hold our last commit any more, or has nothing in common with the default branch, is not
-//! ours to repair. It is left alone, and another one follows it.
+//! An approval of a document does not cover what else somebody pushed to its branch. So we compare the branch's changes
+//! since the merge base with what our runs of the issue have committed. The rest is *foreign*: the gate and the pull
+//! request show it, and an approval is bound to it. A branch without our last commit, or unrelated to the default
+//! branch, has been rewritten. We leave it alone and continue on a new branch.
 
 use std::collections::HashSet;
 
@@ -20,99 +19,98 @@ use crate::{
     types::{Hash, IssueNo, Oid},
 };
 
-/// What a commit of ours on the issue's branch came to.
+/// Result of a commit to the issue's branch.
 pub enum CommitOutcome {
     Committed(BranchCommit),
-    /// Somebody else's version was there first; nothing of theirs was overwritten.
+    /// Somebody else's version was there first; it was not overwritten.
     ForeignVersion(Hash),
-    /// Nothing was committed, since the branch is not as people saw it: they have to be asked anew.
+    /// Nothing was committed, because the branch has changed since people saw it; ask them again.
     BranchChanged {
-        /// Our last commit is not in it any more.
+        /// Whether our last commit is gone from the branch.
         rewritten: bool,
-        /// What others have on it now.
+        /// Stored list of the files that others have on it now.
         foreign: Option<Hash>,
     },
 }
 
-/// A commit of ours and where it is.
+/// A commit of ours on a branch.
 pub struct BranchCommit {
     pub branch: String,
-    /// There was no such branch before.
     pub created_branch: bool,
     pub commit: Oid,
-    /// The list of what others have on the branch, stored; none: they have nothing there.
+    /// Stored list of the files that others have on the branch; `None` if nobody has any.
     pub foreign: Option<Hash>,
-    /// The branch that was left alone, since somebody rewrote it.
+    /// The rewritten branch that we abandoned, if any.
     pub abandoned_branch: Option<String>,
 }
 
-/// What a commit of ours may find on the branch.
+/// Expected state of the branch before a commit.
 pub(super) struct BranchExpectation<'a> {
     pub path: &'a str,
-    /// The document we last put there.
+    /// The document that we committed last.
     pub ours: Option<Hash>,
-    /// When this very document is there already, if there is to be one, and the files with it, no commit is needed.
+    /// The document to commit, if any. No commit is needed if it and `files` are there already.
     pub wanted: Option<Hash>,
     pub files: &'a [(String, Option<Hash>)],
     pub only: BranchPolicy,
-    /// The commit on which what is to go there was tried.
+    /// The commit on which the code was tested.
     pub tried: Option<&'a Oid>,
 }
 
 impl BranchExpectation<'_> {
-    /// Is all of it there?
+    /// Whether everything to commit is there already.
     fn is_there(&self, seen: &BranchView) -> bool {
         let wants = self.wanted.is_some() || !self.files.is_empty();
         wants && seen.complete && (self.wanted.is_none() || seen.document == self.wanted)
     }
 }
 
-/// On what branch may we commit?
+/// Branches that a commit may go to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BranchPolicy {
-    /// On whichever is ours, or on a new one where somebody rewrote that.
+    /// Our branch, or a new one if somebody rewrote ours.
     OursOrNew,
-    /// On the one that a pull request of this run shows, if it is still ours.
+    /// The branch of this run's pull request, if nobody rewrote it.
     Shown,
-    /// On that, if others have exactly this on it: people agreed to it.
+    /// Like `Shown`, but only with exactly these foreign files, which people approved.
     ShownWithForeign(Option<Hash>),
-    /// The same on whichever is ours, or on a new one where somebody rewrote that: there others have nothing.
+    /// Like `OursOrNew`, but our branch only with exactly these foreign files; a new branch has none.
     OursOrNewWithForeign(Option<Hash>),
 }
 
-/// One look at the branch: everything here belongs together.
+/// A consistent snapshot of the branch.
 #[derive(Serialize, Deserialize)]
 pub(super) struct BranchView {
-    /// The default branch at that moment.
+    /// Head of the default branch at that moment.
     pub base: BaseCommit,
     pub branch: String,
     pub head: Option<Oid>,
-    /// The branch that somebody rewrote, if one was. Then `branch` is the one to follow it.
+    /// The rewritten branch, if any; `branch` is its successor then.
     pub left: Option<String>,
     pub document: Option<Hash>,
-    /// The document is not one that this program put there.
+    /// Whether somebody else wrote the document.
     pub theirs: bool,
     pub foreign: Option<Hash>,
-    /// Where it parted from the default branch.
+    /// Merge bases with the default branch.
     #[serde(default)]
     parted: Vec<Oid>,
-    /// All files that are wanted are there, or somebody's own version of them.
+    /// Whether all wanted files are there, each ours or somebody's own version.
     #[serde(default)]
     complete: bool,
 }
 
-/// The branch may move between the look and the commit; then it is looked at again, so often.
+/// Maximum attempts to commit if the branch moves between the look and the commit.
 const COMMIT_ATTEMPTS: u32 = 5;
 
-/// Branches of one issue, of which people rewrote all but the last.
+/// Maximum branches of one issue: one current and the rewritten ones.
 const MOST_BRANCHES: u32 = 99;
 
-/// The branch on which the runs of the issue commit now.
+/// Returns the branch on which the runs of the issue commit now.
 pub(super) async fn current_branch(cx: &StepContext) -> Result<String, StepError> {
     Ok(load_commits(cx).await?.1)
 }
 
-/// What all runs of the issue committed, the oldest first, and where they commit now.
+/// Returns all commits of the issue's runs, the oldest first, and the current branch.
 async fn load_commits(cx: &StepContext) -> Result<(Vec<CommitRow>, String), StepError> {
     let (run, issue) = (cx.run(), cx.run().trigger.issue);
     let db = cx.tools().store.repository_database(run.id.repo).await.map_err(anyhow::Error::new)?;
@@ -121,8 +119,8 @@ async fn load_commits(cx: &StepContext) -> Result<(Vec<CommitRow>, String), Step
     Ok((known, branch))
 }
 
-/// Commits on top of exactly what was looked at: nobody's commit in between is lost, and what the look found of others
-/// is all of theirs that is under ours. A branch begins at `base`.
+/// Commits on top of exactly the head that was read, so no commit in between is lost and the foreign list is complete.
+/// A new branch starts at `base`.
 pub(super) async fn commit_to_branch(
     cx: &StepContext,
     (repo, base): (&GitHubRepo, &Oid),
@@ -165,7 +163,7 @@ pub(super) async fn commit_to_branch(
             Some(head) if is_there => Some(head),
             head => {
                 spec.parent = head.unwrap_or_else(|| base.clone());
-                // A file that is made from the document gives way to somebody's own version of it.
+                // Somebody's own version of a generated file wins over ours.
                 let theirs = load_foreign_files(cx, seen.foreign).await?;
                 let gives_way = |path: &str| {
                     place.files.iter().any(|(made, _)| made == path)
@@ -187,12 +185,12 @@ pub(super) async fn commit_to_branch(
         }
     }
     Err(StepError::User(format!(
-        "The branch `{}` moved under every one of {COMMIT_ATTEMPTS} tries to commit.",
+        "The branch `{}` changed during each of {COMMIT_ATTEMPTS} attempts to commit.",
         spec.branch
     )))
 }
 
-/// None: the branch is not where it was looked at.
+/// Returns `None` if the branch has moved since it was read.
 async fn try_commit(
     cx: &StepContext,
     key: &str,
@@ -210,7 +208,7 @@ async fn try_commit(
     };
     let row = &row;
     cx.once(key, |entry| async move {
-        // First of all: what was committed is ours also where nobody lives to see it done.
+        // Record the files first: after a crash they must still count as ours.
         cx.record(key, row(None)).await?;
         match repo.ensure_commit(spec, entry.interrupted).await {
             Ok(made) => {
@@ -224,7 +222,7 @@ async fn try_commit(
     .await
 }
 
-/// Looks at the branch, and for a name for the one to follow it where somebody rewrote it.
+/// Reads the branch; finds a name for its successor if somebody rewrote it.
 pub(super) async fn read_branch(
     cx: &StepContext,
     key: &str,
@@ -269,8 +267,8 @@ pub(super) async fn read_branch(
     .await
 }
 
-/// Where the branch parted from the default branch. Where people merged up to a commit of ours, no more than that is below it:
-/// what was `tried` before is held against that commit's own beginning.
+/// Returns the merge bases of branch and default branch. If people merged the branch up to a commit of ours, that
+/// commit would be the merge base. Then the branch is compared with the `tried` commit instead.
 async fn find_fork_points(
     head: &Snapshot,
     now: &BaseCommit,
@@ -285,7 +283,7 @@ async fn find_fork_points(
     }
 }
 
-/// Are these files there, as they are here?
+/// Whether these files have exactly these contents.
 async fn has_files(
     head: &Snapshot,
     files: impl Iterator<Item = &(String, Option<Hash>)>,
@@ -299,8 +297,8 @@ async fn has_files(
     Ok(true)
 }
 
-/// What our last commit put on the branch, or one after it that may have been made. An older version of ours that is
-/// there again was brought back by somebody.
+/// Returns the files of our last commit of `path`, and of later ones that may have been made. An older version of ours
+/// on the branch was put there by somebody else.
 fn last_committed_files<'k>(
     known: &'k [CommitRow],
     path: &str,
@@ -310,7 +308,7 @@ fn last_committed_files<'k>(
     known[from..].iter().flat_map(|row| &row.files)
 }
 
-/// Is our last commit gone from the branch, or all that it had in common with the default branch?
+/// Whether our last commit, or any common history with the default branch, is gone from the branch.
 async fn is_rewritten(
     repo: &GitHubRepo,
     branch: &str,
@@ -318,7 +316,7 @@ async fn is_rewritten(
     head: &Snapshot,
     known: &[CommitRow],
 ) -> Result<bool, StepError> {
-    // What was on the branch before it began anew is nothing that it has to hold.
+    // Commits before the branch was recreated do not have to be in it.
     let ours = known.iter().filter(|row| row.branch == branch);
     let ours = ours.fold(None, |last, row| row.commit.as_ref().or(last.filter(|_| !row.begins)));
     let holds_ours = match ours {
@@ -328,7 +326,7 @@ async fn is_rewritten(
     if holds_ours && !head.merge_bases(base).await.map_err(git_error)?.is_empty() {
         return Ok(false);
     }
-    // What a fetch brings may be behind.
+    // The fetched state may be older than GitHub's.
     if repo.branch(branch).await.map_err(github_error)?.as_ref() != Some(&head.commit) {
         let why = format!("GitHub shows the branch `{branch}` at two commits");
         return Err(StepError::Later { why, after: limits::LOOKUP_INTERVAL });
@@ -336,7 +334,7 @@ async fn is_rewritten(
     Ok(true)
 }
 
-/// A name for the branch that follows those which were rewritten.
+/// Finds a name for the successor of a rewritten branch.
 async fn unused_branch_name(repo: &GitHubRepo, issue: IssueNo) -> Result<String, StepError> {
     for number in 2..=MOST_BRANCHES {
         let name = issue.branch(number);
@@ -345,7 +343,7 @@ async fn unused_branch_name(repo: &GitHubRepo, issue: IssueNo) -> Result<String,
         }
     }
     Err(StepError::User(format!(
-        "There are {MOST_BRANCHES} branches for this issue already. Delete those that nobody needs, then start anew."
+        "This issue already has {MOST_BRANCHES} branches. Delete those that nobody needs, then start again."
     )))
 }
 
@@ -361,13 +359,12 @@ async fn read_document(
         Some(bytes) if std::str::from_utf8(&bytes).is_ok() => Ok(Some(cx.put(&bytes).await?)),
         None if small => Ok(None),
         _ => Err(StepError::User(format!(
-            "`{path}` on the branch `{branch}` is not a text of at most {} KB. Mend it there, then start anew.",
+            "`{path}` on the branch `{branch}` is not a text file of at most {} KB. Fix it there, then start again.",
             limits::DOCUMENT_BYTES / 1024
         ))),
     }
 }
 
-/// Stores the list of what others have on the branch.
 async fn store_foreign_files(
     cx: &StepContext,
     head: &Snapshot,
@@ -404,11 +401,11 @@ async fn is_ours(
     Ok(bytes.iter().any(|bytes| ours.contains(&(changed.path.clone(), Some(Hash::digest(bytes))))))
 }
 
-/// What others have on the issue's branch now. On one that is gone they have nothing. Where code is to go there that was
-/// `tried` on a commit and changes these paths, nothing else may be on it.
+/// Returns the stored list of foreign files on the issue's branch; `None` if the branch is gone. `tried` is the commit
+/// on which new code was tested, and the paths it changes. The branch may then hold no other code of an earlier change.
 ///
 /// # Errors
-/// `User` where there is, and so the code was not tried with it.
+/// `User` if it does, because the new code was not tested with it.
 pub async fn find_foreign_files(
     cx: &StepContext,
     key: &str,
@@ -417,7 +414,7 @@ pub async fn find_foreign_files(
     cx.once(key, |_| look_up_foreign_files(cx, tried)).await
 }
 
-/// As [`find_foreign_files`] where further code is to go on the branch; why it cannot is an answer.
+/// Like [`find_foreign_files`] before another push of code, but returns an obstacle instead of an error.
 pub async fn find_push_obstacle(
     cx: &StepContext,
     key: &str,
@@ -454,22 +451,22 @@ async fn look_up_foreign_files(
     };
     let parted = find_fork_points(&head, &now, tried.map(|(tried, _)| &tried.commit), &known).await?;
     let ours: HashSet<_> = known.into_iter().flat_map(|row| row.files).collect();
-    // One that has nothing in common with the default branch is left alone, and another begins where it was tried.
+    // A branch unrelated to the default branch is abandoned, so it is no obstacle.
     if let Some((tried, paths)) = tried.filter(|_| !parted.is_empty()) {
         if parted != [tried.commit.clone()] {
             return Err(wrong_base_error(&branch, tried));
         }
         if let Some(path) = list_earlier_files(&head, &parted, &ours, paths).await?.first() {
             return Err(StepError::User(format!(
-                "`{path}` on the branch `{branch}` is of an earlier change, and this one was not tried with it. Take it \
-                 back there, then start anew."
+                "`{path}` on the branch `{branch}` is from an earlier change, and this change was not tested with it. \
+                 Revert it there, then start again."
             )));
         }
     }
     store_foreign_files(cx, &head, &parted, &ours).await
 }
 
-/// Files that earlier changes of the issue left on its branch, besides `paths`.
+/// Returns files that earlier changes of the issue left on its branch, except `paths`.
 pub async fn find_earlier_files(
     cx: &StepContext,
     key: &str,
@@ -489,7 +486,7 @@ pub async fn find_earlier_files(
     .await
 }
 
-/// Changed files of ours besides `paths`. Of ours only documents are Markdown, and they are no part of a change.
+/// Returns our changed files except `paths`. Markdown files are documents, not part of a change.
 async fn list_earlier_files(
     head: &Snapshot,
     parted: &[Oid],
@@ -506,19 +503,18 @@ async fn list_earlier_files(
     Ok(earlier)
 }
 
-/// Code is pushed as it was tried: on that very commit.
+/// Error for a branch that does not start at the tested commit: code is pushed as it was tested.
 fn wrong_base_error(branch: &str, tried: &BaseCommit) -> StepError {
     StepError::User(format!(
-        "The branch `{branch}` does not part from `{0}` at the commit on which the code is tried ({1}), so something else would \
-         be pushed. Merge `{0}` into it (“Update branch” on its pull request), or where that is merged delete the branch; then \
-         start anew.",
+        "The branch `{branch}` does not fork from `{0}` at the tested commit ({1}), so a push would contain other \
+         changes. Merge `{0}` into it (“Update branch” on its pull request), or delete the branch if it is merged. \
+         Then start again.",
         tried.branch, tried.commit
     ))
 }
 
-/// Where a document that was published on the issue's branch holds something else by now, or nothing: the path and the
-/// branch. None: it is as it was, or on a branch that is gone and that another one follows. Once the present one is gone, the
-/// default branch is what counts.
+/// Returns path and branch of a published document that has changed or is gone; `None` if it is unchanged. If the
+/// current branch is gone, the default branch counts. A document on an older branch that is gone counts as unchanged.
 pub async fn find_altered_document(
     cx: &StepContext,
     document: &Hash,
@@ -527,9 +523,9 @@ pub async fn find_altered_document(
     let (known, present) = load_commits(cx).await?;
     let of_row =
         |row: &CommitRow| row.files.iter().find(|(_, hash)| hash.as_ref() == Some(document)).cloned();
-    // Where somebody rewrote its branch since, the one that follows that does not have to hold it.
+    // The successor of a rewritten branch does not have to hold it.
     let last = known.iter().rev().find_map(|row| Some((row.branch.clone(), of_row(row)?)));
-    // A document that was published in a comment is on no branch.
+    // A document published in a comment is on no branch.
     let Some((branch, file)) = last else { return Ok(None) };
     let (base, head) = cx.tools().fetch_branches(cx, &repo, Some(&branch)).await?;
     let (branch, head) = match head {
@@ -541,7 +537,7 @@ pub async fn find_altered_document(
     Ok((!same).then_some((file.0, branch)))
 }
 
-/// A stored list.
+/// Loads a stored list of foreign files.
 pub async fn load_foreign_files(cx: &StepContext, list: Option<Hash>) -> Result<Vec<ChangedPath>, StepError> {
     match list {
         Some(list) => Ok(serde_json::from_slice(&cx.get(&list).await?).map_err(anyhow::Error::new)?),

@@ -1,5 +1,5 @@
-//! An accepted text becomes an issue: in place of the one it was made of, or one of its own; never twice, and never over
-//! what somebody wrote since.
+//! Files an approved text as an issue: in place of the original issue or as a new one. It files once, and never
+//! overwrites an edit made since.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,30 +12,30 @@ use crate::{
     types::{Hash, IssueNo},
 };
 
-/// What is filed.
+/// The issue to file.
 pub struct IssueFiling<'a> {
     pub title: &'a str,
-    /// Below the title.
+    /// Body text below the title.
     pub text: &'a str,
-    /// Those that it may have and the repository has are put on.
+    /// Labels it may have; those that exist in the repository are set.
     pub labels: Vec<String>,
-    /// The issue it was made of, as it was when people accepted that it gives way.
+    /// The original issue, as people approved its replacement.
     pub issue: &'a IssueSnapshot,
-    /// It takes that one's place.
+    /// Whether to replace the original issue's text.
     pub in_place: bool,
     pub provenance: Provenance,
-    /// What the reviewer found and nobody settled.
+    /// Open findings of the reviewer.
     pub open: Vec<Finding>,
 }
 
-/// Where something is filed.
+/// The filed issue.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FiledIssue {
     pub issue: IssueNo,
     pub url: String,
 }
 
-/// Ends the text of what this run filed.
+/// Marker at the end of the text that this run filed.
 fn filing_marker(cx: &StepContext) -> String {
     format!("issue-{}", cx.run().id)
 }
@@ -44,10 +44,10 @@ fn issue_digest(title: &str, text: &str) -> Hash {
     Hash::digest_parts([title.as_bytes(), text.as_bytes()])
 }
 
-/// Files it. None: somebody edited the issue that was to give way, and it is left as it is.
+/// Files the issue. `None` if somebody edited the original issue, which stays as it is then.
 ///
 /// # Errors
-/// GitHub's.
+/// GitHub errors.
 pub async fn file_issue(cx: &StepContext, filing: IssueFiling<'_>) -> Result<Option<FiledIssue>, StepError> {
     let IssueFiling { title, text, labels, issue, in_place, provenance, open } = filing;
     let labels: Vec<String> = cx.once("labels", |_| existing_labels(cx, &labels)).await?;
@@ -82,7 +82,7 @@ pub async fn file_issue(cx: &StepContext, filing: IssueFiling<'_>) -> Result<Opt
                 if !is_issue_unchanged(cx, issue.digest, now.digest).await? {
                     return Ok(None);
                 }
-                // Written down before it is done: an edit of ours makes nobody's gate stale.
+                // Record our text before the edit, so that our own edit makes no gate stale.
                 record_own_text(cx, issue.number, ours).await?;
                 let written = repo.edit_issue(issue.number, &title, &text).await.map_err(github_error)?;
                 record_own_text(cx, issue.number, issue_digest(&written.title, &written.body)).await?;
@@ -105,10 +105,10 @@ async fn record_own_text(cx: &StepContext, issue: IssueNo, hash: Hash) -> Result
     cx.record("own-text", LedgerRecord::Artifact(ArtifactRow { issue, kind, hash })).await
 }
 
-/// What this run filed, where it ended before it knew.
+/// Returns the issue that this run filed, in case the run ended before it recorded that.
 ///
 /// # Errors
-/// GitHub's.
+/// GitHub errors.
 pub async fn find_filed_issue(cx: &StepContext) -> Result<Option<FiledIssue>, StepError> {
     let repo = cx.tools().repository(cx).await?;
     cx.once("filed-already", |_| async {
@@ -116,7 +116,7 @@ pub async fn find_filed_issue(cx: &StepContext) -> Result<Option<FiledIssue>, St
         let now = repo.issue(number).await.map_err(github_error)?;
         let line = format!("countersign:{} -->", filing_marker(cx));
         let own = is_issue_unchanged(cx, Hash::digest(b""), issue_digest(&now.title, &now.body)).await?;
-        // Anyone can write the marker, and another run of ours the text: it takes both.
+        // Require marker and text: anyone can write the marker, and another run of ours may have written the text.
         if own && now.body.ends_with(&line) {
             return Ok(Some(FiledIssue { issue: number, url: now.url }));
         }
@@ -126,10 +126,10 @@ pub async fn find_filed_issue(cx: &StepContext) -> Result<Option<FiledIssue>, St
     .await
 }
 
-/// Of these labels those that the repository has: GitHub makes the others.
+/// Returns those of the labels that the repository has. GitHub would create the others.
 ///
 /// # Errors
-/// GitHub's.
+/// GitHub errors.
 pub async fn existing_labels(cx: &StepContext, labels: &[String]) -> Result<Vec<String>, StepError> {
     let repo = cx.tools().repository(cx).await?;
     let mut there = Vec::new();

@@ -1,5 +1,4 @@
-//! What is on GitHub of a run that ends before its end. The state knows only what was there at the beginning of
-//! the visit that came to nothing, so it is looked for.
+//! Finds what a halted run left on GitHub. The state is from before the failed visit, so we have to look.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,27 +10,27 @@ use crate::{
     types::{Hash, IssueNo},
 };
 
-/// What a look at the issue's branch found.
+/// Contents of the issue's branch and its pull request.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct BranchLeftovers {
     pub branch: String,
     pub seen: BranchContents,
-    /// The run's pull request and its address.
+    /// Number and URL of the run's pull request.
     pub pull: Option<(IssueNo, String)>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub enum BranchContents {
-    /// There is no such branch.
+    /// The branch does not exist.
     #[default]
     Nothing,
-    /// There is, with this document on it at this address.
+    /// The branch exists; hash and URL of the document on it, if any.
     Branch(Option<(Hash, String)>),
-    /// GitHub does not let us look.
+    /// GitHub refuses access.
     Unknown,
 }
 
-/// Looks at the issue's branch, for a document at `path`, and for its pull request.
+/// Looks for the issue's branch, a document at `path` on it, and its pull request.
 pub async fn find_leftovers(
     cx: &StepContext,
     repo: &GitHubRepo,

@@ -1,8 +1,8 @@
-//! Between the document and the people: propose it on the branch, ask, hear the answer, publish.
+//! Publishes documents: propose on the branch, check the answer to the gate, publish.
 //!
-//! What is approved is bytes. A gate's subject covers the document, the files it speaks of, the policy of the gate
-//! and whatever others have on the branch; the approval is checked against all of it again when it comes. [`publish_document`]
-//! takes a [`Countersignature`], which can only be made from stored rows.
+//! People approve bytes. A gate's subject covers the document, the contents of the files it mentions, the gate's policy
+//! and the foreign files on the branch. An answer is checked against all of it again. [`publish_document`] requires a
+//! [`Countersignature`], which only stored rows can produce.
 
 use std::collections::BTreeMap;
 
@@ -35,31 +35,30 @@ use crate::{
 };
 use branch::{BranchCommit, BranchExpectation, BranchView, commit_to_branch, read_branch};
 
-/// A document on its way to people.
+/// A document to be proposed or published.
 #[derive(Clone, Copy)]
 pub struct Publication<'a> {
-    /// The word people type to approve it: "lld".
+    /// Word after `/approve`, such as `lld`.
     pub word: &'a str,
-    /// The ways of accepting it, where there are several.
+    /// Options of an approval; empty if only one exists.
     pub ways: &'a [String],
-    /// The step that asks. Two gates about the same bytes ask different things, and an answer to the first is
-    /// none to the second.
+    /// Id of the gate's step. Two gates may show the same bytes but ask different questions, so an answer to one is not
+    /// an answer to the other.
     pub gate: &'static str,
     pub issue: &'a IssueSnapshot,
     pub base: &'a BaseCommit,
-    /// Where the document goes in the repository.
     pub path: &'a str,
     pub document: Hash,
-    /// What stands at its path: the document, or what is made from it.
+    /// Hash of the bytes at its path: the document, or a report derived from it.
     pub published_hash: Hash,
-    /// Files that are made from the document and published with it; none where one is removed.
+    /// Files derived from the document and published with it; `None` removes a file.
     pub files: &'a [(String, Option<Hash>)],
-    /// The files the document speaks of; what they hold now is part of what is approved.
+    /// Files that the document mentions; an approval covers their current contents.
     pub paths: &'a [String],
     pub policy: &'a Policy,
-    /// It may take the place of the issue's text, so that is approved with it.
+    /// Whether it may replace the issue's text, so that the approval covers the issue, too.
     pub on_issue: bool,
-    /// It stays in a comment, so what others have on the branch is no matter.
+    /// Whether it stays in a comment, so that foreign files on the branch do not matter.
     pub in_comment: bool,
 }
 
@@ -69,28 +68,28 @@ impl Publication<'_> {
     }
 }
 
-/// A document as it stands on the issue's branch, with the pull request that shows it.
+/// A document on the issue's branch, with its pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
     pub branch: String,
     pub path: String,
     pub commit: Oid,
     pub document: Hash,
-    /// What stands at its path, where that is something else.
+    /// Hash of the bytes at its path, if that is not the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands: Option<Hash>,
     pub pull: IssueNo,
-    /// The pull request was opened as a draft; where the plan knows none, its title says so.
+    /// Whether the pull request was opened as a draft. If GitHub's plan has no drafts, its title says so.
     pub draft: bool,
     pub pull_url: String,
     pub file_url: String,
-    /// The link of the audit chain about its approval, until the run has settled what was published with it.
+    /// Audit link of its approval, until the run has completed the publication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<Hash>,
 }
 
 impl Proposal {
-    /// The same with a further commit.
+    /// Returns the proposal with a newer commit.
     pub fn with_commit(self, publication: &Publication<'_>, commit: Oid) -> Self {
         let stands = Some(publication.published_hash).filter(|stands| *stands != publication.document);
         Self { commit, document: publication.document, stands, ..self }
@@ -101,28 +100,28 @@ impl Proposal {
     }
 }
 
-/// What a person's answer came to, after another look at the world.
+/// Result of checking an answer against the current state on GitHub.
 pub enum AnswerOutcome {
-    /// It stands; the subject is what it was.
+    /// The answer counts; the subject is unchanged.
     Accepted,
-    /// It does not count. People were told; ask again for this subject.
+    /// The answer does not count and people were told; ask again about this subject.
     AskAgain { subject: Hash, shown_at: Timestamp, now: Option<GateUpdate> },
-    /// Somebody rewrote the branch: ask anew, on another.
+    /// Somebody rewrote the branch; ask again on a new one.
     BranchRewritten,
-    /// A maintainer's own commit on the branch changed the document: the next version, to be reviewed.
+    /// A maintainer's commit changed the document; it becomes the next version to review.
     ForeignVersion(Hash),
 }
 
-/// The world as it has moved since people were asked.
+/// State that changed since people were asked.
 pub struct GateUpdate {
     pub base: BaseCommit,
     pub foreign: Option<Hash>,
-    /// The issue, where it is another one and may have to give way.
+    /// The edited issue, if it was edited and may be replaced.
     pub issue: Option<Box<IssueSnapshot>>,
 }
 
-/// What an approval binds: the gate and its policy, the document, what the files it names hold, and the list of what
-/// others have on the branch, if they have anything.
+/// Returns the hash that an approval is bound to: gate and policy, document, contents of the files it mentions, and the
+/// foreign files on the branch.
 pub async fn approval_subject(
     cx: &StepContext,
     base: &BaseCommit,
@@ -149,8 +148,8 @@ pub async fn approval_subject(
     Ok(Hash::digest_parts(parts))
 }
 
-/// Puts the document on the issue's branch, or of code the files alone: its report comes with the log. `known` is the version
-/// there that the document follows, and `only` what else may be there.
+/// Commits the document to the issue's branch. For code, commits only its files; the report is published later with the
+/// log. `known` is our last version there, and `only` what else may be there.
 pub async fn propose_document(
     cx: &StepContext,
     publication: &Publication<'_>,
@@ -183,11 +182,11 @@ async fn load_texts(
     Ok(texts)
 }
 
-/// What the pull request of the branch says from now on: what each stage of the issue said last. It is made from rows,
-/// so nobody's edit there outlives the next one, and no stage writes over another's.
+/// Records a stage's section and returns the pull request body with the newest section of each stage. The body is made
+/// from rows, so people's edits to it do not last, and no stage overwrites another's section.
 ///
 /// # Errors
-/// `Bug` where the rows cannot be written or read.
+/// `Bug` if the rows cannot be written or read.
 pub async fn record_pull_body(
     cx: &StepContext,
     key: &str,
@@ -213,7 +212,7 @@ pub async fn record_pull_body(
     Ok(messages::pull_body(issue, &texts))
 }
 
-/// Shows the branch on a pull request, and closes the one that showed the branch before.
+/// Opens or updates the branch's pull request, and closes the one of an abandoned branch.
 pub async fn open_pull_request(
     cx: &StepContext,
     publication: &Publication<'_>,
@@ -223,7 +222,7 @@ pub async fn open_pull_request(
 ) -> Result<Proposal, StepError> {
     let repo = cx.tools().repository(cx).await?;
     if landing.created_branch {
-        // What stages said on a branch of this name before was about other commits.
+        // Sections of an earlier branch of the same name were about other commits.
         cx.record("sections", LedgerRecord::Section(SectionRow::branch_start(&landing.branch))).await?;
     }
     let pull = PullRequestSpec {
@@ -235,7 +234,7 @@ pub async fn open_pull_request(
     };
     let (number, url, draft): (IssueNo, String, bool) = cx
         .once("pull", |_| async {
-            // One that people said is ready stays that, also by its title.
+            // Keep a pull request that people marked as ready, also in its title.
             repo.ensure_pull(&pull).await.map(|p| (p.number, p.url, !p.wip)).map_err(github_error)
         })
         .await?;
@@ -283,18 +282,18 @@ pub(super) fn file_url(cx: &StepContext, repo: &GitHubRepo, branch: &str, path: 
     format!("{web}/{}/blob/{branch}/{path}", repo.name())
 }
 
-/// What a gate is called at which nobody approves anything: what was pushed waits for its merge.
+/// Stage name of the gate that only waits for the merge of a pushed change.
 pub const MERGE_GATE: &str = "merge";
 
-/// Does it only wait for the merge of what it pushed?
+/// Whether the run only waits for the merge of its pushed change.
 pub fn waits_for_merge(run: &RunView) -> bool {
     run.gate.as_ref().is_some_and(|gate| gate.spec.stage == MERGE_GATE)
 }
 
-/// The run of an issue that most needs people's eyes: one that waits for a person comes first, then one that waits for
-/// something else, which a person may have to see to.
+/// Returns the issue's run that most needs people's attention: one that waits for a person, then one that waits for
+/// something else, which a person may have to fix.
 pub fn most_urgent_run(runs: impl IntoIterator<Item = RunView>) -> Option<RunView> {
-    // A request is read in no time, and people may have their own word for what is pushed.
+    // Routing takes moments, and pushed changes have their own display.
     let shown = runs.into_iter().filter(|run| run.workflow != ROUTE && !waits_for_merge(run));
     let rank = |run: &RunView| match run.status {
         RunViewStatus::Asking => 3,
@@ -305,16 +304,16 @@ pub fn most_urgent_run(runs: impl IntoIterator<Item = RunView>) -> Option<RunVie
     shown.filter(|run| rank(run) > 0).max_by_key(|run| (rank(run), run.id))
 }
 
-/// The key of a gate comment, by which [`update_gate_comment`] finds it again.
+/// Journal key of a gate comment, by which [`update_gate_comment`] finds it again.
 pub const GATE_COMMENT: &str = "gate";
 
-/// The marker of a gate comment.
+/// Marker of a gate comment.
 pub fn gate_marker(run: RunId, visit: u64) -> String {
     format!("{GATE_COMMENT}-{run}-{visit}")
 }
 
-/// Writes the gate comment of this visit again as it was, or anew where it is gone. Says where it is and since when; none
-/// where GitHub does not take it.
+/// Restores this visit's gate comment, or posts it again if it was deleted. Returns its URL and time; `None` if GitHub
+/// refuses the write.
 pub async fn restore_gate_comment(
     cx: &StepContext,
     key: &str,
@@ -336,8 +335,7 @@ pub async fn restore_gate_comment(
     .await
 }
 
-/// Edits the gate comment of a visit to say how the gate stands now. Readers alone need that: where GitHub refuses the
-/// edit, the run goes on.
+/// Updates the gate comment of a visit. Only readers need it, so the run continues if GitHub refuses the edit.
 pub async fn update_gate_comment(
     cx: &StepContext,
     key: &str,
@@ -349,7 +347,7 @@ pub async fn update_gate_comment(
     cx.once(key, |_| async {
         match repo.edit_marked(cx.run().trigger.issue, &marker, body).await.map_err(github_error) {
             Err(StepError::User(why)) => {
-                tracing::info!(run = %cx.run().id, why, "a gate could not be edited");
+                tracing::info!(run = %cx.run().id, why, "could not update the gate comment; continuing");
                 Ok(())
             }
             edited => edited,
@@ -358,13 +356,13 @@ pub async fn update_gate_comment(
     .await
 }
 
-/// Files that changed of which people see how.
+/// Maximum files whose changes are shown.
 const DIFFS_SHOWN: usize = 20;
 
-/// Of a larger file they do not, in bytes.
+/// Maximum bytes of a file whose changes are shown.
 const DIFF_BYTES: u64 = 256 * 1024;
 
-/// Looks at the world again before an answer counts.
+/// Checks the current state on GitHub before an answer counts.
 pub async fn check_answer(
     cx: &StepContext,
     answer: &GateAnswer,
@@ -378,14 +376,14 @@ pub async fn check_answer(
     let again = || Ok(AnswerOutcome::AskAgain { subject: asked, shown_at, now: None });
     let edited =
         async || reply_if_issue_edited(cx, answer, publication.issue, &publication.approve_line(asked)).await;
-    // Neither `/revise` nor `/retry` accepts anything.
+    // `/revise` and `/retry` accept nothing.
     let binds = answer.verb.accepts();
     let Some(proposal) = proposal else {
         if !binds {
             return Ok(AnswerOutcome::Accepted);
         }
         if answer.commit.is_some() {
-            // A review is of a commit, and none carries what is asked about.
+            // A GitHub review is about a commit, and no commit holds this document.
             post_announcement(
                 cx,
                 &key("reviewed"),
@@ -411,7 +409,7 @@ pub async fn check_answer(
         }
         let base = cx.tools().fetch_base(cx, &key("base"), &repo).await?;
         if let Some((issue, diff)) = find_issue_edit(cx, &key("edited"), &repo, publication.issue).await? {
-            // What was read is not what would give way.
+            // The issue to be replaced has changed since it was read.
             let other = Publication { issue: &issue, ..*publication };
             let subject = approval_subject(cx, &base, &other, None).await?;
             let changed = messages::issue_changed_reply(&diff, &publication.approve_line(subject));
@@ -448,7 +446,7 @@ pub async fn check_answer(
     }
     require_document_on_branch(&seen, proposal)?;
     if let Some(commit) = &answer.commit {
-        // A review is of the commit that was on the reviewer's page; it counts where that carries the document.
+        // A review counts only if the reviewed commit holds the document.
         let carries: bool = cx
             .once(&key("reviewed"), |_| async {
                 let bytes = repo.file(&proposal.path, commit.as_str()).await.map_err(github_error)?;
@@ -472,7 +470,7 @@ pub async fn check_answer(
     .await
 }
 
-/// Does the answer cover what is there now, as it covered what was `asked` about?
+/// Whether an answer about `asked` still covers the current subject.
 async fn verify_subject(
     cx: &StepContext,
     answer: &GateAnswer,
@@ -493,22 +491,23 @@ async fn verify_subject(
     Ok(AnswerOutcome::AskAgain { subject: current, shown_at, now: Some(now) })
 }
 
-/// The document is on the branch, or people have to bring it back.
+/// Checks that the document is on the branch; a person has to restore it otherwise.
 fn require_document_on_branch(seen: &BranchView, proposal: &Proposal) -> Result<(), StepError> {
     let (path, branch) = (&proposal.path, &proposal.branch);
     let why = match (&seen.head, seen.document) {
         (Some(_), Some(_)) => return Ok(()),
         (None, _) => format!(
-            "The branch `{branch}` was deleted. Press “Restore branch” on its pull request and write `/retry`, or start anew."
+            "The branch `{branch}` was deleted. Press “Restore branch” on its pull request and write `/retry`, or \
+             start again."
         ),
         (Some(_), None) => {
-            format!("`{path}` was removed from the branch `{branch}`. Put it back, or start anew.")
+            format!("`{path}` was removed from the branch `{branch}`. Put it back, or start again.")
         }
     };
     Err(StepError::User(why))
 }
 
-/// Was the issue edited since the run read it? Whoever approves then without a hash is told how, and nothing is approved.
+/// Whether the issue was edited since the run read it. An approval without a hash is refused then, with the edit shown.
 pub async fn reply_if_issue_edited(
     cx: &StepContext,
     answer: &GateAnswer,
@@ -516,7 +515,7 @@ pub async fn reply_if_issue_edited(
     line: &ApproveLine,
 ) -> Result<bool, StepError> {
     let repo = cx.tools().repository(cx).await?;
-    // An override is a maintainer's own reason and carries no hash; what it was about is in the audit.
+    // An override has no hash but a reason; the audit link names its subject.
     let bare = answer.hash.is_none() && answer.verb == Verb::Approve;
     let edited = find_issue_edit(cx, &format!("edited-{}", answer.cause), &repo, issue).await?;
     let Some((_, diff)) = edited.filter(|_| bare) else { return Ok(false) };
@@ -524,10 +523,10 @@ pub async fn reply_if_issue_edited(
     post_announcement(cx, &format!("changed-{}", answer.cause), &changed).await.map(|_| true)
 }
 
-/// The issue as it is now and how it differs from what the run read, if somebody else than we edited it.
+/// Returns the current issue and its difference from the snapshot, if somebody other than us edited it.
 ///
 /// # Errors
-/// Those of reading it: also that it is closed.
+/// Those of reading it, also if it is closed.
 pub async fn find_issue_edit(
     cx: &StepContext,
     key: &str,
@@ -538,20 +537,20 @@ pub async fn find_issue_edit(
     if is_issue_unchanged(cx, then.digest, now.digest).await? {
         return Ok(None);
     }
-    // In what models were shown: what people do not see of it cannot be held against that.
+    // Compare visible texts only: models saw nothing else.
     let before = format!("{}\n\n{}\n", then.title, load_text(cx, &then.body).await?);
     let after = format!("{}\n\n{}\n", now.title, load_text(cx, &now.body).await?);
     let diff = text_diff(&before, &after);
-    let diff = if diff.is_empty() { "(only what people do not see of it)".to_owned() } else { diff };
+    let diff = if diff.is_empty() { "(only the hidden parts)".to_owned() } else { diff };
     Ok(Some((now, diff)))
 }
 
-/// How a text was changed, for people.
+/// Returns a unified diff for people.
 pub fn text_diff(before: &str, after: &str) -> String {
     similar::TextDiff::from_lines(before, after).unified_diff().context_radius(2).to_string()
 }
 
-/// The files of the document that hold something else at `now` than they did, and what is different in them.
+/// Returns the document's files that changed until `now`, and their diff.
 async fn changed_files(
     cx: &StepContext,
     publication: &Publication<'_>,
@@ -568,7 +567,7 @@ async fn changed_files(
         if diff.chars().count() >= messages::DIFF_CHARS {
             break;
         }
-        // What cannot be shown is named all the same.
+        // Files that cannot be shown are still listed.
         if let (Some(before), Some(after)) =
             (readable_text(&before, path).await, readable_text(&after, path).await)
         {
@@ -583,7 +582,7 @@ async fn changed_files(
     Ok((paths, diff))
 }
 
-/// What a file holds, none where it is not there; nothing where that is no text, too large, or is not to be opened.
+/// Returns a file's text; `Some(None)` if it does not exist, `None` if it is not text, too large or secret.
 async fn readable_text(snapshot: &Snapshot, path: &str) -> Option<Option<String>> {
     let Some(entry) = snapshot.entry(path) else { return Some(None) };
     if is_secret_path(path) || entry.size > DIFF_BYTES {
@@ -593,8 +592,8 @@ async fn readable_text(snapshot: &Snapshot, path: &str) -> Option<Option<String>
     String::from_utf8(bytes.to_vec()).ok().map(Some)
 }
 
-/// Commits the approved bytes, unchanged, with the review log beside them, where nothing of others is on the branch that
-/// was not there when they were approved. Only something countersigned comes in here.
+/// Commits the approved bytes unchanged, with the review log. Refused if the foreign files have changed since the
+/// approval. Requires a countersignature.
 pub async fn publish_document(
     cx: &StepContext,
     signed: &Countersignature,
@@ -604,7 +603,7 @@ pub async fn publish_document(
     message: &str,
 ) -> Result<CommitOutcome, StepError> {
     if signed.document() != proposal.document {
-        return Err(StepError::Bug(anyhow::anyhow!("another document was proposed than was countersigned")));
+        return Err(StepError::Bug(anyhow::anyhow!("the proposed document is not the countersigned one")));
     }
     let repo = cx.tools().repository(cx).await?;
     let place = BranchExpectation {
@@ -622,9 +621,9 @@ pub async fn publish_document(
     commit_to_branch(cx, (&repo, &proposal.commit), "publish", &place, files, message).await
 }
 
-/// The link of the audit chain that the commit names by which this run publishes, and that commit, if it is there. The
-/// pull request knows, though its branch be gone and others have committed on top; one that GitHub does not show is taken
-/// for none.
+/// Returns this run's published commit and the audit link it names, if it exists. We ask the pull request: it lists the
+/// commit even if the branch is gone or others committed on top. A pull request that GitHub does not show counts as
+/// none.
 pub async fn find_published_commit(
     cx: &StepContext,
     proposal: &Proposal,
@@ -645,7 +644,7 @@ pub async fn find_published_commit(
     if named.is_empty() {
         return Ok(None);
     }
-    // Anybody who may push can write such a message; the link is on our chain, or it is none.
+    // Anybody who can push can write such a message, so the link must be in our audit chain.
     let db = cx.tools().store.repository_database(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
     let chain = db.audit_chain().await.map_err(anyhow::Error::new)?;
     let on_chain = |link: &Hash| chain.iter().any(|row| row.hash == *link && row.run == cx.run().id);

@@ -1,4 +1,4 @@
-//! Comments that people are sent mail about.
+//! Comments that notify people by mail.
 
 use super::{StepContext, github_error};
 use crate::{
@@ -7,12 +7,12 @@ use crate::{
     types::Timestamp,
 };
 
-/// By what a comment of this visit is found again.
+/// Returns the marker of a comment of this visit.
 pub fn comment_marker(cx: &StepContext, key: &str, visit: u64) -> String {
     format!("{key}-{}-{visit}", cx.run().id)
 }
 
-/// Posts a comment that sends mail, as the gate's does.
+/// Posts a comment that notifies people, such as a gate comment.
 pub async fn post_announcement(
     cx: &StepContext,
     key: &str,

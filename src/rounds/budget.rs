@@ -1,9 +1,8 @@
-//! Money: what a call may cost is held back before it is made; at a cap the run pauses until a person raises it or its
-//! time is over.
+//! Budget: a call's maximum cost is reserved before the call. At a cap, the run pauses until a person raises it or its
+//! period ends.
 //!
-//! A run's own caps (a call, a stage, the run) are held against the run's ledger, which nobody else writes. What it
-//! shares with other runs is held against one table of the whole server, where looking and taking are one transaction:
-//! see `store::spend`.
+//! A run's own caps (call, stage, run) are checked against the run's ledger, which has one writer. Shared caps are
+//! checked against one table of the whole server, which checks and reserves in one transaction: see `store::spend`.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,29 +17,29 @@ use crate::{
     types::{Hash, MicroUsd, Role, Timestamp, Verb},
 };
 
-/// Past runs that a quote is made from: enough for a p90 to mean something, and few enough to be of today's models.
+/// Number of past runs in a quote: enough for a meaningful p90, and few enough to reflect current models.
 const QUOTED_RUNS: u32 = 50;
 
-/// The verb that raises a run's caps.
+/// Verb that raises a run's caps.
 const BUDGET: &str = "budget";
 
-/// A call that was not made, and what would have to change.
+/// A call that exceeded a cap, with the amounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetShortfall {
     cap: BudgetCap,
     limit: MicroUsd,
     spent: MicroUsd,
     next: MicroUsd,
-    /// When a shared cap begins anew, if that helps.
+    /// Start of the next period of a shared cap, if the call fits into one.
     until: Option<Timestamp>,
-    /// The most a run may have, and how much of that may still be added to its caps; none: anything.
+    /// Maximum of a run's cap, and by how much it may still be raised; `None` without a maximum.
     room: Option<(MicroUsd, MicroUsd)>,
 }
 
 impl BudgetShortfall {
     pub fn remedy(&self) -> PauseResolution {
         let short = self.spent.plus(self.next).minus(self.limit);
-        // Whole dollars where they fit: nobody wants to be asked again for the next cent.
+        // Whole dollars if possible: nobody wants to be asked again for the next cent.
         let handy = short.to_whole_dollars();
         match (self.until, self.room) {
             (Some(until), _) => PauseResolution::ResumesAt(until),
@@ -52,17 +51,17 @@ impl BudgetShortfall {
     }
 }
 
-/// What was heard while a run was paused.
+/// Result of a look at a paused run.
 pub enum ResumeDecision {
     Continue,
-    /// Not by that; it was said why, and the gate stays open for what follows.
+    /// The answer did not help; people were told why, and the gate stays open.
     Refused(GateSpec),
-    /// Nobody has been told yet.
+    /// People have not been told of the pause yet.
     NotAnnounced,
 }
 
-/// Holds back what a call may cost at most, if every cap leaves room for it. `before` is what the books hold of an
-/// interrupted attempt at the same call: it may have been billed, and counts beside the new one.
+/// Reserves the maximum cost of a call if no cap is exceeded. `before` is the row of an interrupted attempt at the same
+/// call; it may have been billed, so it counts in addition.
 pub(super) async fn reserve_budget(
     cx: &StepContext,
     caps: &BudgetSettings,
@@ -104,7 +103,7 @@ pub(super) async fn reserve_budget(
     })
 }
 
-/// The cap of the run's own that is overstepped furthest.
+/// Returns the run's own cap that is exceeded by the largest amount.
 fn exceeded_run_cap(
     ledger: &RunLedger,
     caps: &BudgetSettings,
@@ -112,7 +111,7 @@ fn exceeded_run_cap(
     (most, before): (MicroUsd, Option<&CallRow>),
 ) -> Option<BudgetShortfall> {
     let raised = total_raised(ledger);
-    // The interrupted attempt is over, whatever its row says.
+    // The interrupted attempt counts as lost, whatever its row says.
     let counted = |call: &CallRow| match before {
         Some(before) if before == call => call.clone().mark_lost().run_cap_amount(),
         _ => call.run_cap_amount(),
@@ -123,7 +122,7 @@ fn exceeded_run_cap(
     let stage = match role {
         CallRole::Drafter => Some(BudgetCap::Drafting),
         CallRole::Reviewer => Some(BudgetCap::Reviewing),
-        // What the one chooses for is the whole of its run, and what the other says is a small part of any.
+        // Router calls make up their whole run, and narrator calls are a small part of any run.
         CallRole::Router | CallRole::Narrator => None,
     };
     let caps_and_spent = [
@@ -150,14 +149,14 @@ fn total_raised(ledger: &RunLedger) -> MicroUsd {
     ledger.raises.iter().fold(MicroUsd(0), |sum, row| sum.plus(row.amount))
 }
 
-/// Gives back what was held and not needed. If that fails it stays held until the next boot reads the ledger.
+/// Releases the unused part of the reservations. If that fails, it stays reserved until the next boot reads the ledger.
 pub(super) async fn release_unspent(cx: &StepContext) {
     if let Err(error) = cx.tools().store.sync_run_spend(cx.run().id).await {
-        tracing::error!(run = %cx.run().id, %error, "more is held back than was spent");
+        tracing::error!(run = %cx.run().id, %error, "could not release unused budget; it stays reserved until the next boot");
     }
 }
 
-/// Tells people that the run is paused before `at_step`; returns where, and the gate at which it waits.
+/// Tells people that the run is paused before `at_step`; returns the comment's URL and the gate.
 pub async fn pause_for_budget(
     cx: &StepContext,
     stage: &str,
@@ -191,15 +190,15 @@ fn budget_gate(cx: &StepContext, stage: &str, capped: &BudgetShortfall, shown_at
     }
 }
 
-/// Has somebody raised the run's caps, or has the time come? A raise is a row of the run: it outlives the step, and its
-/// link in the audit chain says by whom.
+/// Checks whether somebody raised the run's caps or a new period has begun. A raise is a row of the run, so it outlives
+/// the step; its audit link names the person.
 pub async fn resume_from_budget_pause(
     cx: &StepContext,
     stage: &str,
     capped: &BudgetShortfall,
     policy: &Policy,
 ) -> Result<ResumeDecision, StepError> {
-    // Time only goes on: what is said here by the clock, a later attempt says as well.
+    // Time only moves forward, so a later attempt makes the same decision.
     let over = capped.until.is_some_and(|until| cx.clock().now() >= until);
     let Some(answer) = cx.answer() else {
         return Ok(if over { ResumeDecision::Continue } else { ResumeDecision::NotAnnounced });
@@ -227,7 +226,7 @@ pub async fn resume_from_budget_pause(
     Ok(ResumeDecision::Continue)
 }
 
-/// What the last runs of this workflow here cost; none where none came to its end.
+/// Returns what recent runs of this workflow in the repository cost; `None` if none has finished.
 pub async fn quote_cost(cx: &StepContext) -> Result<Option<CostHistory>, StepError> {
     let run = cx.run();
     let db = cx.tools().store.repository_database(run.id.repo).await.map_err(anyhow::Error::new)?;
@@ -235,7 +234,7 @@ pub async fn quote_cost(cx: &StepContext) -> Result<Option<CostHistory>, StepErr
     Ok(quote_from_history(&history))
 }
 
-/// By nearest rank, of what was billed; where nothing was, of what it would have cost.
+/// Computes nearest-rank percentiles of billed costs, or of list prices if nothing was billed.
 fn quote_from_history(history: &[(MicroUsd, MicroUsd)]) -> Option<CostHistory> {
     let billed = history.iter().any(|(billed, _)| *billed > MicroUsd(0));
     let mut costs: Vec<_> =
@@ -245,7 +244,7 @@ fn quote_from_history(history: &[(MicroUsd, MicroUsd)]) -> Option<CostHistory> {
     Some(CostHistory { runs: costs.len() as u64, p50: rank(50)?, p90: rank(90)?, billed })
 }
 
-/// What the run has spent so far, where the policy lets people see it.
+/// Returns what the run has spent so far, if the policy shows that to people.
 pub async fn run_spending(cx: &StepContext, policy: Option<&Policy>) -> Result<Option<Spending>, StepError> {
     if !policy.is_some_and(|policy| policy.shows_cost) {
         return Ok(None);

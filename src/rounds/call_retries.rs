@@ -1,8 +1,9 @@
-//! The one rule for how long a failed call is retried, by our clock.
+//! The rule for how long a failed call is retried, by our clock.
 //!
-//! A service that is busy, broken or slow gets at least [`limits::MODEL_RETRY_WINDOW`] and three requests. The first wait is the
-//! one that the service names, or half a minute; each later one is at least twice the one before, whatever the service
-//! says. What only time or the operator can end (a used-up account, a refused key, a missing one) has no limit.
+//! A service that is busy, broken or slow gets at least [`limits::MODEL_RETRY_WINDOW`] and three requests. The first
+//! wait is the service's retry-after time, or half a minute. Each later wait is at least twice the one before, whatever
+//! the service says. Failures that only time or the operator can end (quota used up, key refused or missing) are
+//! retried without limit.
 
 use std::time::Duration;
 
@@ -15,33 +16,33 @@ use crate::{
     types::Timestamp,
 };
 
-/// A server that was off for a while, or a model that took long, is still asked this often.
+/// Minimum requests before giving up, even after server downtime or slow responses.
 const LEAST_REQUESTS: u32 = 3;
 
-/// A request that timed out and may be billed is made once more, not oftener.
+/// Maximum timed-out requests that may be billed.
 const PAID_TIMEOUTS: u32 = 2;
 
 const FIRST_WAIT: Duration = Duration::from_secs(30);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// First wait after a refused key or login, which hardly ever mends itself.
+/// First wait after a refused key or login, which rarely recovers by itself.
 const REFUSED_RETRY_DELAY: Duration = Duration::from_secs(600);
 
 const MEGABYTE: u64 = 1 << 20;
 
-/// Why a call has no answer.
+/// Reason why a call has no response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallFailure {
     pub kind: FailureKind,
-    /// When the next request is worth it, if waiting helps.
+    /// Time of the next request, if waiting helps.
     pub not_before: Option<Timestamp>,
-    /// When it failed. Journals written before this field have only `not_before`.
+    /// Time of the failure. Journals written before this field have only `not_before`.
     #[serde(default)]
     at: Option<Timestamp>,
-    /// It timed out and may be billed.
+    /// Whether the request timed out and may be billed.
     #[serde(default)]
     held: bool,
-    /// Tokens of the answer, as far as it came.
+    /// Tokens of the partial response.
     #[serde(default)]
     tokens: u64,
 }
@@ -53,7 +54,7 @@ impl From<FailureKind> for CallFailure {
 }
 
 impl CallFailure {
-    /// Reads an error of a call at `now`. `last` is how the call failed the time before.
+    /// Classifies an error at `now`. `last` is the previous failure of the same call.
     pub(super) fn from_error(error: &CallError, last: Option<&Self>, now: Timestamp) -> Self {
         let kind = failure_kind(error);
         let held = timed_out_billable(error);
@@ -80,7 +81,7 @@ impl CallFailure {
         Self { not_before: Some(now.plus(wait)), ..failure }
     }
 
-    /// The reason to put into the next prompt; `None` if asking again would not help.
+    /// Returns the reason for the next prompt; `None` if asking again would not help.
     pub(super) fn prompt_reason(&self) -> Option<String> {
         match (&self.kind, self.tokens) {
             (FailureKind::Truncated, 0) => Some("the answer was cut off; it has to be shorter".to_owned()),
@@ -92,7 +93,7 @@ impl CallFailure {
         }
     }
 
-    /// Why the call is made again later, if it is.
+    /// Returns why the call waits for a retry, if it does.
     pub(super) fn wait_reason(&self) -> Option<ModelWaitReason> {
         match self.kind {
             FailureKind::Busy => Some(ModelWaitReason::Busy),
@@ -118,11 +119,10 @@ impl CallFailure {
     }
 }
 
-/// The failures of one call so far.
 #[derive(Debug, Default)]
 pub(super) struct CallRetries {
     last: Option<CallFailure>,
-    /// When the failures began that pass by themselves, and how many there were.
+    /// Start and number of the current series of transient failures.
     since: Option<Timestamp>,
     requests: u32,
     paid_timeouts: u32,
@@ -133,7 +133,7 @@ impl CallRetries {
         self.last.as_ref()
     }
 
-    /// Takes in another failure. Returns whether the call is given up.
+    /// Records a failure; returns whether to give the call up.
     pub(super) fn record_failure(&mut self, failure: &CallFailure) -> bool {
         self.last = Some(failure.clone());
         self.paid_timeouts += u32::from(failure.held);
@@ -149,7 +149,7 @@ impl CallRetries {
     }
 }
 
-/// Whether one of the call's requests timed out and may be billed all the same.
+/// Whether any request of the call timed out and may be billed.
 fn timed_out_billable(error: &CallError) -> bool {
     let legs = error
         .earlier_attempts
@@ -163,7 +163,7 @@ fn timed_out_billable(error: &CallError) -> bool {
 fn failure_kind(error: &CallError) -> FailureKind {
     match &error.kind {
         CallErrorKind::Capacity | CallErrorKind::RateLimited { .. } => FailureKind::Busy,
-        // A stopped call leaves the step before.
+        // The caller handles a cancelled call before this.
         CallErrorKind::Unavailable | CallErrorKind::Cancelled => FailureKind::Unavailable,
         CallErrorKind::Quota { .. } => FailureKind::UsedUp,
         CallErrorKind::Auth => FailureKind::Auth,
@@ -208,13 +208,13 @@ mod tests {
         CallErrorKind::RateLimited { reset: Some(Duration::from_secs(seconds)) }
     }
 
-    /// Seconds from the first failure to each later request, if the service fails like this every time, in turn.
+    /// Returns the seconds from the first failure to each retry, if the service fails with `kinds` in turn.
     fn request_times(kinds: &[CallErrorKind], took: u64) -> Vec<u64> {
         let (mut patience, mut now, mut all) = (CallRetries::default(), Timestamp(0), Vec::new());
         for kind in kinds.iter().cycle().take(100) {
             let failure = CallFailure::from_error(&error(kind.clone()), patience.last_failure(), now);
             let next = failure.not_before.unwrap();
-            // As after a restart, which reads it from the journal.
+            // Round-trip through JSON, as after a restart.
             let failure: CallFailure =
                 serde_json::from_str(&serde_json::to_string(&failure).unwrap()).unwrap();
             if patience.record_failure(&failure) {
@@ -233,13 +233,17 @@ mod tests {
         assert_eq!(request_times(&[CallErrorKind::Unavailable, CallErrorKind::Capacity], 0), usual);
         assert_eq!(request_times(&[CallErrorKind::RateLimited { reset: None }], 0), usual);
         let short = request_times(&[rate_limited(2)], 0);
-        assert_eq!(short, [2, 6, 14, 30, 62, 126, 254, 510, 1022], "the same header again doubles the wait");
+        assert_eq!(short, [2, 6, 14, 30, 62, 126, 254, 510, 1022], "a repeated header doubles the wait");
         assert_eq!(request_times(&[rate_limited(2), rate_limited(3)], 0), short);
-        assert!(request_times(&[rate_limited(0)], 0).len() < 20, "a wait of nothing is one all the same");
-        assert_eq!(request_times(&[rate_limited(1), rate_limited(60)], 0)[1], 61, "a longer wait is kept");
+        assert!(request_times(&[rate_limited(0)], 0).len() < 20, "a zero wait is still counted");
+        assert_eq!(
+            request_times(&[rate_limited(1), rate_limited(60)], 0)[1],
+            61,
+            "a longer retry-after is respected"
+        );
         assert_eq!(request_times(&[rate_limited(7200)], 0), [3600, 7200], "three requests at least");
         let slow = CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
-        assert_eq!(request_times(&[slow], 480).len(), 2, "a slow one takes its time itself");
+        assert_eq!(request_times(&[slow], 480).len(), 2, "slow requests use up the window");
     }
 
     #[test]
@@ -248,7 +252,7 @@ mod tests {
             assert_eq!(request_times(&[kind], 0).len(), 100);
         }
         let often = request_times(&[CallErrorKind::Capacity, CallErrorKind::Quota { reset: None }], 0);
-        assert_eq!(often.len(), 100, "patience begins again after it");
+        assert_eq!(often.len(), 100, "a quota failure resets the series");
     }
 
     #[test]

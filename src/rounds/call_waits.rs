@@ -1,9 +1,9 @@
-//! A call that has to wait: its model is busy, used up, refuses us, or there is nothing to ask it with.
+//! Calls that have to wait: the model is busy, out of quota, refuses us, or its key or program is missing.
 //!
-//! The run sleeps and says why on the issue; it neither fails nor holds a worker. What it waits for is kept in its
-//! state, so that a look whether the wait is over asks neither GitHub nor a model. What a call came to stays in the
-//! visit's journal, and the visit counts its waits: an attempt that reads the journal back passes over as many failures
-//! as were waited for, whatever the clock says.
+//! The run sleeps and the issue shows why; the run does not fail and holds no worker. The wait is stored in the run's
+//! state, so checking it calls neither GitHub nor a model. The failure stays in the visit's journal, and the visit
+//! counts its waits. A later attempt that reads the journal back skips as many failures as were waited for, whatever
+//! the clock says.
 
 use std::time::Duration;
 
@@ -17,22 +17,21 @@ use crate::{
     types::{Timestamp, WorkerPool},
 };
 
-/// Between two looks whether a model that could not be asked can be asked now: that asks nobody, and whoever has just
-/// put in the key looks whether it helped.
+/// Interval between checks of a parked call. A check sends no request, and an operator who has just set the key wants
+/// to see it work.
 const PARKED_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A run that waits for a place in a crowd looks again after this: a call takes a minute or more, and a place stands
-/// empty no longer than that only when all who stood in line had theirs.
+/// Interval between checks for a free worker slot. A call takes a minute or more, so a slot stays empty for at most this long while runs are waiting.
 const SLOT_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why a call came to nothing that leaves by an edge.
+/// Reason why a call has no result that an edge could handle.
 #[derive(Debug)]
 pub enum UnansweredCall {
-    /// It has to be made again later.
+    /// The call must be retried later.
     Waiting(CallWait),
-    /// A command that its model asked for goes on beside the steps.
+    /// A command that the model requested is running as a job.
     CommandRunning,
-    /// A cap keeps it from being paid for.
+    /// A budget cap prevents the call.
     OverBudget(BudgetShortfall),
     Step(StepError),
 }
@@ -43,48 +42,47 @@ impl From<StepError> for UnansweredCall {
     }
 }
 
-/// What a run waits for before it asks a model again.
+/// A pending wait before the next call of a model.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CallWait {
     hold: ModelWaitReason,
     role: String,
     spec: String,
-    /// When the model is asked again; of what lacks, when it is looked at again.
+    /// Time of the next call, or of the next check for a missing requirement.
     until: Timestamp,
-    /// The visit that waits, and the ordinal of this wait among its waits.
+    /// The waiting visit, and the ordinal of this wait in it.
     visit: u64,
     number: u32,
-    /// The start of the server that saw it: a later one may have other keys.
+    /// Boot epoch of the server that saw the failure: after a restart the keys may differ.
     boot: i64,
-    /// Where its place is, if that is what it waits for.
+    /// The worker pool whose slot the run waits for.
     #[serde(default)]
     workers: WorkerPool,
     shown: bool,
 }
 
-/// How a wait stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallWaitState {
-    /// To be looked at again then.
+    /// Check again at this time.
     Until(Timestamp),
-    /// Over because its time has come.
+    /// Over: its time has come.
     Due,
-    /// Over because somebody did something about it.
+    /// Over: somebody fixed the cause.
     Resolved,
 }
 
-/// What a step that calls a model does first.
+/// The first action of a step that calls a model.
 pub enum CallWaitAction {
-    /// Makes the call.
+    /// Make the call.
     Proceed,
-    /// Tells people that what they were asked to do has been done, then makes the call.
+    /// Tell people that the cause is fixed, then make the call.
     AnnounceResolved(CallWait),
-    /// Waits, and tells people of it where they do not know.
+    /// Wait, and tell people if they do not know yet.
     Wait { held: CallWait, until: Timestamp, tell: bool },
 }
 
 impl CallWait {
-    /// Does it take the operator, or very long?
+    /// Whether the wait needs the operator or takes very long.
     pub fn is_parked(&self) -> bool {
         self.to_view().needs_operator()
     }
@@ -94,16 +92,16 @@ impl CallWait {
         ModelWait { reason: hold, role: self.role.clone(), spec: self.spec.clone(), until }
     }
 
-    /// Names what is written about it in the visit's journal.
+    /// Journal key for writes about this wait.
     pub fn journal_key(&self) -> String {
         format!("held-{}", self.number)
     }
 
-    /// Looks whether it still has to be waited for. Asks nobody.
+    /// Checks whether the wait is over; sends no request.
     fn wait_state(&self, cx: &StepContext) -> CallWaitState {
         let now = cx.clock().now();
         if self.visit != cx.visit() {
-            return CallWaitState::Resolved; // somebody wants it tried again
+            return CallWaitState::Resolved; // a person retried the run
         }
         let look = now.plus(PARKED_CHECK_INTERVAL);
         match self.hold {
@@ -129,24 +127,23 @@ impl CallWait {
     }
 }
 
-/// What a run waits for, and how often its visit has waited.
+/// The current wait, and the number of waits of this visit.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct VisitWaits {
     held: Option<CallWait>,
     visit: u64,
-    /// Waits of that visit which are over.
+    /// Number of finished waits of that visit.
     over: u32,
-    /// Failures that this attempt has met so far.
+    /// Failures seen by this attempt.
     #[serde(skip)]
     met: u32,
-    /// What this visit was answered, and the one before it where that came to a pause for money: a pause ends the visit,
-    /// and its journal with it.
+    /// Responses of this visit, and of the visit before a budget pause. A pause ends the visit and its journal.
     #[serde(default)]
     bought: Vec<(String, BudgetedCallResult)>,
 }
 
 impl VisitWaits {
-    /// An answer that was paid for before the pause.
+    /// Returns the response to this question that was paid for before a pause.
     pub(super) fn stored_answer(&self, key: &str) -> Option<BudgetedCallResult> {
         self.bought.iter().find(|(known, _)| known == key).map(|(_, answered)| answered.clone())
     }
@@ -155,12 +152,12 @@ impl VisitWaits {
         self.bought.push((key.to_owned(), answered.clone()));
     }
 
-    /// The turn is over, and what it was answered is in the round.
+    /// Drops the stored responses, once the round has their results.
     pub(super) fn clear_answers(&mut self) {
         self.bought.clear();
     }
 
-    /// Goes on where this failure was waited for.
+    /// Continues if this failure was waited for already; otherwise starts a wait.
     pub(super) fn wait_after_failure(
         &mut self,
         cx: &StepContext,
@@ -176,7 +173,7 @@ impl VisitWaits {
         Err(UnansweredCall::Waiting(self.new_wait(cx, ask, hold, until)))
     }
 
-    /// Not yet: others stand in line already. Nothing was asked and so nothing failed that would be passed over later.
+    /// Waits for a worker slot because others queue already. No request was made, so no failure is counted.
     pub(super) fn wait_for_slot(
         &self,
         cx: &StepContext,
@@ -216,21 +213,21 @@ impl Round {
         self.waits.held.as_ref()
     }
 
-    /// Nothing was bought, so nothing moved: the round is as it was `before`, but for what it waits for.
+    /// Restores the round from `before` and adds the wait.
     pub fn start_call_wait(&mut self, before: Self, held: CallWait) {
         *self = before;
         self.waits.held = Some(held);
     }
 
-    /// What the round waits for now, with a status comment that stands as it does. Asks nobody: a run may wait for
-    /// weeks, and others with it. A short wait is told of only when the comment may be edited again.
+    /// Returns what the step should do about the current wait. Sends no request: many runs may wait for weeks. A short
+    /// wait is shown only once the status comment may be edited again.
     pub fn next_wait_action(&mut self, cx: &StepContext, status: &StatusComment) -> CallWaitAction {
         let Some(held) = self.waits.held.clone() else { return CallWaitAction::Proceed };
         let until = match held.wait_state(cx) {
             CallWaitState::Until(until) => until,
             over => {
                 self.end_call_wait();
-                // Of a call that is made because its time has come, people read what it came to.
+                // After a wait that ended by time, people read the call's result instead.
                 let told = over == CallWaitState::Resolved && held.is_parked() && held.shown;
                 return if told { CallWaitAction::AnnounceResolved(held) } else { CallWaitAction::Proceed };
             }
@@ -243,21 +240,20 @@ impl Round {
         }
     }
 
-    /// A cap came before the next call: the round is as it was `before`, but for what was paid for already.
+    /// Restores the round from `before` but keeps paid responses, because a cap stopped the next call.
     pub fn reset_keeping_answers(&mut self, before: Self) {
         let bought = std::mem::take(&mut self.waits.bought);
         *self = before;
         self.waits.bought = bought;
     }
 
-    /// People were told of the wait.
+    /// Records that people were told of the wait.
     pub fn mark_wait_announced(&mut self) {
         if let Some(held) = &mut self.waits.held {
             held.shown = true;
         }
     }
 
-    /// The wait is over.
     fn end_call_wait(&mut self) {
         if let Some(held) = self.waits.held.take() {
             (self.waits.visit, self.waits.over) = (held.visit, held.number);

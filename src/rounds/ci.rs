@@ -1,4 +1,4 @@
-//! What CI says of a commit of ours, and what of that a drafter is told.
+//! Reads the CI state of our commits and describes failures for the drafter.
 
 use std::collections::BTreeSet;
 
@@ -12,50 +12,50 @@ use crate::{
     types::Oid,
 };
 
-/// Failing checks that are told of.
+/// Maximum failing checks described.
 const MOST_REPORTED_CHECKS: usize = 5;
 
-/// Characters of what a check says of itself, and of the end of its log.
+/// Maximum characters of a check's own output, and of the end of its log.
 const CHECK_OUTPUT_CHARS: usize = 3_000;
 const LOG_CHARS: usize = 8_000;
 
-/// So much of a log's end is read: what looks like a secret is taken out before it is cut down.
+/// Bytes read from the end of a log; secrets are redacted before it is cut down.
 const LOG_BYTES: usize = 256 * 1024;
 
-/// A name of a check is kept up to here.
+/// Maximum characters kept of a check's name.
 const NAME_CHARS: usize = 100;
 
-/// So much of the names of checks is kept.
+/// Maximum bytes kept of all check names.
 const NAMES_BYTES: usize = 8 * 1024;
 
-/// How CI stands on a commit.
+/// CI state of a commit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CiStatus {
     pub stands: CiState,
-    /// The checks that are yet to say how it went, and those that fail, by name and in order.
+    /// Names of the checks that are pending, and of those that failed, sorted.
     pub pending: Vec<String>,
     pub failing: Vec<String>,
-    /// Those that fail on the commit before, too.
+    /// Failing checks that also fail on the base commit.
     pub before: Vec<String>,
-    /// Of something it cannot be told how it went, or that it ran for this repository.
+    /// Whether the result of some check is unknown, or whether it ran for this repository.
     #[serde(default)]
     pub unknown: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CiState {
-    /// It says nothing, or nothing that decides.
+    /// No checks, or none that decides.
     Nothing,
-    /// Something is yet to say how it went.
+    /// Some check is still pending.
     Pending,
     Passed,
     Failed,
 }
 
-/// Reads how CI stands on a commit; where it fails, also what fails on the commit that it was made on.
+/// Reads the CI state of a commit. If it failed, also reads which checks fail on the base commit.
 ///
 /// # Errors
-/// GitHub's that pass.
+/// Transient GitHub errors.
 pub async fn read_ci_status(repo: &GitHubRepo, commit: &Oid, before: &Oid) -> Result<CiStatus, StepError> {
     let reports = repo.ci_check_reports(commit).await.map_err(github_error)?;
     let any = |outcome| reports.iter().any(|report| report.outcome == outcome);
@@ -87,7 +87,7 @@ pub async fn read_ci_status(repo: &GitHubRepo, commit: &Oid, before: &Oid) -> Re
     Ok(found)
 }
 
-/// Of the checks that say so, in order.
+/// Returns the names of the checks with this outcome, sorted.
 fn check_names(reports: &[CiCheckReport], outcome: CiCheckOutcome) -> BTreeSet<String> {
     reports
         .iter()
@@ -96,7 +96,7 @@ fn check_names(reports: &[CiCheckReport], outcome: CiCheckOutcome) -> BTreeSet<S
         .collect()
 }
 
-/// As many as there is room for in what is kept of a look.
+/// Returns the first names that fit into [`NAMES_BYTES`].
 fn names_within_limit(names: BTreeSet<String>) -> Vec<String> {
     let mut room = NAMES_BYTES;
     let fits = |name: &String| {
@@ -107,16 +107,16 @@ fn names_within_limit(names: BTreeSet<String>) -> Vec<String> {
     names.into_iter().take_while(fits).collect()
 }
 
-/// On one line, in signs that show.
+/// Returns the name on one line without invisible characters.
 fn readable_name(text: &str) -> String {
     let text = to_readable(text).replace(['\n', '\t'], " ");
     text.trim().chars().take(NAME_CHARS).collect()
 }
 
-/// What these checks say of the commit, as far as they are told of, and of how many the log could not be had.
+/// Describes what these failing checks reported, and returns the number of logs that could not be read.
 ///
 /// # Errors
-/// GitHub's that pass.
+/// Transient GitHub errors.
 pub async fn describe_failing_checks(
     repo: &GitHubRepo,
     commit: &Oid,
@@ -162,7 +162,7 @@ pub async fn describe_failing_checks(
     Ok((told, lacking))
 }
 
-/// Without the escape codes of terminals, signs that do not show, and what looks like a secret.
+/// Removes terminal escape codes and invisible characters, and redacts secrets.
 fn to_readable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -170,7 +170,7 @@ fn to_readable(text: &str) -> String {
         match c {
             '\u{1b}' => skip_escape(&mut chars),
             '\r' if chars.peek() == Some(&'\n') => {}
-            // What a line of progress was written over with follows it.
+            // A progress line that overwrites itself becomes several lines.
             '\r' => out.push('\n'),
             '\n' | '\t' => out.push(c),
             c if c.is_control() || is_invisible(c) => {}
@@ -180,7 +180,7 @@ fn to_readable(text: &str) -> String {
     secrets::redact(&out)
 }
 
-/// After the sign that begins it: `[` up to a letter, `]` up to a bell or its end, or one sign.
+/// Skips an escape sequence after ESC: `[` up to a letter, `]` up to BEL or ST, or one character.
 fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.next() {
         Some('[') => while chars.next().is_some_and(|c| !('@'..='~').contains(&c)) {},
@@ -202,7 +202,7 @@ fn keep_beginning(text: &str, most: usize) -> String {
     }
 }
 
-/// The end, from the beginning of a line on.
+/// Returns the end of the text, from the start of a line.
 fn keep_end(text: &str, most: usize) -> String {
     let count = text.chars().count();
     let Some((at, _)) = text.char_indices().nth(count.saturating_sub(most)).filter(|_| count > most) else {

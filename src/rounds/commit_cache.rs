@@ -1,6 +1,6 @@
-//! What was made of the commits that runs work from: of each once, one at a time for a repository, the last few kept.
+//! Cache of values computed from commits: each is computed once, one at a time per repository, and the newest are kept.
 //!
-//! Every step of a run asks for the same commit's index, and so does each run of a quiet repository.
+//! Every step of a run needs its commit's index, and so does each run of a quiet repository.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,10 +9,10 @@ use std::{
 
 use crate::types::{Oid, RepoId};
 
-/// Commits whose index is kept between the steps of runs: two repositories that are busy at a time, or one that moves.
+/// Number of cached indexes: two busy repositories, or one whose base commit moves.
 const INDEXES_KEPT: usize = 2;
 
-/// Of a commit each, the last one asked for at the end.
+/// One value per commit, the most recently used last.
 #[derive(Debug)]
 pub struct CommitCache<V> {
     kept: Mutex<VecDeque<(RepoId, Oid, Arc<V>)>>,
@@ -35,7 +35,7 @@ impl<V: Send + Sync + 'static> CommitCache<V> {
         Some(value)
     }
 
-    /// Made by `make` unless it is kept. Whoever asks meanwhile waits, and is given what was made for the first.
+    /// Returns the cached value, or computes it with `make`. Concurrent callers wait for the first one's value.
     pub(super) async fn get_or_make<E>(
         &self,
         repo: RepoId,
@@ -53,7 +53,7 @@ impl<V: Send + Sync + 'static> CommitCache<V> {
             kept.push_back((repo, commit.clone(), Arc::clone(&made)));
             if kept.len() > INDEXES_KEPT { kept.pop_front() } else { None }
         };
-        // An index is a million pieces of memory.
+        // Dropping an index frees about a million allocations, so do it off the async threads.
         tokio::task::spawn_blocking(move || drop(gone));
         Ok(made)
     }
@@ -86,7 +86,7 @@ mod tests {
         };
         assert_eq!(tokio::join!(ask(1), ask(1), ask(2), ask(1)), (1, 1, 2, 1));
         assert_eq!(made.get(), 2);
-        assert!(recent.get(RepoId(2), &sample_commit(1)).is_none(), "of another repository");
+        assert!(recent.get(RepoId(2), &sample_commit(1)).is_none(), "another repository's commit");
     }
 
     #[tokio::test]
@@ -95,7 +95,7 @@ mod tests {
         let commits = 0..=INDEXES_KEPT;
         for n in commits.clone() {
             recent.get_or_make(RepoId(1), &sample_commit(n), async { Ok::<_, ()>(n) }).await.unwrap();
-            assert!(recent.get(RepoId(1), &sample_commit(0)).is_some(), "it is asked for each time");
+            assert!(recent.get(RepoId(1), &sample_commit(0)).is_some(), "used each time, so never evicted");
         }
         let kept = |n: &usize| recent.get(RepoId(1), &sample_commit(*n)).is_some();
         assert_eq!(commits.filter(kept).count(), INDEXES_KEPT);

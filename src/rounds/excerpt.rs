@@ -1,4 +1,4 @@
-//! What of a repository the models of a run are shown.
+//! Chooses the code excerpt that the models of a run see.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,18 +11,18 @@ use crate::{
     types::Hash,
 };
 
-/// Chosen once a visit, and the same for every model that is asked in it.
+/// A code excerpt; chosen once per visit, and the same for all models of that visit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CodeExcerpt {
-    /// What is shown, stored with the report of it.
+    /// Stored excerpt with its report.
     pub shown: Hash,
-    /// Files to change, and the best of the others, of which there was room for nothing.
+    /// Number of relevant files without room in the excerpt.
     pub left_out: usize,
-    /// A source file that exists and a line of it, for scripted answers.
+    /// An existing source file and one of its lines, for scripted responses.
     pub sample: Option<(String, String)>,
 }
 
-/// Chooses by these words, and by the files that are to change as far as they are known.
+/// Chooses the excerpt by these words and by the files to change, as far as they are known.
 pub async fn choose_code_excerpt(
     cx: &StepContext,
     base: &BaseCommit,
@@ -30,7 +30,7 @@ pub async fn choose_code_excerpt(
     files: &[String],
 ) -> Result<CodeExcerpt, StepError> {
     cx.once("excerpt", |_| async {
-        // First what has the snapshot beside it.
+        // Index first: it caches the snapshot.
         let index = cx.tools().index(cx, base).await?;
         let snapshot = cx.tools().snapshot(cx, base).await?;
         let sample = match sample_path(&index) {
@@ -42,14 +42,14 @@ pub async fn choose_code_excerpt(
         let context = codebase::gather_context(index, &snapshot, asked).await.map_err(git_error)?;
         let ContextReport { tokens, included, no_room, .. } = &context.report;
         let some = &no_room[..no_room.len().min(10)];
-        tracing::info!(run = %cx.run().id, tokens, shown = included.len(), no_room = no_room.len(), ?some, "chose what models are shown");
+        tracing::info!(run = %cx.run().id, tokens, shown = included.len(), no_room = no_room.len(), ?some, "code excerpt chosen");
         let stored = serde_json::to_vec(&context).map_err(anyhow::Error::new)?;
         Ok(CodeExcerpt { shown: cx.put(&stored).await?, left_out: context.report.missed, sample })
     })
     .await
 }
 
-/// What was chosen.
+/// Loads a stored excerpt.
 pub async fn load_code_excerpt(cx: &StepContext, stored: &Hash) -> Result<ContextSections, StepError> {
     let context: CodebaseContext =
         serde_json::from_slice(&cx.get(stored).await?).map_err(anyhow::Error::new)?;
@@ -63,7 +63,7 @@ async fn first_nonblank_line(snapshot: &Snapshot, path: &str) -> Result<String, 
     Ok(lines.find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned())
 }
 
-/// A file of code, for scripted answers to speak of.
+/// Returns the path of a code file, for scripted responses.
 fn sample_path(index: &Index) -> Option<String> {
     let code = index.files().iter().find(|file| file.language.is_code());
     code.or(index.files().first()).map(|file| file.path.clone())

@@ -1,4 +1,4 @@
-//! What earlier runs of the repository came to, read once at the beginning of a run.
+//! History of earlier runs of the repository, read once at the start of a run.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::{
     types::Hash,
 };
 
-/// Earlier runs whose designs a new one is compared with: each design is read whole, and the newest matter most.
+/// Maximum earlier runs compared: each design is read whole, and the newest matter most.
 const PAST_RUNS: u32 = 60;
 
-/// Rows of findings that are read for what reviewers ask again and again: some ten of a run, written once a review.
+/// Maximum finding rows searched for recurring objections: about ten per run, one row per review.
 const PAST_FINDINGS: u32 = 1500;
 
-/// Changes of which it is told what came of them, and characters of each.
+/// Maximum earlier changes whose outcome is shown, and characters of each.
 const PAST_LESSONS: u32 = 5;
 const LESSON_CHARS: usize = 1_000;
 
-/// Looks up what touches on these words, and keeps it.
+/// Selects and stores the history that matches these words.
 pub async fn store_history(
     cx: &StepContext,
     base: &BaseCommit,
@@ -54,7 +54,7 @@ pub async fn store_history(
     .await
 }
 
-/// What was kept.
+/// Loads a stored history.
 pub async fn load_history(cx: &StepContext, kept: Option<Hash>) -> Result<History, StepError> {
     match kept {
         Some(kept) => Ok(serde_json::from_slice(&cx.get(&kept).await?).map_err(anyhow::Error::new)?),

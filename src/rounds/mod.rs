@@ -1,11 +1,10 @@
 //! The round: draft → fix → check → review → settle.
 //!
-//! The one building block under every workflow whose product is a document. It is a serde struct and
-//! a handful of functions that each workflow's own steps call; a workflow keeps its own steps and its
-//! own edges, so that what may follow what is read in one table and nowhere else.
+//! The building block of all workflows whose product is a document: a serde struct and functions that a workflow's
+//! steps call. A workflow keeps its own steps and edges, so that all transitions are in one table.
 //!
-//! Whatever a model answers is a value here: a good answer, a bad one and none at all each leave by an
-//! edge. Only the waits (`StepError::Later`) and our own faults (`StepError::Bug`) end an attempt.
+//! Every model response is a value here: a good one, a bad one and a missing one each lead to an edge. Only waits
+//! (`StepError::Later`) and our own bugs (`StepError::Bug`) end an attempt.
 
 mod adversarial;
 mod announcements;
@@ -74,29 +73,29 @@ use crate::{
     types::{Family, Hash, Role, Verdict},
 };
 
-/// What a step of ours is handed.
+/// The context of our steps.
 pub type StepContext = engine::AttemptContext<StepServices>;
 
-/// Comments of one review that the drafter is told; who has more to say has another round for it.
+/// Maximum comments of one review shown to the drafter; the rest is ignored.
 pub const MOST_REVIEW_REMARKS: usize = 50;
 
-/// The least role that may say such a word of a finding.
+/// Returns the least role that may use this verb on a finding.
 pub fn role_to_settle(kind: RemarkKind, blocking: bool) -> Role {
     if kind == RemarkKind::Dismiss && blocking { Role::Maintain } else { Role::Write }
 }
 
-/// What came of what people said of findings.
+/// Effects of people's remarks on findings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemarkEffects {
-    /// Findings that they insist on.
+    /// Ids of findings that people insist on.
     pub insisted: Vec<String>,
-    /// What of their words people do not see, and so no model does.
+    /// Invisible parts of people's remarks, which no model sees.
     pub hidden: Vec<HiddenText>,
-    /// Reviews of what was pushed.
+    /// Reviews of the pushed change.
     pub reviews: Vec<RunRemark>,
 }
 
-/// Takes in what people said of the round's findings since it heard them last, and books how they stand.
+/// Applies new remarks on the round's findings and records the findings.
 pub async fn apply_remarks(cx: &StepContext, round: &mut Round) -> Result<RemarkEffects, StepError> {
     let remarks = cx.remarks(round.applied_remarks()).await?;
     if remarks.is_empty() {
@@ -107,95 +106,93 @@ pub async fn apply_remarks(cx: &StepContext, round: &mut Round) -> Result<Remark
     Ok(said)
 }
 
-/// What an earlier step must have left in the state.
+/// Returns a state field that an earlier step must have set.
 pub fn require_state<T>(left: &Option<T>) -> Result<&T, StepError> {
-    left.as_ref().ok_or_else(|| StepError::Bug(anyhow::anyhow!("an earlier step left nothing here")))
+    left.as_ref().ok_or_else(|| StepError::Bug(anyhow::anyhow!("an earlier step did not set this state")))
 }
 
-/// Is it left out of what is saved?
+/// Whether serialization skips the value.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Where a document stands between its drafter, its reviewer and the people.
+/// State of a document between drafter, reviewer and people.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Round {
-    /// Drafts asked for so far. The loop's only counter; `draft` alone moves it.
+    /// Drafts requested so far. The loop's only counter; only `write_draft` changes it.
     pub number: u32,
-    /// `number` stops here. A person's `/revise` raises it: the loop is counted from the last human word.
+    /// Maximum of `number`. A person's `/revise` raises it, so the loop counts from the last answer of a person.
     pub cap: u32,
-    /// Reviews bought so far, whoever wrote what they were of.
+    /// Reviews requested so far, whoever wrote the documents.
     pub reviews: u32,
-    /// Calls made of each role, failed ones included.
+    /// Calls made per role, including failed ones.
     calls: BTreeMap<String, u32>,
-    /// The document as it is now.
     pub document: Option<Hash>,
-    /// Who wrote it last.
+    /// Model that wrote it last; `None` for a person.
     pub drafter: Option<ServedModel>,
-    /// Nobody attests who wrote some of it.
+    /// Whether some of it was written by a model that its response did not identify.
     #[serde(default, skip_serializing_if = "is_default")]
     unattested: bool,
-    /// What the mechanical checks hold against it; told to the drafter first.
+    /// Mistakes that the mechanical checks found; the drafter gets them first.
     pub mistakes: Vec<DocumentMistake>,
-    /// The reviewer's findings over all rounds, and what became of them.
+    /// The reviewer's findings over all rounds, with their status.
     pub findings: FindingLedger,
-    /// The review of `document`; none once the document has changed.
+    /// The review of `document`; `None` once the document has changed.
     pub review: Option<ReviewOutcome>,
-    /// Files of the repository that drafter's or reviewer's last prompt had no room for.
+    /// Repository files that the last prompt had no room for.
     #[serde(default)]
     pub unshown: usize,
-    /// The version that was reviewed last since a person spoke: the next review is of what changed since.
+    /// The version reviewed last since a person's last answer; the next review is about the changes since.
     #[serde(default)]
     compared: Option<Hash>,
-    /// A person's words to the drafter, not yet answered by a draft.
+    /// A person's words to the drafter that no draft has answered yet.
     pub feedback: Option<String>,
-    /// Why the drafter's last answer could not be used, in our words.
+    /// Reason why the drafter's last response was unusable, in our words.
     #[serde(default, skip_serializing_if = "is_default")]
     unusable: Option<String>,
-    /// How many of the run's remarks were heard.
+    /// Number of the run's remarks applied so far.
     #[serde(default, skip_serializing_if = "is_default")]
     heard: u64,
-    /// A person dismissed a finding since the last review was asked for.
+    /// Whether a person dismissed a finding since the last review was requested.
     #[serde(default, skip_serializing_if = "is_default")]
     dismissed: bool,
-    /// One line a round, for people.
+    /// One record per round, for people.
     pub history: Vec<RoundRecord>,
-    /// The reviewed document with the fewest open objections, kept so that a loop never ends worse than
-    /// it once was.
+    /// The reviewed version with the fewest open objections, so that a loop does not end with a worse one.
     best: Option<BestVersion>,
-    /// Families that drafted in this run, since a person's own version if there was one.
+    /// Families that drafted in this run, or since a person's own version.
     #[serde(default)]
     authors: Vec<Family>,
-    /// Mechanical mistakes of the draft before, to tell "still the same" from "new ones".
+    /// Mistakes of the previous draft, to distinguish unchanged mistakes from new ones.
     mistakes_before: Vec<String>,
-    /// Names that the checks found wrong in this run.
+    /// Names that the checks reported as wrong in this run.
     #[serde(default)]
     named: BTreeSet<String>,
-    /// The model that cannot be asked now, and what this visit has waited for.
+    /// The current wait for a model, and the waits of this visit.
     #[serde(default)]
     waits: call_waits::VisitWaits,
-    /// What models looked at by themselves.
+    /// Tool calls of the models.
     #[serde(default, skip_serializing_if = "is_default")]
     looked: ToolCallCounts,
-    /// How often in a row the same set of mistakes came back.
+    /// Times in a row that the same mistakes came back.
     strikes: u32,
 }
 
-/// What one round came to.
+/// Record of one round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RoundRecord {
     pub round: u32,
-    /// What it was about; none when there was no document.
+    /// The document of the round; `None` if there was none.
     pub document: Option<Hash>,
-    /// The verdict, or none when the draft never reached review.
+    /// The verdict; `None` if the draft did not reach review.
     pub verdict: Option<Verdict>,
-    /// The reviewer's reason, or ours where there is no verdict.
+    /// The reviewer's reason, or ours without a verdict.
     pub why: String,
-    /// Findings or mistakes that stood against it afterwards.
+    /// Number of findings or mistakes left open.
     pub open: usize,
-    /// None: a person wrote the document, where there is one.
+    /// `None` if a person wrote the document, or before the first draft.
     pub drafter: Option<ServedModel>,
-    /// None: nobody reviewed it.
+    /// `None` if no model reviewed it.
     pub reviewer: Option<ServedModel>,
 }
 
@@ -206,33 +203,33 @@ struct BestVersion {
     drafter: Option<ServedModel>,
     #[serde(default, skip_serializing_if = "is_default")]
     unattested: bool,
-    /// What stood against it then.
+    /// The findings at that time.
     findings: FindingLedger,
     open: usize,
 }
 
-/// What the loop does next.
+/// Next step of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundDecision {
-    /// Nothing stands against the document here.
+    /// No objections; continue.
     Pass,
     /// Back to the drafter.
     Redraft,
-    /// Nothing that was found counts any more, for people dismissed it: the same bytes are reviewed once more.
+    /// Review the same bytes again, because people dismissed all findings that count.
     ReviewAgain,
-    /// The loop may not go on by itself; a person decides.
+    /// The loop stops; a person decides.
     Stop(LoopStopReason),
 }
 
-/// Why the loop may not go on by itself.
+/// Reason why the loop stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoopStopReason {
-    /// As many drafts as the policy allows.
+    /// The policy allows no more drafts.
     Cap,
-    /// The same objections twice in a row: another round would buy the same again.
+    /// The same objections came back; another round would repeat them.
     Stalled,
-    /// No verdict could be had.
+    /// No verdict yet.
     Inconclusive,
 }
 
@@ -246,7 +243,7 @@ impl Round {
         self.review.as_ref().is_some_and(ReviewOutcome::can_be_retried)
     }
 
-    /// A new version of the document, by whoever: what was said of the old one no longer holds.
+    /// Sets a new version of the document; a review of the old one no longer applies.
     pub fn replace_document(&mut self, document: Hash) {
         if self.document != Some(document) {
             self.document = Some(document);
@@ -254,37 +251,37 @@ impl Round {
         }
     }
 
-    /// Who wrote the version there is. What others wrote before is still in it.
+    /// Records the author of the current version. Earlier authors stay: their text is still in it.
     fn record_drafter(&mut self, by: ServedModel) {
         self.authors.extend(by.family.clone().filter(|family| !self.authors.contains(family)));
         self.unattested = self.is_unattested() || by.family.is_none();
         self.drafter = Some(by);
     }
 
-    /// Does nobody attest who wrote some of the version there is? Then no review of it counts, whoever wrote the rest.
+    /// Whether a part of the current version has no attested author. Then no review of it counts.
     pub fn is_unattested(&self) -> bool {
         self.unattested || matches!(self.drafter, Some(ServedModel { family: None, .. }))
     }
 
-    /// The families of models that had a hand in the document. In a maintainer's own version none counts.
+    /// Families of all models that wrote parts of the document; empty for a maintainer's own version.
     fn author_families(&self) -> Vec<Family> {
         let Some(drafter) = &self.drafter else { return Vec::new() };
         self.authors.iter().chain(&drafter.family).cloned().collect()
     }
 
-    /// A person's own version takes the place of ours. Nobody has looked at it yet, and no model had a hand in it.
+    /// Replaces the document with a person's own version: unreviewed, and no model wrote it.
     pub fn adopt_human_version(&mut self, document: Hash) {
         self.replace_document(document);
         self.drafter = None;
         self.unattested = false;
         self.authors.clear();
         self.compared = None;
-        // Ours of before never takes its place again.
+        // An earlier version of ours must not replace it.
         self.best = None;
     }
 
-    /// The next of several documents: nothing of what was said of the one before holds, and there are so many drafts for it.
-    /// Whoever had a hand in that one has it in this, too.
+    /// Starts the rounds of the next document with this many drafts. Review state is reset; authors stay, because their
+    /// text may be in this document, too.
     pub fn start_next_document(&mut self, drafts: u32) {
         let before = std::mem::take(self);
         *self = Self {
@@ -303,25 +300,26 @@ impl Round {
         };
     }
 
-    /// What was published, or given more tests, is worked on anew: no version of before takes the place of what comes.
+    /// Forgets the best version, so that it cannot replace what comes next.
     pub fn forget_best_version(&mut self) {
         self.best = None;
     }
 
-    /// A person sent it back with their words, and with that allows `more` further drafts.
+    /// Sends the document back with a person's words and allows `more` drafts.
     pub fn send_back(&mut self, words: &str, more: u32) {
         self.feedback = Some(words.to_owned());
         self.compared = None;
         self.allow_more_drafts(more);
     }
 
-    /// A person spoke, and with that allows `more` further drafts.
+    /// Allows `more` drafts after a person's answer.
     pub fn allow_more_drafts(&mut self, more: u32) {
         self.cap = self.number + more.max(1);
         self.strikes = 0;
     }
 
-    /// Takes in what people said of findings. Who may not settle one as it stands by now is not heeded.
+    /// Applies people's remarks on findings. A remark is ignored if its author may not settle the finding in its
+    /// current severity.
     fn apply_remarks(&mut self, remarks: &[RunRemark]) -> RemarkEffects {
         let mut said = RemarkEffects::default();
         for remark in remarks {
@@ -356,18 +354,18 @@ impl Round {
         said
     }
 
-    /// How many of the run's remarks were heard.
+    /// Number of the run's remarks applied so far.
     pub fn applied_remarks(&self) -> u64 {
         self.heard
     }
 
-    /// What models looked at by themselves.
+    /// Tool calls of the models so far.
     pub fn tool_calls(&self) -> ToolCallCounts {
         self.looked
     }
 
-    /// Did people dismiss what the review of this version objected to? A dismissal changes no verdict, so the same bytes are
-    /// reviewed again, and no draft is bought.
+    /// Whether people dismissed all that the review objected to. A dismissal does not change the verdict, so the same
+    /// bytes are reviewed again without another draft.
     pub fn needs_another_review(&self) -> bool {
         let refused = |review: &ReviewOutcome| matches!(review.verdict, Verdict::Revise | Verdict::Blocked);
         self.dismissed
@@ -377,17 +375,17 @@ impl Round {
             && !self.findings.open().any(Finding::must_be_resolved)
     }
 
-    /// After the mechanical checks: on, or back with all mistakes at once.
+    /// Settles the mechanical checks: continue, or send back with all mistakes at once.
     pub fn settle_checks(&mut self, mut mistakes: Vec<DocumentMistake>) -> RoundDecision {
         self.downgrade_name_mistakes(&mut mistakes);
         let open = mistakes.iter().filter(|m| m.is_error()).count();
         let told = |m: &DocumentMistake| format!("{} {} {}", m.rule, m.place, m.message);
-        // A name is told once, so that it never comes back as the same mistake.
+        // A name is reported only once, so it never counts as the same mistake.
         let errors: Vec<String> =
             mistakes.iter().filter(|m| m.is_error() && m.about.is_none()).map(told).collect();
         self.mistakes = mistakes;
         if open == 0 {
-            // What the next check will say is not known yet: only a review ends the count of strikes.
+            // The next check may still fail, so only a review resets the strikes.
             return RoundDecision::Pass;
         }
         let same = !errors.is_empty() && errors == self.mistakes_before;
@@ -397,8 +395,9 @@ impl Round {
         self.redraft_or_stop()
     }
 
-    /// That a name is not there can be wrong, and then no draft ever mends it. So the drafter is told once in a run; from
-    /// then on it is for the reviewer to judge, like what a person wrote, and what the last draft brings.
+    /// Downgrades mistakes about names to warnings. A missing name may be a false positive that no draft can fix, so
+    /// the drafter is told once per run. After that the reviewer judges it, as for a person's version or the last
+    /// allowed draft.
     fn downgrade_name_mistakes(&mut self, mistakes: &mut [DocumentMistake]) {
         let all = self.drafter.is_none() || self.number >= self.cap;
         let left =
@@ -407,15 +406,15 @@ impl Round {
         self.named.extend(mistakes.iter().filter_map(|m| m.about.clone()));
     }
 
-    /// After tests of the reviewer's model that fail: back to the drafter, where there may be another draft. What it says to
-    /// them is for the review.
+    /// Settles failed adversarial tests: back to the drafter, if another draft is allowed. The review judges the
+    /// replies.
     pub fn settle_adversarial_tests(&self) -> RoundDecision {
         self.redraft_or_stop()
     }
 
-    /// After a draft that cannot be used at all.
+    /// Settles an unusable response of the drafter.
     pub fn settle_unusable(&mut self, why: &str) -> RoundDecision {
-        // It is not about the version before, whoever wrote that.
+        // An unusable draft is not a document, so the record must not name the previous one.
         self.history.push(RoundRecord {
             document: None,
             drafter: None,
@@ -429,11 +428,11 @@ impl Round {
         }
     }
 
-    /// After the review: on to the people, back to the drafter, or stop because it leads nowhere.
+    /// Settles a review: continue, back to the drafter, or stop because another round is pointless.
     pub fn settle_review(&mut self, reviewed: ReviewOutcome) -> RoundDecision {
         self.mistakes_before.clear();
         self.strikes = 0;
-        let document = self.document.expect("a review is of a document");
+        let document = self.document.expect("there is a document to review");
         let open = self.findings.open().filter(|f| f.must_be_resolved()).count();
         let verdict = reviewed.verdict;
         let why =
@@ -453,7 +452,7 @@ impl Round {
             Verdict::Approved => RoundDecision::Pass,
             Verdict::Inconclusive => RoundDecision::Stop(LoopStopReason::Inconclusive),
             Verdict::Revise | Verdict::Blocked if self.needs_another_review() => RoundDecision::ReviewAgain,
-            // What it still objects to people have dismissed, and no draft answers that.
+            // People dismissed all its findings, so no draft could change the verdict.
             Verdict::Revise | Verdict::Blocked if self.findings.open().next().is_none() => {
                 RoundDecision::Stop(LoopStopReason::Stalled)
             }
@@ -508,7 +507,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_human_version_only_the_next_drafters_family_is_excluded_from_review() {
+    fn human_version_resets_the_families_excluded_from_review() {
         let [claude, gemini] = ["claude", "gemini"].map(|name| Family(name.to_owned()));
         let by = |family: &Family| ServedModel {
             model: "m".into(),
@@ -541,10 +540,10 @@ mod tests {
         round.record_drafter(nobody);
         round.record_drafter(by(&claude));
         assert_eq!(round.drafter, Some(by(&claude)), "it wrote this version");
-        assert!(round.is_unattested(), "and some of what nobody attests is still there");
+        assert!(round.is_unattested(), "the unattested part is still in it");
         let mut before = round.clone();
         before.restore_best_version();
-        assert!(!before.is_unattested(), "the version of before had none of it");
+        assert!(!before.is_unattested(), "the earlier version had no unattested part");
         round.start_next_document(1);
         assert!(round.is_unattested());
         round.adopt_human_version(Hash::digest(b"theirs"));

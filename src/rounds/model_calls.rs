@@ -1,6 +1,6 @@
-//! One paid call, booked: the ledger's row is written before it and settled with the attempt's next write, which is
-//! its answer's unless something goes wrong first. An answer that reached the journal is never bought again. What may
-//! be on a bill is held back before the call, and a call for which not enough is left is not made.
+//! Paid model calls with ledger rows. The row is written before the call and settled with the attempt's next write,
+//! normally together with the response. A journalled response is never paid for again. The maximum cost is reserved
+//! before the call, and a call that exceeds a cap is not made.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -24,39 +24,39 @@ use crate::{
     types::{Family, Hash, IssueNo, MicroUsd, Timestamp, WorkerPool},
 };
 
-/// Of what a model thinks, so much is kept.
+/// Maximum bytes kept of a model's thoughts.
 const THOUGHT_BYTES: usize = 64 * 1024;
 
-/// What stands for the name of a model whose answer gives none.
+/// Model name if the response gives none.
 const UNATTESTED: &str = "unattested";
 
-/// The model an answer itself says it came from.
+/// The model that a response says it came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedModel {
-    /// As the answer names it, or "unattested".
+    /// Name as in the response, or "unattested".
     pub model: String,
-    /// None: the answer names no model, or one we do not know.
+    /// `None` if the response names no model or an unknown one.
     pub family: Option<Family>,
-    /// Set where another model was asked, and the operator accepts this one in its place.
+    /// Set if another model was requested and the operator accepts this one instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place_of: Option<ReplacedModel>,
 }
 
-/// The model that was asked, where another was accepted.
+/// The requested model, if another was accepted instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplacedModel {
     pub asked: String,
-    /// As `[models.successors]` names it.
+    /// Entry of `[models.successors]` that allows it.
     pub setting: String,
 }
 
 impl ServedModel {
-    /// The name that the answer gave, known to us or not.
+    /// The name in the response, known to us or not.
     pub fn model_name(&self) -> Option<&str> {
         Some(self.model.as_str()).filter(|name| *name != UNATTESTED)
     }
 
-    /// The model's name, where the answer gave one.
+    /// The model's name, if the response names a known model.
     pub(super) fn attested_model(&self) -> Option<String> {
         self.family.as_ref().map(|_| self.model.clone())
     }
@@ -71,36 +71,36 @@ impl ServedModel {
     }
 }
 
-/// What is asked of a model.
+/// A call to be made within the budget.
 pub(super) struct BudgetedCall<'a> {
     pub role: CallRole,
-    /// What the role is asked for, where that is not its usual task: such calls are counted by themselves.
+    /// Task, if it is not the role's usual one; such calls are counted separately.
     pub task: Option<&'static str>,
-    /// `provider:model`, or another name for one or several, as configured.
+    /// `provider:model`, or a configured name for one or several models.
     pub spec: &'a str,
     pub system: &'a str,
     pub prompt: &'a Prompt,
     pub schema: Option<&'a serde_json::Value>,
-    /// What it may ask for instead of answering, as [`ModelCall::tools`]; never with a schema.
+    /// Tools offered, as in [`ModelCall::tools`]; never together with a schema.
     pub tools: Option<&'a serde_json::Value>,
-    /// Families that may not answer.
+    /// Families that must not answer.
     pub not_families: &'a [Family],
-    /// Where it belongs if a program is asked.
+    /// Worker pool, if the model runs as a program.
     pub workers: WorkerPool,
     pub facts: BTreeMap<String, String>,
     pub caps: &'a BudgetSettings,
-    /// Most tokens of the answer.
+    /// Maximum tokens of the response.
     pub longest: u64,
-    /// How long the call may take, where that is not what its model is usually given.
+    /// Timeout, if it is not the model's usual one.
     pub deadline: Option<Duration>,
-    /// Calls of each role in this run; each try counts.
+    /// Calls per role in this run, including retries.
     pub calls: &'a mut BTreeMap<String, u32>,
-    /// What this visit has waited for so far.
+    /// Waits of this visit so far.
     pub waits: &'a mut VisitWaits,
 }
 
 impl<'a> BudgetedCall<'a> {
-    /// A task of the reviewer's model beside its reviews.
+    /// Builds a task of the reviewer's model other than a review.
     pub(super) fn reviewer_task(
         (task, system): (&'static str, &'a str),
         (prompt, schema): (&'a Prompt, &'a serde_json::Value),
@@ -129,15 +129,15 @@ impl<'a> BudgetedCall<'a> {
     }
 }
 
-/// What came back. Text is kept by hash: the journal holds no documents.
+/// A response or failure. The text is stored by hash: the journal holds no documents.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BudgetedCallResult {
     pub served: ServedModel,
-    /// The id asked for, of the model whose answer this is: a pool chooses one.
+    /// Id of the requested model that answered; a pool chooses one.
     #[serde(default)]
     pub asked: String,
     pub prompt: Hash,
-    /// What the prompt had no room for.
+    /// Segments cut from the prompt.
     #[serde(default)]
     pub cut: Vec<OmittedSegment>,
     pub outcome: Result<AnswerText, CallFailure>,
@@ -148,19 +148,18 @@ pub(super) struct AnswerText {
     pub text: Hash,
 }
 
-/// What a call leaves that its journal entry does not tell.
+/// Results of an attempt that its journal entry does not hold.
 #[derive(Default)]
 struct AnswerAttemptFlags {
-    /// It was not made.
     capped: Option<BudgetShortfall>,
-    /// Nor was this one, for others wait for a place before it.
+    /// The call was not made because others wait for a slot.
     crowded: bool,
-    /// Something was held back for it.
+    /// Whether budget was reserved for it.
     held: bool,
 }
 
 impl BudgetedCall<'_> {
-    /// The number of the next call of this role.
+    /// Returns the number of the next call of this role.
     fn next_call_number(&mut self) -> u32 {
         let name = self.task.map_or(self.role.to_string(), str::to_owned);
         let calls = self.calls.entry(name).or_default();
@@ -169,8 +168,8 @@ impl BudgetedCall<'_> {
     }
 }
 
-/// Buys one answer. Whoever cannot be asked now is waited for, by way of [`UnansweredCall::Waiting`]; every other way of having
-/// no answer is returned.
+/// Makes one call with retries. A model that cannot be called now leads to [`UnansweredCall::Waiting`]; every other
+/// failure is returned in the result.
 pub(super) async fn call_model(
     cx: &StepContext,
     key: &str,
@@ -210,17 +209,17 @@ async fn call_with_retries(
         }
         let answered: BudgetedCallResult = bought?;
         if aside.held {
-            // Only now that the ledger's row is settled on disk.
+            // Only now, because the ledger row is settled on disk.
             budget::release_unspent(cx).await;
         }
         let Err(failure) = &answered.outcome else { return Ok(answered) };
         if failure.kind == FailureKind::TooLong && bytes_a_token > limits::FEWEST_BYTES_A_TOKEN {
-            // Denser text than most: once more, with more of it cut.
+            // Text with more tokens per byte than most: retry with more cut.
             bytes_a_token = limits::FEWEST_BYTES_A_TOKEN;
             continue;
         }
         if failure.kind == FailureKind::Empty && !empty {
-            // The next answer to the same prompt usually has text.
+            // The next response to the same prompt usually has text.
             empty = true;
             continue;
         }
@@ -233,13 +232,13 @@ async fn call_with_retries(
     }
 }
 
-/// One of several tries at the same answer.
+/// One of several attempts at a response.
 #[derive(Clone, Copy)]
 struct AnswerAttempt<'a> {
     key: &'a str,
-    /// The failure of the try before.
+    /// The failure of the previous attempt.
     last: Option<&'a CallFailure>,
-    /// What the prompt is taken to have.
+    /// Assumed bytes per token of the prompt.
     bytes_a_token: u64,
 }
 
@@ -262,18 +261,18 @@ async fn attempt_call(
     let prompt = Hash::digest_parts([ask.system.as_bytes(), text.as_bytes()]);
     let before = if interrupted { cx.call_row(this.key).await? } else { None };
     let before = before.filter(was_sent);
-    // A call that may have been made is settled by being made again.
+    // A call that may have been sent is repeated in any case, to settle it.
     let lacks = provider.missing_requirement().filter(|_| before.is_none());
     let too_long = (!fits).then(|| format!("the prompt, with all cut that may be, has {} bytes", text.len()));
     let unsent = too_long.map(|why| (FailureKind::TooLong, why));
     if let Some((kind, why)) = unsent.or(lacks.map(|why| (FailureKind::Lacking, why))) {
-        tracing::warn!(run = %cx.run().id, role = %ask.role, model = ask.spec, %why, "a model cannot be asked");
+        tracing::warn!(run = %cx.run().id, role = %ask.role, model = ask.spec, %why, "could not call a model");
         let (served, asked) = (ServedModel::from_usage(&Usage::default()), model.model);
         return Ok(BudgetedCallResult { served, asked, prompt, cut, outcome: Err(kind.into()) });
     }
     if provider.would_queue(ask.workers) {
         aside.crowded = true;
-        return Err(call_not_made("others wait for a place already"));
+        return Err(call_not_made("others already wait for a slot"));
     }
     let mut call = build_call(cx, ask, &model, text).await?;
     let CostEstimate { mut most, mut input, may_be_free: free_way, unpriced } = provider.estimate(&call);
@@ -284,7 +283,7 @@ async fn attempt_call(
     let for_call = (ask.role, this.key);
     let mut capped = budget::reserve_budget(cx, ask.caps, for_call, most, before.as_ref()).await?.err();
     if capped.is_some() && !free_way {
-        // The estimate is far above what most prompts have. A count is free, but a request of its own.
+        // The estimate is far above most prompts. Counting tokens is free, but needs its own request.
         call.counted_prompt_tokens = provider.count_tokens(&call).await;
         if call.counted_prompt_tokens.is_some() {
             CostEstimate { most, input, .. } = provider.estimate(&call);
@@ -296,7 +295,7 @@ async fn attempt_call(
         return Err(call_not_made("not enough is left of the budget"));
     }
     let held = if capped.is_some() { MicroUsd(0) } else { most };
-    // Without caps anything may be asked, also what nobody knows the price of.
+    // Without caps any call is allowed, even one without a known price.
     call.budget = capped_at_all.then_some(held.0);
     aside.held = held > MicroUsd(0);
     if let Some(before) = before {
@@ -306,8 +305,8 @@ async fn attempt_call(
     cx.record(this.key, LedgerRecord::Call(row.clone())).await?;
     let result = provider.call(&call, cx.cancellation()).await;
     match result.as_ref().err().map(|error| &error.kind) {
-        // Not an answer, so not journalled as one: whoever goes on from here asks again. What it may have cost stays in
-        // its row, unless it never left the line.
+        // Not a result, so it is not journalled and the next attempt calls again. The row keeps its possible cost,
+        // unless no request was sent.
         Some(CallErrorKind::Cancelled) => {
             match result
                 .as_ref()
@@ -351,8 +350,7 @@ async fn attempt_call(
     })
 }
 
-/// It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books with all that is
-/// known of it.
+/// Records a call whose response is lost. It may have been billed, so the ledger keeps all that is known of it.
 async fn record_lost_call(cx: &StepContext, key: &str, before: CallRow) -> Result<(), StepError> {
     cx.record_later(&format!("{key}~lost-{}", cx.clock().now().0), LedgerRecord::Call(before.mark_lost()))
         .await
@@ -384,9 +382,9 @@ async fn build_call(
     })
 }
 
-/// Settles the rows of a call: each of what was tried before has its own, since it may have cost something. They are
-/// written with the next write, so no answer is kept whose row is not settled. The row may be settled without its answer,
-/// when that one cannot be kept and the step is put off.
+/// Settles the ledger rows of a call. Each request has its own row, because each may have cost something. Rows go out
+/// with the next write, so no response is stored with an unsettled row. A row may be settled although its response
+/// cannot be stored and the step is retried.
 async fn settle_call_rows<'a>(
     cx: &StepContext,
     key: &str,
@@ -403,14 +401,14 @@ async fn settle_call_rows<'a>(
     let likely = open.map(|usage| usage.likely_microusd).fold(0, u64::saturating_add);
     for (number, (leg, held)) in legs.iter().zip(split_reservation(row.held_microusd, &legs)).enumerate() {
         let key = if number < before.len() { format!("{key}~leg-{number}") } else { key.to_owned() };
-        // All of it stands in one row, as what is held does.
+        // One row holds the whole likely cost, like the reservation.
         let row = CallRow { likely_microusd: held.map(|held| likely.min(held)), ..row.clone() };
         cx.record_later(&key, LedgerRecord::Call(settled_call_row(row, *leg, held))).await?;
     }
     Ok(usage)
 }
 
-/// The row of a call that was stopped: of what was held for it, so much it most likely cost.
+/// Returns the row of a cancelled call, with its likely cost within the reservation.
 fn stopped_call_row(row: CallRow, stopped: &CallError) -> CallRow {
     let legs = stopped.earlier_attempts.iter().map(|leg| &leg.usage).chain([&*stopped.usage]);
     let billed = legs.filter(|usage| usage.billed);
@@ -421,24 +419,24 @@ fn stopped_call_row(row: CallRow, stopped: &CallError) -> CallRow {
     CallRow { likely_microusd, attempts: stopped.usage.attempts.max(1), ..row.mark_lost() }
 }
 
-/// A request of a call, and how it failed.
+/// A request of a call, and its error.
 type RequestUsage<'a> = (&'a Usage, Option<&'a CallErrorKind>);
 
-/// What of the amount held back for a call stays so for each of its requests. What is known to be on the bill is taken
-/// from it, and the first of those that nobody knows the end of keeps the rest for all of them.
+/// Splits the reservation among a call's requests. Known costs are subtracted. The first request with an unknown cost
+/// keeps the rest for all of them.
 fn split_reservation(held: Option<u64>, legs: &[RequestUsage<'_>]) -> Vec<Option<u64>> {
     let billed = legs.iter().filter(|(usage, _)| usage.billed).filter_map(|(usage, _)| usage.cost_microusd);
     let mut rest = Some(held.unwrap_or(0).saturating_sub(billed.sum())).filter(|rest| *rest > 0);
     legs.iter().map(|(usage, _)| if usage.may_cost_more() { rest.take() } else { None }).collect()
 }
 
-/// Did it come to nothing because the ways that cost money were closed to it? What a way that costs nothing is waited
-/// for anyway is waited for.
+/// Whether the call failed because its paid routes were closed by the budget. If a free route will be retried anyway,
+/// the call waits for that instead.
 fn is_blocked_by_budget(result: &Result<ModelReply, CallError>) -> bool {
     let Err(error) = result else { return false };
     let closed = |kind: &CallErrorKind| matches!(kind, CallErrorKind::OverBudget { .. });
     let kinds = error.earlier_attempts.iter().map(|leg| &leg.kind).chain([&error.kind]);
-    // A free way that was too slow may well be so again.
+    // A free route that timed out may well do so again.
     let waits = CallFailure::from_error(error, None, Timestamp(0))
         .wait_reason()
         .is_some_and(|hold| hold != ModelWaitReason::Slow);
@@ -447,23 +445,22 @@ fn is_blocked_by_budget(result: &Result<ModelReply, CallError>) -> bool {
 
 fn missing_price_message(spec: &str) -> String {
     format!(
-        "{spec} is paid by use and has no price, so the caps under [budget] cannot hold for it. Whoever runs the server \
-         gives it a price under [[model]] (an input and an output of 0, where it costs nothing), or sets every cap to \
-         \"none\"."
+        "{spec} is billed per use but has no price, so the caps under [budget] cannot limit it. The operator can set \
+         a price under [[model]] (input and output 0 if it is free), or set every cap to \"none\"."
     )
 }
 
-/// Ends the `once`, so that nothing is kept of a call that was not made; never seen outside.
+/// Ends the `once` without a journal entry for a call that was not made; the caller handles it.
 fn call_not_made(why: &str) -> StepError {
     StepError::Later { why: why.to_owned(), after: Duration::ZERO }
 }
 
-/// May anything have come of it that is not in the journal?
+/// Whether the call may have been sent without a journalled result.
 fn was_sent(row: &CallRow) -> bool {
     matches!(row.status, CallStatus::Reserved | CallStatus::Lost) || row.attempts > 0
 }
 
-/// Keeps what a model thought, for whoever looks into the run.
+/// Stores the model's thoughts, for later inspection of the run.
 async fn record_thoughts(cx: &StepContext, key: &str, thoughts: &str) -> Result<(), StepError> {
     if thoughts.trim().is_empty() {
         return Ok(());
@@ -512,7 +509,7 @@ fn reserved_call_row(
 fn settled_call_row(mut row: CallRow, (usage, error): RequestUsage<'_>, held: Option<u64>) -> CallRow {
     row.status = if error.is_some() { CallStatus::Failed } else { CallStatus::Done };
     if !usage.provider.is_empty() {
-        // Who of several was asked is only known now.
+        // For a pool, the requested model is only known now.
         if row.provider == POOL {
             row.asked = format!("{}:{}", usage.provider, usage.asked);
         }
@@ -530,7 +527,7 @@ fn settled_call_row(mut row: CallRow, (usage, error): RequestUsage<'_>, held: Op
     row.held_microusd = held;
     row.elapsed_ms = u64::try_from(usage.elapsed.as_millis()).unwrap_or(u64::MAX);
     row.attempts = usage.attempts;
-    row.error = error.map(|kind| format!("{kind:?}"));
+    row.error = error.map(|kind| kind.name().to_owned());
     row
 }
 
@@ -562,6 +559,19 @@ mod tests {
             likely_microusd: None,
             settled: None,
             error: None,
+        }
+    }
+
+    #[test]
+    fn stored_error_kind_reads_the_same_from_every_version() {
+        let reset = Some(Duration::from_secs(7));
+        for kind in
+            [CallErrorKind::Capacity, CallErrorKind::RateLimited { reset }, CallErrorKind::NoSuchModel]
+        {
+            for stored in [format!("{kind:?}"), kind.name().to_owned()] {
+                let row = CallRow { error: Some(stored), ..row() };
+                assert_eq!(row.error_kind().as_deref(), Some(kind.name()));
+            }
         }
     }
 

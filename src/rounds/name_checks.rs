@@ -1,4 +1,4 @@
-//! What a document says of the repository's code, held against the commit that the run works from.
+//! Checks a document's statements about the code against the run's base commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,23 +14,23 @@ use crate::{
     limits,
 };
 
-/// Files that name a Go module each.
+/// Maximum `go.mod` files read.
 const MODULE_FILES: usize = 60;
 
-/// Code that the index leaves out and that is read for its names, and bytes of it: what a large repository has generated,
-/// and a library or two of others.
+/// Maximum number and bytes of files read for their names although the index leaves them out: generated code, vendored
+/// libraries.
 const UNREAD_FILES: usize = 2_000;
 const UNREAD_BYTES: u64 = 16_777_216;
 
-/// What `judge` finds. It works for a second on a large repository, and so where it keeps nobody waiting; a run that is
-/// cancelled does not wait for it either.
+/// Runs `judge` on the code's names. That takes about a second on a large repository, so it runs on a blocking thread;
+/// a cancelled run does not wait for it.
 pub async fn check_code_names(
     cx: &StepContext,
     base: &BaseCommit,
     tree: TreeIndex,
     judge: impl FnOnce(&dyn CodebaseLookup) -> Vec<DocumentMistake> + Send + 'static,
 ) -> Result<Vec<DocumentMistake>, StepError> {
-    // First what has the snapshot beside it.
+    // Index first: it caches the snapshot.
     let index = cx.tools().index(cx, base).await?;
     let snapshot = cx.tools().snapshot(cx, base).await?;
     let entries = || snapshot.entries().iter().filter(|entry| entry.mode.is_file());
@@ -56,19 +56,19 @@ pub async fn check_code_names(
     }
 }
 
-/// Files of the commit a run works from, by their paths, without those that no model is shown; the first of them that
-/// memory has room for.
+/// Reads files of the base commit by path, redacted, without files that models may not see. Files beyond the byte limit
+/// are left out.
 pub async fn read_shown_files(
     cx: &StepContext,
     base: &BaseCommit,
     paths: &[String],
 ) -> Result<BTreeMap<String, String>, StepError> {
-    // As models are shown them.
+    // Redacted, as models see them.
     let shown = |(path, text): (String, String)| (path, codebase::redact_text(&text));
     Ok(read_raw_files(cx, base, paths).await?.into_iter().map(shown).collect())
 }
 
-/// As [`read_shown_files`], but as they are.
+/// Like [`read_shown_files`], but without redaction.
 pub async fn read_raw_files(
     cx: &StepContext,
     base: &BaseCommit,

@@ -1,9 +1,9 @@
-//! A prompt out of typed segments, made to fit into what its model reads.
+//! Builds a prompt from typed segments and fits it into the model's context window.
 //!
-//! Our own words are never cut. Everything else is material: it stands between marks that it cannot write, and where
-//! there is no room it is cut, what matters least first, with a note in our words beside it: a document by its sections,
-//! files whole or down to their interfaces, everything else from its end. What was cut is told to the caller, who keeps it
-//! with the call. Pure: the same segments, mark and room give the same prompt.
+//! Our own words are never cut. Everything else is material: it stands between fences that it cannot forge. If there is
+//! no room, material is cut by weight, with a note beside it: documents by sections, files whole or down to their
+//! interfaces, the rest at its end. The caller records the cuts with the call. Pure: the same segments, mark and room
+//! give the same prompt.
 
 use std::borrow::Cow;
 
@@ -12,24 +12,22 @@ use crate::{
     engine::OmittedSegment,
 };
 
-/// How dearly a segment is held; the first of these is cut first.
+/// Weight of a segment; the first of these is cut first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MaterialWeight {
-    /// What stands in files.
+    /// Contents of files.
     Background,
-    /// What the model looked up itself, for this question; what it saw first gives way first.
+    /// Results of the model's own tool calls; the oldest are cut first.
     ToolResults,
-    /// What is to be done.
     Task,
-    /// What a maintainer or a reviewer says to it.
     Comments,
-    /// What was found by code: paths, mistakes.
+    /// Facts found by code: paths, mistakes.
     Facts,
-    /// Of no use in part: a document that is to be judged or edited. Never cut.
+    /// Useless in part, such as a document to review or edit. Never cut.
     Uncut,
 }
 
-/// In the order in which they give way.
+/// Weights in the order in which they are cut.
 const CUTTABLE: [MaterialWeight; 5] = [
     MaterialWeight::Background,
     MaterialWeight::ToolResults,
@@ -38,36 +36,36 @@ const CUTTABLE: [MaterialWeight; 5] = [
     MaterialWeight::Facts,
 ];
 
-/// A note is shorter than this; what is no longer is not cut, for the note would take its room.
+/// Upper bound of a note's size. Shorter material is not cut, because the note would take its room.
 const NOTE_BYTES: usize = 160;
 
-/// A longer line may be cut within.
+/// A longer line may be cut in the middle.
 const LINE_BYTES: usize = 1000;
 
-/// Text that somebody else wrote, or that quotes such.
+/// Untrusted text, or text that quotes it.
 #[derive(Debug, Clone)]
 pub(super) struct PromptMaterial {
-    /// Ours, and one word: it is part of the marks.
+    /// Our one-word name; it is part of the fences.
     name: &'static str,
     weight: MaterialWeight,
     body: MaterialBody,
-    /// Bytes of it that are shown at most, however much room there is.
+    /// Maximum bytes shown, however much room there is.
     most: usize,
 }
 
-/// What it is cut between.
+/// Units between which material is cut.
 #[derive(Debug, Clone)]
 enum MaterialBody {
     Lines(Vec<String>),
-    /// Each by itself, in the order in which they matter.
+    /// Independent pieces, the most important first.
     Pieces {
         pieces: Vec<String>,
-        /// In place of the first of them, something shorter that is held like the truth.
+        /// Shorter forms of the first pieces, kept as long as facts.
         least: Vec<String>,
-        /// What the note calls them.
+        /// Name of a piece in the note.
         unit: &'static str,
     },
-    /// A document whose sections are worth what this says.
+    /// A document whose sections have ranks.
     Markdown {
         text: String,
         rank: fn(&str) -> Option<SectionRank>,
@@ -75,13 +73,13 @@ enum MaterialBody {
 }
 
 impl PromptMaterial {
-    /// Is cut at the end of a line.
+    /// Material that is cut at line ends.
     pub(super) fn text(name: &'static str, weight: MaterialWeight, text: &str) -> Self {
         let pieces = text.trim_end().split_inclusive('\n').flat_map(split_line).collect();
         Self { name, weight, body: MaterialBody::Lines(pieces), most: usize::MAX }
     }
 
-    /// Is cut by its sections.
+    /// Material that is cut by sections.
     pub(super) fn markdown(
         name: &'static str,
         weight: MaterialWeight,
@@ -92,7 +90,7 @@ impl PromptMaterial {
         Self { name, weight, body: MaterialBody::Markdown { text, rank }, most: usize::MAX }
     }
 
-    /// Is cut between these, each of which is shown whole or not at all.
+    /// Material that is cut between pieces; each is shown whole or not at all.
     pub(super) fn pieces(
         name: &'static str,
         unit: &'static str,
@@ -103,7 +101,7 @@ impl PromptMaterial {
         Self { name, weight, body, most: usize::MAX }
     }
 
-    /// Of the first pieces there is this instead, before there is nothing.
+    /// Sets shorter forms of the first pieces, shown before a piece is left out.
     pub(super) fn with_short_forms(mut self, shorter: &[String]) -> Self {
         if let MaterialBody::Pieces { least, .. } = &mut self.body {
             *least = shorter.to_vec();
@@ -130,7 +128,7 @@ impl PromptMaterial {
         }
     }
 
-    /// What of it stays when materials of this weight give way, in bytes; none if it does not give way then.
+    /// Returns the bytes that remain when this weight is cut; `None` if the material is not cut then.
     fn minimum_bytes(&self, weight: MaterialWeight) -> Option<usize> {
         let least = match &self.body {
             MaterialBody::Pieces { least, .. } => least.iter().map(String::len).sum(),
@@ -143,7 +141,7 @@ impl PromptMaterial {
         }
     }
 
-    /// What there is of it in at most so many bytes.
+    /// Returns as much as fits into `bytes`.
     fn fit_within(&self, bytes: usize) -> FittedMaterial {
         match &self.body {
             MaterialBody::Pieces { pieces, least, .. } => fit_pieces(pieces, least, bytes),
@@ -168,7 +166,7 @@ impl PromptMaterial {
         }
     }
 
-    /// What the note calls the pieces it lacks.
+    /// Returns the unit's name for the note.
     fn unit(&self) -> &'static str {
         match &self.body {
             MaterialBody::Pieces { unit, .. } => unit,
@@ -177,7 +175,7 @@ impl PromptMaterial {
     }
 }
 
-/// First the least of each, then whole ones in place of that: one that is too long leaves its room to others.
+/// Shows the short forms first, then whole pieces instead. A piece that is too long leaves its room to others.
 fn fit_pieces(pieces: &[String], least: &[String], bytes: usize) -> FittedMaterial {
     let mut shown = vec![""; pieces.len()];
     let mut room = bytes;
@@ -196,23 +194,23 @@ fn fit_pieces(pieces: &[String], least: &[String], bytes: usize) -> FittedMateri
     FittedMaterial { text: shown.concat(), missing }
 }
 
-/// What is shown of a material.
+/// The part of a material that is shown.
 #[derive(Debug, Clone, Default)]
 struct FittedMaterial {
     text: String,
-    /// Pieces and bytes that are not.
+    /// Number of pieces and bytes left out.
     missing: (usize, usize),
 }
 
-/// Where so many characters end; the largest number where there are not as many.
+/// Returns the byte offset after this many characters; `usize::MAX` if the text is shorter.
 fn byte_offset(text: &str, chars: usize) -> usize {
     text.char_indices().nth(chars).map_or(usize::MAX, |(at, _)| at)
 }
 
-/// One segment.
+/// A segment.
 #[derive(Debug, Clone)]
 enum PromptPart {
-    /// Our words.
+    /// Our own words.
     Instructions(String),
     Material {
         heading: Cow<'static, str>,
@@ -220,19 +218,19 @@ enum PromptPart {
     },
 }
 
-/// A prompt under construction, in the order in which it is read.
+/// A prompt under construction; parts are in reading order.
 #[derive(Debug, Clone)]
 pub(super) struct Prompt {
     mark: String,
     parts: Vec<PromptPart>,
 }
 
-/// A prompt as it is sent.
+/// A prompt ready to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AssembledPrompt {
     pub text: String,
     pub cut: Vec<OmittedSegment>,
-    /// False: even so it is longer than it may be.
+    /// False if it is too long even with everything cut.
     pub fits: bool,
 }
 
@@ -241,13 +239,13 @@ impl Prompt {
         &self.mark
     }
 
-    /// `mark` is a random word drawn after everything was written that will stand between such marks.
+    /// `mark` is a random word, drawn after all fenced material was written.
     pub(super) fn new(mark: &str) -> Self {
         assert!(!mark.is_empty() && mark.bytes().all(|b| b.is_ascii_alphanumeric()), "{mark} marks nothing");
         Self { mark: mark.to_owned(), parts: Vec::new() }
     }
 
-    /// Our own words, of which none are anybody else's.
+    /// Adds our own words; must not contain anybody else's.
     pub(super) fn with_instructions(mut self, text: impl Into<String>) -> Self {
         self.parts.push(PromptPart::Instructions(text.into()));
         self
@@ -257,7 +255,7 @@ impl Prompt {
         self.with_instructions(format!("## {heading}\n\n{}", text.trim_end()))
     }
 
-    /// Nothing where there is no material, not even the heading.
+    /// Adds material with a heading; blank material adds nothing.
     pub(super) fn with_material(
         mut self,
         heading: impl Into<Cow<'static, str>>,
@@ -269,19 +267,19 @@ impl Prompt {
         self
     }
 
-    /// With what was looked up for another question.
+    /// Adds the tool results of another prompt.
     pub(super) fn with_tool_results_of(mut self, other: &Self) -> Self {
         let found = |part: &&PromptPart| matches!(part, PromptPart::Material { material, .. } if material.weight == MaterialWeight::ToolResults);
         self.parts.extend(other.parts.iter().filter(found).cloned());
         self
     }
 
-    /// The whole of it, or what fits into so many bytes.
+    /// Builds the prompt and cuts it to `room` bytes if necessary.
     pub(super) fn assemble(&self, room: usize) -> AssembledPrompt {
         let mut kept: Vec<FittedMaterial> = self.parts.iter().map(PromptPart::initial_text).collect();
         let mut text = self.render(&kept);
         for weight in CUTTABLE {
-            // What is read later gives way first, except for what was looked up: the last look answers the last question.
+            // Later parts are cut first, except tool results: the newest results answer the newest question.
             let last = self.parts.len().saturating_sub(1);
             for at in 0..self.parts.len() {
                 let at = if weight == MaterialWeight::ToolResults { at } else { last - at };
@@ -314,7 +312,7 @@ impl Prompt {
 }
 
 impl PromptPart {
-    /// What of it is there before anything is cut for want of room.
+    /// The material before any cut for room.
     fn initial_text(&self) -> FittedMaterial {
         match self {
             Self::Instructions(_) => FittedMaterial::default(),
@@ -328,8 +326,8 @@ impl PromptPart {
             Self::Material { heading, material } => (heading, material),
         };
         let heading = if heading.is_empty() { String::new() } else { format!("## {heading}\n\n") };
-        // Whoever knows the mark may have been shown it by an earlier prompt of the step. A mark is letters and digits,
-        // so what takes its place is part of no other.
+        // An earlier prompt of the step may have leaked the mark. A mark has only letters and digits, so the
+        // replacement cannot be part of one.
         let shown = kept.text.replace(mark, "[…]");
         let name = material.name;
         let note = material.cut_record(kept).map_or_else(String::new, |cut| {
@@ -342,7 +340,7 @@ impl PromptPart {
 }
 
 impl PromptMaterial {
-    /// What is missing when this is shown.
+    /// Returns the record of what is left out.
     fn cut_record(&self, kept: &FittedMaterial) -> Option<OmittedSegment> {
         let (pieces, bytes) = kept.missing;
         (pieces > 0).then(|| OmittedSegment { what: self.name.to_owned(), pieces, bytes })
@@ -430,7 +428,7 @@ mod tests {
         for room in (0..=whole).rev().step_by(3) {
             let assembled = sample_prompt(MARK).assemble(room);
             assert_eq!(assembled.fits, assembled.text.len() <= room, "{room}");
-            assert!(assembled.text.contains("design 59\n"), "a document is there whole or not at all");
+            assert!(assembled.text.contains("design 59\n"), "a document is never cut");
             let mut now: Vec<_> = assembled.cut.iter().map(|cut| cut.what.clone()).collect();
             now.sort_by_key(|what| order.iter().position(|known| known == what));
             assert_eq!(now, order[..now.len()], "{room}");
@@ -533,7 +531,7 @@ mod tests {
         assert!(cut.text.contains("ä 11\n<<<end of issue"), "{}", cut.text);
     }
 
-    /// Random texts out of what an attacker would write with, the mark itself among it.
+    /// Random texts from an attacker's vocabulary, including the mark.
     #[test]
     fn material_cannot_close_or_imitate_a_fence() {
         let words = [
@@ -579,7 +577,7 @@ mod tests {
                 .with_instructions("Ours again.");
             for room in [usize::MAX, 180] {
                 let sent = built.assemble(room).text;
-                // Every mark is one of ours, each opens or closes, and they alternate.
+                // Each mark is one of ours, and opening and closing fences alternate.
                 let mut open: Option<String> = None;
                 let mut names = Vec::new();
                 for (at, _) in sent.match_indices(MARK) {

@@ -1,21 +1,20 @@
-//! Where things stand on GitHub, looked at before each stage; and what a fault of GitHub's means for a step.
+//! Checks the state on GitHub before each stage, and maps GitHub errors to step errors.
 //!
-//! Webhooks are hints and some are lost. So a stage does not begin before the issue and its pull request were
-//! read again, and what a webhook would have stopped stops here as well.
+//! Webhooks are hints and some are lost. So the issue and its pull request are read again before each stage, and
+//! whatever a webhook would have stopped stops here as well.
 //!
-//! Each attempt at a stage looks for itself, and the journal keeps nothing of it: the attempt before may be days
-//! ago. Three things make that sound, and whoever changes this room has to keep them:
+//! Each attempt looks again and nothing is journalled, because the previous attempt may be days old. That is sound as
+//! long as these rules hold:
 //!
-//! - A look changes nothing, here or on GitHub, so it may be repeated and may come to something else. Even the
-//!   label that stops a run comes off only once the end is on disk, in the visit that tells people: taken off
-//!   here, an answer that was lost would hide the wish from the next look.
-//! - "Go on" leaves nothing behind that a later attempt would have to find again: no value of it gets into the
-//!   state, a prompt or an effect.
-//! - "Stop" comes before the first effect of an attempt, where a person's word stops a run as well. What the
-//!   attempt before had begun is no worse off than there: the visit that tells people looks for the status
-//!   comment before it writes one, and takes the labels, the branch and the pull request as it finds them.
-//!   Publishing alone is not left half done: where the approved commit is there, that visit does what was left to do,
-//!   and the run is done.
+//! - A look changes nothing, here or on GitHub, so it may be repeated and may give another result. The stop label is
+//!   removed only by the halt visit, after the end is on disk. If it were removed here, a lost response would hide it
+//!   from the next look.
+//! - "Continue" leaves nothing that a later attempt would need: no value of the look goes into the state, a prompt or
+//!   an effect.
+//! - "Stop" comes before the first effect of an attempt, where a person's `/stop` takes effect as well. Effects of an
+//!   earlier attempt are safe: the halt visit looks for the status comment before it writes one, and takes labels,
+//!   branch and pull request as it finds them. A started publication is completed: if the approved commit exists, the
+//!   halt visit does the rest and the run is done.
 
 use std::time::Duration;
 
@@ -31,18 +30,18 @@ use crate::{
     types::{Actor, Hash, IssueNo, Role, UserId},
 };
 
-/// A step that GitHub's rate limit holds back looks this often whether it still does; nothing is sent for it.
+/// Interval of checks while GitHub's rate limit blocks a step; a check sends no request.
 const LIMIT_CHECK: Duration = Duration::from_secs(15);
 
-/// Between two looks for what does not show, or may have been written.
+/// Wait before another look for something that does not show yet or may have been written.
 const RETRY_DELAY: Duration = limits::LOOKUP_INTERVAL;
 
-/// A repository that wanted work of ours is not asked again for so long: its settings file would be read before each step.
+/// Time before an enabled repository is checked again; otherwise each step would read its settings file.
 const SWITCH_CHECK_INTERVAL: Duration = Duration::from_secs(45);
 
 impl StepServices {
-    /// Looks at the issue and the run's pull request before a stage. Ends the run where a webhook would have,
-    /// had it come. Gives the pull request as it is now, of which nothing is kept but through the journal.
+    /// Checks issue and pull request before a stage, and ends the run where a lost webhook would have ended it. Returns
+    /// the current pull request; it may only be kept through the journal.
     pub async fn check_still_wanted(
         &self,
         cx: &StepContext,
@@ -53,20 +52,20 @@ impl StepServices {
         let issue = self.find_issue(cx, &repo).await?;
         let over = match pull {
             _ if !issue.state_open => Some("the issue was closed"),
-            _ if stop_label_on(&issue.labels).is_some() => Some("asked to by the label"),
+            _ if stop_label_on(&issue.labels).is_some() => Some("stop label"),
             _ if issue.labels.iter().any(|label| self.settings.people.opts_out(label)) => {
-                Some("its issue is to be left alone, says a label")
+                Some("a label tells Countersign to leave the issue alone")
             }
             _ if self.is_switched_off(cx, &repo).await? => Some(SWITCHED_OFF),
             Some(number) => closed_reason(seen.insert(find_pull_request(&repo, number).await?)),
             None => None,
         };
         let Some(why) = over else { return Ok(seen) };
-        // Who did it is in the webhook that was lost.
+        // Only the lost webhook says who did it.
         Err(StepError::Stopped { by: unknown_actor(), why: why.to_owned() })
     }
 
-    /// Does the repository say now that it wants no work of ours? What of its settings cannot be read says nothing.
+    /// Whether the repository's settings switch us off now. An unreadable file counts as on.
     async fn is_switched_off(&self, cx: &StepContext, repo: &GitHubRepo) -> Result<bool, StepError> {
         let now = cx.clock().now();
         let seen = self.switch_checked_at.lock().await.get(&repo.id()).copied();
@@ -80,21 +79,21 @@ impl StepServices {
         Ok(off)
     }
 
-    /// Says what the App was not given that the run comes to need: before anything is paid for.
+    /// Checks that the App has all permissions that the run will need, before any paid call.
     pub async fn check_permissions(&self, repo: &GitHubRepo, on_branch: bool) -> Result<(), StepError> {
         let lacking = repo.missing_permissions(on_branch).await.map_err(github_error)?;
         if lacking.is_empty() {
             return Ok(());
         }
         Err(StepError::User(format!(
-            "The App lacks a permission that this takes here: {}. Give it that in the App's settings, accept it in the \
-             installation's, then start anew.",
+            "The App lacks a permission: {}. Grant it in the App's settings, accept it for the installation, then \
+             start again.",
             lacking.join(", ")
         )))
     }
 
-    /// The run's issue as it is now. One that does not show is waited for, since GitHub's reads lag its
-    /// webhooks; then it is found out why.
+    /// Returns the run's issue. If it is missing, waits first, because GitHub's reads lag behind its webhooks; then
+    /// finds out why.
     pub(super) async fn find_issue(&self, cx: &StepContext, repo: &GitHubRepo) -> Result<Issue, StepError> {
         let number = cx.run().trigger.issue;
         let about = format!("issue {number}");
@@ -111,7 +110,7 @@ impl StepServices {
         if repo.was_redirected() {
             self.save_repository_name(repo).await?;
         }
-        // What started the run touched the issue: a copy from before that says nothing of now.
+        // The event that started the run touched the issue, so an older copy is stale.
         let stale = issue.updated_at < cx.run().trigger.at;
         if stale && (!issue.state_open || stop_label_on(&issue.labels).is_some()) {
             return Err(StepError::Later {
@@ -122,7 +121,6 @@ impl StepServices {
         Ok(issue)
     }
 
-    /// Keeps the name that the repository has now.
     async fn save_repository_name(&self, repo: &GitHubRepo) -> Result<(), StepError> {
         let info = repo.info().await.map_err(github_error)?;
         let row = RepositoryRow { id: repo.id(), installation: repo.installation(), name: info.name };
@@ -133,7 +131,7 @@ impl StepServices {
             .map_err(|error| StepError::Bug(error.into()))
     }
 
-    /// Why an issue is not to be found, when waiting has not helped.
+    /// Returns why an issue is missing although we waited.
     async fn explain_missing_issue(
         &self,
         repo: &GitHubRepo,
@@ -142,54 +140,54 @@ impl StepServices {
         let why = match repo.availability().await.map_err(github_error)? {
             RepositoryAvailability::Available(info) if info.name != *repo.name() => {
                 self.save_repository_name(repo).await?;
-                let why = "the repository has another name now".to_owned();
+                let why = "the repository was renamed".to_owned();
                 return Ok(StepError::Later { why, after: RETRY_DELAY });
             }
             RepositoryAvailability::Available(_) => format!(
-                "Issue #{number} is not in this repository any more. If it was moved, start anew where it is now."
+                "Issue #{number} is no longer in this repository. If it was moved, start again there."
             ),
             RepositoryAvailability::Unreachable => {
-                "The repository was deleted or taken out of the App's installation. Add it \
-                                        again in the App's settings, then start anew."
+                "The repository was deleted or removed from the App's installation. Add it again in the App's \
+                 settings, then start again."
                     .to_owned()
             }
             RepositoryAvailability::Suspended => {
-                "The App's installation is suspended. Lift that in the App's settings, then start anew."
+                "The App's installation is suspended. Unsuspend it in the App's settings, then start again."
                     .to_owned()
             }
             RepositoryAvailability::Uninstalled => {
-                "The App was uninstalled. Install it again, then start anew.".to_owned()
+                "The App was uninstalled. Install it again, then start again.".to_owned()
             }
         };
         Ok(StepError::User(why))
     }
 }
 
-/// Whoever it was.
+/// Placeholder for an unknown person.
 pub fn unknown_actor() -> Actor {
     Actor { id: UserId(0), login: "someone".to_owned(), bot: false }
 }
 
-/// Why a run ends whose pull request people merged.
+/// Stop reason of a run whose pull request was merged.
 pub const MERGED: &str = "its pull request was merged";
 
-/// Why a run ends where its repository wants no more work of ours.
-pub const SWITCHED_OFF: &str = "work here was switched off";
+/// Stop reason of a run whose repository switched us off.
+pub const SWITCHED_OFF: &str = "Countersign was switched off for this repository";
 
-/// Does the repository's settings file say that it wants no work of ours?
+/// Whether the repository's settings file switches us off.
 ///
 /// # Errors
-/// GitHub's; that there is no such file is none.
+/// GitHub errors, except that a missing file counts as on.
 pub async fn is_switched_off(repo: &GitHubRepo) -> Result<bool, GitHubApiError> {
     let file = repo.file(REPOSITORY_FILE, "HEAD").await?;
     Ok(file.is_some_and(|bytes| RepoSettings::switches_off(&String::from_utf8_lossy(&bytes))))
 }
 
-/// Who had a hand in the issue as it is now, and may not write here; the first of them.
+/// Returns the first author of the issue's current text who may not write here.
 pub async fn find_outside_author(cx: &StepContext, repo: &GitHubRepo) -> Result<Option<String>, StepError> {
     let ours = repo.bot().await.map_err(github_error)?.id;
     for author in repo.authors(cx.run().trigger.issue).await.map_err(github_error)?.actors() {
-        // What we wrote there, a person approved; and who opened the issue is asked about all the same.
+        // A person approved our own edits, and the issue's opener is checked in any case.
         if (author.id != ours || ours == UserId(0))
             && repo.permission(author).await.map_err(github_error)? < Role::Write
         {
@@ -199,8 +197,8 @@ pub async fn find_outside_author(cx: &StepContext, repo: &GitHubRepo) -> Result<
     Ok(None)
 }
 
-/// What people should know of the issue's authors before they decide. GitHub's own time of the last edit is asked, since an
-/// issue's `updated_at` moves with every comment and label, and the webhook that asked for the run may have been a comment's.
+/// Returns notes about the issue's authors for the people who decide. Uses GitHub's time of the last edit: `updated_at`
+/// also changes with comments and labels, and the run's trigger may be a comment.
 pub async fn read_authorship(cx: &StepContext, repo: &GitHubRepo) -> Result<Vec<AuthorshipNote>, StepError> {
     let authors = repo.authors(cx.run().trigger.issue).await.map_err(github_error)?;
     let asked = cx.run().trigger.at;
@@ -212,10 +210,10 @@ pub async fn read_authorship(cx: &StepContext, repo: &GitHubRepo) -> Result<Vec<
     Ok(newcomer.into_iter().chain(edited).collect())
 }
 
-/// Is the issue what it was `then`? An edit of ours changes nothing of what people wanted.
+/// Whether the issue is unchanged; our own edits do not count as changes.
 ///
 /// # Errors
-/// `Bug` where the rows of our own edits cannot be read.
+/// `Bug` if the rows of our own edits cannot be read.
 pub async fn is_issue_unchanged(cx: &StepContext, then: Hash, now: Hash) -> Result<bool, StepError> {
     if then == now {
         return Ok(true);
@@ -237,7 +235,7 @@ async fn find_pull_request(repo: &GitHubRepo, number: IssueNo) -> Result<PullReq
     }
 }
 
-/// Why the run is over, by the state of its pull request.
+/// Returns the stop reason that follows from the pull request's state.
 fn closed_reason(pull: &PullRequest) -> Option<&'static str> {
     match (pull.merged, pull.open) {
         (true, _) => Some(MERGED),
@@ -246,59 +244,59 @@ fn closed_reason(pull: &PullRequest) -> Option<&'static str> {
     }
 }
 
-/// The label that stops a run, if it is among these.
+/// Returns the stop label, if it is among these.
 pub fn stop_label_on(labels: &[String]) -> Option<&'static str> {
     let label = commands::COMMON.iter().find(|row| row.name == "stop").and_then(|row| row.label)?;
     labels.iter().any(|on| on == label).then_some(label)
 }
 
-/// What a fault of GitHub's means for a step: wait, tell people, or look into it. People are told in sentences
-/// of ours; GitHub's own words, which may quote anything, are for the server's log.
+/// Maps a GitHub error to a step error: wait, tell people, or investigate. People get our own sentences. GitHub's words
+/// may quote anything, so they go to the server's log only.
 pub fn github_error(fault: GitHubApiError) -> StepError {
     let later = |why: &str, after| StepError::Later { why: why.to_owned(), after };
     let sentence = match &fault {
-        // How long that is, GitHub's client knows: asking it early sends nothing.
+        // GitHub's client knows the time; an early call sends no request.
         GitHubApiError::RateLimited { .. } => return later("GitHub asks us to slow down", LIMIT_CHECK),
         GitHubApiError::Transient { .. } => return later("GitHub did not answer properly", RETRY_DELAY),
         GitHubApiError::TemporarilyRefused { .. } => {
-            tracing::warn!(%fault, "tried again later");
-            return later("GitHub does not take it for now; the server's log has the reason", LIMIT_CHECK);
+            tracing::warn!(%fault, "GitHub refused for now; will retry");
+            return later("GitHub refuses it for now; the server's log has the reason", LIMIT_CHECK);
         }
-        // An outage's page, or credentials that whoever runs the server is mending. The engine's patience ends it.
+        // An outage page, or credentials that the operator is fixing. The engine's maximum wait ends it.
         GitHubApiError::Unexpected { .. } => {
             return later("GitHub's answer could not be read; the server's log has the details", LIMIT_CHECK);
         }
         GitHubApiError::Unauthorized { .. } => {
             return later(
-                "GitHub does not accept the App's credentials; whoever runs this server has to look at the App's id and key",
+                "GitHub does not accept the App's credentials; the operator has to check the App's id and key",
                 LIMIT_CHECK,
             );
         }
         GitHubApiError::NotFound { .. } => {
-            "GitHub shows the App nothing where there was something a moment ago. Look whether it \
-                                   was deleted or taken out of the App's installation, then start anew."
+            "GitHub no longer shows the App something that existed a moment ago. Check whether it was deleted or \
+             removed from the App's installation, then start again."
                 .to_owned()
         }
         GitHubApiError::Gone { .. } | GitHubApiError::Moved { .. } => {
-            "What this run worked on was deleted or moved elsewhere. Start anew where it is now.".to_owned()
+            "What this run worked on was deleted or moved. Start again where it is now.".to_owned()
         }
         GitHubApiError::Forbidden { accepted_permissions, .. } => match wanted_permissions(accepted_permissions.as_deref()) {
             Some(wanted) => format!(
-                "GitHub refused it and wanted {wanted}. Give the App that permission, then start anew."
+                "GitHub refused it and requires {wanted}. Grant the App that permission, then start again."
             ),
             None => {
-                "GitHub does not let the App do this here. Look at the rules of the branch and the App's \
-                     permissions, then start anew."
+                "GitHub does not let the App do this here. Check the branch's rules and the App's permissions, then \
+                 start again."
                     .to_owned()
             }
         },
         GitHubApiError::BranchForbidden { branch, .. } => format!(
-            "GitHub does not let the App make the branch {branch}. Most likely a ruleset of the repository or of its \
-             organization forbids it: let the App bypass that ruleset, or exempt what begins with countersign/, then write \
+            "GitHub does not let the App create the branch {branch}. A ruleset of the repository or its organization \
+             probably forbids it. Let the App bypass that ruleset, or exempt branches under countersign/, then write \
              `/retry`."
         ),
         GitHubApiError::Conflict { .. } => {
-            "Somebody changed the same thing at the same moment. Start anew on what is there now.".to_owned()
+            "Somebody changed the same thing at the same moment. Start again.".to_owned()
         }
         GitHubApiError::Rejected { message, .. } if message.to_lowercase().contains(RULES) => {
             "A ruleset of the repository or its organization refused the commit. Let the App bypass that ruleset, then write \
@@ -306,17 +304,17 @@ pub fn github_error(fault: GitHubApiError) -> StepError {
                 .to_owned()
         }
         GitHubApiError::Rejected { problems, .. } => rejection_message(problems),
-        // Ours alone: nothing was sent.
+        // Our own check: nothing was sent.
         GitHubApiError::Invalid(why) => format!("Not sent to GitHub: {why}"),
     };
-    tracing::warn!("GitHub did not do what a step asked: {fault}");
+    tracing::warn!("GitHub refused a step's request: {fault}");
     StepError::User(sentence)
 }
 
-/// What GitHub says of a commit or a branch that breaks a ruleset.
+/// GitHub's message for a commit or branch that violates a ruleset.
 const RULES: &str = "rule violations";
 
-/// GitHub's word for permissions, if it is one.
+/// Returns GitHub's permission names, if the text contains nothing else.
 fn wanted_permissions(accepted: Option<&str>) -> Option<String> {
     let plain = |c: char| c.is_ascii_lowercase() || "_=;, ".contains(c);
     let accepted =
@@ -324,7 +322,7 @@ fn wanted_permissions(accepted: Option<&str>) -> Option<String> {
     Some(accepted.replace("; ", " or ").replace(';', " or "))
 }
 
-/// What GitHub holds against what we wrote, in our words.
+/// Describes GitHub's validation errors in our words.
 fn rejection_message(problems: &[GitHubValidationError]) -> String {
     let told: Vec<_> = problems
         .iter()
@@ -342,7 +340,9 @@ fn rejection_message(problems: &[GitHubValidationError]) -> String {
         })
         .collect();
     let told = if told.is_empty() { String::new() } else { format!(": {}", told.join(", ")) };
-    format!("GitHub refused what was to be written here{told}. GitHub's own words are in the server's log.")
+    format!(
+        "GitHub refused what Countersign tried to write{told}. GitHub's own words are in the server's log."
+    )
 }
 
 #[cfg(test)]
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn github_errors_are_told_in_our_own_words() {
+    fn github_errors_become_our_own_sentences() {
         let call = || "POST /repos/o/r/pulls".to_owned();
         let problem =
             |field: &str, code: &str| GitHubValidationError { field: field.into(), code: code.into() };
@@ -368,7 +368,7 @@ mod tests {
         );
         insta::assert_snapshot!(
             said(rejected),
-            @"GitHub refused what was to be written here: title is missing, head was refused. GitHub's own words are in the server's log."
+            @"GitHub refused what Countersign tried to write: title is missing, head was refused. GitHub's own words are in the server's log."
         );
         let forbidden = |accepted: &str| GitHubApiError::Forbidden {
             call: call(),
@@ -379,7 +379,7 @@ mod tests {
             said(forbidden("issues=write; pull_requests=write"))
                 .contains("issues=write or pull_requests=write")
         );
-        assert!(!said(forbidden("@everyone")).contains('@'), "nothing of an answer that is not a permission");
+        assert!(!said(forbidden("@everyone")).contains('@'), "only permission names are quoted");
         assert!(matches!(
             github_error(GitHubApiError::Transient { call: call(), why: String::new() }),
             StepError::Later { .. }

@@ -1,6 +1,5 @@
-//! A small model's word on something that the work also goes on without: it is asked, and asked once more where its answer
-//! cannot be used. Nothing is waited for, for whoever asked sits before the page. What it costs is booked as every call is,
-//! and held back before.
+//! Asks a small model something that the work can do without; once more if the response is unusable. It does not wait,
+//! because the person is watching. The cost is reserved and recorded like that of every call.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,29 +19,28 @@ use crate::{
     types::WorkerPool,
 };
 
-/// What is asked.
 pub(super) struct SmallModelQuestion<'a> {
     pub(super) role: CallRole,
-    /// Where it is not the role's usual task.
+    /// Task, if it is not the role's usual one.
     pub(super) task: Option<&'static str>,
-    /// The first question's place in the journal, and the second's.
+    /// Journal keys of the first and the second call.
     pub(super) keys: [&'static str; 2],
     pub(super) system: &'a str,
     pub(super) prompt: &'a Prompt,
-    /// What the prompt's quotations are marked with.
+    /// The random word in the prompt's fences.
     pub(super) mark: &'a str,
-    /// Where it belongs if a program answers.
+    /// Worker pool, if the model runs as a program.
     pub(super) workers: WorkerPool,
-    /// The form of the answer, for services that hold a model to one.
+    /// Schema of the response, for services that support one.
     pub(super) schema: &'a serde_json::Value,
-    /// How long it may take, where that is more than whoever asked waits for a word.
+    /// Timeout, if it is longer than people usually wait for routing.
     pub(super) time: Option<Duration>,
 }
 
-/// What the model says, as `parse` reads it, and which model that was; or why there is nothing, in our words.
+/// Returns the parsed response and its model, or why not, in our words.
 ///
 /// # Errors
-/// Those of the journal and the books.
+/// Those of journal and ledger.
 pub(super) async fn ask_small_model<T>(
     cx: &StepContext,
     policy: &Policy,
@@ -55,8 +53,8 @@ pub(super) async fn ask_small_model<T>(
     let providers = &cx.tools().providers;
     let program = providers.resolve(spec).is_ok_and(|(_, id)| providers.runs_program(&id));
     let deadline = time.unwrap_or(if program { routing.program } else { routing.service });
-    // A program that is held to a form takes a second turn for it, and longer than anybody waits; and a service that cannot
-    // keep to one, or refuses it, is asked without. The answer is checked here.
+    // With a schema, a program needs a second turn, which takes too long. A service that does not support or refuses
+    // the schema is called without it. The response is validated here.
     let mut schema = Some(schema).filter(|_| !program);
     let (mut prompt, first, mut calls) = (prompt.clone(), prompt, BTreeMap::new());
     let mut wrong = String::new();
@@ -96,7 +94,7 @@ pub(super) async fn ask_small_model<T>(
                 return Ok(Err(why));
             }
             Err(UnansweredCall::Step(StepError::User(why))) => {
-                tracing::warn!(run = %cx.run().id, why, %role, "no model could be asked");
+                tracing::warn!(run = %cx.run().id, why, %role, "could not call the small model");
                 return Ok(Err("this server cannot ask the model it is set to".to_owned()));
             }
             Err(UnansweredCall::Step(error)) => return Err(error),
@@ -123,6 +121,6 @@ pub(super) async fn ask_small_model<T>(
             .clone()
             .with_instructions(format!("{again}: {wrong}. Answer again, in the form described."));
     }
-    tracing::warn!(run = %cx.run().id, wrong, %role, "an answer was unusable, twice");
+    tracing::warn!(run = %cx.run().id, wrong, %role, "small model gave two unusable responses; continuing without it");
     Ok(Err("the model's answer was unusable, twice".to_owned()))
 }

@@ -1,4 +1,4 @@
-//! The one status comment of an issue: made by its first run, edited in place ever after.
+//! The one status comment of an issue: posted by its first run and edited in place after that.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,44 +11,44 @@ use crate::{
     types::{CommentId, Timestamp},
 };
 
-/// Ends an issue's status comment. Earlier versions made one a run, whose marker begins so.
+/// Marker of an issue's status comment. Earlier versions posted one per run, with a marker that starts like this.
 pub const STATUS_MARKER: &str = "status";
 
-/// Where a run's status comment is and when it was last touched.
+/// Location of the status comment and time of its last edit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusComment {
     id: Option<CommentId>,
-    /// As GraphQL knows it; none where an earlier version made it.
+    /// GraphQL id; `None` if an earlier version posted it.
     #[serde(default)]
     node: Option<String>,
     pub url: Option<String>,
     touched: Option<Timestamp>,
-    /// A visit of which nothing was kept may have made it.
+    /// Whether a visit that was not saved may have posted it.
     #[serde(skip)]
     in_doubt: bool,
 }
 
-/// May this edit be left out when the last one was a moment ago?
+/// Whether an edit may be skipped shortly after the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusUrgency {
-    /// Progress: the next edit will say it too.
+    /// Progress: the next edit will show it, too.
     Progress,
-    /// A person is being waited for, or the run is over: nothing later says it.
+    /// The run waits for a person or is over: no later edit will show it.
     TurningPoint,
 }
 
 impl StatusComment {
-    /// One that may have been made by a visit of which nothing was kept: it is looked for before another is made.
+    /// Marks the comment as possibly posted by a visit that was not saved; it is looked for before another is posted.
     pub fn marked_uncertain(self) -> Self {
         Self { in_doubt: true, ..self }
     }
 
-    /// From when on progress may be shown.
+    /// Returns the earliest time of the next progress edit.
     pub fn next_edit_at(&self) -> Option<Timestamp> {
         self.touched.map(|touched| touched.plus(limits::STATUS_EDIT_GAP))
     }
 
-    /// Shows `body`, as a new comment the first time.
+    /// Shows `body`; the first call posts a comment.
     pub async fn show(
         &mut self,
         cx: &StepContext,
@@ -59,8 +59,8 @@ impl StatusComment {
         self.show_and_label(cx, key, body, urgency, None).await.map(drop)
     }
 
-    /// As [`show`](Self::show), and changes the issue's state label where that takes no write of its own. Returns whether it
-    /// changed.
+    /// Like [`show`](Self::show), and sets the issue's state label if that needs no write of its own. Returns whether
+    /// the label changed.
     pub async fn show_and_label(
         &mut self,
         cx: &StepContext,
@@ -95,7 +95,7 @@ struct PostedStatusComment {
     #[serde(default)]
     node: Option<String>,
     url: String,
-    /// The label with it.
+    /// Whether the label changed with it.
     #[serde(default)]
     moved: bool,
 }
@@ -107,7 +107,7 @@ impl From<Comment> for PostedStatusComment {
     }
 }
 
-/// None: the conversation is locked, and what shows stays as it is.
+/// Returns `None` if the conversation is locked; the comment stays as it is.
 async fn write_comment(
     cx: &StepContext,
     repo: &GitHubRepo,
@@ -116,7 +116,7 @@ async fn write_comment(
     change: Option<&LabelChange<'_>>,
     interrupted: bool,
 ) -> Result<Option<PostedStatusComment>, StepError> {
-    // This step may have been under way when the pause began.
+    // This step may have started before the pause.
     let pauses = cx.tools().store.pauses().await.map_err(|error| StepError::Bug(error.into()))?;
     let body = &messages::with_pause_line(body.as_str(), ActivePause::since(&pauses, repo.id()));
     let as_it_was = |id: CommentId, moved| {
@@ -124,7 +124,7 @@ async fn write_comment(
         PostedStatusComment { id, node, url, moved }
     };
     if let (StatusComment { id: Some(id), node: Some(node), .. }, Some(change)) = (before, change) {
-        // Where the comment was deleted or the conversation locked, what can be done is done one after the other.
+        // If the comment was deleted or the conversation locked, fall back to separate writes.
         if let Some(moved) = none_if_refused(repo.edit_and_label(node, STATUS_MARKER, body, change).await)
             .map_err(github_error)?
         {
@@ -135,7 +135,7 @@ async fn write_comment(
     let made = match before.id {
         Some(id) => Some(as_it_was(id, false)),
         None if before.in_doubt => None,
-        // By an earlier run of the issue, perhaps.
+        // An earlier run of the issue may have posted it.
         None => repo
             .read_comment(issue, STATUS_MARKER)
             .await
@@ -144,7 +144,7 @@ async fn write_comment(
     };
     if let Some(made) = made {
         match repo.edit_comment(made.id, STATUS_MARKER, body).await {
-            // Somebody deleted it: people shall still see where the run stands.
+            // Somebody deleted it; people still need to see the run's state.
             Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => {}
             edited => {
                 return Ok(Some(
@@ -158,7 +158,7 @@ async fn write_comment(
         false => repo.ensure_comment(issue, STATUS_MARKER, body, interrupted).await,
     };
     match shown {
-        // There is no pull request yet to show it on.
+        // A locked issue, and no pull request yet to show it on.
         Err(GitHubApiError::Forbidden { .. }) if repo.issue(issue).await.map_err(github_error)?.locked => {
             Ok(None)
         }

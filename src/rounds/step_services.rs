@@ -1,4 +1,4 @@
-//! What a step may use: GitHub, the mirror, the models; and the facts of a run that every stage reads.
+//! Services that steps use: GitHub, mirrors, models; and facts about a run that every stage reads.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,94 +27,94 @@ use crate::{
     types::{Actor, Hash, IssueNo, Oid, RepoId, RunId, Timestamp},
 };
 
-/// A mirror that git cannot fetch is tried again this long, then people are told.
+/// Time for which failing fetches are retried before the run ends.
 const FETCH_RETRY_LIMIT: Duration = Duration::from_secs(600);
 
-/// Before git is asked once more.
+/// Wait before another fetch.
 const GIT_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// The tools of a step.
+/// Services of a step.
 pub struct StepServices {
     pub github: GitHub,
     pub mirrors: Mirrors,
     pub providers: Arc<ModelProviders>,
     pub store: Arc<Store>,
     pub settings: Arc<Settings>,
-    /// The reviewer of `settings`, or the one that a reload named since.
+    /// The reviewer of `settings`, or the one set by a later reload.
     pub reviewer: ReloadableValue<String>,
     pub commits: CommitCache<IndexedCommit>,
-    /// What git's failures to fetch have cost each run since it last fetched. Memory alone: a new process is as patient
-    /// again.
+    /// Time that failing fetches have cost each run since its last successful fetch. In memory only: a new process
+    /// starts again.
     pub fetch_failure_time: Mutex<HashMap<RunId, Duration>>,
-    /// When each repository was last seen to want work of ours. Memory alone, like what is above.
+    /// Time when each repository was last seen as switched on. In memory only.
     pub switch_checked_at: Mutex<HashMap<RepoId, Timestamp>>,
-    /// Where tests run, found when the first are to.
+    /// Sandbox for tests, detected on first use.
     pub sandbox: OnceCell<Sandbox>,
-    /// What commands in it take.
+    /// Time metric of sandboxed commands.
     pub sandbox_time: sandbox::SandboxSeconds,
 }
 
-/// A commit that a run works from.
+/// A run's base commit with its index.
 #[derive(Debug)]
 pub struct IndexedCommit {
     snapshot: Snapshot,
     index: Arc<Index>,
 }
 
-/// What the server's settings, tightened by the repository's, say for one run. Pinned at its start.
+/// Settings of one run: the server's, tightened by the repository's. Fixed when the run starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     pub drafter: String,
-    /// Models of roles that draft with another one than that.
+    /// Models of roles that do not use `drafter`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub roles: BTreeMap<String, String>,
     pub reviewer: String,
-    /// Drafts before a person must decide.
+    /// Maximum drafts before a person must decide.
     pub max_rounds: u32,
-    /// Ask a person before the draft goes to review.
+    /// Whether a person is asked before the draft goes to review.
     pub draft_gate: bool,
-    /// Ask a person about what the reviewer approved. Left out where it is so, as it always was once: an open gate's
-    /// subject hangs on these bytes.
+    /// Whether a person is asked after an APPROVED review. Not serialized if true, as in older versions: the subject of
+    /// an open gate is a hash over these bytes.
     #[serde(default = "on", skip_serializing_if = "Clone::clone")]
     pub verdict_gate: bool,
-    /// Whom gates ask, and how long; left out where it is the usual, for the same reason.
+    /// Approvers and deadlines of gates. Not serialized if default, for the same reason.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gates: GateRules,
-    /// Where the document goes; `{issue}` is its number.
+    /// Path of the document; `{issue}` is replaced by the issue's number.
     pub document_path: String,
-    /// Where the document is published. A run that began before there was a choice publishes files, and the subject of its open
-    /// gate hangs on these bytes.
+    /// Publication mode of the document. Older runs have no such field and publish files; the subject of their open
+    /// gate is a hash over these bytes.
     #[serde(default = "as_files", skip_serializing_if = "is_as_files")]
     pub publish: Publish,
-    /// What holds where the document is filed as an issue.
+    /// Settings for documents that are filed as issues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filing: Option<Filing>,
-    /// What holds where it looks at other people's repositories.
+    /// Settings for searches in other repositories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
-    /// How a small model is asked for words that the work also goes on without.
+    /// Settings for questions to a small model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
-    /// What holds where models look at files themselves; none: no model does.
+    /// Tool settings; `None` if no model may use tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolSettings>,
-    /// Percent of the changed lines that tests should run, where code is made.
+    /// Percentage of changed lines that tests should run, for code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<u32>,
-    /// Where code is made of a design that has no spec yet, that is written first.
+    /// Whether a missing spec is written first, for code made from a design.
     #[serde(default, skip_serializing_if = "is_default")]
     pub from_design: bool,
     #[serde(default)]
     pub caps: BudgetSettings,
-    /// May the thread tell what was spent? Everybody reads a public repository's.
+    /// Whether the thread may show costs; anybody can read a public repository's.
     #[serde(default)]
     pub shows_cost: bool,
-    /// Why the repository's own file was not used, in our words.
+    /// Reason why the repository's own file was not used, in our words.
     pub complaint: Option<String>,
 }
 
 impl Policy {
-    /// What holds for a run of this workflow that begins now.
+    /// Builds the policy for a new run of this workflow.
     pub async fn for_workflow(
         settings: &Settings,
         workflow: &str,
@@ -125,17 +125,17 @@ impl Policy {
         let file = file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         if file.as_deref().is_some_and(RepoSettings::switches_off) {
             return Err(StepError::User(format!(
-                "{REPOSITORY_FILE} has switched all work off here (enabled = false). Set it to true, then start anew."
+                "{REPOSITORY_FILE} switches Countersign off here (enabled = false). Set it to true, then start again."
             )));
         }
         let own = file.map(|text| RepoSettings::parse(&text, settings));
         let (own, complaint) = match own.transpose() {
             Ok(own) => (own, None),
-            // It may quote the file, and the file may be long.
+            // The error may quote the file, which may be long.
             Err(error) => (None, Some(error.to_string().chars().take(500).collect())),
         };
         let RepoSettings { budget, workflows } = own.unwrap_or_else(|| RepoSettings::from_server(settings));
-        // Whatever runs may ask that model.
+        // Runs of every workflow may use that model.
         let routing = workflows.values().find_map(|of| of.routing.clone());
         let of_it = workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
         let WorkflowSettings {
@@ -158,7 +158,7 @@ impl Policy {
             reviewer: settings.models.reviewer.clone(),
             max_rounds,
             draft_gate,
-            // What the file asks for is not known: perhaps it is this.
+            // The unreadable file may ask for this gate.
             verdict_gate: verdict_gate || complaint.is_some() || gates.has_extra_rules(),
             gates,
             document_path,
@@ -176,24 +176,24 @@ impl Policy {
     }
 }
 
-/// The issue as people saw it when the run read it. A later edit is noticed by `digest`.
+/// The issue as people saw it when the run read it. `digest` detects a later edit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssueSnapshot {
     pub number: IssueNo,
     pub title: String,
-    /// The body's text, stored.
+    /// Body text, stored.
     pub body: Hash,
-    /// Of title and body together, as they are on GitHub.
+    /// Hash of title and body as they are on GitHub.
     pub digest: Hash,
     pub author: Actor,
     pub url: String,
     pub labels: Vec<String>,
-    /// What of it people do not see on GitHub: no model is shown it.
+    /// Parts that GitHub does not display; no model sees them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<HiddenText>,
 }
 
-/// The commit a run works from. Recorded, not bound: a busy default branch moves all day.
+/// A run's base commit. Recorded, not enforced: a busy default branch moves all day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseCommit {
     pub branch: String,
@@ -213,20 +213,20 @@ fn is_as_files(publish: &Publish) -> bool {
 }
 
 impl Policy {
-    /// Who writes in this role.
+    /// Returns the drafter's model for this role.
     pub fn drafter_for_role(&self, role: &str) -> &str {
         self.roles.get(role).unwrap_or(&self.drafter)
     }
 
-    /// How the model of `[route]` is asked, if it may be. What a file that could not be used asks for is not known: perhaps that
-    /// it is not.
+    /// Returns the settings for the model of `[route]`, if it may be used. An unreadable repository file may forbid it,
+    /// so it counts as forbidden then.
     pub(super) fn narrator_routing(&self) -> Option<&Routing> {
         self.routing.as_ref().filter(|routing| routing.mode != RouteMode::Manual && self.complaint.is_none())
     }
 }
 
 impl StepServices {
-    /// May a script answer in a run of this policy, or, where it has none yet, of the server's?
+    /// Whether a script may answer under this policy; without a policy, under the server's settings.
     pub fn is_rehearsal(&self, policy: Option<&Policy>) -> bool {
         let models = &self.settings.models;
         let (drafter, roles, reviewer) = policy
@@ -240,10 +240,10 @@ impl StepServices {
             .any(|spec| spec.starts_with("stub:"))
     }
 
-    /// What this machine keeps a repository's own tests apart by.
+    /// Returns the sandbox for the repository's own tests.
     ///
     /// # Errors
-    /// `User` where nothing here does.
+    /// `User` if this machine has none.
     pub async fn find_sandbox(&self) -> Result<Sandbox, StepError> {
         let settings = &self.settings.sandbox;
         let find = async {
@@ -253,8 +253,8 @@ impl StepServices {
             };
             Box::pin(Sandbox::detect(&own, settings.level)).await.map_err(|error| {
                 StepError::User(format!(
-                    "Nothing may be run on the server's machine: {error}. Whoever runs the server can mend that \
-                     (`countersign doctor` says how); then start anew."
+                    "The server cannot run commands: {error}. The operator can fix that (`countersign doctor` says \
+                     how). Then start again."
                 ))
             })
         };
@@ -262,17 +262,17 @@ impl StepServices {
         Ok(sandbox.with_time_metric(self.sandbox_time.clone()))
     }
 
-    /// Where what its tests depend on is fetched from, and kept.
+    /// Returns the fetcher and cache of the tests' dependencies.
     pub fn dependencies(&self, cx: &StepContext) -> DependencyFetcher {
         let repository = cx.run().id.repo.to_string();
-        // Forgotten with the repository.
+        // Deleted together with the repository.
         let cache = self.settings.data_dir.join("repos").join(&repository).join("dependencies");
         let own = &self.settings.sandbox;
         DependencyFetcher { repository, cache, hosts: own.hosts.clone(), home: own.home.clone() }
     }
 
-    /// Where the run belongs if its models run as programs: by these labels of the issue and these files; where neither says
-    /// anything, by the kind of request it was begun for.
+    /// Assigns the run to a worker pool for program-based models: by the issue's labels and these files, otherwise by
+    /// the kind of the request that started it.
     pub fn worker_assignment(&self, cx: &StepContext, labels: &[String], paths: &[String]) -> PoolAssignment {
         let assigned = self.settings.models.workers.assign_pool(labels, paths);
         let request = cx.run().trigger.request.as_ref().filter(|_| assigned.row.is_none());
@@ -281,8 +281,8 @@ impl StepServices {
         by_kind.unwrap_or(assigned)
     }
 
-    /// A handle on the run's repository, by its number; the name is whatever it is called now. What is asked by
-    /// it is counted with the run.
+    /// Returns a handle on the run's repository, found by its id, under its current name. Its API calls are counted
+    /// with the run.
     pub async fn repository(&self, cx: &StepContext) -> Result<GitHubRepo, StepError> {
         let known = self
             .store
@@ -293,7 +293,7 @@ impl StepServices {
         let row = known.ok_or_else(|| {
             StepError::User(
                 "This repository was removed from the App's installation. Add it again in the App's settings, then \
-                 start anew."
+                 start again."
                     .to_owned(),
             )
         })?;
@@ -302,8 +302,8 @@ impl StepServices {
         Ok(self.github.repo(row.installation, row.id, row.name).with_counter(counter))
     }
 
-    /// Is the run's repository private, as of now? It may have become so since the run began. Where the settings make
-    /// no difference GitHub is not asked, and the answer is the careful one.
+    /// Whether the run's repository is private now; it may have changed since the run started. If the settings do not
+    /// depend on it, GitHub is not asked and the answer is yes, the strict one.
     pub async fn is_private(&self, cx: &StepContext) -> Result<bool, StepError> {
         if !self.providers.depends_on_privacy() {
             return Ok(true);
@@ -316,7 +316,7 @@ impl StepServices {
     pub async fn read_issue(&self, cx: &StepContext, repo: &GitHubRepo) -> Result<IssueSnapshot, StepError> {
         let issue = self.find_issue(cx, repo).await?;
         if !issue.state_open {
-            return Err(StepError::User("The issue is closed. Reopen it, then start anew.".to_owned()));
+            return Err(StepError::User("The issue is closed. Reopen it, then start again.".to_owned()));
         }
         let digest = issue.digest;
         let (title, text) = (hidden_text::visible_line(&issue.title), hidden_text::visible_text(&issue.body));
@@ -339,8 +339,8 @@ impl StepServices {
         })
     }
 
-    /// The policy of a run of this workflow: the server's, tightened by `.github/countersign.toml` on the default
-    /// branch.
+    /// Reads the policy for a run of this workflow: the server's, tightened by `.github/countersign.toml` on the
+    /// default branch.
     pub async fn read_policy(
         &self,
         workflow: &str,
@@ -351,7 +351,7 @@ impl StepServices {
         Ok(Policy { reviewer: String::clone(&self.reviewer.get()), ..policy })
     }
 
-    /// Brings the default branch into the mirror and says where it stands.
+    /// Fetches the default branch into the mirror and returns its head.
     pub async fn fetch_base(
         &self,
         cx: &StepContext,
@@ -361,7 +361,7 @@ impl StepServices {
         cx.once(key, |_| async { Ok(self.fetch_branches(cx, repo, None).await?.0) }).await
     }
 
-    /// Brings the default branch and another into the mirror, as both are at one moment. None: there is no such other.
+    /// Fetches the default branch and another one into the mirror in one fetch; `None` if the other does not exist.
     pub async fn fetch_branches(
         &self,
         cx: &StepContext,
@@ -396,9 +396,9 @@ impl StepServices {
             + failing.remove(&cx.run().id).unwrap_or_default();
         let other = match fetched {
             Ok(other) => other,
-            // Nobody reads a run that waits for ever. What GitHub makes it wait for is no part of this.
+            // Nobody reads a run that waits forever. Waits that GitHub asks for do not count.
             Err(error) if error.is_transient() && cost > FETCH_RETRY_LIMIT => {
-                return Err(StepError::User(format!("{error}. Mend that, then start anew.")));
+                return Err(StepError::User(format!("{error}. Fix that, then start again.")));
             }
             Err(error) => {
                 if error.is_transient() {
@@ -417,7 +417,7 @@ impl StepServices {
         Ok((BaseCommit { branch, commit }, other))
     }
 
-    /// The files of the commit a run works from.
+    /// Returns the files of the run's base commit.
     pub async fn snapshot(&self, cx: &StepContext, base: &BaseCommit) -> Result<Snapshot, StepError> {
         match self.commits.get(cx.run().id.repo, &base.commit) {
             Some(known) => Ok(known.snapshot.clone()),
@@ -428,9 +428,9 @@ impl StepServices {
     async fn read_snapshot(&self, cx: &StepContext, base: &BaseCommit) -> Result<Snapshot, StepError> {
         let look = async || self.mirrors.snapshot(cx.run().id.repo, base.commit.as_str()).await;
         match look().await {
-            // Another server fetched it, or the mirror was lost: what is on GitHub can be fetched again.
+            // Another server fetched it, or the mirror was lost: fetch again from GitHub.
             Err(GitError::NotFetched { .. }) => {
-                // Seldom, and too large to lie in every future that reads a commit.
+                // Boxed: rarely used, and too large for the futures of all callers.
                 Box::pin(async {
                     self.fetch_branches(cx, &self.repository(cx).await?, None).await.map(drop)
                 })
@@ -441,9 +441,9 @@ impl StepServices {
         }
     }
 
-    /// What is known of the files of the commit a run works from.
+    /// Returns the index of the run's base commit.
     pub async fn index(&self, cx: &StepContext, base: &BaseCommit) -> Result<Arc<Index>, StepError> {
-        // Perhaps another run makes it, of which a stop of this one is no business.
+        // Another run may be computing it, so a cancel of this run must not end that.
         tokio::select! {
             known = self.commits.get_or_make(cx.run().id.repo, &base.commit, self.index_commit(cx, base)) => {
                 Ok(Arc::clone(&known?.index))
@@ -457,14 +457,14 @@ impl StepServices {
         let index = match self.store.cache(cx.run().id.repo).await {
             Ok(cache) => Index::read(&snapshot, cache, cx.cancellation()).await,
             Err(error) => {
-                tracing::warn!(%error, "there is no cache for the index of a repository");
+                tracing::warn!(%error, "could not open the index cache; indexing without it");
                 Index::read_uncached(&snapshot, cx.cancellation()).await
             }
         };
         Ok(IndexedCommit { index: Arc::new(index.map_err(git_error)?), snapshot })
     }
 
-    /// The paths of the commit a run works from.
+    /// Returns the paths of the run's base commit.
     pub async fn file_tree(&self, cx: &StepContext, base: &BaseCommit) -> Result<TreeIndex, StepError> {
         let snapshot = self.snapshot(cx, base).await?;
         let links = snapshot.entries().iter().filter(|entry| !entry.mode.is_file()).map(|e| e.path.as_str());

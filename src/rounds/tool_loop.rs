@@ -1,8 +1,8 @@
-//! A model that looks before it answers: it asks, our code looks, it is told, and asked again.
+//! The tool loop: the model requests tool calls, our code runs them, and the results go into the next call.
 //!
-//! Each question is a paid call of its own, with its own place in the journal, and so is what was found: whatever ends the
-//! process in between, the next attempt asks the question that comes after. The loop ends by itself: at its limit, and after
-//! an answer that is none, the last question offers no tools.
+//! Each model call is a paid call with its own journal key, and so is each set of results: after a crash, the next
+//! attempt continues with the next call. The loop always ends: at its limit, or after an unusable response, the last
+//! call offers no tools.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -28,32 +28,32 @@ use crate::{
     types::Hash,
 };
 
-/// Of it a command has half: a check of a large repository takes minutes. The rest is kept for programs after it, of which
-/// there are none here.
+/// Time limit of a sandbox job. Its command gets half, because checks of a large repository take minutes. The other
+/// half is for follow-up programs, which commands do not have.
 const COMMAND_TIME: Duration = Duration::from_secs(600);
 
-/// Between two looks whether it is through: each asks GitHub whether the run is still wanted.
+/// Interval between looks at a running command; each look asks GitHub whether the run is still wanted.
 pub const COMMAND_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Who looks, at which commit, and how often.
+/// Role, commit and limits of a tool loop.
 #[derive(Clone, Copy)]
 pub struct ToolSession<'a> {
     pub role: &'static AgentRole,
     pub base: &'a BaseCommit,
-    /// What would lie over its files, if what is looked at changes any; none where it removes one.
+    /// Files of the change under review, laid over the commit; `None` removes a file.
     changed: &'a [(String, Option<String>)],
-    /// The copy that it writes in, as it is at first.
+    /// Initial state of the copy that the model writes to.
     workspace: Option<&'a Workspace>,
     pub turns: u32,
-    /// The kind of the repository, where the role's commands are run, too.
+    /// Toolchain of the repository, if the role may also run commands.
     pub commands: Option<ToolchainProfile>,
 }
 
 impl<'a> ToolSession<'a> {
-    /// As the settings have it, if they let the role look.
+    /// Creates the session from the settings; `None` if the role may not use tools.
     ///
     /// # Errors
-    /// Where the commit cannot be read.
+    /// Those of reading the commit.
     pub async fn from_settings(
         cx: &StepContext,
         role: &str,
@@ -72,13 +72,13 @@ impl<'a> ToolSession<'a> {
         Ok(Some(Self { role, base, changed: &[], workspace: None, turns: settings.turns, commands }))
     }
 
-    /// At a change of the commit.
+    /// Shows the commit with these changed files.
     #[must_use]
     pub fn with_changes(self, changed: &'a [(String, Option<String>)]) -> Self {
         Self { changed, ..self }
     }
 
-    /// In a copy, where the role may write.
+    /// Adds a copy to write to, if the role may write.
     #[must_use]
     pub fn with_workspace(self, copy: Option<&'a Workspace>) -> Self {
         Self { workspace: copy.filter(|_| self.role.tools.contains(&AgentTool::Write)), ..self }
@@ -89,7 +89,7 @@ impl<'a> ToolSession<'a> {
     }
 }
 
-/// What a role's looks came to in a run.
+/// Tool calls of a role in a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallCounts {
     pub calls: usize,
@@ -103,39 +103,37 @@ impl ToolCallCounts {
     }
 }
 
-/// What one answer asked for, found; the text is stored.
+/// Results of the tool calls in one response; the text is stored.
 #[derive(Serialize, Deserialize)]
 struct StoredToolResults {
     text: Hash,
     looked: ToolCallCounts,
-    /// All that was written by then, stored; none where nothing is.
+    /// All files written so far, stored; `None` if nothing was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     written: Option<Hash>,
 }
 
-/// The conversation about one answer. Without looks it is one question long.
+/// The conversation about one response. Without a session it is a single call.
 pub(super) struct ToolLoop<'a> {
     session: Option<ToolSession<'a>>,
-    /// The question with all that was found since.
     prompt: Prompt,
-    /// Questions asked so far.
+    /// Number of calls made so far.
     questions_asked: u32,
     tools: Option<Value>,
-    /// They are offered with the next one.
     offers_tools: bool,
     repaired: bool,
     pub(super) call_counts: ToolCallCounts,
-    /// The copy by now.
+    /// The copy with all files written so far.
     pub(super) workspace: Option<Workspace>,
 }
 
-/// What follows from an answer.
+/// What to do after a response.
 pub(super) enum ToolLoopAction {
-    /// It is the one.
+    /// The response is final.
     Answer,
-    /// The next question, for which the prompt is ready.
+    /// Call again; the prompt is ready.
     AskAgain,
-    /// It still asks for tools, which it was told there are none of.
+    /// The response requests tools although none were offered.
     ToolsExhausted,
 }
 
@@ -162,7 +160,7 @@ impl<'a> ToolLoop<'a> {
         }
     }
 
-    /// Names the next question in the journal.
+    /// Journal key of the next call.
     pub(super) fn question_key(&self, key: &str) -> String {
         if self.questions_asked == 0 { key.to_owned() } else { format!("{key}-{}", self.questions_asked + 1) }
     }
@@ -171,33 +169,32 @@ impl<'a> ToolLoop<'a> {
         &self.prompt
     }
 
-    /// What is offered with the next question, for services that have a form for that.
+    /// Tools offered with the next call, for services with native tool calls.
     pub(super) fn offered_tools(&self) -> Option<&Value> {
         self.tools.as_ref().filter(|_| self.offers_tools)
     }
 
-    /// What was written in the copy by now.
+    /// Files written to the copy so far.
     pub(super) fn written(&self) -> Option<&BTreeMap<String, String>> {
         self.workspace.as_ref().map(Workspace::written_files)
     }
 
-    /// While tools are offered an answer has either form.
+    /// Whether the next response must be final, because no tools are offered.
     pub(super) fn expects_only_answer(&self) -> bool {
         !self.offers_tools
     }
 
-    /// An answer that should be one object: while tools are offered no schema holds the model to that, so it may stand in
-    /// a fence.
+    /// Strips a fence around a JSON response. While tools are offered, no schema prevents one.
     pub(super) fn strip_answer_fence<'t>(&self, answer: &'t str) -> &'t str {
         if self.offers_tools { strip_fence(answer) } else { answer }
     }
 
-    /// Another question, with all that was found for this one.
+    /// Returns another prompt with all results so far.
     pub(super) fn with_tool_results(&self, question: Prompt) -> Prompt {
         question.with_tool_results_of(&self.prompt)
     }
 
-    /// Takes an answer in; `fits`: it would do.
+    /// Handles a response; `fits` says whether it is usable as the final one.
     pub(super) async fn handle_answer(
         &mut self,
         cx: &StepContext,
@@ -208,7 +205,7 @@ impl<'a> ToolLoop<'a> {
         let Some(looks) = self.session else { return Ok(ToolLoopAction::Answer) };
         self.questions_asked += 1;
         let read = AgentAnswer::parse(answer);
-        // What asks for tools may hold lines of a document.
+        // A tool request may contain lines that look like a document.
         let asks = matches!(read, AgentAnswer::Calls(_))
             || self.offers_tools && matches!(read, AgentAnswer::Broken(_));
         if fits && !asks {
@@ -223,7 +220,7 @@ impl<'a> ToolLoop<'a> {
                 }
                 ToolLoopAction::AskAgain
             }
-            // Whatever it is, whoever asked says what is wrong with it.
+            // The caller reports what is wrong with it.
             AgentAnswer::Other | AgentAnswer::Broken(_) if self.repaired => ToolLoopAction::Answer,
             AgentAnswer::Broken(why) if self.offers_tools => {
                 self.repaired = true;
@@ -262,7 +259,7 @@ impl<'a> ToolLoop<'a> {
             .once(&key, |_| async {
                 let seen = desk.run_calls(looks.role, calls).await.map_err(git_error)?;
                 let looked = ToolCallCounts { calls: seen.calls, refused: seen.refused };
-                tracing::info!(run = %cx.run().id, role = looks.role.name, ?looked, "a model looked at the repository");
+                tracing::info!(run = %cx.run().id, role = looks.role.name, ?looked, "model used tools on the repository");
                 let text = cx.put(seen.text.as_bytes()).await?;
                 cx.record_later(&key, LedgerRecord::Text(TextRow::new(TextKind::Look, text))).await?;
                 let written = desk.workspace().map(Workspace::written_files).filter(|written| !written.is_empty());
@@ -292,7 +289,7 @@ impl<'a> ToolLoop<'a> {
         cx: &StepContext,
         looks: &ToolSession<'_>,
     ) -> Result<agents::ToolExecutor, StepError> {
-        // First what has the snapshot beside it.
+        // Index first: it caches the snapshot.
         let index = cx.tools().index(cx, looks.base).await?;
         let snapshot = cx.tools().snapshot(cx, looks.base).await?;
         let desk =
@@ -313,8 +310,8 @@ impl<'a> ToolLoop<'a> {
     }
 }
 
-/// Runs a command over the commit, with these files over its own, in the sandbox, and says how it ended; none: it still runs.
-/// Where nothing can be run, that is what is said: the model goes on without.
+/// Runs a command on the commit with these files laid over it, in the sandbox. Returns its output, or `None` while it
+/// runs. Without a sandbox the output says so, and the model continues.
 async fn run_command(
     cx: &StepContext,
     key: &str,

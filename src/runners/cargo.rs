@@ -1,6 +1,6 @@
-//! Rust's tests: cargo builds them and says in JSON what it built, then each binary lists its tests and runs them. Of
-//! libtest's own reports only the text is stable, so that is read; the list before it says which names count, whatever
-//! else a test prints.
+//! Runs Rust tests. Cargo builds them and reports the binaries in JSON; each binary then lists its tests and runs them.
+//! Only libtest's text output is stable, so it is parsed. The list decides which names count, whatever else a test
+//! prints.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -32,13 +32,13 @@ pub(super) const RUNNER: TestRunner = TestRunner {
         tool: parse_toolchain,
     },
     setup: &[presets::CARGO],
-    suite: |project| Box::new(CargoSuite { project, waiting: VecDeque::new(), asked: None }),
+    suite: |project| Box::new(CargoSuite { project, waiting: VecDeque::new(), stage: None }),
 };
 
 fn parse_toolchain(lines: &[&str]) -> Option<Toolchain> {
     let root = Path::new(lines.first()?);
     let home = home_folder("CARGO_HOME", ".cargo")?;
-    // The crates are unpacked anew: what lies unpacked there is not all, and nobody may write to it.
+    // Crates are unpacked again: the unpacked ones here may be incomplete, and runs may not write there.
     let names = [".cargo/registry/index", ".cargo/registry/cache"];
     let there = names.map(|name| (name, home.join(name.trim_start_matches(".cargo/"))));
     let there: Vec<_> = there.into_iter().filter(|(_, path)| path.is_dir()).collect();
@@ -49,17 +49,17 @@ fn parse_toolchain(lines: &[&str]) -> Option<Toolchain> {
 struct CargoSuite {
     project: TestProject,
     waiting: VecDeque<TestBinary>,
-    asked: Option<CargoStage>,
+    stage: Option<CargoStage>,
 }
 
-/// What runs tests: a binary that cargo built, or cargo itself for those in the documentation.
+/// A program that runs tests: a test binary, or cargo itself for doc tests.
 #[derive(Debug, Clone)]
 struct TestBinary {
-    /// As nextest names it: `package`, `package::target`, `package::bin/target`.
+    /// Id as in nextest: `package`, `package::target`, `package::bin/target`.
     id: String,
     program: String,
     args: Vec<String>,
-    /// Relative to the project's.
+    /// Working directory, relative to the project's folder.
     folder: String,
 }
 
@@ -67,14 +67,14 @@ struct TestBinary {
 enum CargoStage {
     Build,
     List(TestBinary),
-    /// The names it listed, and whether one goes after the other.
+    /// The names it listed, and whether they run one at a time.
     Run(TestBinary, BTreeSet<String>, bool),
 }
 
 impl TestSuite for CargoSuite {
     fn begin(&mut self) -> Result<SuiteCommand, String> {
-        self.asked = Some(CargoStage::Build);
-        // As `cargo test --no-run` does it, which stops at the first target that can't be built.
+        self.stage = Some(CargoStage::Build);
+        // Like `cargo test --no-run`, which would stop at the first target that does not build.
         let mut args = ["build", "--profile=test", "--keep-going", "--offline", "--message-format=json"]
             .map(str::to_owned)
             .to_vec();
@@ -85,33 +85,33 @@ impl TestSuite for CargoSuite {
         Ok(self.cargo_command(&self.project.tool.program.display().to_string(), args, ""))
     }
 
-    fn read_output(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
-        match self.asked.take()? {
-            CargoStage::Build => self.read_build(&came, found),
+    fn read_output(&mut self, output: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
+        match self.stage.take()? {
+            CargoStage::Build => self.read_build(&output, found),
             CargoStage::List(binary) => {
-                if let Some(call) = self.read_list(binary, &came, found) {
+                if let Some(call) = self.read_list(binary, &output, found) {
                     return Some(call);
                 }
             }
             CargoStage::Run(binary, names, one_by_one) => {
-                // Who died took the others along: one after the other, it is told which it was.
-                if matches!(came.end, CommandExit::Signal(_)) && !one_by_one && names.len() > 1 {
+                // A crash ends all tests of the process; running them one at a time shows which one crashed.
+                if matches!(output.end, CommandExit::Signal(_)) && !one_by_one && names.len() > 1 {
                     return Some(self.run_binary(binary, names, true));
                 }
-                libtest::read_libtest(&binary.id, &names, &came, found);
+                libtest::read_libtest(&binary.id, &names, &output, found);
             }
         }
         let binary = self.waiting.pop_front()?;
         let listing = ["--list", "--format", "terse"].map(str::to_owned);
         let call = self
             .binary_command(&binary, listing.into_iter().chain(self.single_test_filter(&binary)).collect());
-        self.asked = Some(CargoStage::List(binary));
+        self.stage = Some(CargoStage::List(binary));
         Some(call)
     }
 }
 
 impl CargoSuite {
-    /// The names of the targets that the asked-for files are, where each is one that cargo finds by itself.
+    /// Returns the target names of the requested files, if cargo finds each of them automatically.
     fn test_targets(&self) -> Option<Vec<&str>> {
         let found_alone = !["[[test]]", "autotests"].iter().any(|word| self.project.manifest.contains(word));
         let files = self.project.requested_files(|file| found_alone && file.ends_with(".rs"));
@@ -123,17 +123,17 @@ impl CargoSuite {
         names.filter(|names| !names.is_empty())
     }
 
-    /// `folder` is relative to the project's.
+    /// Builds a command; `folder` is relative to the project's folder.
     fn cargo_command(&self, program: &str, args: Vec<String>, folder: &str) -> SuiteCommand {
         let root = self.project.tool.program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
         let environment = [
             ("PATH", format!("{}:{SYSTEM_PATH}", root.join("bin").display())),
-            // What tests of macros are linked against.
+            // Tests of procedural macros link against this library path.
             ("LD_LIBRARY_PATH", root.join("lib").display().to_string()),
             ("CARGO_TERM_COLOR", "never".to_owned()),
             ("RUST_BACKTRACE", "0".to_owned()),
             ("CARGO_TARGET_DIR", self.project.built.join("cargo").display().to_string()),
-            // Nobody debugs here, and writing it down takes a third of a build.
+            // Debug info is not needed and would take a third of the build time.
             ("CARGO_PROFILE_DEV_DEBUG", "0".to_owned()),
             ("CARGO_PROFILE_TEST_DEBUG", "0".to_owned()),
         ];
@@ -150,7 +150,6 @@ impl CargoSuite {
         call
     }
 
-    /// The filter for the one test that is asked for.
     fn single_test_filter(&self, binary: &TestBinary) -> Vec<String> {
         let Some(only) = &self.project.only else { return Vec::new() };
         let name = only.strip_prefix(&format!("{} ", binary.id)).unwrap_or(only);
@@ -161,17 +160,17 @@ impl CargoSuite {
         let alone = one_by_one.then(|| "--test-threads=1".to_owned());
         let call =
             self.binary_command(&binary, alone.into_iter().chain(self.single_test_filter(&binary)).collect());
-        self.asked = Some(CargoStage::Run(binary, names, one_by_one));
+        self.stage = Some(CargoStage::Run(binary, names, one_by_one));
         call
     }
 
-    /// Which binaries there are, and what could not be built.
-    fn read_build(&mut self, came: &SuiteOutput, found: &mut TestReport) {
+    /// Reads the build output: the test binaries, and what did not build.
+    fn read_build(&mut self, output: &SuiteOutput, found: &mut TestReport) {
         let mut tested = BTreeSet::<PackageId>::new();
         let mut documented = BTreeSet::<PackageId>::new();
         let mut broken = BTreeMap::<String, Vec<Diagnostic>>::new();
-        // Line by line: the crate's own reader lets a line nest until the stack is full.
-        for message in came.stdout.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()) {
+        // Parsed line by line: the crate's stream reader overflows the stack on deeply nested lines.
+        for message in output.stdout.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()) {
             match message {
                 Message::CompilerArtifact(artifact) => {
                     if artifact.profile.test {
@@ -190,18 +189,21 @@ impl CargoSuite {
                 _ => {}
             }
         }
-        // They are told as their builds end, in another order each time.
+        // Cargo reports binaries in the order builds finish, which varies.
         self.waiting.make_contiguous().sort_by(|one, other| one.id.cmp(&other.id));
         let whole = self.test_targets().is_none();
         for package in documented.intersection(&tested).filter(|_| whole) {
             self.waiting.push_back(self.doc_test_binary(package));
         }
         broken.iter().for_each(|(id, errors)| found.add_or_merge(not_built(id, errors)));
-        if !matches!(came.end, CommandExit::Exit(_)) || came.end != CommandExit::Exit(0) && broken.is_empty()
+        if !matches!(output.end, CommandExit::Exit(_))
+            || output.end != CommandExit::Exit(0) && broken.is_empty()
         {
-            let mut said = came.stderr.lines().map(str::trim).filter(|line| line.starts_with("error"));
-            let said = said.next().or(came.stderr.lines().next_back()).unwrap_or("it says nothing");
-            found.add_trouble(format!("cargo: {}: {said}", came.end));
+            let mut error_line =
+                output.stderr.lines().map(str::trim).filter(|line| line.starts_with("error"));
+            let error_line =
+                error_line.next().or(output.stderr.lines().next_back()).unwrap_or("it printed nothing");
+            found.add_trouble(format!("cargo: {}: {error_line}", output.end));
         }
     }
 
@@ -222,17 +224,17 @@ impl CargoSuite {
     fn read_list(
         &mut self,
         binary: TestBinary,
-        came: &SuiteOutput,
+        output: &SuiteOutput,
         found: &mut TestReport,
     ) -> Option<SuiteCommand> {
-        let names = came.stdout.lines().filter_map(|line| line.strip_suffix(": test"));
+        let names = output.stdout.lines().filter_map(|line| line.strip_suffix(": test"));
         let names: BTreeSet<String> = names.map(str::to_owned).collect();
-        if came.end != CommandExit::Exit(0) {
-            let said = came.stderr.trim();
+        if output.end != CommandExit::Exit(0) {
+            let stderr = output.stderr.trim();
             found.add_or_merge(TestResult::failed(
                 &binary.id,
                 TestFailure::Build,
-                format!("{}\n{said}", came.end),
+                format!("{}\n{stderr}", output.end),
             ));
             return None;
         }
@@ -261,15 +263,14 @@ fn binary_id(id: &PackageId, target: &Target) -> String {
     }
 }
 
-/// The compiler's codes for names that are not there.
+/// Compiler error codes for missing names.
 const MISSING: &[&str] = &[
     "E0405", "E0412", "E0422", "E0423", "E0424", "E0425", "E0432", "E0433", "E0463", "E0531", "E0560",
     "E0583", "E0599", "E0609",
 ];
 
-/// A binary that cannot be built, of which the compiler said this.
 fn not_built(id: &str, errors: &[Diagnostic]) -> TestResult {
-    // The last of them says how many there were.
+    // The last error only says how many there were.
     let errors = || errors.iter().filter(|error| !error.message.starts_with("aborting due to"));
     let faults: Vec<CompilerError> = errors().take(MOST_FAULTS).map(fault).collect();
     let failure = match faults.iter().any(|fault| !fault.missing.is_empty()) {
@@ -287,14 +288,14 @@ fn primary(error: &Diagnostic) -> Option<&DiagnosticSpan> {
     error.spans.iter().find(|span| span.is_primary)
 }
 
-/// `cannot find function `a` in crate `b``: of the names the first is missing, of an import each, of a field the one that is
-/// called so.
+/// Converts a compiler error. In `cannot find function `a` in crate `b``, the first name is missing; for an import each
+/// name; for a field the one after `named`.
 fn fault(error: &Diagnostic) -> CompilerError {
     let missing = error.code.as_ref().is_some_and(|code| MISSING.contains(&code.code.as_str()));
-    let said = &error.message;
-    let from = said.find("named `").unwrap_or(0);
-    let names = said[from..].split('`').skip(1).step_by(2);
-    let most = match (missing, said.starts_with("unresolved import")) {
+    let message = &error.message;
+    let from = message.find("named `").unwrap_or(0);
+    let names = message[from..].split('`').skip(1).step_by(2);
+    let most = match (missing, message.starts_with("unresolved import")) {
         (false, _) => 0,
         (true, imports) => {
             if imports {
@@ -305,5 +306,5 @@ fn fault(error: &Diagnostic) -> CompilerError {
         }
     };
     let names = names.take(most).map(|name| name.rsplit("::").next().unwrap_or(name));
-    CompilerError::new(primary(error).map_or("", |span| &span.file_name), said, names)
+    CompilerError::new(primary(error).map_or("", |span| &span.file_name), message, names)
 }

@@ -1,4 +1,4 @@
-//! Which lines the tests ran, as the tools of each ecosystem tell it. Who wrote the tests could write this as well.
+//! Line coverage as reported by each ecosystem's tools. The author of the tests could forge it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,24 +9,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::{documents::change::TestEvidence, types::count};
 
-/// Lines that can run, by file relative to the project, and whether each did.
+/// Executable lines by file relative to the project, and whether each was run.
 pub type LineCoverage = BTreeMap<String, BTreeMap<u32, bool>>;
 
-/// The report's file.
 pub(super) const REPORT: &str = "lines";
 
-/// Lines that are kept of a report; no change of a person's has more.
+/// Maximum lines kept of a report; no real change has more.
 const MOST_LINES: usize = 1_000_000;
 
-/// These runners can tell which lines run.
 const MEASURED: [&str; 3] = ["go", "node", "pytest"];
 
-/// Can this runner tell which lines run?
+/// Whether this runner can measure coverage.
 pub fn can_measure(runner: &str) -> bool {
     MEASURED.contains(&runner)
 }
 
-/// What node and coverage.py write: `SF:` a file, `DA:` a line and how often it ran.
+/// Parses the LCOV of node and coverage.py: `SF:` is a file, `DA:` a line and how often it was run.
 pub(super) fn parse_lcov(report: &str, root: &Path) -> LineCoverage {
     let (mut all, mut file) = (LineCoverage::new(), String::new());
     for line in report.lines().take(MOST_LINES) {
@@ -42,7 +40,7 @@ pub(super) fn parse_lcov(report: &str, root: &Path) -> LineCoverage {
     all
 }
 
-/// What `go test -coverprofile` writes: `module/path.go:FROM.COLUMN,TO.COLUMN STATEMENTS TIMES`.
+/// Parses `go test -coverprofile` output: `module/path.go:FROM.COLUMN,TO.COLUMN STATEMENTS TIMES`.
 pub(super) fn parse_go_profile(report: &str, manifest: &str) -> LineCoverage {
     let mut all = LineCoverage::new();
     let module = manifest.lines().find_map(|line| line.trim().strip_prefix("module "));
@@ -67,7 +65,7 @@ pub(super) fn parse_go_profile(report: &str, manifest: &str) -> LineCoverage {
     all
 }
 
-/// One that ran in part ran.
+/// Records a line; a partly run line counts as run.
 fn record_line(all: &mut LineCoverage, file: &str, line: Option<u32>, ran: bool) {
     if let Some(line) = line {
         if !all.contains_key(file) {
@@ -79,19 +77,19 @@ fn record_line(all: &mut LineCoverage, file: &str, line: Option<u32>, ran: bool)
     }
 }
 
-/// Which of the changed lines the tests ran, in the files that the tools speak of.
+/// Coverage of the changed lines, in the files that the report covers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ChangeCoverage {
     files: usize,
     ran: usize,
-    /// A place each.
+    /// Path and number of each missed line.
     missed: BTreeSet<(String, usize)>,
-    /// So many of a hundred are wanted.
     wanted: u32,
 }
 
 impl ChangeCoverage {
-    /// None where the tools say nothing of any of the lines; `within` has a path as the project does.
+    /// Measures the changed lines. Returns `None` if the report covers none of them. `within` maps a path to the
+    /// project's own path.
     pub fn measure<'p>(
         coverage: &LineCoverage,
         changed: &'p [(String, usize)],
@@ -112,7 +110,7 @@ impl ChangeCoverage {
         (covered.ran + covered.missed.len() > 0).then_some(covered)
     }
 
-    /// With so many of the lines that no test runs.
+    /// Adds the coverage to the evidence, naming at most `most` missed lines.
     pub fn add_evidence(&self, most: usize, evidence: &mut TestEvidence) {
         let all = self.ran + self.missed.len();
         let percent = self.ran * 100 / all.max(1);
@@ -141,7 +139,7 @@ impl ChangeCoverage {
 mod tests {
     use super::*;
 
-    fn told(coverage: &LineCoverage) -> Vec<String> {
+    fn coverage_lines(coverage: &LineCoverage) -> Vec<String> {
         let file = |(path, lines): (&String, &BTreeMap<u32, bool>)| {
             let lines: Vec<String> =
                 lines.iter().map(|(line, ran)| format!("{line}{}", if *ran { "" } else { "!" })).collect();
@@ -151,26 +149,26 @@ mod tests {
     }
 
     #[test]
-    fn reports_of_lines_are_read() {
+    fn coverage_reports_are_parsed() {
         let report = "TN:\nSF:/tree/a.py\nDA:1,1\nDA:2,0,abc\nend_of_record\nSF:b.js\nDA:2,1\nDA:2,0\nDA:x,1\nDA:3,-1\nDA:";
-        assert_eq!(told(&parse_lcov(report, Path::new("/tree"))), ["a.py: 1 2!", "b.js: 2 3!"]);
+        assert_eq!(coverage_lines(&parse_lcov(report, Path::new("/tree"))), ["a.py: 1 2!", "b.js: 2 3!"]);
         let report = "mode: set\nexample.com/m/a.go:3.9,5.2 2 1\nexample.com/m/a.go:5.2,6.3 1 0\nother/a.go:1.1,2.2 1 1\n\
                       example.com/m/b.go:1.1,4294967295.1 1 0\nexample.com/m/a.go:x\nexample.com/m/c.go:9.1,9.2 0 0\n";
         let coverage = parse_go_profile(report, "// a\nmodule example.com/m\n\ngo 1.24\n");
-        assert_eq!(told(&coverage)[0], "a.go: 3 4 5 6!");
+        assert_eq!(coverage_lines(&coverage)[0], "a.go: 3 4 5 6!");
         assert_eq!(coverage["b.go"].len(), MOST_LINES - 5);
         assert!(parse_lcov("", Path::new("/")).is_empty() && parse_go_profile("", "").is_empty());
     }
 
     #[test]
-    fn what_no_test_runs_of_the_changed_lines_is_named() {
+    fn missed_changed_lines_are_named() {
         let ran = parse_lcov("SF:a.py\nDA:1,1\nDA:2,1\nDA:3,1\nDA:7,0\nDA:9,0\n", Path::new("/"));
         let changed = [1, 2, 3, 4, 7].map(|line| ("src/a.py".to_owned(), line));
         let covered = ChangeCoverage::measure(&ran, &changed, |path| path.strip_prefix("src/"), 95).unwrap();
         let mut evidence = TestEvidence::default();
         covered.add_evidence(40, &mut evidence);
-        let said = "**Coverage:** the tests run 3 of 4 changed lines (75 %, 95 % wanted, which is too little), in 1 file.";
-        assert_eq!(evidence.all_lines(), [said, "No test runs `src/a.py:7`."]);
+        let expected = "**Coverage:** the tests run 3 of 4 changed lines (75 %, 95 % wanted, which is too little), in 1 file.";
+        assert_eq!(evidence.all_lines(), [expected, "No test runs `src/a.py:7`."]);
         assert!(ChangeCoverage::measure(&ran, &changed[..0], Some, 95).is_none());
     }
 }

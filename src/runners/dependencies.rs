@@ -1,7 +1,8 @@
-//! What a project's tests depend on, fetched before they run: the only phase with a way out, and itself in the sandbox.
+//! Fetches a project's dependencies before its tests run. This is the only phase with network access, and it also runs
+//! in the sandbox.
 //!
-//! It sees manifests and lock files alone, in a tree of its own: no sources, nothing by which a repository tells its tools
-//! what else to run or where else to ask. What it made is kept by what it was made from, read-only, for this repository.
+//! The fetch sees only manifests and lock files, in a separate tree: no sources, and no settings that tell tools to run
+//! other programs or ask other hosts. The result is cached by its inputs, read-only, for this repository.
 
 use std::{
     collections::BTreeMap,
@@ -27,113 +28,111 @@ use crate::{
     types::Hash,
 };
 
-/// Until all of it is there, or nothing is.
+/// Time limit of a fetch, which succeeds completely or not at all.
 const TIME: Duration = Duration::from_secs(10 * 60);
 
-/// What is kept of all repositories; of more, the one goes that was not used for the longest time.
+/// Maximum cached results for all repositories; the least recently used one is removed.
 const MOST_CACHED: usize = 64;
 
-/// All manifests and lock files of a commit together.
+/// Maximum bytes of a commit's manifests and lock files together.
 const MANIFEST_BYTES: u64 = 64 << 20;
 
-/// The operator's settings together, with their names.
+/// Maximum bytes of the operator's settings files, with their names.
 const HOME_BYTES: u64 = 1 << 20;
 
-/// Being made: nobody looks there, and whoever comes later removes what a killed one left.
+/// Name prefix of an unfinished fetch. Nobody reads such a directory, and one left by a killed process is removed
+/// later.
 const PENDING_PREFIX: &str = ".countersign-new-";
 
-/// Where dependencies come from, and where they are kept.
+/// Sources and cache of dependencies.
 #[derive(Debug, Clone)]
 pub struct DependencyFetcher {
-    /// Whose they are: no repository is given another's.
+    /// Repository that owns the cached results; no other repository gets them.
     pub repository: String,
-    /// A directory for all repositories.
+    /// Cache directory for all repositories.
     pub cache: PathBuf,
-    /// `[sandbox] hosts`, or what stands for it.
+    /// Allowed hosts: `[sandbox] hosts` or the default.
     pub hosts: Hosts,
-    /// The operator's settings for the programs that fetch: a folder whose files are in their home.
+    /// Folder with the operator's settings for the fetching programs, linked into their home.
     pub home: Option<PathBuf>,
 }
 
-/// How one ecosystem's dependencies are fetched.
+/// How to fetch one ecosystem's dependencies.
 pub(super) struct DependencyPreset {
     pub(super) name: &'static str,
-    /// Is it a manifest or a lock file?
+    /// Whether a path is a manifest or lock file.
     pub(super) is_manifest: fn(&str) -> bool,
+    /// Plans the fetch.
+    ///
     /// # Errors
     ///
-    /// What of the lock is never fetched.
+    /// Returns the lock entries that are never fetched.
     pub(super) plan_fetch: fn(&ProjectManifests<'_>) -> Result<FetchNeed, String>,
-    /// What tests are to know of the operator's settings, in the file [`SETTINGS_FILE`].
+    /// Returns the part of the operator's settings that tests need, for the file [`SETTINGS_FILE`].
     ///
     /// # Errors
     ///
-    /// What of them they may not read.
+    /// Returns the settings that tests may not read.
     pub(super) settings_for_tests: fn(&FileContents) -> Result<String, String>,
-    /// Shows a tool what was made; the first path holds `home`, `tree` and what is told.
+    /// Adds the result to a toolchain. The path holds `home`, `tree` and [`SETTINGS_FILE`].
     pub(super) install: fn(&Path, &mut Toolchain),
-    /// Tests miss nothing without it, and nobody's settings are needed for it.
+    /// Whether it only saves time: tests work without it, and it needs no operator settings.
     pub(super) saves_time: bool,
 }
 
-/// By path, the bytes.
 pub(super) type FileContents = BTreeMap<String, Vec<u8>>;
 
-/// Beside what a command made: it had no part in this.
+/// File with settings for tests, next to what the fetch command made; that command cannot write it.
 pub(super) const SETTINGS_FILE: &str = "told";
 
-/// Where it is done, and of what.
+/// Sandbox and commit of a fetch.
 pub(super) struct FetchContext<'p> {
     pub(super) sandbox: &'p Sandbox,
     pub(super) snapshot: &'p Snapshot,
     pub(super) cancel: &'p CancellationToken,
 }
 
-/// What a preset looks at.
 pub(super) struct ProjectManifests<'s> {
     pub(super) folder: &'s str,
-    /// Every file of the commit.
     pub(super) paths: &'s [String],
-    /// The manifests and locks among them, with their texts.
     pub(super) files: &'s BTreeMap<String, String>,
     pub(super) tool: &'s Toolchain,
 }
 
 pub(super) enum FetchNeed {
     Nothing,
-    /// Nothing that could be fetched, and why: worth knowing when tests miss something.
+    /// Nothing can be fetched, for this reason; shown if tests lack something.
     Unknown(String),
     Fetch(FetchPlan),
 }
 
-/// One command that fetches.
 #[derive(Debug, Default)]
 pub(super) struct FetchPlan {
     pub(super) program: PathBuf,
     pub(super) args: Vec<String>,
-    /// The same, asked of what this machine has anyway and with no way out; nothing is fetched where that does.
+    /// Arguments of an offline check; if it succeeds, this machine has everything and nothing is fetched.
     pub(super) local: Vec<String>,
     pub(super) environment: Vec<(&'static str, String)>,
-    /// All that it sees: by path, the texts.
+    /// All files the command sees, as texts by path.
     pub(super) files: BTreeMap<String, String>,
     pub(super) folder: String,
 }
 
-/// What was made for a project, which nobody removes while this lives.
+/// Fetched dependencies, locked against removal while this value lives.
 pub(super) struct FetchedDependencies {
     pub(super) path: PathBuf,
     _held: File,
 }
 
-/// What a project's tests may be given.
+/// Result of [`DependencyFetcher::ensure`].
 pub(super) enum DependencyState {
     Available(FetchedDependencies),
-    /// Nothing, with a word about it for when tests miss something.
+    /// No dependencies, with a note in case tests lack something.
     Unavailable(Option<String>),
 }
 
 impl DependencyFetcher {
-    /// Sees to it that what the tests depend on is there.
+    /// Returns the dependencies, fetching them if needed.
     pub(super) async fn ensure(
         &self,
         preset: &DependencyPreset,
@@ -145,10 +144,10 @@ impl DependencyFetcher {
                 Ok(DependencyState::Unavailable(None))
             }
             Err(error) if preset.saves_time && !place.cancel.is_cancelled() => {
-                tracing::warn!(%error, "{} was not made, so tests take longer", preset.name);
+                tracing::warn!(%error, "could not prepare {}; tests will take longer", preset.name);
                 Ok(DependencyState::Unavailable(None))
             }
-            sought => sought,
+            state => state,
         }
     }
 
@@ -178,7 +177,7 @@ impl DependencyFetcher {
             FetchNeed::Fetch(plan) => plan,
         };
         let home = if preset.saves_time { Ok(FileContents::new()) } else { self.home_files() };
-        // In the basic level another user reads it, who is not let through to where it is.
+        // At the basic level, the sandbox runs as another user, who may not read the cache.
         if sandbox.level() != Level::Basic
             && let Ok(home) = &home
             && let Some(made) = self.find_cached(&self.cache_key(preset, tool, &plan, home))?
@@ -189,24 +188,24 @@ impl DependencyFetcher {
             return Ok(DependencyState::Unavailable(None));
         }
         if sandbox.level() != Level::Full {
-            let why = "dependencies are fetched in the full level of the sandbox alone, which this is not";
+            let why = "dependencies are fetched only at the full level of the sandbox";
             return Ok(DependencyState::Unavailable(Some(why.to_owned())));
         }
         let home = home.map_err(|(path, error)| {
-            // Where it is on this machine is nobody's business in a thread.
-            tracing::error!(path = %path.display(), %error, "the settings of what fetches cannot be read");
+            // Paths of this machine do not belong in a public thread.
+            tracing::error!(path = %path.display(), %error, "could not read the operator's settings; fetching no dependencies");
             lacks("the operator's settings for it (`home`) cannot be read; the log says which".to_owned())
         })?;
-        let told = (preset.settings_for_tests)(&home).map_err(|why| lacks(sanitize_line(&why)))?;
+        let settings = (preset.settings_for_tests)(&home).map_err(|why| lacks(sanitize_line(&why)))?;
         let key = self.cache_key(preset, tool, &plan, &home);
-        self.fetch(&key, place, tool, &plan, (&home, &told)).await.map(DependencyState::Available)
+        self.fetch(&key, place, tool, &plan, (&home, &settings)).await.map(DependencyState::Available)
     }
 
-    /// The operator's files, by their paths in the home.
+    /// Returns the operator's files by their paths in the home.
     fn home_files(&self) -> Result<FileContents, (PathBuf, io::Error)> {
         let (mut files, mut room) = (FileContents::new(), HOME_BYTES);
         let Some(home) = &self.home else { return Ok(files) };
-        // With a slash at its end: it alone may be a link.
+        // The trailing slash allows the home itself to be a link, but nothing inside it.
         let mut open = vec![home.join("")];
         while let Some(path) = open.pop() {
             let wrong = |error| (path.clone(), error);
@@ -228,7 +227,7 @@ impl DependencyFetcher {
         Ok(files)
     }
 
-    /// What it is made from. A source file that comes or goes makes no difference.
+    /// Returns the cache key, a hash of all inputs. Added or removed source files do not change it.
     fn cache_key(
         &self,
         preset: &DependencyPreset,
@@ -237,7 +236,7 @@ impl DependencyFetcher {
         home: &FileContents,
     ) -> String {
         let program = plan.program.display().to_string();
-        // What only saves time has nothing of the repository in it.
+        // A time-saving preset contains nothing of the repository.
         let whose = if preset.saves_time { "" } else { self.repository.as_str() };
         let mut parts = vec![whose, preset.name, &program, &tool.version, &plan.folder];
         parts.extend(plan.args.iter().map(String::as_str));
@@ -247,7 +246,7 @@ impl DependencyFetcher {
         Hash::digest_parts(parts.into_iter().map(str::as_bytes).chain(home)).to_string()
     }
 
-    /// What was made before, if it is there whole: only that has its name.
+    /// Returns a cached result. Only complete results have this name.
     fn find_cached(&self, key: &str) -> io::Result<Option<FetchedDependencies>> {
         let path = self.cache.join(key);
         let held = match File::open(&path) {
@@ -256,9 +255,9 @@ impl DependencyFetcher {
         };
         flock(&held, FlockOperation::LockShared)?;
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-        // Another user's server may have made it.
+        // The directory may belong to another user's server.
         let _ = futimens(&held, &Timestamps { last_access: now, last_modification: now });
-        // Whoever removed it meanwhile held it alone.
+        // Another process may have removed it before we got the lock.
         let there =
             path.metadata().is_ok_and(|found| held.metadata().is_ok_and(|own| own.ino() == found.ino()));
         Ok(there.then(|| FetchedDependencies { path: path.canonicalize().unwrap_or(path), _held: held }))
@@ -270,7 +269,7 @@ impl DependencyFetcher {
         place: &FetchContext<'_>,
         tool: &Toolchain,
         plan: &FetchPlan,
-        (home, told): (&FileContents, &str),
+        (home, settings_for_tests): (&FileContents, &str),
     ) -> Result<FetchedDependencies, TestError> {
         let new = self.create_pending()?;
         let places = FetchDirectories::create_below(&new.path.join("made"))?;
@@ -294,17 +293,17 @@ impl DependencyFetcher {
                 sanitize_line(&why)
             )));
         }
-        // Everybody may read it, and nobody write: each run of it may be another user.
+        // Readable for everyone, writable for nobody: each test run may have another user.
         let seal =
             ChildCommand::new("chmod").args(["-R", "a+rX,a-w", "--"]).args([&places.tree, &places.home]);
         run_to_end(seal, place.cancel).await?;
-        if !told.is_empty() {
-            fs::write(new.path.join("made").join(SETTINGS_FILE), told)?;
+        if !settings_for_tests.is_empty() {
+            fs::write(new.path.join("made").join(SETTINGS_FILE), settings_for_tests)?;
         }
         Ok(self.store_fetched(key, &new)?)
     }
 
-    /// A directory in the making, which nobody else has.
+    /// Creates a directory for an unfinished fetch, locked against other processes.
     fn create_pending(&self) -> io::Result<PendingFetch> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.cache)?;
         self.remove_stale()?;
@@ -315,7 +314,7 @@ impl DependencyFetcher {
                 .keep();
             let held = File::open(&path)?;
             flock(&held, FlockOperation::LockExclusive)?;
-            // Whoever tidies up may have held it first.
+            // A cleanup may have removed it before we got the lock.
             if path.exists() {
                 return Ok(PendingFetch { path, _held: held });
             }
@@ -324,14 +323,14 @@ impl DependencyFetcher {
 
     fn store_fetched(&self, key: &str, new: &PendingFetch) -> io::Result<FetchedDependencies> {
         match fs::rename(new.path.join("made"), self.cache.join(key)) {
-            // Somebody else was first.
+            // Another process stored the same result first.
             Err(error) if !self.cache.join(key).is_dir() => return Err(error),
             _ => {}
         }
         self.find_cached(key)?.ok_or_else(|| io::Error::other("what was fetched is gone"))
     }
 
-    /// Removes what nobody needs: what killed ones left, and of too much what was not used for the longest time.
+    /// Removes directories of killed fetches, and the least recently used results above the limit.
     fn remove_stale(&self) -> io::Result<()> {
         let mut kept = Vec::new();
         for entry in fs::read_dir(&self.cache)?.flatten() {
@@ -339,7 +338,7 @@ impl DependencyFetcher {
             let name = entry.file_name().into_string().unwrap_or_default();
             match entry.metadata().and_then(|found| found.modified()) {
                 _ if name.starts_with(PENDING_PREFIX) => remove_if_unused(&path),
-                // Whatever else is there is somebody else's.
+                // Other files are not ours.
                 Ok(used) if name.parse::<Hash>().is_ok() => kept.push((used, path)),
                 _ => {}
             }
@@ -352,7 +351,7 @@ impl DependencyFetcher {
     }
 }
 
-/// What is half removed would pass for a whole one, so it loses its name first.
+/// Renames a directory before removing it, so that a partly removed one is never taken for a result.
 fn remove_if_unused(path: &Path) {
     let free = |held: &File| flock(held, FlockOperation::NonBlockingLockExclusive).is_ok();
     let Some(_held) = File::open(path).ok().filter(free) else { return };
@@ -362,19 +361,19 @@ fn remove_if_unused(path: &Path) {
     if fs::rename(path, &nameless).is_ok()
         && let Err(error) = proc::remove_all(&nameless)
     {
-        tracing::warn!(%error, "dependencies that nobody needs stay behind");
+        tracing::warn!(%error, "could not remove unused dependencies; leaving them on disk");
     }
 }
 
-/// A directory in the making, gone with this unless what is in it was taken away.
+/// An unfinished fetch; its directory is removed on drop.
 struct PendingFetch {
     path: PathBuf,
     _held: File,
 }
 
 impl PendingFetch {
-    /// There may be keys among the operator's files: they are beside what is made, and that has links to them, which lead
-    /// nowhere once it is kept.
+    /// Links the operator's settings into the home. They may contain keys, so they stay outside the stored result; the
+    /// links dangle once it is stored.
     fn link_settings(&self, home: &Path, files: &FileContents) -> io::Result<PathBuf> {
         let settings = self.path.join("settings");
         fs::create_dir(&settings)?;
@@ -391,12 +390,11 @@ impl PendingFetch {
 impl Drop for PendingFetch {
     fn drop(&mut self) {
         if let Err(error) = proc::remove_all(&self.path) {
-            tracing::warn!(%error, "what was fetched in vain stays behind");
+            tracing::warn!(%error, "could not remove an unfinished fetch; leaving it on disk");
         }
     }
 }
 
-/// The directories of one command.
 struct FetchDirectories {
     tree: PathBuf,
     home: PathBuf,
@@ -435,7 +433,7 @@ impl FetchDirectories {
     }
 }
 
-/// Is what the machine has anyway, and a run is given, enough?
+/// Whether this machine already has all dependencies.
 async fn is_available_locally(
     place: &FetchContext<'_>,
     tool: &Toolchain,
@@ -450,7 +448,7 @@ async fn is_available_locally(
     Ok(ended.end.success())
 }
 
-/// Waits for a program of the system's.
+/// Runs a system program and returns its failure as an error.
 pub(super) async fn run_to_end(command: ChildCommand, cancel: &CancellationToken) -> Result<(), TestError> {
     let done = command.timeout(TIME).run(cancel).await.map_err(|error| match error {
         ProcError::Cancelled => TestError::Sandbox(SandboxError::Cancelled),
@@ -468,7 +466,7 @@ fn write_files(tree: &Path, files: &BTreeMap<String, impl AsRef<[u8]>>) -> io::R
     Ok(())
 }
 
-/// Does it name a file below the root?
+/// Whether the path names a file below the root.
 fn is_safe_path(path: &str) -> bool {
     !path.contains('\0') && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
@@ -494,12 +492,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_whole_and_two_at_once_are_one() {
+    fn concurrent_fetches_store_one_complete_result() {
         let directory = tempfile::tempdir().unwrap();
         let of = dependencies(&directory.path().join("new/cache"));
         assert!(of.find_cached(KEY).unwrap().is_none());
         let (first, second) = (made(&of, "first"), made(&of, "second"));
-        assert!(of.find_cached(KEY).unwrap().is_none(), "half of it passes for all");
+        assert!(of.find_cached(KEY).unwrap().is_none(), "an unfinished fetch is found");
         for new in [&first, &second] {
             let kept = of.store_fetched(KEY, new).unwrap();
             assert_eq!(fs::read_to_string(kept.path.join("text")).unwrap(), "first");
@@ -509,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_stays_and_what_a_killed_one_left_goes() {
+    fn cleanup_keeps_used_results_and_removes_killed_fetches() {
         let directory = tempfile::tempdir().unwrap();
         let of = dependencies(directory.path());
         fs::create_dir(directory.path().join(format!("{PENDING_PREFIX}killed"))).unwrap();
@@ -521,10 +519,13 @@ mod tests {
         }
         drop(of.store_fetched(KEY, &made(&of, "")).unwrap());
         let there = |name: &str| directory.path().join(name).exists();
-        assert!(there(&key(0)) && !there(&key(1)) && there(&key(MOST_CACHED)), "the wrong ones are gone");
+        assert!(
+            there(&key(0)) && !there(&key(1)) && there(&key(MOST_CACHED)),
+            "cleanup removed the wrong results"
+        );
         assert!(there("somebody's") && !there(&format!("{PENDING_PREFIX}killed")));
         drop(held);
-        // A process that another test starts has what is open here until it is the program it is to be.
+        // A child process of another test inherits our open files until it calls exec, so retry.
         let gone = |_| {
             drop(of.create_pending().unwrap());
             let gone = !there(&key(0));
@@ -535,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn one_repository_is_not_given_another_s() {
+    fn cache_key_differs_per_repository_and_lock_file() {
         let (tool, mut plan) = (Toolchain::default(), FetchPlan::default());
         plan.files = [("a".to_owned(), "text".to_owned()), ("b.rs".to_owned(), String::new())].into();
         let preset = &super::super::presets::GO;
@@ -551,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_s_settings_are_read_whole_and_are_part_of_what_is_kept() {
+    fn operator_settings_are_part_of_the_cache_key() {
         let home = tempfile::tempdir().unwrap();
         let of = |home| DependencyFetcher { home, ..dependencies(Path::new("/c")) };
         assert_eq!(of(None).home_files().unwrap(), FileContents::new());
@@ -575,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_s_keys_are_not_in_what_is_kept() {
+    fn operator_keys_are_not_in_the_stored_result() {
         let cache = tempfile::tempdir().unwrap();
         let of = dependencies(cache.path());
         let new = of.create_pending().unwrap();

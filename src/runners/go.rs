@@ -1,4 +1,4 @@
-//! Go's tests, by `go test -json`: an event a line.
+//! Runs Go tests with `go test -json`: one event per line.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -30,8 +30,8 @@ pub(super) const RUNNER: TestRunner = TestRunner {
     suite: |project| Box::new(GoSuite { project }),
 };
 
-/// What is kept of what one test or package says.
-const SAID_BYTES: usize = 16 * 1024;
+/// Maximum bytes of output kept per test or package.
+const OUTPUT_BYTES: usize = 16 * 1024;
 
 fn parse_toolchain(lines: &[&str]) -> Option<Toolchain> {
     let [root, modules, ..] = lines else { return None };
@@ -44,7 +44,7 @@ struct GoSuite {
     project: TestProject,
 }
 
-/// An event of `go test -json`, or of the build before it.
+/// An event of `go test -json` or of the build before it.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[derive(Default)]
@@ -60,7 +60,7 @@ struct GoTestEvent {
 impl TestSuite for GoSuite {
     fn begin(&mut self) -> Result<SuiteCommand, String> {
         let seconds = (self.project.time.as_secs() / 4 * 3).max(1);
-        // What passed before is run again all the same.
+        // `-count=1` disables the cache of passed tests.
         let mut args = ["test", "-json", "-count=1"].map(str::to_owned).to_vec();
         args.push(format!("-timeout={seconds}s"));
         if self.project.coverage {
@@ -81,7 +81,7 @@ impl TestSuite for GoSuite {
                 let folders: BTreeSet<_> = files.into_iter().map(folder).collect();
                 match folders.is_empty() {
                     true => args.push("./...".to_owned()),
-                    // Of these each error is told, not the first ten.
+                    // `-e` reports all errors, not just the first ten.
                     false => args.extend(["-gcflags=-e".to_owned()].into_iter().chain(folders)),
                 }
             }
@@ -103,17 +103,17 @@ impl TestSuite for GoSuite {
         })
     }
 
-    fn read_output(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
-        let lines = came.lines.as_deref().filter(|_| self.project.coverage);
+    fn read_output(&mut self, output: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
+        let lines = output.lines.as_deref().filter(|_| self.project.coverage);
         found.coverage = lines.map(|lines| coverage::parse_go_profile(lines, &self.project.manifest));
-        let mut said = HashMap::<(String, String), String>::new();
-        // By package, as the ends of packages ask for them: a search through all would be one for each.
+        let mut printed = HashMap::<(String, String), String>::new();
+        // Grouped by package, so that the end of a package finds its running tests without searching all.
         let mut running = BTreeMap::<String, BTreeSet<String>>::new();
-        let mut told = HashSet::<String>::new();
+        let mut failed_packages = HashSet::<String>::new();
         let mut builds = HashMap::<String, String>::new();
         let (root, before) = (self.project.root.as_path(), found.failures().count());
-        for line in came.stdout.lines() {
-            // What is no event is what a test's own child printed past it all.
+        for line in output.stdout.lines() {
+            // A line that is no event comes from a child process that bypassed the pipe.
             let Ok(event) = serde_json::from_str::<GoTestEvent>(line) else { continue };
             let at = (event.package.clone(), event.test.clone());
             let id = format!("{}.{}", event.package, event.test);
@@ -123,30 +123,30 @@ impl TestSuite for GoSuite {
             }
             match event.action.as_str() {
                 "build-output" => append_bounded(builds.entry(event.import_path).or_default(), &event.output),
-                "output" => append_bounded(said.entry(at).or_default(), &event.output),
+                "output" => append_bounded(printed.entry(at).or_default(), &event.output),
                 "run" => drop(running.entry(event.package).or_default().insert(event.test)),
                 "pass" if !whole => found.add(TestResult::passed(id)),
                 "skip" if !whole => {
                     found.add(TestResult::skipped(
                         id,
-                        strip_frame_lines(said.get(&at).map_or("", String::as_str)),
+                        strip_frame_lines(printed.get(&at).map_or("", String::as_str)),
                     ));
                 }
                 "fail" if !whole => {
-                    told.insert(event.package);
-                    found.add(failed_test(id, said.get(&at).map_or("", String::as_str), root));
+                    failed_packages.insert(event.package);
+                    found.add(failed_test(id, printed.get(&at).map_or("", String::as_str), root));
                 }
                 "fail" => {
                     let none = String::new();
                     let of_build = builds.get(&event.failed_build);
-                    let text = of_build.or_else(|| said.get(&at)).unwrap_or(&none);
-                    // Tests that the end of their package's process took along.
+                    let text = of_build.or_else(|| printed.get(&at)).unwrap_or(&none);
+                    // Tests that were still running when their package's process ended.
                     let left = running.remove(&event.package).unwrap_or_default();
-                    let silent = left.is_empty() && !told.contains(&event.package);
+                    let silent = left.is_empty() && !failed_packages.contains(&event.package);
                     for test in left {
                         let id = format!("{}.{test}", event.package);
                         let at = (event.package.clone(), test);
-                        found.add(failed_test(id, said.get(&at).map_or("", String::as_str), root));
+                        found.add(failed_test(id, printed.get(&at).map_or("", String::as_str), root));
                     }
                     if of_build.is_some() {
                         found.add(build_failure(&event.package, text, root));
@@ -162,40 +162,40 @@ impl TestSuite for GoSuite {
         {
             found.add(TestResult::failed(
                 format!("{package}.{test}"),
-                exit_failure(came.end),
-                came.end.to_string(),
+                exit_failure(output.end),
+                output.end.to_string(),
             ));
         }
-        if !matches!(came.end, CommandExit::Exit(_))
-            || came.end != CommandExit::Exit(0) && found.failures().count() == before
+        if !matches!(output.end, CommandExit::Exit(_))
+            || output.end != CommandExit::Exit(0) && found.failures().count() == before
         {
-            let mut lines = came.stderr.lines().chain(came.stdout.lines());
-            let said = lines.rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
-            found.add_trouble(format!("go: {}: {said}", came.end));
+            let mut lines = output.stderr.lines().chain(output.stdout.lines());
+            let printed = lines.rfind(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
+            found.add_trouble(format!("go: {}: {printed}", output.end));
         }
         None
     }
 }
 
 fn append_bounded(text: &mut String, more: &str) {
-    if text.len() < SAID_BYTES {
+    if text.len() < OUTPUT_BYTES {
         text.push_str(more);
     }
 }
 
-fn build_failure(package: &str, said: &str, root: &Path) -> TestResult {
+fn build_failure(package: &str, output: &str, root: &Path) -> TestResult {
     let faults: Vec<CompilerError> =
-        said.lines().filter_map(|line| parse_compiler_error(line, root)).take(MOST_FAULTS).collect();
+        output.lines().filter_map(|line| parse_compiler_error(line, root)).take(MOST_FAULTS).collect();
     let failure = match faults.iter().any(|fault| !fault.missing.is_empty()) {
         true => TestFailure::Missing,
         false => TestFailure::Build,
     };
-    TestResult::failed(package, failure, said)
-        .with_place(said.lines().find_map(|line| parse_place(line, root)))
+    TestResult::failed(package, failure, output)
+        .with_place(output.lines().find_map(|line| parse_place(line, root)))
         .with_errors(faults)
 }
 
-/// `a/a_test.go:10:5: undefined: b.C`
+/// Parses `a/a_test.go:10:5: undefined: b.C`.
 fn parse_compiler_error(line: &str, root: &Path) -> Option<CompilerError> {
     let at = parse_place(line, root)?;
     let (_, message) = line.split_once(": ")?;
@@ -208,29 +208,29 @@ fn parse_compiler_error(line: &str, root: &Path) -> Option<CompilerError> {
     Some(CompilerError::new(at.rsplit_once(':').map_or("", |(file, _)| file), message, name))
 }
 
-fn failed_test(id: String, said: &str, root: &Path) -> TestResult {
-    let failure = match said {
-        _ if said.contains("panic: test timed out after ") => TestFailure::Timeout,
-        _ if said.contains("panic: ") || said.contains("fatal error: ") || said.contains("SIG") => {
+fn failed_test(id: String, output: &str, root: &Path) -> TestResult {
+    let failure = match output {
+        _ if output.contains("panic: test timed out after ") => TestFailure::Timeout,
+        _ if output.contains("panic: ") || output.contains("fatal error: ") || output.contains("SIG") => {
             TestFailure::Crash
         }
         _ => TestFailure::Assertion,
     };
-    TestResult::failed(id, failure, strip_frame_lines(said))
-        .with_place(said.lines().rev().find_map(|line| parse_place(line, root)))
+    TestResult::failed(id, failure, strip_frame_lines(output))
+        .with_place(output.lines().rev().find_map(|line| parse_place(line, root)))
 }
 
-/// Without the frame that `go test` puts around what a test says.
-fn strip_frame_lines(said: &str) -> String {
+/// Removes the `===` and `---` lines that `go test` adds to a test's output.
+fn strip_frame_lines(output: &str) -> String {
     let frame = |line: &&str| !["=== ", "--- "].iter().any(|mark| line.trim_start().starts_with(mark));
-    said.lines().filter(frame).map(str::trim_start).collect::<Vec<_>>().join("\n")
+    output.lines().filter(frame).map(str::trim_start).collect::<Vec<_>>().join("\n")
 }
 
-/// `    a_test.go:10: what`, `a/a_test.go:10:5: what` of the compiler, or a frame of a stack, whose path is whole.
+/// Parses `    a_test.go:10: what`, the compiler's `a/a_test.go:10:5: what`, or a stack frame with an absolute path.
 fn parse_place(line: &str, root: &Path) -> Option<String> {
     let (path, rest) = line.trim_start().split_once(".go:")?;
     let path = Path::new(path).strip_prefix(root).ok().and_then(Path::to_str).unwrap_or(path);
-    // A file of the root itself.
+    // A file in the root folder.
     let path = path.strip_prefix("./").unwrap_or(path);
     let number = rest.split([':', ' ']).next()?.parse::<u32>().ok()?;
     (!path.contains([' ', ':']) && !path.starts_with(['/', '_'])).then(|| format!("{path}.go:{number}"))

@@ -1,4 +1,4 @@
-//! JUnit's XML, as dozens of programs write it.
+//! Parses JUnit XML, as many test tools write it.
 
 use quick_xml::{
     Reader,
@@ -6,10 +6,8 @@ use quick_xml::{
     events::{BytesStart, Event},
 };
 
-/// Bytes of text kept of one result.
 const TEXT_BYTES: usize = 16 * 1024;
 
-/// One `testcase`.
 #[derive(Debug, Default)]
 pub(super) struct JunitCase {
     pub(super) class: String,
@@ -17,7 +15,7 @@ pub(super) struct JunitCase {
     pub(super) file: String,
     pub(super) line: Option<u32>,
     pub(super) result: JunitResult,
-    /// Of the result: its `type` and `message`, and what stands in it.
+    /// Type, message and text of the result element.
     pub(super) kind: String,
     pub(super) message: String,
     pub(super) text: String,
@@ -36,7 +34,7 @@ pub(super) enum JunitResult {
 ///
 /// # Errors
 ///
-/// What is wrong with it, in one line. The tests before that were told.
+/// Returns what is wrong with the report, in one line. Tests before the error have been passed to `each`.
 pub(super) fn read_junit(xml: &str, mut each: impl FnMut(JunitCase)) -> Result<(), String> {
     let mut reader = Reader::from_str(xml);
     let (mut case, mut depth, mut within) = (None::<JunitCase>, 0usize, false);
@@ -88,7 +86,7 @@ fn append_text(case: &mut Option<JunitCase>, text: &str) {
     }
 }
 
-/// Does the text that follows belong to a result?
+/// Opens a tag; returns whether the following text belongs to a result.
 fn open_tag(tag: &BytesStart<'_>, case: &mut Option<JunitCase>) -> bool {
     let name = tag.local_name();
     let result = match name.as_ref() {
@@ -109,7 +107,7 @@ fn open_tag(tag: &BytesStart<'_>, case: &mut Option<JunitCase>) -> bool {
         "skipped" => JunitResult::Skipped,
         _ => return false,
     };
-    // The first result counts: what is to be done yet, and fails, is written as skipped and failed.
+    // Only the first result counts: an expected failure is written as both skipped and failed.
     let Some(case) = case.as_mut().filter(|case| case.result == JunitResult::Passed) else { return false };
     case.result = result;
     for_each_attribute(tag, |key, value| match key {

@@ -1,23 +1,24 @@
-//! The text that Rust's test binaries print: `test NAME ... ok` a test, then a section `---- NAME stdout ----` a failure.
+//! Parses the text output of Rust test binaries: one `test NAME ... ok` line per test, then one `---- NAME stdout ----`
+//! section per failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CommandExit, SuiteOutput, TestFailure, TestReport, TestResult, exit_failure};
 
-/// Reads what `binary` printed; `names` are the tests it listed.
+/// Adds the results that `binary` printed; `names` are the tests it listed.
 pub(super) fn read_libtest(
     binary: &str,
     names: &BTreeSet<String>,
-    came: &SuiteOutput,
+    output: &SuiteOutput,
     found: &mut TestReport,
 ) {
-    let (results, details) = came.stdout.split_once("\nfailures:\n").unwrap_or((&came.stdout, ""));
+    let (results, details) = output.stdout.split_once("\nfailures:\n").unwrap_or((&output.stdout, ""));
     let details = failure_sections(details);
     let mut seen = BTreeMap::<&str, Vec<&str>>::new();
     let mut last = None;
     for line in results.lines().filter_map(|line| line.strip_prefix("test ")) {
         let Some((name, result)) = line.split_once(" ... ") else { continue };
-        // What else it says of a test: `- should panic`, `- compile`.
+        // A name may have a suffix: `- should panic`, `- compile`.
         let plain = name.rsplit_once(" - ").map_or(name, |(plain, _)| plain);
         if let Some(name) = [name, plain].into_iter().find_map(|name| names.get(name)) {
             seen.entry(name).or_default().push(result);
@@ -28,44 +29,45 @@ pub(super) fn read_libtest(
     for name in names {
         let id = format!("{} {name}", binary);
         let results = seen.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
-        let said = details.get(name.as_str()).copied().unwrap_or_default();
+        let details_text = details.get(name.as_str()).copied().unwrap_or_default();
         let has = |word: &str| results.iter().any(|result| result.starts_with(word));
         let skipped = results.iter().find_map(|result| result.strip_prefix("ignored"));
         found.add_or_merge(match skipped {
             _ if has("FAILED") => {
-                let failure = if is_assertion(said) { TestFailure::Assertion } else { TestFailure::Error };
-                TestResult::failed(id, failure, said).with_place(parse_place(said))
+                let failure =
+                    if is_assertion(details_text) { TestFailure::Assertion } else { TestFailure::Error };
+                TestResult::failed(id, failure, details_text).with_place(parse_place(details_text))
             }
             Some(why) => TestResult::skipped(id, why.trim_start_matches(", ")),
             None if has("ok") => TestResult::passed(id),
-            // It asked for less than was listed.
-            None if came.end == CommandExit::Exit(0) => {
-                TestResult::failed(id, TestFailure::Crash, "its process ended well without it")
+            // The process exited normally without running this listed test.
+            None if output.end == CommandExit::Exit(0) => {
+                TestResult::failed(id, TestFailure::Crash, "its process exited normally without running it")
             }
             None => {
                 let whose = match last {
-                    Some(last) if last != name => format!("its process was on `{last}`: "),
+                    Some(last) if last != name => format!("its process was running `{last}`: "),
                     _ => String::new(),
                 };
-                let said = format!("{whose}{}\n{}", came.end, came.stderr.trim());
-                TestResult::failed(id, exit_failure(came.end), said)
+                let details_text = format!("{whose}{}\n{}", output.end, output.stderr.trim());
+                TestResult::failed(id, exit_failure(output.end), details_text)
             }
         });
     }
-    if came.end != CommandExit::Exit(0) && found.failures().count() == before {
-        found.add_trouble(format!("{}: {}, and none of its tests failed", binary, came.end));
+    if output.end != CommandExit::Exit(0) && found.failures().count() == before {
+        found.add_trouble(format!("{}: {}, but none of its tests failed", binary, output.end));
     }
 }
 
-/// Is it an assertion, or a panic that was expected and did not come? What `assert!` says in words of the test's own looks
-/// like any panic.
-fn is_assertion(said: &str) -> bool {
-    said.lines().any(|line| {
+/// Whether the output shows a failed assertion or a missing expected panic. `assert!` with a custom message looks like
+/// any other panic.
+fn is_assertion(output: &str) -> bool {
+    output.lines().any(|line| {
         line.starts_with("assertion ") || line.starts_with("note: ") && line.contains("as expected")
     })
 }
 
-/// What each failed test printed, by its name.
+/// Returns the output of each failed test, by name.
 fn failure_sections(details: &str) -> BTreeMap<&str, &str> {
     let mut sections = BTreeMap::new();
     let (details, _) = details.rsplit_once("\nfailures:\n").unwrap_or((details, ""));
@@ -80,10 +82,10 @@ fn failure_sections(details: &str) -> BTreeMap<&str, &str> {
     sections
 }
 
-/// `thread 'a' (12) panicked at src/lib.rs:22:9:`, or `note: test did not panic as expected at src/lib.rs:31:8`.
-fn parse_place(said: &str) -> Option<String> {
+/// Parses `thread 'a' (12) panicked at src/lib.rs:22:9:` or `note: test did not panic as expected at src/lib.rs:31:8`.
+fn parse_place(output: &str) -> Option<String> {
     let line =
-        said.lines().find(|line| line.contains(" panicked at ") || line.contains(" as expected at "))?;
+        output.lines().find(|line| line.contains(" panicked at ") || line.contains(" as expected at "))?;
     let at = line.rsplit(" at ").next()?.trim_end_matches(':');
     let at = at.rsplit_once(':').filter(|(path, _)| path.contains(':')).map_or(at, |(place, _)| place);
     Some(at.to_owned())

@@ -1,8 +1,8 @@
-//! A repository's own tests: which runner they need, what it is told to do, and how its report is read.
+//! Runs a repository's own tests: chooses the runner, builds its commands, and reads its report.
 //!
-//! A report is written by the repository's own code, in the sandbox. It is read as such: in bounds, names and messages made
-//! harmless, and a run passed only if the programs that wrote it ended well, too. What a test does inside its runner's own
-//! process it can do to the report as well; no reader can tell that.
+//! Reports are written by the repository's code in the sandbox and are not trusted: sizes are limited, names and
+//! messages are sanitized, and a run passes only if its programs also exited well. A test can still forge its own
+//! runner's report; no reader can detect that.
 
 mod cargo;
 pub mod change_verification;
@@ -44,78 +44,76 @@ use crate::{
     sandbox::{CommandExit, Sandbox},
 };
 
-/// How one ecosystem's tests are run.
 struct TestRunner {
     name: &'static str,
-    /// Files that make a folder a project of this kind.
+    /// Manifest files that mark a folder as a project of this kind.
     manifests: &'static [&'static str],
     probe: ToolchainProbe,
     setup: &'static [DependencyPreset],
     suite: fn(TestProject) -> Box<dyn TestSuite>,
 }
 
-/// Where a folder is a project of several kinds, the first of them runs its tests.
+/// Test runners by priority, for folders that are projects of several kinds.
 const RUNNERS: &[TestRunner] = &[cargo::RUNNER, go::RUNNER, pytest::RUNNER, node::RUNNER];
 
-/// What is to be tested.
+/// The project to test and how to test it.
 #[derive(Default)]
 struct TestProject {
-    /// The manifest's folder, relative to the root of the tree; empty for the root itself.
+    /// Folder of the manifest, relative to the root of the tree; empty for the root.
     folder: String,
-    /// The same as the tests see it.
+    /// Absolute path of the folder inside the sandbox.
     root: PathBuf,
-    /// The manifest's text.
     manifest: String,
-    /// Every file of the commit, relative to `folder`.
+    /// All files of the commit, relative to `folder`.
     paths: Vec<String>,
     settings: TestSettings,
-    /// Which lines run is wanted as well, where it can be told.
+    /// Whether to measure line coverage, if the runner can.
     coverage: bool,
-    /// The one test that is asked for.
+    /// Id of the only test to run, if just one is requested.
     only: Option<String>,
-    /// The test files that are, relative to `folder`; all where there are none.
+    /// Test files to run, relative to `folder`; empty for all tests.
     targets: Vec<String>,
     tool: Toolchain,
-    /// How long one program may take.
     time: Duration,
-    /// A writable folder outside of the tree, for reports.
+    /// Writable folder outside the tree, for reports.
     reports: PathBuf,
-    /// The same for what compilers make, which later runs of the same files find there.
+    /// Writable folder for build output, which later runs of the same files reuse.
     built: PathBuf,
 }
 
 impl TestProject {
-    /// Where it is written which lines ran.
     fn coverage_file(&self) -> String {
         self.reports.join(coverage::REPORT).display().to_string()
     }
 
-    /// The files that are asked for, of those that this runner takes for tests. What else the tests need is no test.
+    /// Returns the requested files that this runner takes for tests; other files the tests need are not tests.
     fn requested_files(&self, is_test: impl Fn(&str) -> bool) -> Vec<&str> {
         let files = self.targets.iter().filter(|_| self.only.is_none()).map(String::as_str);
         files.filter(|file| is_test(file)).collect()
     }
 }
 
-/// One run of a project's tests: a program after the other, each chosen by what the one before it came to.
+/// One test run as a sequence of programs; each one depends on the output of the previous one.
 trait TestSuite: Send {
+    /// Returns the first command.
+    ///
     /// # Errors
     ///
-    /// Why nothing can be run, in one line for a person.
+    /// Returns the reason if nothing can be run, in one line for a person.
     fn begin(&mut self) -> Result<SuiteCommand, String>;
 
-    fn read_output(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand>;
+    fn read_output(&mut self, output: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand>;
 }
 
-/// A program that is to be run. Its standard output goes into a file, so that a report there is whole.
+/// A program to run. Its standard output goes to a file, so a report printed there is complete.
 #[derive(Debug, Default)]
 struct SuiteCommand {
     program: PathBuf,
     args: Vec<String>,
     environment: Vec<(String, String)>,
-    /// Where it runs, relative to the root of the tree.
+    /// Working directory, relative to the root of the tree.
     folder: String,
-    /// A file it writes in [`TestProject::reports`], or a file or folder in the tree, relative to `folder`.
+    /// Report it writes: a file in [`TestProject::reports`], or a file or folder in the tree, relative to `folder`.
     report: Option<ReportLocation>,
 }
 
@@ -125,25 +123,24 @@ enum ReportLocation {
     TreePath(String),
 }
 
-/// What came of it.
 struct SuiteOutput {
     end: CommandExit,
     stdout: String,
-    /// The end of what it said on standard error.
+    /// End of its standard error.
     stderr: String,
-    /// The texts of its report, none where it wrote none.
+    /// Texts of its report files; empty if it wrote none.
     reports: Vec<String>,
-    /// That at [`TestProject::coverage_file`], none where there is none.
+    /// Text of [`TestProject::coverage_file`], if the file exists.
     lines: Option<String>,
 }
 
-/// Why tests have no result whose program ended so.
+/// Failure of a test without a result, from how its program exited.
 fn exit_failure(end: CommandExit) -> TestFailure {
     if end == CommandExit::TimedOut { TestFailure::Timeout } else { TestFailure::Crash }
 }
 
-/// Runner and folder for the files at hand: the nearest manifest above most of them, the topmost of the repository where
-/// there are none.
+/// Returns runner and folder for the files of the work: the nearest manifest above most of them, or the topmost
+/// manifest of the repository.
 fn detect_project<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static TestRunner, &'p str)> {
     let projects = || {
         RUNNERS.iter().enumerate().flat_map(|(order, runner)| {
@@ -170,7 +167,7 @@ fn detect_project<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static
     most.or_else(topmost).map(|(_, runner, folder)| (runner, folder))
 }
 
-/// One line per runner: the toolchain that runs in the sandbox, or what is missing and how to get it.
+/// Describes each runner in one line: the toolchain that runs in the sandbox, or what is missing and how to install it.
 pub async fn describe_toolchains(sandbox: Option<&Sandbox>) -> Vec<(&'static str, Result<String, String>)> {
     let cancel = CancellationToken::new();
     let look =
@@ -178,18 +175,18 @@ pub async fn describe_toolchains(sandbox: Option<&Sandbox>) -> Vec<(&'static str
     futures_util::future::join_all(RUNNERS.iter().map(look)).await
 }
 
-/// What went wrong, by a program's own word: the lines that say so, or the last one.
-fn error_summary(said: &str) -> String {
-    let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
+/// Summarizes a program's output: up to three lines that mention an error, or else the last line.
+fn error_summary(output: &str) -> String {
+    let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty());
     let says_so = |line: &&str| line.to_ascii_lowercase().contains("error");
-    let mut told: Vec<&str> = lines().filter(says_so).take(3).collect();
-    if told.is_empty() {
-        told.extend(lines().next_back());
+    let mut errors: Vec<&str> = lines().filter(says_so).take(3).collect();
+    if errors.is_empty() {
+        errors.extend(lines().next_back());
     }
-    told.join("; ")
+    errors.join("; ")
 }
 
-/// Does this say that code names what is not there? What languages call it; nothing else tells it from other failures.
+/// Whether this output says that code uses a name that does not exist, by the messages of common languages.
 fn mentions_missing_name(text: &str) -> bool {
     [
         "ModuleNotFoundError",

@@ -1,4 +1,5 @@
-//! `node --test`, by a reporter of ours: none of Node's own says in which file a test is, or why a file could not be read.
+//! Runs `node --test` with our own reporter: Node's reporters do not say which file a test is in or why a file failed
+//! to load.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +32,7 @@ const REPORTER: &str = include_str!("node_reporter.mjs");
 
 fn parse_toolchain(lines: &[&str]) -> Option<Toolchain> {
     let program = std::path::PathBuf::from(lines.first()?);
-    // What else lies beside these, as below `~/.local`, is not node's. npm and npx are in `bin`.
+    // Only `bin` and `lib` belong to node; a prefix such as `~/.local` holds other files too. npm and npx are in `bin`.
     let prefix = program.parent()?.parent()?;
     let read = match is_safe_to_share(prefix) {
         true => ["bin", "lib"].map(|name| prefix.join(name)).into(),
@@ -72,7 +73,7 @@ impl TestSuite for NodeSuite {
             flags.push(format!("--test-name-pattern='^{}$'", regex::escape(name).replace('\'', ".")));
         }
         let command = self.targeted_command(&command).unwrap_or(command);
-        // The shell reads the repository's own line, which is as much its code as the tests are.
+        // The shell runs the repository's own command, which is as untrusted as its tests.
         let line = command.replacen("--test", &flags.join(" "), 1);
         let near =
             self.project.tool.program.parent().map(|path| path.display().to_string()).unwrap_or_default();
@@ -86,22 +87,23 @@ impl TestSuite for NodeSuite {
         })
     }
 
-    fn read_output(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
-        let lines = came.lines.as_deref().filter(|_| self.project.coverage);
+    fn read_output(&mut self, output: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
+        let lines = output.lines.as_deref().filter(|_| self.project.coverage);
         found.coverage = lines.map(|lines| coverage::parse_lcov(lines, &self.project.root));
-        node_report::read_node_report(&self.project.root, &came, found);
-        let cut = !matches!(came.end, CommandExit::Exit(_));
-        let silent = cut || found.failures().next().is_none() && came.end != CommandExit::Exit(0);
-        if silent || came.reports.is_empty() {
-            let said = came.stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
-            found.add_trouble(format!("node: {}: {said}", came.end));
+        node_report::read_node_report(&self.project.root, &output, found);
+        let cut = !matches!(output.end, CommandExit::Exit(_));
+        let silent = cut || found.failures().next().is_none() && output.end != CommandExit::Exit(0);
+        if silent || output.reports.is_empty() {
+            let last_line =
+                output.stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
+            found.add_trouble(format!("node: {}: {last_line}", output.end));
         }
         None
     }
 }
 
 impl NodeSuite {
-    /// The command with the asked-for files for its own, where it has nothing but files, and these are no patterns.
+    /// Replaces the files in the command by the requested ones, if its arguments are only plain file names.
     fn targeted_command(&self, command: &str) -> Option<String> {
         let files = self.project.requested_files(|file| file.contains("test") && file.ends_with(['s', 'x']));
         let plain = |file: &&str| file.chars().all(|c| c.is_alphanumeric() || "/._- ".contains(c));
@@ -122,8 +124,8 @@ struct NodeManifest {
     scripts: BTreeMap<String, String>,
 }
 
-/// The part of a script for tests (`test`, or what that runs: `test:unit`) that is `node … --test …`, without what measures
-/// coverage around it.
+/// Returns the part of a test script (`test`, or one such as `test:unit`) that is `node … --test …`, without a coverage
+/// wrapper.
 fn node_test_part((name, script): (&String, &String)) -> Option<String> {
     let parts = script.split(['&', ';', '|']).filter(|_| name.starts_with("test"));
     parts.map(|part| part.split_whitespace().collect::<Vec<_>>()).find_map(|words| {

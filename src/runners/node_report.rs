@@ -1,4 +1,4 @@
-//! The report that our reporter writes of `node --test`: a line an event.
+//! Reads the report of our `node --test` reporter: one event per line.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -9,31 +9,30 @@ use serde::Deserialize;
 
 use super::{CommandExit, SuiteOutput, TestFailure, TestReport, TestResult, mentions_missing_name};
 
-/// Suites around a test that its name tells; no report of a person's tests has more.
+/// Maximum nesting of suites in a test's name; no real report is deeper.
 const DEEPEST: usize = 64;
 
-/// What is kept of what a file's process says.
-const SAID_BYTES: usize = 8 * 1024;
+/// Maximum bytes kept of a file's standard error.
+const STDERR_BYTES: usize = 8 * 1024;
 
-/// Reads it into what was found.
-pub(super) fn read_node_report(root: &Path, came: &SuiteOutput, found: &mut TestReport) {
+pub(super) fn read_node_report(root: &Path, output: &SuiteOutput, found: &mut TestReport) {
     let root = format!("{}/", root.display());
     let mut files = NodeReportReader { root, files: HashMap::new(), found };
-    for line in came.reports.iter().flat_map(|report| report.lines()) {
+    for line in output.reports.iter().flat_map(|report| report.lines()) {
         match serde_json::from_str(line) {
             Ok(event) => files.handle_event(event),
-            Err(error) if came.end != CommandExit::TimedOut => {
+            Err(error) if output.end != CommandExit::TimedOut => {
                 files.found.add_trouble(format!("the report has a line that is not node's: {error}"));
                 break;
             }
-            // Cut off in the middle.
+            // The last line is cut off by the timeout.
             Err(_) => {}
         }
     }
-    files.record_unfinished(came);
+    files.record_unfinished(output);
 }
 
-/// A line of our reporter.
+/// One event of our reporter.
 #[derive(Deserialize)]
 struct NodeTestEvent {
     #[serde(rename = "type")]
@@ -45,7 +44,7 @@ struct NodeTestEvent {
     #[serde(default)]
     file: String,
     line: Option<u32>,
-    /// `true` or why.
+    /// `true`, or the reason.
     skip: Option<serde_json::Value>,
     #[serde(default)]
     suite: bool,
@@ -58,14 +57,12 @@ struct NodeTestEvent {
     stack: String,
 }
 
-/// A test file's process.
 #[derive(Default)]
 struct NodeFileState {
-    /// The names from the outermost down to the test at hand.
+    /// Names of the enclosing suites and the current test, outermost first.
     within: Vec<String>,
-    /// What began and is not over.
     running: BTreeSet<String>,
-    said: String,
+    stderr: String,
     tests: usize,
 }
 
@@ -80,10 +77,10 @@ impl NodeReportReader<'_> {
         event.nesting = event.nesting.min(DEEPEST);
         let path = event.file.strip_prefix(&self.root).unwrap_or(&event.file).to_owned();
         let file = self.files.entry(path.clone()).or_default();
-        // A file is a test of its own, around those in it.
+        // Node reports each file as a test that contains the file's tests.
         let whole = event.nesting == 0 && event.file.ends_with(&event.name);
         match event.kind.as_str() {
-            "stderr" if file.said.len() < SAID_BYTES => file.said.push_str(&event.message),
+            "stderr" if file.stderr.len() < STDERR_BYTES => file.stderr.push_str(&event.message),
             "dequeue" if !whole => drop(file.running.insert(event.name)),
             "complete" => drop(file.running.remove(&event.name)),
             "start" => {
@@ -105,7 +102,7 @@ impl NodeReportReader<'_> {
         }
     }
 
-    /// Something that is no failed test ended the process of a file.
+    /// Records that a file's process ended for another reason than a failed test.
     fn record_file_failure(&mut self, path: &str, event: &NodeTestEvent) {
         let file = self.files.remove(path).unwrap_or_default();
         if event.failure == "testTimeoutFailure" && !file.running.is_empty() {
@@ -114,26 +111,26 @@ impl NodeReportReader<'_> {
         let failure = match event {
             _ if event.failure == "testTimeoutFailure" => TestFailure::Timeout,
             _ if event.signal.is_some() => TestFailure::Crash,
-            _ if mentions_missing_name(&file.said) => TestFailure::Missing,
-            _ if file.tests == 0 || file.said.contains("SyntaxError") => TestFailure::Build,
-            _ if file.said.contains("AssertionError") => TestFailure::Assertion,
+            _ if mentions_missing_name(&file.stderr) => TestFailure::Missing,
+            _ if file.tests == 0 || file.stderr.contains("SyntaxError") => TestFailure::Build,
+            _ if file.stderr.contains("AssertionError") => TestFailure::Assertion,
             _ => TestFailure::Error,
         };
         let signal = event.signal.as_ref().map(|signal| format!("{signal}\n")).unwrap_or_default();
-        let said = if file.said.trim().is_empty() { &event.message } else { &file.said };
-        self.found.add(TestResult::failed(path, failure, signal + said).with_place(parse_place(path, said)));
+        let text = if file.stderr.trim().is_empty() { &event.message } else { &file.stderr };
+        self.found.add(TestResult::failed(path, failure, signal + text).with_place(parse_place(path, text)));
     }
 
     fn record_hung_tests(&mut self, path: &str, file: &NodeFileState) {
         for name in &file.running {
-            let message = "it did not end before its time";
+            let message = "it did not finish within its time limit";
             self.found.add(TestResult::failed(format!("{path} > {name}"), TestFailure::Timeout, message));
         }
     }
 
-    /// What was running when everything was ended.
-    fn record_unfinished(&mut self, came: &SuiteOutput) {
-        if came.end == CommandExit::TimedOut {
+    /// Records tests that were running when the whole run timed out.
+    fn record_unfinished(&mut self, output: &SuiteOutput) {
+        if output.end == CommandExit::TimedOut {
             for (path, file) in std::mem::take(&mut self.files) {
                 self.record_hung_tests(&path, &file);
             }
@@ -151,7 +148,7 @@ fn test_from_event(id: String, path: &str, event: &NodeTestEvent) -> TestResult 
         (Some(serde_json::Value::String(why)), ..) => TestResult::skipped(id, why),
         (Some(serde_json::Value::Bool(true)), ..) => TestResult::skipped(id, ""),
         (_, "pass", _) => TestResult::passed(id),
-        // Also a promise that nothing would ever have kept.
+        // `cancelledByParent` also covers a promise that never settles.
         (_, _, "testTimeoutFailure" | "cancelledByParent") => failed(TestFailure::Timeout),
         _ if event.stack.starts_with("AssertionError") => failed(TestFailure::Assertion),
         _ if mentions_missing_name(&event.stack) => failed(TestFailure::Missing),
@@ -159,7 +156,7 @@ fn test_from_event(id: String, path: &str, event: &NodeTestEvent) -> TestResult 
     }
 }
 
-/// The first `path:line` of a stack.
+/// Returns the first `path:line` of a stack trace.
 fn parse_place(path: &str, stack: &str) -> Option<String> {
     let (_, rest) = stack.split_once(&format!("{path}:"))?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());

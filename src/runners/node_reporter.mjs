@@ -1,10 +1,10 @@
-// What `node --test` tells its reporters, a line of JSON each: with the file, the line and the output of each test, which
-// none of Node's own reports has.
-const TOLD = ["test:start", "test:dequeue", "test:complete", "test:pass", "test:fail", "test:stderr"];
+// Writes each event of `node --test` as a line of JSON, with file, line and output of each test. None of Node's own
+// reporters writes all of these.
+const EVENTS = ["test:start", "test:dequeue", "test:complete", "test:pass", "test:fail", "test:stderr"];
 
 export default async function* (events) {
   for await (const { type, data } of events) {
-    if (!TOLD.includes(type)) continue;
+    if (!EVENTS.includes(type)) continue;
     const error = data.details?.error;
     const cause = error?.cause ?? error;
     yield JSON.stringify({

@@ -1,5 +1,5 @@
-//! Files laid over those of a commit, before anything is run. The commit may have links, so each folder is opened below the
-//! one before it, and none of them is followed.
+//! Writes overlay files into a checked-out commit before anything runs. The commit may contain symlinks, so each folder
+//! is opened relative to its parent and no link is followed.
 
 use std::{
     io::{self, Write},
@@ -17,7 +17,7 @@ pub(super) const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).unio
 const FILE: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Writes a file below `root`, or removes it. One that was executable stays so.
+/// Writes a file below `root`, or removes it. An executable file stays executable.
 pub(super) fn write_overlay_file(root: &Path, path: &str, bytes: Option<&[u8]>) -> io::Result<()> {
     let mut parts: Vec<&str> = path.split('/').collect();
     if parts.iter().any(|part| matches!(*part, "" | "." | "..") || part.eq_ignore_ascii_case(".git")) {
@@ -27,14 +27,14 @@ pub(super) fn write_overlay_file(root: &Path, path: &str, bytes: Option<&[u8]>) 
     let mut folder = open(root, FOLDER, Mode::empty())?;
     for part in parts {
         folder = match open_subfolder(&folder, part, bytes.is_some()) {
-            // What is not there need not be removed.
+            // Nothing to remove.
             Err(Errno::NOENT) if bytes.is_none() => return Ok(()),
             folder => folder?,
         };
     }
     let mode = match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(there) => {
-            // A link is taken away, and not what it leads to; a folder is refused.
+            // A link itself is removed, not its target; a folder is refused.
             unlinkat(&folder, name, AtFlags::empty())?;
             let kind = FileType::from_raw_mode(there.st_mode);
             if kind == FileType::RegularFile { there.st_mode & 0o111 } else { 0 }
@@ -47,7 +47,7 @@ pub(super) fn write_overlay_file(root: &Path, path: &str, bytes: Option<&[u8]>) 
     std::fs::File::from(file).write_all(bytes)
 }
 
-/// A folder in another, made where it is not there; a link is none.
+/// Opens a subfolder without following links, and creates it if `make` is set.
 pub(super) fn open_subfolder(folder: &OwnedFd, name: impl Arg + Copy, make: bool) -> Result<OwnedFd, Errno> {
     if make
         && let Err(error) = mkdirat(folder, name, Mode::from_raw_mode(0o755))
@@ -60,7 +60,7 @@ pub(super) fn open_subfolder(folder: &OwnedFd, name: impl Arg + Copy, make: bool
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
+    #![allow(clippy::unwrap_used, reason = "a test that cannot continue should fail at once")]
 
     use std::{
         fs,
@@ -70,7 +70,7 @@ mod tests {
     use super::write_overlay_file;
 
     #[test]
-    fn files_are_written_removed_and_never_through_a_link() {
+    fn overlay_files_are_never_written_through_a_link() {
         let (tree, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (root, out) = (tree.path(), outside.path());
         fs::write(out.join("theirs"), "theirs").unwrap();

@@ -1,5 +1,5 @@
-//! How each ecosystem's dependencies are fetched: which of a repository's files are looked at, what is refused by them, and
-//! the command. Nothing is asked for that a committed lock does not name by its hash.
+//! Fetch presets of each ecosystem: which files are read, which lock entries are refused, and the command. Only entries
+//! that a committed lock file pins by hash are fetched.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,7 +8,7 @@ use super::{
     toolchains::SYSTEM_PATH,
 };
 
-/// What is refused is named, as far as anybody reads on.
+/// Maximum refused entries named.
 const NAMED: usize = 5;
 
 pub(super) const CARGO: DependencyPreset = DependencyPreset {
@@ -20,8 +20,8 @@ pub(super) const CARGO: DependencyPreset = DependencyPreset {
         let before: Vec<_> = tool.home.iter().map(|(_, path)| path.clone()).collect();
         tool.read.retain(|path| !before.contains(path));
         let parts = parts.into_iter().map(|name| (name, made.join("home").join(name)));
-        let told = (CARGO_CONFIG, made.join(SETTINGS_FILE));
-        tool.home = parts.chain([told]).filter(|(_, path)| path.exists()).collect();
+        let config = (CARGO_CONFIG, made.join(SETTINGS_FILE));
+        tool.home = parts.chain([config]).filter(|(_, path)| path.exists()).collect();
         tool.read.extend(tool.home.iter().map(|(_, path)| path.clone()));
     },
     settings_for_tests: mirror_settings,
@@ -30,7 +30,7 @@ pub(super) const CARGO: DependencyPreset = DependencyPreset {
 
 const CARGO_CONFIG: &str = ".cargo/config.toml";
 
-/// Where a mirror is, cargo has to know offline as well. Keys, and whatever else is said there, stay behind.
+/// Returns the cargo settings that offline runs need to use a mirror. Credentials and all other settings are dropped.
 fn mirror_settings(home: &FileContents) -> Result<String, String> {
     let Some(config) = home.get(CARGO_CONFIG) else { return Ok(String::new()) };
     let config: toml::Table = toml::from_str(&String::from_utf8_lossy(config))
@@ -58,15 +58,14 @@ fn mirror_settings(home: &FileContents) -> Result<String, String> {
         |table: &toml::Value| table.as_table().is_some_and(|t| t.values().any(|v| secret(v) == Some(true)));
     let named = sources.iter().chain(&registries).filter(|(_, table)| of(table));
     reject_entries(
-        "the addresses of the operator's mirrors have no user and no query in them, since tests read them",
+        "tests can read the operator's mirror addresses, so only addresses without user and query are allowed",
         named.map(|(name, _)| name.clone()),
     )?;
-    let told =
+    let tables =
         [("source", sources), ("registries", registries)].map(|(name, all)| (name.to_owned(), all.into()));
-    Ok(toml::Table::from_iter(told).to_string())
+    Ok(toml::Table::from_iter(tables).to_string())
 }
 
-/// Tests are told of no settings.
 const NO_SETTINGS: fn(&FileContents) -> Result<String, String> = |_| Ok(String::new());
 
 #[derive(serde::Deserialize)]
@@ -89,16 +88,16 @@ fn plan_cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         let table = |line: &str| line.trim_start().starts_with('[') && line.contains("dependencies");
         return Ok(match seen.files.values().any(|manifest| manifest.lines().any(table)) {
             false => FetchNeed::Nothing,
-            true => unknown_need("there is no Cargo.lock, and no crate is fetched that it does not name"),
+            true => unknown_need("there is no Cargo.lock; only crates that it pins are fetched"),
         });
     };
     let lock: CargoLock = toml::from_str(lock).map_err(|error| format!("Cargo.lock: {}", error.message()))?;
     let sources =
         || lock.package.iter().filter_map(|package| Some((&package.name, package.source.as_deref()?)));
-    // Of the registry that cargo knows by itself this is the name, wherever it is.
+    // A lock file always names the default registry this way, even behind a mirror.
     let own = |source: &str| source.starts_with("registry+") && source.ends_with("/crates.io-index");
     reject_entries(
-        "crates come from cargo's own registry alone",
+        "only crates from cargo's own registry are fetched",
         sources().filter(|(_, source)| !own(source)).map(|(name, source)| format!("{name} ({source})")),
     )?;
     if sources().next().is_none() {
@@ -111,7 +110,7 @@ fn plan_cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         let words = ["fetch"].iter().chain(how).map(|word| (*word).to_owned());
         words.chain(target.clone()).collect()
     };
-    // Cargo insists on its targets, and takes them for what they are called.
+    // Cargo requires the target files to exist, but finds them by name alone.
     let empty = seen.paths.iter().filter(|path| path.ends_with(".rs"));
     let empty = empty.map(|path| (path.clone(), String::new()));
     Ok(FetchNeed::Fetch(FetchPlan {
@@ -122,7 +121,7 @@ fn plan_cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
             ("PATH", format!("{root}/bin:{SYSTEM_PATH}")),
             ("RUSTUP_TOOLCHAIN", root.to_string()),
             ("CARGO_TERM_COLOR", "never".to_owned()),
-            // Who refuses once refuses again.
+            // A host that refuses once will refuse again.
             ("CARGO_NET_RETRY", "1".to_owned()),
         ],
         files: seen.files.clone().into_iter().chain(empty).collect(),
@@ -168,9 +167,7 @@ fn plan_npm(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     let Some((folder, lock)) = locks.iter().find_map(|lock| seen.nearest_file(lock)) else {
         return Ok(match seen.files.values().any(|manifest| manifest.contains("ependencies\"")) {
             false => FetchNeed::Nothing,
-            true => {
-                unknown_need("there is no package-lock.json, and no package is fetched that it does not name")
-            }
+            true => unknown_need("there is no package-lock.json; only packages that it pins are fetched"),
         });
     };
     let own = Path::new(&folder).join("node_modules");
@@ -178,26 +175,27 @@ fn plan_npm(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         return Ok(FetchNeed::Nothing);
     }
     let lock: NpmLock = serde_json::from_str(lock).map_err(|error| format!("package-lock.json: {error}"))?;
-    let packages = lock.packages.ok_or("package-lock.json is of npm 6 or older; write it anew")?;
+    let packages =
+        lock.packages.ok_or("package-lock.json was written by npm 6 or older; write it with a newer npm")?;
     let modules =
         || packages.iter().filter(|(place, package)| place.contains("node_modules/") && !package.link);
-    let told = |(place, package): (&String, &NpmPackage)| match package.resolved.as_str() {
+    let describe = |(place, package): (&String, &NpmPackage)| match package.resolved.as_str() {
         "" => place.clone(),
         from => format!("{place} ({from})"),
     };
     let other =
         |package: &NpmPackage| !package.resolved.is_empty() && !package.resolved.starts_with("https://");
     reject_entries(
-        "packages come from a registry by HTTPS alone",
-        modules().filter(|(_, it)| other(it)).map(told),
+        "only packages from a registry over HTTPS are fetched",
+        modules().filter(|(_, it)| other(it)).map(describe),
     )?;
-    // What is no hash npm passes over.
+    // npm ignores an integrity value that is not a hash.
     let hash = regex::Regex::new(r"^sha(256|384|512)-[A-Za-z0-9+/=]+").expect("it is a constant");
     let pinned = |package: &NpmPackage| package.integrity.as_ref().is_some_and(|text| hash.is_match(text));
     let unpinned = |package: &NpmPackage| !pinned(package) && !package.bundled;
     reject_entries(
-        "packages are fetched by their hashes",
-        modules().filter(|(_, it)| unpinned(it)).map(told),
+        "only packages with hashes are fetched",
+        modules().filter(|(_, it)| unpinned(it)).map(describe),
     )?;
     if modules().next().is_none() {
         return Ok(FetchNeed::Nothing);
@@ -206,7 +204,7 @@ fn plan_npm(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     let args = ["ci", "--ignore-scripts", "--include=dev", "--no-audit", "--no-fund", "--no-update-notifier"];
     let mut environment = vec![
         ("PATH", format!("{}:{SYSTEM_PATH}", near.display())),
-        // Not kept: nothing asks it again.
+        // Not kept; nothing reads it again.
         ("npm_config_cache", "/tmp/npm".to_owned()),
     ];
     environment.extend(certificate_file().into_iter().map(|file| ("NODE_EXTRA_CA_CERTS", file)));
@@ -236,7 +234,7 @@ pub(super) const PIP: DependencyPreset = DependencyPreset {
     saves_time: false,
 };
 
-/// A package, its version, under which circumstances, and its hashes; nothing that says where from.
+/// A requirement with package, version, markers and hashes, but without a source.
 const PINNED: &str = r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9 ,._-]*\])?\s*===?\s*[A-Za-z0-9.!+_-]+\s*(;[^@/#:]*?)?(\s+--hash=sha(256|384|512):[0-9a-f]+)+$";
 
 fn plan_pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
@@ -247,7 +245,7 @@ fn plan_pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         return Ok(match seen.files.keys().any(|path| near(path)) {
             false => FetchNeed::Nothing,
             true => unknown_need(
-                "the requirements name no hashes (`pip-compile --generate-hashes` does), and no package is fetched without",
+                "the requirements have no hashes (`pip-compile --generate-hashes` adds them); packages are fetched only by hash",
             ),
         });
     }
@@ -255,7 +253,7 @@ fn plan_pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     let mut all = String::new();
     let mut others = Vec::new();
     for (path, text) in &pinned {
-        // Lines go on after a backslash, and a comment begins with a mark after a space.
+        // A backslash continues a line; ` #` starts a comment.
         for line in text.replace("\\\r\n", " ").replace("\\\n", " ").lines() {
             let line = line.split(" #").next().unwrap_or_default().trim();
             let more = line.strip_prefix("-r").or(line.strip_prefix("-c")).map(str::trim);
@@ -268,7 +266,7 @@ fn plan_pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
             }
         }
     }
-    reject_entries("packages are fetched by name, version and hash", others.into_iter())?;
+    reject_entries("packages are fetched only by name, version and hash", others.into_iter())?;
     if all.is_empty() {
         return Ok(FetchNeed::Nothing);
     }
@@ -316,11 +314,11 @@ fn plan_go(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     let sums: Vec<_> = ["go.sum", "go.work.sum"].iter().filter_map(|name| seen.nearest_file(name)).collect();
     if sums.is_empty() {
         return Ok(match module.contains("require") {
-            true => unknown_need("there is no go.sum, and no module is fetched that it does not name"),
+            true => unknown_need("there is no go.sum; only modules that it pins are fetched"),
             false => FetchNeed::Nothing,
         });
     }
-    // Go itself asks for more than tests need of what it has.
+    // Checked here, because Go itself would download more than the tests need.
     let own = seen.tool.environment.iter().find(|(name, _)| *name == "GOMODCACHE");
     let there = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
         [module, version, _] if !version.ends_with("/go.mod") => {
@@ -335,7 +333,7 @@ fn plan_go(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     let mut environment = vec![
         ("PATH", format!("{}:{SYSTEM_PATH}", bin.display())),
         ("GOTOOLCHAIN", "local".to_owned()),
-        // What go.sum does not name is not asked of anybody, and nothing comes from a repository of code.
+        // Modules missing from go.sum are not looked up, and no module comes from a version control host.
         ("GOSUMDB", "off".to_owned()),
         ("GOVCS", "*:off".to_owned()),
         ("GOFLAGS", "-mod=readonly -modcacherw".to_owned()),
@@ -351,7 +349,7 @@ fn plan_go(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     }))
 }
 
-/// Go has its own library as sources alone, and would build it in each run: a test of a line takes 20 s so.
+/// Go ships its standard library as source and would build it in each run: even a one-line test would take 20 s.
 pub(super) const GO_LIBRARY: DependencyPreset = DependencyPreset {
     name: "go's library",
     is_manifest: |_| false,
@@ -369,19 +367,19 @@ pub(super) const GO_LIBRARY: DependencyPreset = DependencyPreset {
     saves_time: true,
 };
 
-/// Whatever of it cannot be built here is built, or told of, by the run that needs it.
+/// A package that does not build here is built, or reported, by the run that needs it.
 const LIBRARY: &str = "export GOCACHE=\"$HOME/built\"; mkdir \"$GOCACHE\"; echo module a >go.mod; \
     { echo package a; go list std | grep -vE '(^|/)(internal|vendor)(/|$)' | sed 's/.*/import _ \"&\"/'; } >a_test.go; \
     go test . || :";
 
-/// Go marks capital letters, which some file systems do not tell from others.
+/// Escapes capital letters like Go's module cache does, because some file systems ignore case.
 fn module_cache_name(module: &str, version: &str) -> String {
     let marked =
         |c: char| if c.is_ascii_uppercase() { format!("!{}", c.to_ascii_lowercase()) } else { c.into() };
     format!("{module}@{version}").chars().map(marked).collect()
 }
 
-/// The authorities that this machine trusts, where tools have a list of their own.
+/// Certificate file of this machine, for tools with their own list of authorities.
 fn certificate_file() -> Option<String> {
     let known =
         ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
@@ -389,7 +387,7 @@ fn certificate_file() -> Option<String> {
 }
 
 impl ProjectManifests<'_> {
-    /// The file of that name in the project's folder or in the nearest above, and which that is.
+    /// Returns the folder and text of the nearest file of that name, in the project's folder or above.
     fn nearest_file(&self, name: &str) -> Option<(String, &str)> {
         let folders = Path::new(self.folder).ancestors();
         let mut there = folders.filter_map(|folder| {
@@ -399,7 +397,7 @@ impl ProjectManifests<'_> {
         there.next()
     }
 
-    /// A path of the commit, relative to the project's folder if it is in there.
+    /// Returns a path relative to the project's folder, if it is inside.
     fn relative_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         match self.folder {
             "" => Some(path),
@@ -416,16 +414,18 @@ fn unknown_need(why: &str) -> FetchNeed {
     FetchNeed::Unknown(why.to_owned())
 }
 
+/// Refuses entries that break a rule.
+///
 /// # Errors
 ///
-/// When there is one of these, with the rule that they are against.
+/// Returns the rule and the entries, if there are any.
 fn reject_entries(rule: &str, these: impl Iterator<Item = String>) -> Result<(), String> {
     let these: Vec<String> = these.collect();
     let more = these.len().saturating_sub(NAMED);
     match these.first() {
         None => Ok(()),
-        Some(_) if more == 0 => Err(format!("{rule}, and not {}", these.join(", "))),
-        Some(_) => Err(format!("{rule}, and not {} and {more} more", these[..NAMED].join(", "))),
+        Some(_) if more == 0 => Err(format!("{rule}, not {}", these.join(", "))),
+        Some(_) => Err(format!("{rule}, not {} and {more} more", these[..NAMED].join(", "))),
     }
 }
 
@@ -433,7 +433,8 @@ fn reject_entries(rule: &str, these: impl Iterator<Item = String>) -> Result<(),
 mod tests {
     use super::{super::toolchains::Toolchain, *};
 
-    /// What is fetched for a commit of these files, in a word or by its command line; the project is in `folder`.
+    /// Returns the planned fetch for a commit with these files, as a word or a command line. The project is in
+    /// `folder`.
     fn needed(preset: &DependencyPreset, folder: &str, files: &[(&str, &str)]) -> String {
         let paths: Vec<String> = files.iter().map(|(path, _)| (*path).to_owned()).collect();
         let files = files.iter().filter(|(path, _)| (preset.is_manifest)(path));
@@ -458,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn crates() {
+    fn cargo_fetches_only_locked_crates() {
         let lock = |source: &str| format!("[[package]]\nname = \"a\"\nversion = \"1.0.0\"\n{source}");
         let known = lock("source = \"registry+https://example.org/crates.io-index\"\n");
         let of = |folder, lock: &str, path| {
@@ -476,42 +477,42 @@ mod tests {
         assert_eq!(of("", &known, "w/Cargo.lock"), "nothing");
         assert_eq!(
             needed(&CARGO, "", &[("Cargo.toml", "[dependencies]\na = \"1\"")]),
-            "unknown: there is no Cargo.lock, and no crate is fetched that it does not name"
+            "unknown: there is no Cargo.lock; only crates that it pins are fetched"
         );
         for from in
             ["git+https://example.org/a#0", "registry+https://example.org/own", "sparse+https://example.org/"]
         {
             assert_eq!(
                 of("", &lock(&format!("source = \"{from}\"\n")), "Cargo.lock"),
-                format!("refused: crates come from cargo's own registry alone, and not a ({from})")
+                format!("refused: only crates from cargo's own registry are fetched, not a ({from})")
             );
         }
         assert!(of("", "[", "Cargo.lock").starts_with("refused: Cargo.lock: "));
     }
 
     #[test]
-    fn tests_are_told_where_a_mirror_is_and_no_more() {
-        let told = |text: &str| mirror_settings(&[(CARGO_CONFIG.to_owned(), text.into())].into());
+    fn tests_get_mirror_settings_without_credentials() {
+        let settings = |text: &str| mirror_settings(&[(CARGO_CONFIG.to_owned(), text.into())].into());
         assert_eq!(mirror_settings(&FileContents::new()).unwrap(), "");
         let mirror = "[source.m]\nreplace-with = \"o\"\n[registries.o]\nindex = \"https://h/a@b\"\n";
         let all = format!(
             "{mirror}token = \"secret\"\n[http]\nproxy = \"secret\"\n[registry]\ntoken = \"secret\"\n\
              [source.m.a]\ntoken = \"secret\"\n[registries.unused]\nindex = \"ssh://git@h/\"\n"
         );
-        let said: toml::Table = told(&all).unwrap().parse().unwrap();
-        assert_eq!(said, mirror.parse().unwrap());
+        let parsed: toml::Table = settings(&all).unwrap().parse().unwrap();
+        assert_eq!(parsed, mirror.parse().unwrap());
         for key in ["[source.m]\nregistry", "[source.crates-io]\nreplace-with = \"m\"\n[registries.m]\nindex"]
         {
             for address in ["sparse+https://a:secret@h/", "https://secret@h", "https://h/?token=secret"] {
-                let why = told(&format!("{key} = \"{address}\"")).unwrap_err();
-                assert!(why.ends_with("and not m"), "{why}");
+                let why = settings(&format!("{key} = \"{address}\"")).unwrap_err();
+                assert!(why.ends_with(", not m"), "{why}");
             }
         }
-        assert!(told("[").is_err());
+        assert!(settings("[").is_err());
     }
 
     #[test]
-    fn packages_of_node() {
+    fn npm_fetches_only_pinned_packages() {
         let lock = |packages: &str| format!("{{\"packages\": {{\"\": {{}}, {packages}}}}}");
         let of = |lock: &str, path| {
             let more =
@@ -534,8 +535,8 @@ mod tests {
         assert_eq!(of(&good, "b/package-lock.json"), "nothing");
         let unlocked = needed(&NPM, "", &[("package.json", r#"{"devDependencies": {"b": "1"}}"#)]);
         assert!(unlocked.starts_with("unknown: there is no package-lock.json"), "{unlocked}");
-        let by_https = "packages come from a registry by HTTPS alone, and not node_modules/b";
-        let by_hash = "packages are fetched by their hashes, and not node_modules/b";
+        let by_https = "only packages from a registry over HTTPS are fetched, not node_modules/b";
+        let by_hash = "only packages with hashes are fetched, not node_modules/b";
         for (package, refused) in [
             (r#"{"resolved": "git+ssh://h/x#0"}"#, format!("{by_https} (git+ssh://h/x#0)")),
             (r#"{"resolved": "http://h/x", "integrity": "x"}"#, format!("{by_https} (http://h/x)")),
@@ -551,11 +552,11 @@ mod tests {
         }
         let many: Vec<_> = (0..7).map(|n| format!("\"node_modules/{n}\": {{}}")).collect();
         assert!(of(&lock(&many.join(",")), "package-lock.json").ends_with("node_modules/4 and 2 more"));
-        assert!(of("{}", "package-lock.json").starts_with("refused: package-lock.json is of npm 6"));
+        assert!(of("{}", "package-lock.json").starts_with("refused: package-lock.json was written by npm 6"));
     }
 
     #[test]
-    fn packages_of_python() {
+    fn pip_fetches_only_hashed_packages() {
         let of = |text: &str| {
             needed(&PIP, "", &[("requirements-dev.txt", text), ("a/b/requirements.txt", "x --hash=y")])
         };
@@ -567,7 +568,7 @@ mod tests {
         let words = "-m pip --no-input --disable-pip-version-check --no-color install --retries=1 --no-compile \
                      --no-cache-dir --target=../home/site --only-binary=:all: --require-hashes -r requirements.txt";
         assert_eq!(of(&good), format!("in `` {words} sees requirements.txt:{}", line.len()));
-        assert!(of("b==1.0").starts_with("unknown: the requirements name no hashes"));
+        assert!(of("b==1.0").starts_with("unknown: the requirements have no hashes"));
         for bad in [
             "b",
             "b>=1",
@@ -584,14 +585,14 @@ mod tests {
             &format!("b==1.0 {hash} --config-settings=x"),
         ] {
             let refused = format!(
-                "refused: packages are fetched by name, version and hash, and not `{bad}` of requirements-dev.txt"
+                "refused: packages are fetched only by name, version and hash, not `{bad}` of requirements-dev.txt"
             );
             assert_eq!(of(&format!("{bad}\n{good}")), refused);
         }
     }
 
     #[test]
-    fn modules_of_go() {
+    fn go_fetches_only_modules_in_go_sum() {
         let module = [("m/go.mod", "module m\nrequire a v1"), ("m/a.go", "")];
         let of = |files: &[(&str, &str)]| needed(&GO, "m", &[&module, files].concat());
         let sum = "a v1 h1:x\na v1/go.mod h1:x\n";

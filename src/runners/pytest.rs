@@ -1,4 +1,4 @@
-//! Python's tests, by pytest: its JUnit XML, and what it prints as it goes where it did not live to write that.
+//! Runs Python tests with pytest. Reads its JUnit XML, or its progress output if it ended before writing that.
 
 use std::path::Path;
 
@@ -34,8 +34,8 @@ pub(super) const RUNNER: TestRunner = TestRunner {
     suite: |project| Box::new(PytestSuite { project }),
 };
 
-/// Executable, prefix, base prefix, and where modules are looked for. Of the last only what installers fill: a person may
-/// have added any folder to them.
+/// Parses executable, prefix, base prefix and module search paths. Only package folders filled by installers are used;
+/// people may add any folder to the search path.
 fn parse_toolchain(lines: &[&str]) -> Option<Toolchain> {
     let [program, prefix, base, modules @ ..] = lines else { return None };
     let installed = modules.iter().map(Path::new);
@@ -61,14 +61,14 @@ impl TestSuite for PytestSuite {
         let also = ["--continue-on-collection-errors", "-o", "junit_family=xunit1"];
         let report = format!("--junitxml={}", self.project.reports.join("report.xml").display());
         let args = pytest.into_iter().chain(args.into_iter().chain(also).map(str::to_owned));
-        // Whatever a file is called, it is no option.
+        // `./` keeps a file name from being read as an option.
         let files = self
             .project
             .requested_files(|file| file.ends_with(".py"))
             .into_iter()
             .map(|file| format!("./{file}"));
         let args = args.chain([report]).chain(files).chain(self.project.only.clone()).collect();
-        // A package below `src` is not found without being installed.
+        // A package below `src` is not found unless it is installed.
         let below = self.project.paths.iter().any(|path| path.starts_with("src/") && path.ends_with(".py"));
         let tool = &self.project.tool;
         let fetched =
@@ -86,26 +86,30 @@ impl TestSuite for PytestSuite {
         })
     }
 
-    fn read_output(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
-        let lines = came.lines.as_deref().filter(|_| self.project.coverage);
+    fn read_output(&mut self, output: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
+        let lines = output.lines.as_deref().filter(|_| self.project.coverage);
         found.coverage = lines.map(|lines| coverage::parse_lcov(lines, &self.project.root));
         let root = &self.project.root.display().to_string();
-        match came.reports.first() {
+        match output.reports.first() {
             Some(report) => {
                 if let Err(why) =
                     junit::read_junit(report, |case| found.add_or_merge(test_from_case(&case, root)))
                 {
                     found.add_trouble(why);
                 }
-                // 1 is what failed, 5 that there was nothing.
-                if !matches!(came.end, CommandExit::Exit(0 | 1 | 5)) {
-                    found.add_trouble(format!("pytest: {}: {}", came.end, last_line(&came)));
+                // Exit code 1: some tests failed; 5: no tests were found.
+                if !matches!(output.end, CommandExit::Exit(0 | 1 | 5)) {
+                    found.add_trouble(format!("pytest: {}: {}", output.end, last_line(&output)));
                 }
             }
             None => {
-                read_progress(&came, found);
+                read_progress(&output, found);
                 if found.tests.is_empty() {
-                    found.add_trouble(format!("pytest told of no test: {}: {}", came.end, last_line(&came)));
+                    found.add_trouble(format!(
+                        "pytest reported no test: {}: {}",
+                        output.end,
+                        last_line(&output)
+                    ));
                 }
             }
         }
@@ -113,9 +117,9 @@ impl TestSuite for PytestSuite {
     }
 }
 
-fn last_line(came: &SuiteOutput) -> &str {
-    let mut lines = came.stderr.lines().chain(came.stdout.lines()).filter(|line| !line.trim().is_empty());
-    lines.next_back().unwrap_or("it says nothing")
+fn last_line(output: &SuiteOutput) -> &str {
+    let mut lines = output.stderr.lines().chain(output.stdout.lines()).filter(|line| !line.trim().is_empty());
+    lines.next_back().unwrap_or("it printed nothing")
 }
 
 fn test_from_case(case: &JunitCase, root: &str) -> TestResult {
@@ -127,20 +131,20 @@ fn test_from_case(case: &JunitCase, root: &str) -> TestResult {
         (false, false) => case.file.clone(),
         (false, true) => case.name.clone(),
     };
-    let said = if case.text.is_empty() { &case.message } else { &case.text };
-    let at = said.lines().rev().find_map(|line| parse_place(line, root)).or_else(|| {
+    let text = if case.text.is_empty() { &case.message } else { &case.text };
+    let at = text.lines().rev().find_map(|line| parse_place(line, root)).or_else(|| {
         let line = case.line? + 1;
         Some(format!("{}:{line}", case.file))
     });
-    let failed = |failure| TestResult::failed(id.clone(), failure, error_lines(said)).with_place(at);
+    let failed = |failure| TestResult::failed(id.clone(), failure, error_lines(text)).with_place(at);
     match case.result {
         JunitResult::Passed => TestResult::passed(id),
         JunitResult::Skipped if case.kind == "pytest.xfail" => {
             TestResult::skipped(id, format!("expected to fail {}", case.message))
         }
         JunitResult::Skipped => TestResult::skipped(id, &case.message),
-        JunitResult::Failure if is_assertion(&error_lines(said)) => failed(TestFailure::Assertion),
-        JunitResult::Failure | JunitResult::Error if mentions_missing_name(said) => {
+        JunitResult::Failure if is_assertion(&error_lines(text)) => failed(TestFailure::Assertion),
+        JunitResult::Failure | JunitResult::Error if mentions_missing_name(text) => {
             failed(TestFailure::Missing)
         }
         JunitResult::Error if !collected => failed(TestFailure::Build),
@@ -148,14 +152,15 @@ fn test_from_case(case: &JunitCase, root: &str) -> TestResult {
     }
 }
 
-/// Is it an `assert`, a method of unittest that is one, or what was expected to be raised and was not? Not an exception: code
-/// that gets as far as its first line has that, too.
+/// Whether the failure is an `assert`, a unittest assertion, or a missing expected exception. Other exceptions do not
+/// count: any code that gets that far can raise one.
 fn is_assertion(complaint: &str) -> bool {
-    let said = ["assert ", "AssertionError", "Failed: "];
-    complaint.lines().next().is_some_and(|line| said.iter().any(|word| line.trim_start().starts_with(word)))
+    let starts = ["assert ", "AssertionError", "Failed: "];
+    complaint.lines().next().is_some_and(|line| starts.iter().any(|word| line.trim_start().starts_with(word)))
 }
 
-/// `tests/test_a.py:10: in test_b`, of the repository's own files; or `E  File "/tree/a.py", line 3` of what is no Python.
+/// Parses `tests/test_a.py:10: in test_b` for the repository's own files, or `E  File "/tree/a.py", line 3` for a
+/// syntax error.
 fn parse_place(line: &str, root: &str) -> Option<String> {
     if let Some((_, file)) = line.split_once(&format!("File \"{root}/")) {
         let (path, number) = file.split_once("\", line ")?;
@@ -167,15 +172,15 @@ fn parse_place(line: &str, root: &str) -> Option<String> {
     own.then(|| format!("{path}.py:{number}"))
 }
 
-/// The lines by which pytest says what is wrong; all, where it marks none.
+/// Returns the lines pytest marks as errors, or all lines if it marks none.
 fn error_lines(text: &str) -> String {
     let marked: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("E  ")).map(str::trim_end).collect();
     if marked.is_empty() { text.to_owned() } else { marked.join("\n").replace("\n ", "\n") }
 }
 
-/// `tests/test_a.py::test_b PASSED   [ 10%]`, a line a test; the one that runs has no such word yet.
-fn read_progress(came: &SuiteOutput, found: &mut TestReport) {
+/// Reads progress lines such as `tests/test_a.py::test_b PASSED   [ 10%]`. The running test has no outcome yet.
+fn read_progress(output: &SuiteOutput, found: &mut TestReport) {
     const WORDS: &[(&str, TestOutcome)] = &[
         (" PASSED", TestOutcome::Passed),
         (" SKIPPED", TestOutcome::Skipped),
@@ -184,14 +189,14 @@ fn read_progress(came: &SuiteOutput, found: &mut TestReport) {
         (" FAILED", TestOutcome::Failed(TestFailure::Error)),
         (" ERROR", TestOutcome::Failed(TestFailure::Error)),
     ];
-    let tests = came.stdout.lines().filter(|line| line.contains(".py::") && !line.starts_with(' '));
+    let tests = output.stdout.lines().filter(|line| line.contains(".py::") && !line.starts_with(' '));
     for line in tests {
         let ended = WORDS.iter().find_map(|(word, outcome)| Some((line.rfind(word)?, *outcome)));
         found.add_or_merge(match ended {
             Some((end, TestOutcome::Passed)) => TestResult::passed(&line[..end]),
             Some((end, TestOutcome::Skipped)) => TestResult::skipped(&line[..end], ""),
             Some((end, TestOutcome::Failed(failure))) => TestResult::failed(&line[..end], failure, ""),
-            None => TestResult::failed(line.trim(), exit_failure(came.end), came.end.to_string()),
+            None => TestResult::failed(line.trim(), exit_failure(output.end), output.end.to_string()),
         });
     }
 }

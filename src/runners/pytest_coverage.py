@@ -1,5 +1,4 @@
-# pytest with a look at which lines it runs, where coverage.py is installed; without it, pytest alone. Settings of the
-# repository's own are not for this report.
+# Runs pytest and measures line coverage if coverage.py is installed. Ignores the repository's own coverage settings.
 import sys
 
 import pytest

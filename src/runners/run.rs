@@ -1,4 +1,4 @@
-//! A commit's tests, run in the sandbox.
+//! Runs a commit's tests in the sandbox.
 
 use std::{
     collections::HashMap,
@@ -30,56 +30,56 @@ use crate::{
     sandbox::{self, Level, Sandbox, SandboxCommand, SandboxError, SandboxLimits},
 };
 
-/// All programs of one run together.
+/// Time limit for all programs of one run.
 const TIME: Duration = Duration::from_secs(20 * 60);
 
-/// However little is left, a program gets this.
+/// Minimum time for one program, however little is left.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// What is read of all reports of a program and of what it printed, together; more than that no suite of fifty thousand tests
-/// writes.
+/// Maximum bytes read from all reports and the output of one program; a suite of 50,000 tests writes less.
 const REPORT_BYTES: u64 = 64_000_000;
 
-/// What is to be run.
+/// Options of a test run.
 #[derive(Debug, Clone, Default)]
 pub struct TestRequest {
     pub settings: TestSettings,
-    /// The files the work is about; the nearest project is tested.
+    /// Files the work is about; the nearest project is tested.
     pub at_hand: Vec<String>,
-    /// One test, by its id.
+    /// Id of the only test to run.
     pub only: Option<String>,
-    /// Test files, from the root, where the runner can be told of files; all tests where it cannot, or where there are none.
+    /// Test files to run, relative to the root. All tests run if the list is empty or the runner cannot select files.
     pub targets: Vec<String>,
-    /// What lies over the commit's files, by path from the root; none where a file is removed.
+    /// Files to write over the commit, by path from the root; `None` removes a file.
     pub overlay: Vec<(String, Option<Vec<u8>>)>,
-    /// Which lines run is wanted as well, where it can be told. Measuring is a run of its own: it may disturb one.
+    /// Whether to measure line coverage, if the runner can. Measuring needs a run of its own, because it may disturb
+    /// the tests.
     pub coverage: bool,
-    /// How long all of it may take; the usual time, where it is not said. What is fetched before has a time of its own.
+    /// Time limit of the run, or the default. Fetching dependencies has its own limit.
     pub time: Option<Duration>,
-    /// Where what they depend on is fetched from; without it they get what this machine has.
+    /// Dependency fetcher. Without it, tests use what this machine has.
     pub dependencies: Option<DependencyFetcher>,
 }
 
-/// What came of it.
+/// Result of a test run.
 #[derive(Debug, Serialize)]
 pub struct TestRun {
     pub runner: &'static str,
-    /// The project's folder; empty for the root.
+    /// Folder of the project; empty for the root.
     pub folder: String,
     #[serde(flatten)]
     pub found: TestReport,
-    /// Why dependencies were not fetched, where tests miss something.
+    /// Why dependencies were not fetched, if tests lack something.
     pub notes: Vec<String>,
     #[serde(skip)]
     pub left_out: Vec<SkippedPath>,
     pub seconds: f64,
 }
 
-/// Why no test was run.
+/// Why no test could run.
 #[derive(Debug, thiserror::Error)]
 pub enum TestError {
     #[error(
-        "there is no Cargo.toml, go.mod, pyproject.toml, package.json or the like here; name a command under [test] in \
+        "found no Cargo.toml, go.mod, pyproject.toml, package.json or the like; set a command under [test] in \
          .github/countersign.toml"
     )]
     NoRunner,
@@ -89,73 +89,75 @@ pub enum TestError {
     Git(#[from] GitError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    #[error("{path} cannot be laid over the commit's files: {source}")]
+    #[error("cannot write {path} over the commit's files: {source}")]
     Overlay { path: String, source: io::Error },
-    #[error("the files of this run cannot be made: {0}")]
+    #[error("cannot create the files of this run: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Runs the tests of a commit's project once, in directories of this run alone.
+/// Runs the tests of a commit's project once, in fresh directories.
 ///
 /// # Errors
 ///
-/// When nothing could be run. Tests that fail are none.
+/// If nothing could run. Failing tests are no error.
 pub async fn run_tests(
     sandbox: &Sandbox,
     snapshot: &Snapshot,
-    asked: TestRequest,
+    request: TestRequest,
     cancel: &CancellationToken,
 ) -> Result<TestRun, TestError> {
-    TestWorkspace::new()?.run(sandbox, snapshot, asked, cancel).await
+    TestWorkspace::new()?.run(sandbox, snapshot, request, cancel).await
 }
 
-/// Where the tests of one commit run again and again. Each run has its files and its home anew; what compilers made of them
-/// stays, so that only what differs is built.
+/// Workspace for repeated runs of one commit's tests. Each run gets fresh files and a fresh home; build output stays,
+/// so that only changes are rebuilt.
 pub struct TestWorkspace {
     scratch: TestDirectories,
     began: SystemTime,
-    /// What lay over the commit's files in the last run, and since when: builders tell by its time whether a file changed.
-    laid: HashMap<String, (Vec<u8>, SystemTime)>,
+    /// Overlay files of the last run, each with its modification time: build tools detect changes by it.
+    overlaid: HashMap<String, (Vec<u8>, SystemTime)>,
     used: bool,
 }
 
 impl TestWorkspace {
+    /// Creates a workspace.
+    ///
     /// # Errors
     ///
-    /// When its directories cannot be made.
+    /// If its directories cannot be created.
     pub fn new() -> io::Result<Self> {
         let began = SystemTime::now();
-        Ok(Self { scratch: TestDirectories::new()?, began, laid: HashMap::new(), used: false })
+        Ok(Self { scratch: TestDirectories::new()?, began, overlaid: HashMap::new(), used: false })
     }
 
-    /// As [`run_tests`].
+    /// Runs the tests, as [`run_tests`] does.
     ///
     /// # Errors
     ///
-    /// As those of [`run_tests`].
+    /// Returns the errors of [`run_tests`].
     pub async fn run(
         &mut self,
         sandbox: &Sandbox,
         snapshot: &Snapshot,
-        asked: TestRequest,
+        request: TestRequest,
         cancel: &CancellationToken,
     ) -> Result<TestRun, TestError> {
         if std::mem::replace(&mut self.used, true) {
             self.scratch.reset()?;
         }
-        let report = asked.settings.report.clone();
-        // A report that was committed would be of another run.
+        let report = request.settings.report.clone();
+        // A committed report would belong to another run.
         let stale = |path: &str| report.as_deref().is_some_and(|report| Path::new(path).starts_with(report));
         let tree = &self.scratch.tree;
         let left_out = snapshot.check_out(tree, SandboxLimits::default().disk_bytes, stale).await?;
         for entry in snapshot.entries() {
-            // One that was left out has no time.
+            // A file that was left out does not exist.
             let _ =
                 utimensat(CWD, tree.join(&entry.path), &timestamps(self.began), AtFlags::SYMLINK_NOFOLLOW);
         }
-        let before = std::mem::take(&mut self.laid);
-        // Where a file was, a folder may come.
-        let (gone, new): (Vec<_>, Vec<_>) = asked.overlay.iter().partition(|(_, bytes)| bytes.is_none());
+        let before = std::mem::take(&mut self.overlaid);
+        // Removals come first: a folder may replace a file.
+        let (gone, new): (Vec<_>, Vec<_>) = request.overlay.iter().partition(|(_, bytes)| bytes.is_none());
         for (path, bytes) in gone.into_iter().chain(new) {
             let same = before.get(path).filter(|(known, _)| Some(known) == bytes.as_ref());
             let since = same.map_or_else(SystemTime::now, |(_, since)| *since);
@@ -170,35 +172,33 @@ impl TestWorkspace {
                     path: format!("`{}`", sanitize_line(path)),
                     source,
                 })?;
-            self.laid.extend(bytes.as_ref().map(|bytes| (path.clone(), (bytes.clone(), since))));
+            self.overlaid.extend(bytes.as_ref().map(|bytes| (path.clone(), (bytes.clone(), since))));
         }
-        run_suite(&self.scratch, sandbox, snapshot, asked, left_out, cancel).await
+        run_suite(&self.scratch, sandbox, snapshot, request, left_out, cancel).await
     }
 }
 
-/// That time, of a file.
 fn timestamps(time: SystemTime) -> Timestamps {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let time = Timespec { tv_sec: since.as_secs().cast_signed(), tv_nsec: since.subsec_nanos().into() };
     Timestamps { last_access: time, last_modification: time }
 }
 
-/// Runs them where the files are.
 async fn run_suite(
     scratch: &TestDirectories,
     sandbox: &Sandbox,
     snapshot: &Snapshot,
-    asked: TestRequest,
+    request: TestRequest,
     left_out: Vec<SkippedPath>,
     cancel: &CancellationToken,
 ) -> Result<TestRun, TestError> {
-    let time = asked.time.unwrap_or(TIME);
+    let time = request.time.unwrap_or(TIME);
     let place = FetchContext { sandbox, snapshot, cancel };
-    let SelectedSuite { name, folder, mut suite, given } = choose_suite(&place, scratch, &asked).await?;
+    let SelectedSuite { name, folder, mut suite, given } = choose_suite(&place, scratch, &request).await?;
     let tools = &given.tools;
     let furnished =
         tools.iter().try_for_each(|tool| tool.link_into(&scratch.out.join("home"), &scratch.tree));
-    furnished.map_err(|source| TestError::Overlay { path: "what the tests depend on".to_owned(), source })?;
+    furnished.map_err(|source| TestError::Overlay { path: "the tests' dependencies".to_owned(), source })?;
     if scratch.fresh {
         scratch.copy_prebuilt(name, tools, cancel).await?;
     }
@@ -207,17 +207,17 @@ async fn run_suite(
     let mut next = Some(suite.begin().map_err(|why| TestError::MissingPrerequisite(sanitize_line(&why)))?);
     while let Some(call) = next.take() {
         if started.elapsed() >= time {
-            found.add_trouble("the time for all tests together was over");
+            found.add_trouble("the time limit for all tests was reached");
             break;
         }
-        // None takes all that is left, so that one that hangs leaves time for the others.
+        // No program may use all the remaining time, so that a hanging one leaves some for the next.
         let limit = (time.saturating_sub(started.elapsed()) / 2).max(LEAST);
-        let (came, whole) = scratch.run_command(sandbox, &call, tools, limit, cancel).await?;
+        let (output, whole) = scratch.run_command(sandbox, &call, tools, limit, cancel).await?;
         if !whole {
             found.add_trouble("the report is larger than 64 MB");
         }
         let read = move || {
-            let next = suite.read_output(came, &mut found);
+            let next = suite.read_output(output, &mut found);
             (suite, found, next)
         };
         let read = tokio::task::spawn_blocking(read).await;
@@ -242,20 +242,19 @@ struct SelectedSuite {
     given: TestEnvironment,
 }
 
-/// What tests are run with.
 #[derive(Default)]
 struct TestEnvironment {
     tools: Vec<Toolchain>,
-    /// Dependencies that were fetched, kept from being removed.
+    /// Fetched dependencies, locked against removal.
     held: Vec<FetchedDependencies>,
-    /// As those of [`TestRun`].
+    /// Notes for [`TestRun::notes`].
     notes: Vec<String>,
-    /// Toolchains that the command may want and cannot run.
+    /// Toolchains the command may need but the sandbox cannot run.
     unreached: Vec<String>,
 }
 
 impl TestEnvironment {
-    /// A toolchain of this machine, with what the project in that folder depends on.
+    /// Adds a toolchain of this machine, with the dependencies of the project in that folder.
     async fn add_toolchain(
         &mut self,
         place: &FetchContext<'_>,
@@ -265,7 +264,7 @@ impl TestEnvironment {
         command: bool,
     ) -> Result<(), TestError> {
         let mut all = Ok(());
-        // A command does not know where what saves time is.
+        // A custom command does not use time-saving presets.
         for preset in runner.setup.iter().filter(|preset| !(command && preset.saves_time)) {
             let Some(from) = from else { break };
             match from.ensure(preset, place, (folder, &tool)).await {
@@ -285,8 +284,8 @@ impl TestEnvironment {
     }
 }
 
-/// What is not fetched in a run with these files changed, if there are manifests or lock files among them: nobody approved that
-/// yet.
+/// Returns a note if changed files include manifests or lock files: new dependencies are not fetched, because nobody
+/// has approved them yet.
 pub fn unfetched_note<'p>(changed: impl Iterator<Item = &'p str>) -> Option<String> {
     const NAMED: usize = 5;
     let reads =
@@ -294,42 +293,44 @@ pub fn unfetched_note<'p>(changed: impl Iterator<Item = &'p str>) -> Option<Stri
     let named =
         changed.filter(|path| reads(path)).map(|path| format!("`{}`", sanitize_line(path).replace('`', "'")));
     let mut named: Vec<String> = named.collect();
-    let (is, it) = if named.len() > 1 { ("are", "they") } else { ("is", "it") };
+    let (is, it) = if named.len() > 1 { ("are", "them") } else { ("is", "it") };
     let more = named.len().saturating_sub(NAMED);
     named.truncate(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let named = Some(named.join(", ")).filter(|named| !named.is_empty())?;
-    Some(format!("{named}{more} {is} changed; what {it} may name anew is not fetched in this run"))
+    Some(format!("{named}{more} {is} changed; new dependencies in {it} are not fetched in this run"))
 }
 
-/// The command that the repository names, or the runner its files speak of.
+/// Chooses the repository's own test command, or the runner for its project files.
 async fn choose_suite(
     place: &FetchContext<'_>,
     scratch: &TestDirectories,
-    asked: &TestRequest,
+    request: &TestRequest,
 ) -> Result<SelectedSuite, TestError> {
-    let over = |path: &str| asked.overlay.iter().rev().find(|(known, _)| known == path);
+    let over = |path: &str| request.overlay.iter().rev().find(|(known, _)| known == path);
     let theirs = place.snapshot.entries().iter().map(|entry| &entry.path).filter(|path| over(path).is_none());
-    let ours = asked.overlay.iter().filter(|(path, _)| over(path).is_some_and(|(_, bytes)| bytes.is_some()));
+    let ours =
+        request.overlay.iter().filter(|(path, _)| over(path).is_some_and(|(_, bytes)| bytes.is_some()));
     let paths: Vec<String> = theirs.chain(ours.map(|(path, _)| path)).cloned().collect();
-    let (from, mut given) = (asked.dependencies.as_ref(), TestEnvironment::default());
+    let (from, mut given) = (request.dependencies.as_ref(), TestEnvironment::default());
     let mut project = TestProject {
         root: scratch.tree.clone(),
-        settings: asked.settings.clone(),
-        only: asked.only.clone(),
-        coverage: asked.coverage,
-        time: asked.time.unwrap_or(TIME) / 2,
+        settings: request.settings.clone(),
+        only: request.only.clone(),
+        coverage: request.coverage,
+        time: request.time.unwrap_or(TIME) / 2,
         reports: scratch.out.clone(),
         built: scratch.built.clone(),
         ..TestProject::default()
     };
     if project.settings.command.is_some() {
-        // A machine's Java and Maven have their settings outside of what is theirs.
+        // Java and Maven keep settings outside their own folders.
         given
             .tools
             .push(Toolchain { read: toolchains::java_config_files("/etc".as_ref()), ..Toolchain::default() });
         for runner in RUNNERS {
-            // It is not known which it takes; what this machine lacks the command will say, and what was not fetched, too.
+            // It is unknown which toolchains the command uses. If one is missing or not fetched, the command itself
+            // will fail and say so.
             let Ok(tool) = runner.probe.find(place.cancel).await else { continue };
             let there = runner.manifests.iter().any(|name| paths.iter().any(|path| path == name));
             if there
@@ -349,15 +350,15 @@ async fn choose_suite(
         let suite = Box::new(GenericSuite { project, path });
         return Ok(SelectedSuite { name: "command", folder: String::new(), suite, given });
     }
-    let at_hand: Vec<&str> = asked.at_hand.iter().map(String::as_str).collect();
+    let at_hand: Vec<&str> = request.at_hand.iter().map(String::as_str).collect();
     let (runner, folder) = detect_project(&paths, &at_hand).ok_or(TestError::NoRunner)?;
     let below = |path: &String| match folder {
         "" => Some(path.clone()),
         folder => Some(path.strip_prefix(folder)?.strip_prefix('/')?.to_owned()),
     };
     project.paths = paths.iter().filter_map(below).collect();
-    // One that lies elsewhere is not of this project, and what it has of tests is not known here.
-    let targets = asked.targets.iter().filter(|path| paths.contains(*path));
+    // A target outside the project means all tests must run: its tests are not known here.
+    let targets = request.targets.iter().filter(|path| paths.contains(*path));
     project.targets = targets.map(below).collect::<Option<_>>().unwrap_or_default();
     let manifest = runner.manifests.iter().map(|name| format!("{folder}/{name}")).find_map(|path| {
         let path = path.trim_start_matches('/');
@@ -382,15 +383,14 @@ async fn choose_suite(
     Ok(SelectedSuite { name: runner.name, folder: folder.to_owned(), suite: (runner.suite)(project), given })
 }
 
-/// The directories of runs, gone with it.
+/// Directories of test runs, deleted on drop.
 struct TestDirectories {
     _all: sandbox::ScratchDirectory,
     tree: std::path::PathBuf,
-    /// For reports, and the home of what runs.
+    /// For reports and the home directory.
     out: std::path::PathBuf,
-    /// For what compilers make.
     built: std::path::PathBuf,
-    /// Nothing ran here yet.
+    /// Whether nothing has run here yet.
     fresh: bool,
 }
 
@@ -409,14 +409,15 @@ impl TestDirectories {
         std::fs::create_dir_all(self.out.join("home"))
     }
 
-    /// The next run has nothing of the last one but what was built: we never write there, whatever a run made of it.
+    /// Clears everything but the build output for the next run. We never write into that output ourselves, since a run
+    /// may have changed it.
     fn reset(&mut self) -> io::Result<()> {
         self.fresh = false;
         [&self.tree, &self.out].into_iter().try_for_each(|directory| proc::remove_all(directory))?;
         self.create_directories()
     }
 
-    /// Copies what was made of the toolchains' own libraries: none of the repository's code had a part in it.
+    /// Copies the prebuilt standard libraries of the toolchains; no repository code took part in building them.
     async fn copy_prebuilt(
         &self,
         runner: &str,
@@ -431,7 +432,7 @@ impl TestDirectories {
             }
             match copied {
                 Err(error) if cancel.is_cancelled() => return Err(error),
-                // Half of it is none; it is built, as without.
+                // A partial copy is useless; the run builds the library itself.
                 Err(_) => proc::remove_all(&copy)?,
                 Ok(()) => {}
             }
@@ -439,7 +440,7 @@ impl TestDirectories {
         Ok(())
     }
 
-    /// What came of it, and whether that is all of its report.
+    /// Runs a command; returns its output and whether its report was read completely.
     async fn run_command(
         &self,
         sandbox: &Sandbox,
@@ -451,7 +452,7 @@ impl TestDirectories {
         let home = self.out.join("home");
         let stdout = self.out.join("stdout");
         let mut run = SandboxCommand::new("/bin/sh", &self.tree);
-        // Reports are read whole, so they go into a file and not past the cap on what is kept of an output.
+        // Standard output may be the report, so it goes to a file that has no size limit.
         let line = "cd \"$0\" && exec 3>\"$1\" && shift && exec \"$@\" >&3 3>&-";
         let folder = self.tree.join(&call.folder);
         run.args =
@@ -461,31 +462,31 @@ impl TestDirectories {
         run.write = vec![self.out.clone(), self.built.clone()];
         let always = [("HOME", home.as_os_str()), ("LANG", "C.UTF-8".as_ref())];
         run.environment = always.map(|(name, value)| (name.into(), value.to_owned())).into();
-        let told = tools.iter().flat_map(|tool| &tool.environment);
-        run.environment.extend(told.map(|(name, value)| (name.into(), value.into())));
+        let variables = tools.iter().flat_map(|tool| &tool.environment);
+        run.environment.extend(variables.map(|(name, value)| (name.into(), value.into())));
         run.environment.extend(call.environment.iter().map(|(name, value)| (name.into(), value.into())));
         run.limits = SandboxLimits { time, ..SandboxLimits::default() };
         let ended = sandbox.run(run, cancel).await?;
-        // One more than is read: who leaves none of it had more to say.
-        let mut room = REPORT_BYTES + 1;
+        // One byte above the limit: if none is left, the report was too large.
+        let mut left = REPORT_BYTES + 1;
         let reports = match &call.report {
             None => Vec::new(),
-            Some(ReportLocation::ReportsFile(name)) => read_within(&self.out, name, &mut room)?,
+            Some(ReportLocation::ReportsFile(name)) => read_within(&self.out, name, &mut left)?,
             Some(ReportLocation::TreePath(path)) => {
-                read_within(&self.tree, &format!("{}/{path}", call.folder), &mut room)?
+                read_within(&self.tree, &format!("{}/{path}", call.folder), &mut left)?
             }
         };
-        let lines = read_within(&self.out, coverage::REPORT, &mut room)?.pop();
-        let stdout = open_within(&self.out, "stdout")?.map(|file| read_text(file, &mut room)).transpose()?;
+        let lines = read_within(&self.out, coverage::REPORT, &mut left)?.pop();
+        let stdout = open_within(&self.out, "stdout")?.map(|file| read_text(file, &mut left)).transpose()?;
         let stdout = stdout.flatten().unwrap_or_default();
-        Ok((SuiteOutput { end: ended.end, stdout, stderr: ended.stderr.text(), reports, lines }, room > 0))
+        Ok((SuiteOutput { end: ended.end, stdout, stderr: ended.stderr.text(), reports, lines }, left > 0))
     }
 }
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// A file or folder that a run left below `root`, if it is there. What wrote it may have put links there to what it could
-/// not read itself, so none is followed.
+/// Opens a file or folder a run left below `root`, if it exists. No link is followed: the tests may have linked to
+/// files they cannot read themselves.
 fn open_within(root: &Path, path: &str) -> io::Result<Option<OwnedFd>> {
     let mut at = open(root, READ, Mode::empty())?;
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
@@ -497,7 +498,7 @@ fn open_within(root: &Path, path: &str) -> io::Result<Option<OwnedFd>> {
     Ok(Some(at))
 }
 
-/// The texts of a file, or of the files of a folder; none where there are none. What is read is taken off `room`.
+/// Reads a file, or all XML files of a folder, and subtracts the bytes read from `room`.
 fn read_within(root: &Path, path: &str, room: &mut u64) -> io::Result<Vec<String>> {
     let Some(at) = open_within(root, path)? else { return Ok(Vec::new()) };
     if let Some(text) = read_text(at.try_clone()?, room)? {
@@ -518,7 +519,7 @@ fn read_within(root: &Path, path: &str, room: &mut u64) -> io::Result<Vec<String
     Ok(texts)
 }
 
-/// None of a folder, and of whatever else is no file.
+/// Reads a regular file; returns `None` for anything else.
 fn read_text(file: OwnedFd, room: &mut u64) -> io::Result<Option<String>> {
     let file = File::from(file);
     if !file.metadata()?.is_file() {
@@ -541,7 +542,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_tests_make_of_their_home_leads_us_nowhere() {
+    async fn links_made_by_tests_in_home_are_not_followed() {
         let (scratch, outside) = (TestDirectories::new().unwrap(), tempfile::tempdir().unwrap());
         let tools = [Toolchain { home: vec![(".x/y/index", "/usr".into())], ..Toolchain::default() }];
         let home = scratch.out.join("home");
@@ -552,11 +553,15 @@ mod tests {
         let call = SuiteCommand { program: "/bin/true".into(), ..SuiteCommand::default() };
         let time = Duration::from_secs(60);
         scratch.run_command(&sandbox().await, &call, &tools, time, &CancellationToken::new()).await.unwrap();
-        assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0, "something was made outside");
+        assert_eq!(
+            std::fs::read_dir(outside.path()).unwrap().count(),
+            0,
+            "the run wrote outside its directories"
+        );
     }
 
     #[tokio::test]
-    async fn a_report_that_is_too_large_is_said_to_be() {
+    async fn oversized_report_is_cut_and_reported() {
         let scratch = TestDirectories::new().unwrap();
         let line = "mkdir r && truncate -s 40M r/a.xml r/b.xml r/c.xml && rm \"$HOME/../stdout\" && \
                     mkdir \"$HOME/../stdout\" && echo x > \"$HOME/../stdout/a.xml\"";
@@ -564,14 +569,19 @@ mod tests {
         let report = Some(ReportLocation::TreePath("r".to_owned()));
         let call = SuiteCommand { program: "/bin/sh".into(), args, report, ..SuiteCommand::default() };
         let time = Duration::from_secs(60);
-        let (came, whole) =
+        let (output, whole) =
             scratch.run_command(&sandbox().await, &call, &[], time, &CancellationToken::new()).await.unwrap();
-        assert_eq!((came.end.success(), came.stdout.as_str(), whole), (true, "", false), "{}", came.stderr);
-        assert_eq!(came.reports.iter().map(|text| text.len() as u64).sum::<u64>(), REPORT_BYTES + 1);
+        assert_eq!(
+            (output.end.success(), output.stdout.as_str(), whole),
+            (true, "", false),
+            "{}",
+            output.stderr
+        );
+        assert_eq!(output.reports.iter().map(|text| text.len() as u64).sum::<u64>(), REPORT_BYTES + 1);
     }
 
     #[tokio::test]
-    async fn what_only_saves_time_is_left_out_where_it_cannot_be_had() {
+    async fn missing_time_saving_preset_is_skipped() {
         let (scratch, cancel) = (TestDirectories::new().unwrap(), CancellationToken::new());
         let of = |made: &str| [Toolchain { built: Some(made.into()), ..Toolchain::default() }];
         scratch.copy_prebuilt("go", &of("/none/such"), &cancel).await.unwrap();
@@ -584,7 +594,7 @@ mod tests {
         let snapshot = committed(root.path(), "echo module a > go.mod").await;
         let place = FetchContext { sandbox: &sandbox, snapshot: &snapshot, cancel: &cancel };
         let (repository, hosts) = ("a".to_owned(), crate::config::Hosts::default());
-        // No directory can be made there.
+        // No directory can be created there.
         let cache = root.path().join("go.mod/cache");
         let from = DependencyFetcher { repository, cache, hosts, home: Some("/none/such".into()) };
         let [modules, library] = super::super::go::RUNNER.setup else { panic!() };
@@ -594,13 +604,13 @@ mod tests {
     }
 
     #[test]
-    fn manifests_that_changed_are_one_note() {
+    fn changed_manifests_give_one_note() {
         assert_eq!(unfetched_note(["src/lib.rs"].into_iter()), None);
-        let one = "`a/Cargo.toml` is changed; what it may name anew is not fetched in this run";
+        let one = "`a/Cargo.toml` is changed; new dependencies in it are not fetched in this run";
         assert_eq!(unfetched_note(["a/Cargo.toml", "b.rs"].into_iter()).unwrap(), one);
         let many = unfetched_note(["go.mod"; 7].into_iter()).unwrap();
         assert!(many.ends_with(
-            "`go.mod` and 2 more are changed; what they may name anew is not fetched in this run"
+            "`go.mod` and 2 more are changed; new dependencies in them are not fetched in this run"
         ));
     }
 
@@ -614,23 +624,23 @@ mod tests {
         crate::git::open_local(root, "HEAD").await.unwrap()
     }
 
-    /// Builders go by the times of files: what is the same is as old as it was, whatever is undone in between.
+    /// Build tools compare modification times: an unchanged file keeps its time, and a reverted file gets a new one.
     #[tokio::test]
-    async fn runs_of_one_bench_share_what_was_built_and_nothing_else() {
+    async fn workspace_runs_share_only_build_output() {
         let root = tempfile::tempdir().unwrap();
         let snapshot = committed(root.path(), "echo a > old").await;
         let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
-        let mut bench = TestWorkspace::new().unwrap();
+        let mut workspace = TestWorkspace::new().unwrap();
         for text in ["b", "b", "c", "b"] {
             let line = "test ! -e left && test ! -e \"$HOME/left\" && touch left \"$HOME/left\" && \
                         stat -c %.9Y old new | tr '\\n' ' ' >> ../built/times && cat new >> ../built/times";
             let settings = TestSettings::from_command(line);
             let overlay = vec![("new".to_owned(), Some(format!("{text}\n").into_bytes()))];
-            let asked = TestRequest { settings, overlay, ..TestRequest::default() };
-            let tested = bench.run(&sandbox, &snapshot, asked, &cancel).await.unwrap();
+            let request = TestRequest { settings, overlay, ..TestRequest::default() };
+            let tested = workspace.run(&sandbox, &snapshot, request, &cancel).await.unwrap();
             assert!(tested.found.has_passed(), "{:?}", tested.found);
         }
-        let times = std::fs::read_to_string(bench.scratch.built.join("times")).unwrap();
+        let times = std::fs::read_to_string(workspace.scratch.built.join("times")).unwrap();
         let times: Vec<Vec<&str>> = times.lines().map(|line| line.split(' ').collect()).collect();
         assert!(times.iter().all(|line| line[0] == times[0][0]), "{times:?}");
         assert_eq!(times[0], times[1], "the same again");
@@ -638,18 +648,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_run_when_the_time_is_over() {
+    async fn no_command_runs_after_the_time_limit() {
         let settings = TestSettings::from_command("true");
-        let asked = TestRequest { settings, time: Some(Duration::ZERO), ..TestRequest::default() };
+        let request = TestRequest { settings, time: Some(Duration::ZERO), ..TestRequest::default() };
         let root = tempfile::tempdir().unwrap();
         let snapshot = committed(root.path(), "true").await;
-        let tested = run_tests(&sandbox().await, &snapshot, asked, &CancellationToken::new()).await.unwrap();
-        assert_eq!(tested.found.trouble, ["the time for all tests together was over"]);
+        let tested =
+            run_tests(&sandbox().await, &snapshot, request, &CancellationToken::new()).await.unwrap();
+        assert_eq!(tested.found.trouble, ["the time limit for all tests was reached"]);
         assert_eq!(tested.found.tests, []);
     }
 
     #[tokio::test]
-    async fn what_lies_over_a_commit_is_what_is_tested() {
+    async fn overlay_files_are_tested() {
         let root = tempfile::tempdir().unwrap();
         let snapshot =
             committed(root.path(), "echo a > old && mkdir f && ln -s f away && echo { > package.json").await;
@@ -668,7 +679,7 @@ mod tests {
         let tested = over(Some("grep b new/x && ! test -e old"), "new/x", Some("b")).await.unwrap();
         assert!(tested.found.has_passed(), "{:?}", tested.found);
         let tested = over(Some("grep b old/x"), "old/x", Some("b")).await.unwrap();
-        assert!(tested.found.has_passed(), "a file made room for a folder: {:?}", tested.found);
+        assert!(tested.found.has_passed(), "a folder replaces a file: {:?}", tested.found);
         assert!(matches!(over(Some("true"), "away/x", Some("b")).await, Err(TestError::Overlay { .. })));
         assert!(
             matches!(over(None, "package.json", None).await, Err(TestError::NoRunner)),

@@ -1,8 +1,8 @@
-//! The Test Anything Protocol: a line a test. What is indented belongs to the line before it.
+//! Parses the Test Anything Protocol: one line per test, followed by indented details.
 
 use super::{TestFailure, TestReport, TestResult, mentions_missing_name};
 
-/// Is this text of that form?
+/// Whether this text is TAP.
 pub(super) fn is_tap(text: &str) -> bool {
     text.lines().map(str::trim_end).any(|line| line.starts_with("TAP version ") || parse_plan(line).is_some())
 }
@@ -13,7 +13,7 @@ pub(super) fn read_tap(text: &str, found: &mut TestReport) {
     while let Some(line) = lines.next() {
         promised = parse_plan(line).or(promised);
         if let Some(why) = line.strip_prefix("Bail out!") {
-            found.add_trouble(format!("the tests gave up:{why}"));
+            found.add_trouble(format!("the tests bailed out:{why}"));
         }
         let (ok, rest) = match (line.strip_prefix("ok"), line.strip_prefix("not ok")) {
             (Some(rest), _) => (true, rest),
@@ -38,7 +38,7 @@ pub(super) fn read_tap(text: &str, found: &mut TestReport) {
     }
 }
 
-/// ` 3 - what it is # SKIP why`
+/// Parses the rest of a test line: ` 3 - name # SKIP reason`.
 fn test_from_line(ok: bool, rest: &str, number: usize, more: &str) -> TestResult {
     let (name, directive) = match rest.rsplit_once(" # ") {
         Some((name, directive)) => (name, directive.trim()),
@@ -56,7 +56,7 @@ fn test_from_line(ok: bool, rest: &str, number: usize, more: &str) -> TestResult
     }
 }
 
-/// `1..12`
+/// Parses a plan line: `1..12`.
 fn parse_plan(line: &str) -> Option<usize> {
     line.strip_prefix("1..")?.split_whitespace().next()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! What the tests came to.
+//! Results of a test run.
 
 use std::collections::HashMap;
 
@@ -7,42 +7,40 @@ use serde::{Deserialize, Serialize};
 use super::LineCoverage;
 use crate::documents::is_invisible;
 
-/// More tests than this are counted and not kept: no suite that a person looks at has them.
+/// Maximum tests kept; more are only counted. No suite that people read is larger.
 const MOST_TESTS: usize = 50_000;
 
-/// After so many lines of what is wrong nobody reads another.
 const MOST_TROUBLE: usize = 100;
 
-/// Errors that are kept of what could not be built. With more than that nobody says that each is one of a kind.
+/// Maximum compiler errors kept per build failure. With more, the failure is not accepted as a proof.
 pub(super) const MOST_FAULTS: usize = 200;
 
-/// Bytes kept of a test's name, and of what it says: enough for a long path, and for a screen.
+/// Maximum bytes of a test's name (a long path) and of its message (a screen).
 const ID_BYTES: usize = 400;
 const MESSAGE_BYTES: usize = 4_000;
 
-/// One test.
+/// Result of one test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestResult {
-    /// As its runner names it, with the file, package or binary it is in.
+    /// Id in its runner's notation, including its file, package or binary.
     pub id: String,
     pub outcome: TestOutcome,
-    /// What it says of a failure or a skip; empty where it says nothing.
+    /// Message of a failure or skip; may be empty.
     pub message: String,
-    /// `path:line`, the path relative to its project.
+    /// `path:line`, with the path relative to the project.
     pub place: Option<String>,
-    /// What a compiler says is wrong, where it could not be built.
+    /// Compiler errors, if it did not build.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<CompilerError>,
 }
 
-/// An error of a compiler.
+/// A compiler error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompilerError {
-    /// Relative to its project; empty where it has no place.
+    /// Path relative to its project; empty if the error has none.
     pub file: String,
-    /// In a line.
     pub message: String,
-    /// The names that are not there; none where it complains of something else.
+    /// Missing names; empty if the error is about something else.
     pub missing: Vec<String>,
 }
 
@@ -83,7 +81,7 @@ impl TestResult {
     }
 }
 
-/// In JSON `"passed"`, `"skipped"` or `{"failed": "assertion"}`.
+/// Outcome of a test; in JSON `"passed"`, `"skipped"` or `{"failed": "assertion"}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TestOutcome {
@@ -92,22 +90,19 @@ pub enum TestOutcome {
     Failed(TestFailure),
 }
 
-/// Why a test failed, as far as that can be told.
+/// Why a test failed, as far as the report shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TestFailure {
-    /// It ran and found something wrong.
     Assertion,
-    /// It ran until something else ended it, or nobody can tell what.
+    /// Another error at run time, or an unknown one.
     Error,
-    /// The code names what is not there.
+    /// The code uses a name that does not exist.
     Missing,
-    /// It could not be built or collected.
     Build,
     Timeout,
-    /// Its process died.
     Crash,
-    /// It listens on 127.0.0.1, which this machine's sandbox has not got.
+    /// It needs 127.0.0.1, which the sandbox at this level does not provide.
     NeedsLoopback,
 }
 
@@ -125,18 +120,18 @@ impl TestFailure {
     }
 }
 
-/// What a run of tests came to.
+/// Results of a test run, and what keeps them from being trusted.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct TestReport {
     pub tests: Vec<TestResult>,
-    /// What keeps the whole from being trusted, a line each.
+    /// Problems of the whole run, one line each; with any, the report is not trusted.
     pub trouble: Vec<String>,
-    /// Which lines ran; none where nobody measured that.
+    /// Line coverage, if measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<LineCoverage>,
     #[serde(skip)]
     named: HashMap<String, usize>,
-    /// How often a name came that somebody had already.
+    /// Number of uses of each repeated name.
     #[serde(skip)]
     again: HashMap<String, usize>,
     #[serde(skip)]
@@ -144,7 +139,7 @@ pub struct TestReport {
 }
 
 impl TestReport {
-    /// Did every test pass or was skipped, with nothing in the way? Where there are no tests, nothing passed.
+    /// Whether at least one test passed and none failed, without trouble.
     pub fn has_passed(&self) -> bool {
         self.trouble.is_empty() && self.count(TestOutcome::Passed) > 0 && self.failures().next().is_none()
     }
@@ -157,12 +152,12 @@ impl TestReport {
         self.tests.iter().filter(|test| matches!(test.outcome, TestOutcome::Failed(_)))
     }
 
-    /// Did something not end in its time? What waited for that may be told of alike.
+    /// Whether a test timed out. Tests that waited for it may have failed too.
     pub fn has_timeout(&self) -> bool {
         self.count(TestOutcome::Failed(TestFailure::Timeout)) > 0
     }
 
-    /// Is there anything that more dependencies might mend?
+    /// Whether missing dependencies could explain a failure.
     pub(super) fn may_lack_dependencies(&self) -> bool {
         let missing = TestOutcome::Failed(TestFailure::Missing);
         !self.trouble.is_empty()
@@ -170,7 +165,7 @@ impl TestReport {
             || self.count(TestOutcome::Failed(TestFailure::Build)) > 0
     }
 
-    /// Another test. Several may have one name, and are numbered then.
+    /// Adds a test. Tests with the same name are numbered.
     pub(super) fn add(&mut self, test: TestResult) {
         let mut test = sanitize_test(test);
         if self.named.contains_key(&test.id) {
@@ -181,7 +176,8 @@ impl TestReport {
         self.push_test(test);
     }
 
-    /// A test that may have been told of already, as when it failed and cleaning up failed, too. The worse counts.
+    /// Adds a test that may have been reported already, for example when its cleanup also failed. The worse result
+    /// counts.
     pub(super) fn add_or_merge(&mut self, test: TestResult) {
         let test = sanitize_test(test);
         let failed = matches!(test.outcome, TestOutcome::Failed(_));
@@ -209,7 +205,7 @@ impl TestReport {
         }
     }
 
-    /// The last word: what is wrong with the whole.
+    /// Adds trouble about the whole run; call it last.
     pub(super) fn finish(&mut self) {
         if self.beyond > 0 {
             self.trouble.push(format!(
@@ -236,7 +232,7 @@ impl TestReport {
     }
 }
 
-/// Names are a line, messages text; neither does anything to the terminal or the page it is shown on.
+/// Sanitizes name and message so that they cannot affect a terminal or page; a name becomes one line.
 fn sanitize_test(test: TestResult) -> TestResult {
     let place = test.place.map(|place| sanitize_line_to(&place, ID_BYTES));
     TestResult {
@@ -247,7 +243,7 @@ fn sanitize_test(test: TestResult) -> TestResult {
     }
 }
 
-/// What a repository wrote, as a line that does nothing to a terminal.
+/// Turns untrusted text into one line that is safe for a terminal.
 pub fn sanitize_line(text: &str) -> String {
     sanitize_line_to(text, MESSAGE_BYTES)
 }
@@ -281,7 +277,7 @@ fn sanitize_message(message: &str) -> String {
     kept
 }
 
-/// Without what tells a terminal the colours: `ESC [ … m`.
+/// Removes terminal color codes: `ESC [ … m`.
 fn strip_colours(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_owned();

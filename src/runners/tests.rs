@@ -1,4 +1,4 @@
-//! Readers against reports that the real programs wrote of the planted tests in `fixtures/runners/planted`.
+//! Report readers, tested on real reports of the sample tests in `fixtures/runners/planted`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
@@ -15,13 +15,13 @@ fn project() -> TestProject {
     TestProject { root: "/tree".into(), reports: "/out".into(), manifest, time, ..TestProject::default() }
 }
 
-fn came(end: CommandExit, stdout: &str, reports: &[&str]) -> SuiteOutput {
+fn suite_output(end: CommandExit, stdout: &str, reports: &[&str]) -> SuiteOutput {
     let reports = reports.iter().map(|report| (*report).to_owned()).collect();
     SuiteOutput { end, stdout: stdout.to_owned(), stderr: String::new(), reports, lines: None }
 }
 
-/// `id: outcome at place`, a line a test.
-fn told(found: &TestReport) -> Vec<String> {
+/// Formats each test as `id: outcome at place`.
+fn test_lines(found: &TestReport) -> Vec<String> {
     let line = |test: &TestResult| {
         let outcome = match test.outcome {
             TestOutcome::Passed => "passed",
@@ -40,52 +40,54 @@ fn message<'f>(found: &'f TestReport, id: &str) -> &'f str {
     &found.tests.iter().find(|test| test.id == id).unwrap_or_else(|| panic!("no {id}")).message
 }
 
-/// `file: what is missing`, a line for each error of a compiler.
+/// Formats each compiler error as `file: missing names`.
 fn faults(found: &TestReport, id: &str) -> Vec<String> {
     let test = found.tests.iter().find(|test| test.id == id).unwrap_or_else(|| panic!("no {id}"));
     test.faults.iter().map(|fault| format!("{}: {}", fault.file, fault.missing.join(" "))).collect()
 }
 
-fn read(runner: &TestRunner, project: TestProject, came: SuiteOutput) -> TestReport {
+fn read(runner: &TestRunner, project: TestProject, suite_output: SuiteOutput) -> TestReport {
     let mut found = TestReport::default();
     let mut suite = (runner.suite)(project);
     suite.begin().unwrap();
-    assert!(suite.read_output(came, &mut found).is_none());
+    assert!(suite.read_output(suite_output, &mut found).is_none());
     found.finish();
     found
 }
 
 #[test]
-fn cargo_is_read() {
+fn cargo_output_is_read() {
     let mut found = TestReport::default();
     let mut suite = (cargo::RUNNER.suite)(project());
     let mut call = Some(suite.begin().unwrap());
-    let mut came = Some(came(CommandExit::Exit(101), &recorded("cargo-build.jsonl"), &[]));
+    let mut suite_output = Some(suite_output(CommandExit::Exit(101), &recorded("cargo-build.jsonl"), &[]));
     let mut calls = Vec::new();
-    while let Some(asked) = call.take() {
+    while let Some(command) = call.take() {
         let program =
-            asked.program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            command.program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let name = program.split('-').next().unwrap_or_default().to_owned();
         let (list, alone) = (
-            asked.args.iter().any(|arg| arg == "--list"),
-            asked.args.iter().any(|arg| arg.contains("threads")),
+            command.args.iter().any(|arg| arg == "--list"),
+            command.args.iter().any(|arg| arg.contains("threads")),
         );
-        calls.push(format!("{name} {}", asked.args.join(" ")));
-        let after = came.take().unwrap_or_else(|| match (name.as_str(), list, alone) {
+        calls.push(format!("{name} {}", command.args.join(" ")));
+        let after = suite_output.take().unwrap_or_else(|| match (name.as_str(), list, alone) {
             ("planted" | "crashes" | "hangs", true, _) => {
-                self::came(CommandExit::Exit(0), &recorded(&format!("cargo-{name}.list")), &[])
+                self::suite_output(CommandExit::Exit(0), &recorded(&format!("cargo-{name}.list")), &[])
             }
-            ("planted", ..) => self::came(CommandExit::Exit(101), &recorded("cargo-planted.txt"), &[]),
-            ("crashes", _, false) => self::came(CommandExit::Signal(6), "\nrunning 2 tests\n", &[]),
+            ("planted", ..) => {
+                self::suite_output(CommandExit::Exit(101), &recorded("cargo-planted.txt"), &[])
+            }
+            ("crashes", _, false) => self::suite_output(CommandExit::Signal(6), "\nrunning 2 tests\n", &[]),
             ("crashes", _, true) => {
-                self::came(CommandExit::Signal(6), &recorded("cargo-crashes-alone.txt"), &[])
+                self::suite_output(CommandExit::Signal(6), &recorded("cargo-crashes-alone.txt"), &[])
             }
-            ("hangs", ..) => self::came(CommandExit::TimedOut, &recorded("cargo-hangs.txt"), &[]),
-            _ => self::came(CommandExit::Exit(0), "", &[]),
+            ("hangs", ..) => self::suite_output(CommandExit::TimedOut, &recorded("cargo-hangs.txt"), &[]),
+            _ => self::suite_output(CommandExit::Exit(0), "", &[]),
         });
         call = suite.read_output(after, &mut found);
     }
-    insta::assert_snapshot!(told(&found).join("\n"), @r"
+    insta::assert_snapshot!(test_lines(&found).join("\n"), @r"
     planted tests::fails: assertion at src/lib.rs:22
     planted tests::passes: passed
     planted tests::should_panic_and_does_not: assertion at src/lib.rs:31
@@ -111,15 +113,16 @@ fn cargo_is_read() {
 }
 
 #[test]
-fn what_cargo_built_runs_in_one_order_however_the_builds_end() {
+fn cargo_binaries_run_in_stable_order() {
     let order = |built: &[&str]| {
         let (mut suite, mut found) = ((cargo::RUNNER.suite)(project()), TestReport::default());
         suite.begin().unwrap();
-        let mut call = suite.read_output(came(CommandExit::Exit(101), &built.join("\n"), &[]), &mut found);
+        let mut call =
+            suite.read_output(suite_output(CommandExit::Exit(101), &built.join("\n"), &[]), &mut found);
         let mut programs = Vec::new();
-        while let Some(asked) = call {
-            programs.push(asked.program);
-            call = suite.read_output(came(CommandExit::Exit(0), "", &[]), &mut found);
+        while let Some(command) = call {
+            programs.push(command.program);
+            call = suite.read_output(suite_output(CommandExit::Exit(0), "", &[]), &mut found);
         }
         programs
     };
@@ -132,14 +135,14 @@ fn what_cargo_built_runs_in_one_order_however_the_builds_end() {
 }
 
 #[test]
-fn a_line_of_cargo_s_that_nests_without_end_is_none() {
+fn deeply_nested_cargo_line_is_ignored() {
     let deep = format!("{{\"a\":{}", "[".repeat(1_000_000));
-    let found = read(&cargo::RUNNER, project(), came(CommandExit::Exit(0), &deep, &[]));
+    let found = read(&cargo::RUNNER, project(), suite_output(CommandExit::Exit(0), &deep, &[]));
     assert_eq!(found.trouble, ["no tests were found"]);
 }
 
 #[test]
-fn of_a_toolchain_in_our_home_the_home_is_not_shown() {
+fn toolchain_in_home_does_not_share_the_home() {
     let home = PathBuf::from(std::env::var_os("HOME").unwrap()).canonicalize().unwrap();
     let home = home.to_str().unwrap();
     let shown = |runner: &TestRunner, lines: &[&str]| {
@@ -155,22 +158,26 @@ fn of_a_toolchain_in_our_home_the_home_is_not_shown() {
 }
 
 #[test]
-fn what_a_report_makes_of_depth_and_trouble_is_bounded() {
+fn report_depth_and_trouble_are_limited() {
     let event = |kind: &str, nesting: usize| {
         format!(r#"{{"type":"{kind}","name":"n","nesting":{nesting},"file":"/tree/a.js"}}"#) + "\n"
     };
     let report: String = (0..200).map(|nesting| event("start", nesting)).collect();
-    let found =
-        read(&node::RUNNER, project(), came(CommandExit::Exit(0), "", &[&(report + &event("pass", 199))]));
+    let found = read(
+        &node::RUNNER,
+        project(),
+        suite_output(CommandExit::Exit(0), "", &[&(report + &event("pass", 199))]),
+    );
     assert_eq!(found.tests[0].id.matches(" > ").count(), 65);
-    let found = generic(Some("r"), came(CommandExit::Exit(0), "", &["no report"; 1_000]));
+    let found = generic(Some("r"), suite_output(CommandExit::Exit(0), "", &["no report"; 1_000]));
     assert_eq!(found.trouble.len(), 100);
 }
 
 #[test]
-fn pytest_is_read() {
-    let found = read(&pytest::RUNNER, project(), came(CommandExit::Exit(1), "", &[&recorded("pytest.xml")]));
-    insta::assert_snapshot!(told(&found).join("\n"), @r"
+fn pytest_report_is_read() {
+    let found =
+        read(&pytest::RUNNER, project(), suite_output(CommandExit::Exit(1), "", &[&recorded("pytest.xml")]));
+    insta::assert_snapshot!(test_lines(&found).join("\n"), @r"
     tests/test_missing_import.py: missing symbol or import at tests/test_missing_import.py:1
     tests/test_planted.py::TestGroup::test_each[1]: passed
     tests/test_planted.py::TestGroup::test_each[a b]: passed
@@ -188,18 +195,22 @@ fn pytest_is_read() {
         message(&found, "tests/test_planted.py::test_fails"),
         "AssertionError: two\n  lines\nassert (2 + 2) == 5"
     );
-    let found =
-        read(&pytest::RUNNER, project(), came(CommandExit::TimedOut, &recorded("pytest-hangs.txt"), &[]));
+    let found = read(
+        &pytest::RUNNER,
+        project(),
+        suite_output(CommandExit::TimedOut, &recorded("pytest-hangs.txt"), &[]),
+    );
     assert_eq!(
-        told(&found),
+        test_lines(&found),
         ["tests/test_hangs.py::test_hangs: timeout", "tests/test_hangs.py::test_passes: passed"]
     );
 }
 
 #[test]
-fn node_is_read() {
-    let found = read(&node::RUNNER, project(), came(CommandExit::Exit(1), "", &[&recorded("node.jsonl")]));
-    insta::assert_snapshot!(told(&found).join("\n"), @r"
+fn node_report_is_read() {
+    let found =
+        read(&node::RUNNER, project(), suite_output(CommandExit::Exit(1), "", &[&recorded("node.jsonl")]));
+    insta::assert_snapshot!(test_lines(&found).join("\n"), @r"
     test/crashes.test.js: crash at test/crashes.test.js:2
     test/hangs.test.js > before: passed
     test/hangs.test.js > hangs: timeout
@@ -219,9 +230,9 @@ fn node_is_read() {
 }
 
 #[test]
-fn go_is_read() {
-    let found = read(&go::RUNNER, project(), came(CommandExit::Exit(1), &recorded("go.jsonl"), &[]));
-    insta::assert_snapshot!(told(&found).join("\n"), @r"
+fn go_report_is_read() {
+    let found = read(&go::RUNNER, project(), suite_output(CommandExit::Exit(1), &recorded("go.jsonl"), &[]));
+    insta::assert_snapshot!(test_lines(&found).join("\n"), @r"
     example.com/planted.TestFails: assertion at planted_test.go:10
     example.com/planted.TestGroup/inner: passed
     example.com/planted.TestGroup/inner_fails: assertion at planted_test.go:18
@@ -240,40 +251,43 @@ fn go_is_read() {
     assert!(message(&found, "example.com/planted.TestFails").contains("got 4\nwant 5"));
     assert_eq!(faults(&found, "example.com/planted/undefined"), ["undefined/undefined_test.go: NoSuch"]);
     assert_eq!(message(&found, "example.com/planted.TestSkipped"), "planted_test.go:14: not today");
-    // What lies in the root itself.
+    // Files in the root folder.
     let root = recorded("go.jsonl").replace("undefined/undefined_test.go", "./undefined_test.go");
-    let found = read(&go::RUNNER, project(), came(CommandExit::Exit(1), &root, &[]));
+    let found = read(&go::RUNNER, project(), suite_output(CommandExit::Exit(1), &root, &[]));
     assert_eq!(faults(&found, "example.com/planted/undefined"), ["undefined_test.go: NoSuch"]);
 }
 
-/// A command that a repository names, with a report of it or without.
-fn generic(report: Option<&str>, came: SuiteOutput) -> TestReport {
+/// Reads the output of a repository's own command, with or without a report.
+fn generic(report: Option<&str>, suite_output: SuiteOutput) -> TestReport {
     let mut project = project();
     project.settings =
         TestSettings { report: report.map(str::to_owned), ..TestSettings::from_command("make test") };
     let mut found = TestReport::default();
     let mut suite = generic::GenericSuite { project, path: Vec::new() };
     suite.begin().unwrap();
-    assert!(suite.read_output(came, &mut found).is_none());
+    assert!(suite.read_output(suite_output, &mut found).is_none());
     found.finish();
     found
 }
 
 #[test]
-fn a_command_of_the_repository_is_read_by_its_exit_code_its_xml_or_its_tap() {
-    let found = generic(None, came(CommandExit::Exit(0), "fine", &[]));
-    assert_eq!((told(&found), found.has_passed()), (vec!["make test: passed".to_owned()], true));
-    let found = generic(None, came(CommandExit::Exit(2), "ModuleNotFoundError: x", &[]));
-    assert_eq!(told(&found), ["make test: missing symbol or import"]);
-    assert_eq!(told(&generic(None, came(CommandExit::TimedOut, "", &[]))), ["make test: timeout"]);
+fn custom_command_is_read_by_exit_code_xml_or_tap() {
+    let found = generic(None, suite_output(CommandExit::Exit(0), "fine", &[]));
+    assert_eq!((test_lines(&found), found.has_passed()), (vec!["make test: passed".to_owned()], true));
+    let found = generic(None, suite_output(CommandExit::Exit(2), "ModuleNotFoundError: x", &[]));
+    assert_eq!(test_lines(&found), ["make test: missing symbol or import"]);
+    assert_eq!(
+        test_lines(&generic(None, suite_output(CommandExit::TimedOut, "", &[]))),
+        ["make test: timeout"]
+    );
 
     let surefire = r#"<?xml version="1.0"?><testsuite name="A"><testcase classname="com.A" name="one" time="0"/>
         <testcase classname="com.A" name="two"><failure type="AssertionError" message="x"><![CDATA[at <A>.java:3]]></failure></testcase>
         <testcase classname="com.A" name="three"><error type="java.lang.NoClassDefFoundError">B &amp; &#67;</error></testcase>
         <testcase classname="com.A" name="four"><skipped message="not&#10;today"/></testcase></testsuite>"#;
-    let found = generic(Some("target"), came(CommandExit::Exit(1), "", &[surefire]));
+    let found = generic(Some("target"), suite_output(CommandExit::Exit(1), "", &[surefire]));
     assert_eq!(
-        told(&found),
+        test_lines(&found),
         [
             "com.A::four: skipped",
             "com.A::one: passed",
@@ -286,23 +300,24 @@ fn a_command_of_the_repository_is_read_by_its_exit_code_its_xml_or_its_tap() {
 
     let tap = "TAP version 13\n1..5\nok 1 - one\n    ok 1 - inner\nnot ok 2 - two\n  ---\n  message: 'x'\n  ...\n\
                ok 3 - three # SKIP not today\nnot ok 4 - four # TODO later\n";
-    let found = generic(None, came(CommandExit::Exit(1), tap, &[]));
-    assert_eq!(told(&found), ["four: skipped", "one: passed", "three: skipped", "two: assertion"]);
+    let found = generic(None, suite_output(CommandExit::Exit(1), tap, &[]));
+    assert_eq!(test_lines(&found), ["four: skipped", "one: passed", "three: skipped", "two: assertion"]);
     assert_eq!(found.trouble, ["the report promises 5 tests and has 4"]);
 }
 
 #[test]
-fn a_report_that_harms_is_one_clear_line() {
+fn hostile_report_gives_one_clear_line() {
     let bomb = r#"<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><testsuite><testcase name="&b;"/></testsuite>"#;
-    let one = |report: &str| generic(Some("r.xml"), came(CommandExit::Exit(0), "", &[report]));
+    let one = |report: &str| generic(Some("r.xml"), suite_output(CommandExit::Exit(0), "", &[report]));
     assert_eq!(one(bomb).trouble, ["the report declares a document type, which no test report does"]);
     assert_eq!(one("<testsuite><testcase name='a'/>").trouble, ["the report ends in the middle"]);
     assert_eq!(one("hello").trouble, ["the report is neither JUnit XML nor TAP"]);
     assert_eq!(one("<testsuite/>").trouble, ["no tests were found"]);
     assert!(!one("<testsuite/>").has_passed());
-    let gone = generic(Some("r.xml"), came(CommandExit::Exit(0), "", &[]));
+    let gone = generic(Some("r.xml"), suite_output(CommandExit::Exit(0), "", &[]));
     assert_eq!(gone.trouble, ["the command left no report at r.xml: it ended with exit code 0"]);
-    let lies = generic(Some("r.xml"), came(CommandExit::Exit(1), "", &["<a><testcase name='a'/></a>"]));
+    let lies =
+        generic(Some("r.xml"), suite_output(CommandExit::Exit(1), "", &["<a><testcase name='a'/></a>"]));
     assert_eq!((lies.has_passed(), lies.trouble.len()), (false, 1));
 
     let many: String = (0..100_000).map(|n| format!("<testcase name='{n}'/>")).collect();
@@ -321,14 +336,14 @@ fn a_report_that_harms_is_one_clear_line() {
 }
 
 #[test]
-fn a_runner_is_told_of_the_files_that_are_asked_for_where_it_can_be() {
-    let told = |runner: &TestRunner, targets: &[&str], manifest: Option<&str>| {
-        let mut asked = project();
-        asked.targets = targets.iter().map(|path| (*path).to_owned()).collect();
-        asked.manifest = manifest.map_or(asked.manifest, str::to_owned);
-        (runner.suite)(asked).begin().unwrap().args.join(" ")
+fn runner_runs_only_requested_files_if_it_can() {
+    let command_line = |runner: &TestRunner, targets: &[&str], manifest: Option<&str>| {
+        let mut project_with_targets = project();
+        project_with_targets.targets = targets.iter().map(|path| (*path).to_owned()).collect();
+        project_with_targets.manifest = manifest.map_or(project_with_targets.manifest, str::to_owned);
+        (runner.suite)(project_with_targets).begin().unwrap().args.join(" ")
     };
-    let args = told(&cargo::RUNNER, &["tests/read.rs", "tests/b/main.rs"], None);
+    let args = command_line(&cargo::RUNNER, &["tests/read.rs", "tests/b/main.rs"], None);
     assert!(args.contains("--test=read --test=b") && !args.contains("--tests"), "{args}");
     for (files, manifest) in [
         (&["tests/read.rs", "src/a/tests.rs"][..], None),
@@ -336,13 +351,17 @@ fn a_runner_is_told_of_the_files_that_are_asked_for_where_it_can_be() {
         (&["tests/a.json"], None),
         (&["tests/read.rs"], Some("[[test]]")),
     ] {
-        assert!(told(&cargo::RUNNER, files, manifest).contains("--tests"), "{files:?}");
+        assert!(command_line(&cargo::RUNNER, files, manifest).contains("--tests"), "{files:?}");
     }
     assert!(
-        told(&pytest::RUNNER, &["tests/test_a.py", "tests/a.json"], None).ends_with(" ./tests/test_a.py")
+        command_line(&pytest::RUNNER, &["tests/test_a.py", "tests/a.json"], None)
+            .ends_with(" ./tests/test_a.py")
     );
-    assert!(told(&go::RUNNER, &["sub/a_test.go", "sub/b_test.go", "a_test.go"], None).ends_with(" . ./sub"));
-    let line = told(&node::RUNNER, &["test/a.test.js"], None);
+    assert!(
+        command_line(&go::RUNNER, &["sub/a_test.go", "sub/b_test.go", "a_test.go"], None)
+            .ends_with(" . ./sub")
+    );
+    let line = command_line(&node::RUNNER, &["test/a.test.js"], None);
     assert!(line.ends_with("--test-timeout=30000 './test/a.test.js'"), "{line}");
     for (file, script) in [
         ("test/a.js", "node --test --import ./x test/"),
@@ -350,14 +369,17 @@ fn a_runner_is_told_of_the_files_that_are_asked_for_where_it_can_be() {
         ("test/$(x).js", "node --test"),
         ("lib/a.js", "node --test"),
     ] {
-        let line =
-            told(&node::RUNNER, &[file], Some(&format!(r#"{{ "scripts": {{ "test": "{script}" }} }}"#)));
+        let line = command_line(
+            &node::RUNNER,
+            &[file],
+            Some(&format!(r#"{{ "scripts": {{ "test": "{script}" }} }}"#)),
+        );
         assert!(!line.contains(file), "{line}");
     }
 }
 
 #[test]
-fn the_nearest_manifest_says_which_runner() {
+fn nearest_manifest_selects_the_runner() {
     let paths: Vec<String> =
         ["Cargo.toml", "src/lib.rs", "web/package.json", "web/app/a.js", "tools/x/pyproject.toml"]
             .map(str::to_owned)

@@ -1,5 +1,5 @@
-//! Where this machine's toolchains lie, by their own word. They are asked outside of any repository, whose files could
-//! make them answer otherwise.
+//! Finds this machine's toolchains by running them, outside any repository: a repository's files could change their
+//! answers.
 
 use std::{
     fs, io,
@@ -18,10 +18,10 @@ use crate::{
     sandbox::{Level, Sandbox, SandboxCommand, SandboxError, ScratchDirectory},
 };
 
-/// A version is said within milliseconds, unless the machine is very busy.
+/// Time limit for printing a version; enough for a very busy machine.
 const TRIAL: Duration = Duration::from_secs(60);
 
-/// What a toolchain needs of our environment to be found.
+/// Our environment variables that toolchains need to find themselves.
 const PASSED_ON: &[&str] = &[
     "HOME",
     "CARGO_HOME",
@@ -33,21 +33,19 @@ const PASSED_ON: &[&str] = &[
     "PYENV_ROOT",
 ];
 
-/// Programs of the system that tests may call.
+/// Search path of system programs that tests may run.
 pub(super) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// How a toolchain is asked.
 pub(super) struct ToolchainProbe {
     pub(super) language: &'static str,
     pub(super) program: &'static str,
     pub(super) args: &'static [&'static str],
-    /// The same for its version, on the first line. The program of the [`Toolchain`] takes these, too.
+    /// Arguments that print the version on the first line; also accepted by the program of the [`Toolchain`].
     pub(super) version: &'static [&'static str],
-    /// The oldest version that works, as major and minor; (0, 0) is any.
+    /// Oldest supported version as major and minor; (0, 0) for any.
     pub(super) oldest: (u32, u32),
-    /// What a person is told where it does not answer.
+    /// Message if it is missing.
     pub(super) missing: &'static str,
-    /// What its lines mean.
     pub(super) tool: fn(&[&str]) -> Option<Toolchain>,
 }
 
@@ -55,23 +53,22 @@ pub(super) struct ToolchainProbe {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Toolchain {
     pub(super) program: PathBuf,
-    /// What it reads outside of the system's own folders.
+    /// Paths it reads outside the system's folders.
     pub(super) read: Vec<PathBuf>,
-    /// Names of our home that are to appear in the home of its programs, each with what it leads to.
+    /// Paths to link into the home of its programs, each with its target.
     pub(super) home: Vec<(&'static str, PathBuf)>,
-    /// A tree that has folders of modules, which are to appear in the tests' own.
+    /// Tree with `node_modules` folders to link into the tests' tree.
     pub(super) modules: Option<PathBuf>,
-    /// What a compiler made of the toolchain's own library, of which runs have a copy.
+    /// Prebuilt standard library, which each run copies.
     pub(super) built: Option<PathBuf>,
-    /// What tells its programs where things are.
     pub(super) environment: Vec<(&'static str, String)>,
-    /// By its own word, on the first line; further lines say what it is made for.
+    /// Version as printed on the first line; further lines describe its target.
     pub(super) version: String,
 }
 
 impl Toolchain {
-    /// Puts what it needs into a home and a tree. Once, before anything runs: afterwards any folder there may be a link to
-    /// wherever the tests like.
+    /// Links what it needs into a home and a tree. Call this once, before anything runs: afterwards the tests may have
+    /// replaced any folder by a link.
     pub(super) fn link_into(&self, home: &Path, tree: &Path) -> io::Result<()> {
         for (name, target) in &self.home {
             let link = home.join(name);
@@ -85,10 +82,11 @@ impl Toolchain {
 
 impl ToolchainProbe {
     pub(super) async fn find(&self, cancel: &CancellationToken) -> Result<Toolchain, String> {
-        let said = self.run_probe(self.args, cancel).await?;
-        let lines: Vec<&str> = said.lines().map(str::trim).collect();
+        let output = self.run_probe(self.args, cancel).await?;
+        let lines: Vec<&str> = output.lines().map(str::trim).collect();
         let tool = (self.tool)(&lines);
-        let tool = tool.ok_or_else(|| format!("{}: `{}` gave no answer", self.missing, self.program))?;
+        let tool =
+            tool.ok_or_else(|| format!("{}: `{}` printed nothing usable", self.missing, self.program))?;
         let version = self.run_probe(self.version, cancel).await?;
         let line = version.lines().next().unwrap_or_default();
         if parse_version(line) < self.oldest && !line.contains("devel") {
@@ -97,12 +95,12 @@ impl ToolchainProbe {
         Ok(Toolchain { version, ..tool })
     }
 
-    /// Runs the tool in the sandbox once. Under root the sandbox has another user, and in its basic level that user cannot run
-    /// what lies in a home that is closed to it.
+    /// Runs the tool in the sandbox once. If we are root, the sandbox uses another user. At the basic level, that user
+    /// cannot run a program in a private home.
     ///
     /// # Errors
     ///
-    /// Why it does not run there, and what would help.
+    /// Returns why it does not run there, and what would help.
     pub(super) async fn try_in_sandbox(
         &self,
         sandbox: &Sandbox,
@@ -140,11 +138,11 @@ impl ToolchainProbe {
         ))
     }
 
-    /// What this machine has of it, in a line.
+    /// Describes the toolchain of this machine in one line.
     ///
     /// # Errors
     ///
-    /// What it lacks, and how to get it.
+    /// Returns what is missing and how to install it.
     pub(super) async fn describe(
         &self,
         sandbox: Option<&Sandbox>,
@@ -163,36 +161,36 @@ impl ToolchainProbe {
         let command = known.fold(command, |command, (name, value)| command.env(name, value));
         let lacking = |why: &str| format!("{}: {why}", self.missing);
         match command.run(cancel).await {
-            Ok(said) if said.success() => Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned()),
-            Ok(said) => Err(lacking(said.stderr_text().lines().next_back().unwrap_or_default())),
+            Ok(output) if output.success() => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+            Ok(output) => Err(lacking(output.stderr_text().lines().next_back().unwrap_or_default())),
             Err(ProcError::NotFound { .. }) => Err(lacking(&format!("`{}` is not in PATH", self.program))),
             Err(error) => Err(lacking(&error.to_string())),
         }
     }
 }
 
-/// Major and minor of the first version number in a line such as `go version go1.24.3 linux/amd64`.
+/// Returns major and minor of the first version number in a line such as `go version go1.24.3 linux/amd64`.
 fn parse_version(line: &str) -> (u32, u32) {
     let from = line.find(|c: char| c.is_ascii_digit()).unwrap_or(line.len());
     let mut parts = line[from..].split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// Our own home's folder of that name, unless the variable says another.
+/// Returns a folder in our home, unless the variable sets another.
 pub(super) fn home_folder(variable: &str, name: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);
     named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(name)))
 }
 
-/// May tests read all of this folder of a toolchain? Not where our own home lies in it: a toolchain in `~/bin` says that the
-/// home is its folder.
+/// Whether tests may read a toolchain's whole folder. Not if our home is inside: a toolchain in `~/bin` would report
+/// the home as its folder.
 pub(super) fn is_safe_to_share(folder: &Path) -> bool {
     let home = home_folder("HOME", "").unwrap_or_else(|| "/".into());
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     !real(&home).starts_with(real(folder))
 }
 
-/// What Java and Maven, as Debian has them, read in `/etc` when they start. What else lies there may be a password.
+/// Returns the files in `/etc` that Debian's Java and Maven read at start. Other files there may hold passwords.
 pub(super) fn java_config_files(etc: &Path) -> Vec<PathBuf> {
     let entries =
         |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -203,8 +201,8 @@ pub(super) fn java_config_files(etc: &Path) -> Vec<PathBuf> {
     java.chain(["maven/m2.conf", "maven/logging"].map(|name| etc.join(name))).collect()
 }
 
-/// Puts the folders of modules that were made into the tree, at this depth: each a folder of its own, in which each entry is
-/// a link, since tools keep state beside the modules. What the commit has may lead anywhere, so no link is followed.
+/// Links fetched `node_modules` folders into the tree at this depth. Each becomes a real folder whose entries are
+/// links, since tools write state next to the modules. No link in the commit is followed, because it may lead anywhere.
 fn link_modules(made: &Path, tree: &OwnedFd, depth: usize) -> io::Result<()> {
     let folders = fs::read_dir(made)?.flatten();
     for entry in folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
@@ -214,7 +212,7 @@ fn link_modules(made: &Path, tree: &OwnedFd, depth: usize) -> io::Result<()> {
             continue;
         }
         for module in fs::read_dir(&from)?.flatten() {
-            // A link among them leads to the project's own packages, which are in the tree.
+            // A link among the modules leads to one of the project's own packages, which are in the tree.
             let target = match fs::read_link(module.path()) {
                 Ok(target) if !git::stays_within(depth + 1, &target) => {
                     let why = format!("the link {:?} leads out of the repository", module.file_name());
@@ -233,7 +231,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_toolchain_that_is_too_old_is_named_with_what_to_install() {
+    async fn old_toolchain_is_refused_with_a_hint() {
         for (line, expected) in [
             ("go version go1.19.8 linux/amd64", (1, 19)),
             ("v20.20.2", (20, 20)),
@@ -257,9 +255,9 @@ mod tests {
         assert!(probe((1, 19)).find(&cancel).await.is_ok());
     }
 
-    /// Tools keep state beside the modules, and a project's own packages are those of the tree.
+    /// Tools write state next to the modules, and a project's own packages come from the tree.
     #[test]
-    fn modules_are_linked_and_their_folder_is_the_run_s_own() {
+    fn modules_are_linked_into_a_folder_of_the_run() {
         let (made, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for folder in ["node_modules/a", "node_modules/@b/c", "packages/w/node_modules/a"] {
             fs::create_dir_all(made.path().join(folder)).unwrap();
@@ -278,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn of_java_s_settings_no_passwords_are_shown() {
+    fn java_config_excludes_password_files() {
         let etc = tempfile::tempdir().unwrap();
         for file in
             ["java-17-openjdk/jvm.cfg", "java-17-openjdk/management/jmxremote.password", "maven/settings.xml"]
@@ -293,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_put_nowhere_outside() {
+    fn module_links_never_leave_the_tree() {
         for (links, made_links) in [
             (&[("packages/w/node_modules", "../../node_modules/x")][..], &[("node_modules/x", "../OUT")][..]),
             (&[("packages/w/node_modules", "../../node_modules/x")], &[("node_modules/x", "../packages/v")]),

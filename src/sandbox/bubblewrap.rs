@@ -1,4 +1,4 @@
-//! What bubblewrap is told.
+//! Command line of bubblewrap.
 
 use std::{
     collections::BTreeSet,
@@ -9,14 +9,17 @@ use std::{
 use super::{NetworkAccess, SandboxCommand, inner_stage, run_user};
 use crate::proc::{DEVICES, SYSTEM_PATHS};
 
-/// Where our own program is inside.
+/// Path of our own executable inside the sandbox.
 const OWN: &str = "/run/countersign";
 
-/// Everything is read-only but the tree, the other directories to write, `/tmp` and `/dev/shm`. The last two are in memory,
-/// and count as such. What the command is, what it gets in its environment, and where it may write is not
-/// told here, for everybody sees a command line; all of that comes by standard input.
+/// Builds the arguments. Everything is read-only except the work tree, the writable directories, `/tmp` and `/dev/shm`;
+/// the last two are in memory and count towards the memory limit.
 ///
-/// `root`: our own program inside becomes another user, and no namespace of users could hold both.
+/// The command, its environment and its writable paths are sent on stdin instead, because any user can read a command
+/// line.
+///
+/// `root`: our executable switches users inside, so bubblewrap makes no user namespace, which would map only one of the
+/// two users.
 pub(super) fn arguments(run: &SandboxCommand, own: &Path, names: &Path, root: bool) -> Vec<OsString> {
     let mut all = BubblewrapArguments::default();
     for own in ["ipc", "pid", "net", "uts", "cgroup-try"] {
@@ -28,7 +31,7 @@ pub(super) fn arguments(run: &SandboxCommand, own: &Path, names: &Path, root: bo
     } else {
         all.push(&[&"--unshare-user", &"--uid", &id, &"--gid", &id, &"--cap-drop", &"ALL"]);
     }
-    // Our own program inside needs it to say how many files `/tmp` may hold, and gives it up.
+    // The inner stage needs this capability to limit the number of files in `/tmp`; it then drops it.
     all.push(&[
         &"--cap-add",
         &"CAP_SYS_ADMIN",
@@ -65,25 +68,26 @@ pub(super) fn arguments(run: &SandboxCommand, own: &Path, names: &Path, root: bo
     }
     all.bind("--ro-bind", own, OWN);
     all.push(&[&"--remount-ro", &"/dev", &"--remount-ro", &"/"]);
-    // Root without its capabilities may not enter the tree, which is another user's. Our own program enters it as that user.
+    // Root without capabilities cannot enter the tree, which belongs to another user. The inner stage enters it as that
+    // user.
     all.push(&[&"--chdir", &"/", &"--", &OWN, &inner_stage::INNER_STAGE_COMMAND]);
-    all.said
+    all.args
 }
 
-/// A command line in the making.
 #[derive(Default)]
 struct BubblewrapArguments {
-    said: Vec<OsString>,
-    /// Directories that are there inside.
+    args: Vec<OsString>,
+    /// Directories already created inside the sandbox.
     made: BTreeSet<PathBuf>,
 }
 
 impl BubblewrapArguments {
     fn push(&mut self, words: &[&dyn AsRef<OsStr>]) {
-        self.said.extend(words.iter().map(|word| word.as_ref().to_owned()));
+        self.args.extend(words.iter().map(|word| word.as_ref().to_owned()));
     }
 
-    /// Each directory above is made first, open to everybody: bubblewrap itself makes them for root alone.
+    /// Adds a mount. We create its parent directories first, since those bubblewrap creates itself are only accessible
+    /// to root.
     fn bind(&mut self, how: &str, from: impl AsRef<Path>, to: impl AsRef<Path>) {
         let (from, to) = (from.as_ref(), to.as_ref());
         let above: Vec<&Path> = to.ancestors().skip(1).filter(|above| above.parent().is_some()).collect();
@@ -96,12 +100,12 @@ impl BubblewrapArguments {
     }
 }
 
-/// What would help, where a trial said why it did not work.
+/// Adds a suggested fix to the error of a failed trial run.
 pub(super) fn remedy(why: &str) -> String {
     let help = if why.contains("was not found") {
         "install bubblewrap (`apt install bubblewrap`, `dnf install bubblewrap`)"
     } else if why.contains("amespace") || why.contains("uid map") || why.contains("permitted") {
-        "let it make user namespaces (`sysctl kernel.unprivileged_userns_clone=1`, or on Ubuntu \
+        "allow it to create user namespaces (`sysctl kernel.unprivileged_userns_clone=1`, or on Ubuntu \
          `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; in Docker `--security-opt seccomp=unconfined \
          --security-opt systempaths=unconfined`, and a server that is not root)"
     } else {

@@ -1,4 +1,4 @@
-//! How much a run's directories have grown. The kernel limits each file; of all together somebody must keep count.
+//! Disk usage of a run's directories. The kernel limits the size of each file, but not the total.
 
 use std::{
     fs,
@@ -11,42 +11,42 @@ use std::{
 use super::{CommandExit, SandboxLimits};
 use crate::proc::memory_available;
 
-/// Between two counts, and so many times as long as one takes: counting is not to be felt.
+/// Pauses between two counts: at least `LOOK`, and `SHARE` times the duration of the last count, to keep the load low.
 const LOOK: Duration = Duration::from_millis(500);
 const SHARE: u32 = 10;
 
-/// Of a file system that holds one of the directories so much stays free, or half of what was, whatever way there may be not
-/// to be counted.
+/// Minimum free bytes on each file system of the directories, or half of what was free before, if less. Catches usage
+/// that escapes the count.
 const RESERVE: u64 = 256 << 20;
 
-/// The same, in files.
+/// Minimum free inodes, likewise.
 const RESERVE_FILES: u64 = 10_000;
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct DiskUsage {
     bytes: u64,
     files: u64,
-    /// Directories that can't be read: whatever is in them isn't counted.
+    /// Unreadable directories, whose contents are not counted.
     hidden: u64,
-    /// What is left on the fullest of their file systems, and of the machine's memory.
+    /// Free bytes on the fullest of the file systems; then free inodes, and available memory of the machine.
     free: u64,
     free_files: u64,
     memory: u64,
 }
 
-/// Is hardly anything left of what there was?
+/// Whether less is free than `reserve`, or than half of what was free before, if that is less.
 fn is_nearly_full(now: u64, before: u64, reserve: u64) -> bool {
     now < reserve.min(before / 2)
 }
 
-/// What is there before the command begins.
+/// Counts the usage of these directories on a blocking thread.
 pub(super) async fn measure_usage(places: &[PathBuf]) -> DiskUsage {
     let places = places.to_vec();
     tokio::task::spawn_blocking(move || count_usage(&places)).await.unwrap_or_default()
 }
 
-/// Returns once the directories have grown by more than the limits allow since then, or the machine has hardly any memory left:
-/// there are ways to take some that is in no process's account.
+/// Returns once the directories have grown past the limits since `before`, or the machine is almost out of memory. Some
+/// memory belongs to no process, so the memory limit alone does not suffice.
 pub(super) async fn wait_for_overuse(
     places: &[PathBuf],
     before: DiskUsage,
@@ -59,7 +59,7 @@ pub(super) async fn wait_for_overuse(
         if is_nearly_full(now.memory, before.memory, RESERVE) {
             return CommandExit::MemoryExceeded;
         }
-        // For a moment tests do that. Who does it for longer is one who hides something.
+        // Tests may make a directory unreadable briefly. If it lasts, the command is hiding files.
         let hides = now.hidden > before.hidden;
         if (hides && hid)
             || now.bytes > before.bytes + limits.disk_bytes
@@ -74,7 +74,7 @@ pub(super) async fn wait_for_overuse(
     }
 }
 
-/// Links are counted and not followed. A directory too deep to be named can't be read either.
+/// Counts without following symlinks. Directories nested too deep to be named count as unreadable.
 fn count_usage(places: &[PathBuf]) -> DiskUsage {
     let systems: Vec<_> = places.iter().filter_map(|place| rustix::fs::statvfs(place).ok()).collect();
     let bytes = systems.iter().map(|system| system.f_bavail.saturating_mul(system.f_frsize));

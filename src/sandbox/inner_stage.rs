@@ -1,5 +1,5 @@
-//! The inner stage: our own program, started to become the command. It is told what to be on standard input, so that nothing
-//! of it is on a command line, and it is still our code, in a process that has one thread.
+//! The inner stage: our own executable inside the sandbox, which restricts itself and then executes the command. It has
+//! one thread and reads its instructions from stdin, to keep them off the command line.
 
 use std::{
     ffi::OsString,
@@ -19,28 +19,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::proc::{Confinement, SyscallPolicy};
 
-/// The word by which our own program is this; no command for people.
+/// Internal subcommand that runs the inner stage; not for users.
 pub const INNER_STAGE_COMMAND: &str = "within";
 
-/// Its argument for the part of it that stays when the command has begun.
+/// Argument that starts the forwarder, which keeps running after the command has started.
 const FORWARDER: &str = "--forward";
 
-/// Where programs are looked for if the environment does not say.
+/// `PATH` if the environment sets none.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// File systems in memory that the full level has.
+/// In-memory file systems of the full level.
 pub(super) const IN_MEMORY: [&str; 2] = ["/dev/shm", "/tmp"];
 
-/// Where the proxy's socket is inside, and the port there that leads to it.
+/// Path of the proxy's socket inside the sandbox, and the local port forwarded to it.
 pub(super) const WAY_OUT: (&str, u16) = ("/run/way-out", 3128);
 
-/// Files that each process may have open. What lies in a pipe that nobody reads is in nobody's account.
+/// Maximum open files per process. Data in unread pipes counts towards no limit, so the number of pipes is bounded.
 const OPEN: u64 = 4096;
 
-/// All that the inner stage must know.
 #[derive(Serialize, Deserialize)]
 pub(super) struct InnerStageSpec {
-    /// A word that nobody else knows. What comes on standard error after it is ours.
+    /// Random token printed to stderr before our own messages, so that other output cannot imitate them.
     pub(super) nonce: String,
     pub(super) program: OsString,
     pub(super) args: Vec<OsString>,
@@ -49,11 +48,10 @@ pub(super) struct InnerStageSpec {
     pub(super) read: Vec<PathBuf>,
     pub(super) write: Vec<PathBuf>,
     pub(super) calls: SyscallPolicy,
-    /// The user to become; it has nothing on this machine.
+    /// User to switch to; it owns nothing else on this machine.
     pub(super) user: Option<u32>,
-    /// There is a proxy, and its socket is where it should be.
+    /// Whether the proxy's socket is mounted.
     pub(super) way_out: bool,
-    /// What the file systems in memory may hold.
     pub(super) tmp: Option<TmpLimits>,
     pub(super) file_bytes: u64,
     pub(super) processes: u64,
@@ -65,22 +63,23 @@ pub(super) struct TmpLimits {
     pub(super) inodes: u64,
 }
 
-/// Becomes what standard input says, and comes back only if it could not; or stays, as its argument says.
+/// Reads its instructions from stdin and executes the command; returns only on failure. With the forwarder's argument
+/// it forwards connections instead.
 pub fn run_inner_stage() -> ExitCode {
     if std::env::args_os().nth(2).is_some_and(|word| word == FORWARDER) {
         return run_forwarder().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
-    // Ours are closed when the command is started; whatever the server was started with may not be.
+    // Our own files are close-on-exec. Those the server inherited may not be.
     close_fds::set_fds_cloexec(3, &[]);
-    let mut told = Vec::new();
-    let spec = io::stdin().read_to_end(&mut told).map_err(|error| error.to_string());
-    let spec =
-        spec.and_then(|_| serde_json::from_slice::<InnerStageSpec>(&told).map_err(|error| error.to_string()));
+    let mut input = Vec::new();
+    let spec = io::stdin().read_to_end(&mut input).map_err(|error| error.to_string());
+    let spec = spec
+        .and_then(|_| serde_json::from_slice::<InnerStageSpec>(&input).map_err(|error| error.to_string()));
     let spec = match spec {
         Ok(spec) => spec,
         Err(why) => {
             return exit_with_message(format_args!(
-                "this is started by `countersign sandbox` and not by hand: {why}"
+                "this is started by `countersign sandbox`, not by hand: {why}"
             ));
         }
     };
@@ -88,7 +87,7 @@ pub fn run_inner_stage() -> ExitCode {
     if spec.way_out
         && let Err(error) = start_forwarder()
     {
-        return exit_with_message(format_args!("{nonce}no way out: {error}"));
+        return exit_with_message(format_args!("{nonce}no proxy forwarder: {error}"));
     }
     if let Err(why) = confine(&spec) {
         return exit_with_message(format_args!("{nonce}no {why}"));
@@ -110,8 +109,8 @@ fn exit_with_message(line: std::fmt::Arguments<'_>) -> ExitCode {
     ExitCode::from(125)
 }
 
-/// Takes what comes to the port to the proxy, in a process of its own: this one becomes the command. It ends with all others
-/// of its namespace.
+/// Starts the process that forwards the local port to the proxy. It needs its own process, since this one becomes the
+/// command. It ends with the PID namespace.
 fn start_forwarder() -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", WAY_OUT.1))?;
     let mut forwarder = std::process::Command::new(std::env::current_exe()?);
@@ -119,14 +118,14 @@ fn start_forwarder() -> io::Result<()> {
     forwarder.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map(drop)
 }
 
-/// What [`start_forwarder`] starts. The command speaks to it, so it has no more rights than the command, but for the socket.
-/// Comes back only if it could not begin.
+/// Forwards connections to the proxy. The command can talk to this process, so it gets no more rights than the command,
+/// except for the socket. Returns only if it cannot start.
 fn run_forwarder() -> Result<(), String> {
     let listener = io::stdin().as_fd().try_clone_to_owned().map(TcpListener::from);
     let listener = listener.map_err(|error| error.to_string())?;
     confine_forwarder()?;
     loop {
-        // Out of file descriptors, for example; some come back.
+        // Possibly out of file descriptors; retry, since some get closed.
         if listener.accept().and_then(|(client, _)| forward_connection(client)).is_err() {
             thread::sleep(Duration::from_millis(10));
         }
@@ -148,9 +147,9 @@ fn confine_forwarder() -> Result<(), String> {
     confine_nothing()
 }
 
-/// Both ways between a client and the proxy, until both have ended, or one of them has failed.
+/// Copies both directions between client and proxy until both have ended or one has failed.
 fn forward_connection(client: TcpStream) -> io::Result<()> {
-    // What is done with a connection is the same for each kind of socket.
+    // Wrap the TCP socket as a Unix socket: then both ends have the same type.
     let client = UnixStream::from(OwnedFd::from(client));
     let server = UnixStream::connect(WAY_OUT.0)?;
     for (mut from, mut to) in
@@ -170,7 +169,7 @@ fn forward_connection(client: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// First what only root may do, then what nobody undoes.
+/// Steps that need root come first, irreversible restrictions last.
 #[cfg(target_os = "linux")]
 fn confine(spec: &InnerStageSpec) -> Result<(), String> {
     use rustix::{
@@ -193,18 +192,20 @@ fn confine(spec: &InnerStageSpec) -> Result<(), String> {
         (Resource::Nofile, OPEN),
     ];
     for (resource, most) in limits {
-        // None is raised.
+        // Never raise a limit.
         let most = Some(getrlimit(resource).maximum.map_or(most, |maximum| most.min(maximum)));
         setrlimit(resource, Rlimit { current: most, maximum: most })
             .map_err(failed("a limit can't be set"))?;
     }
     if let Some(user) = spec.user {
         let (uid, gid) = (Uid::from_raw(user), rustix::process::Gid::from_raw(user));
-        set_thread_groups(&[]).map_err(failed("groups can't be left"))?;
+        set_thread_groups(&[]).map_err(failed("groups can't be dropped"))?;
         set_thread_res_gid(gid, gid, gid).map_err(failed("the group can't be changed"))?;
         set_thread_res_uid(uid, uid, uid).map_err(failed("the user can't be changed"))?;
-        // Of what it starts itself the next server hears by its record; bubblewrap ends all at once.
-        set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed("it can't be tied to us"))?;
+        // bubblewrap kills all its processes when it dies. Processes of the basic level that outlive this signal are
+        // ended by the next server, from their records.
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(failed("the parent death signal can't be set"))?;
     }
     let confinement = Confinement {
         read: spec.read.clone(),
@@ -222,5 +223,5 @@ fn confine(_: &InnerStageSpec) -> Result<(), String> {
 
 #[cfg(not(target_os = "linux"))]
 fn confine_nothing() -> Result<(), String> {
-    Err("only Linux has what it takes".into())
+    Err("only Linux is supported".into())
 }

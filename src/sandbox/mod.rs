@@ -1,16 +1,16 @@
-//! Running what nobody vouches for: a repository's tests, the builds before them, and whatever these start.
+//! Runs untrusted commands: a repository's tests, their builds, and everything these start.
 //!
-//! A command gets its work tree, what it was given to read, the environment it was given, and nothing else of this machine.
-//! However it ends, nothing that it started stays behind. Two levels:
+//! A command gets its work tree, the files and the environment it was given, and nothing else of this machine. When it
+//! ends, all processes it started are ended too. Two levels:
 //!
-//! - *full*: bubblewrap makes namespaces of its own for it (mounts, processes, network, users), and inside our own program
-//!   sets limits, takes on Landlock and a filter of system calls, and becomes the command;
-//! - *basic*, where no namespace can be made: the same without bubblewrap and without any socket. Landlock does not know
-//!   `chmod`, `chown` and the like, nor sockets in the file system: that another user may not touch what is ours is what holds
-//!   these. So there is no basic level for a server that can't change its user.
+//! - *full*: bubblewrap creates namespaces (mounts, processes, network, users). Inside, our executable sets limits,
+//!   applies Landlock and a seccomp filter, and executes the command.
+//! - *basic*, if no namespaces are available: the same without bubblewrap and without any socket. Landlock does not
+//!   cover `chmod`, `chown` and sockets in the file system, so we rely on a separate user. A server that can't change
+//!   its user therefore has no basic level.
 //!
-//! Under a server that is root a run has a user of its own, in both levels: the kernel sets no limit to how many processes
-//! root is, in whatever namespace. What is worked on is a directory of this run alone, and belongs to that user meanwhile.
+//! If the server is root, each run gets its own user in both levels, because the kernel never limits the number of
+//! root's processes. That user owns the run's directories meanwhile.
 
 mod bubblewrap;
 mod disk;
@@ -44,24 +44,24 @@ use self::{
 pub use crate::config::SandboxLevel as Level;
 use crate::proc::{ChildCommand, ProcError, SyscallPolicy, check_confinement};
 
-/// What this machine has, found once.
+/// The sandbox of this machine, detected once.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     level: Level,
-    /// Why it is no better; empty in the full level.
+    /// Reasons why the level is not better; empty for the full level.
     lacks: Vec<String>,
-    /// Our own program.
+    /// Path of our own executable.
     own: PathBuf,
-    /// A list of users and groups that has nobody of this machine in it.
+    /// User and group lists for the inside, without any of this machine's users.
     names: Arc<ScratchDirectory>,
-    /// Of runs that have a user of their own: what else they start ends with bubblewrap.
+    /// Records of runs that have their own user. Other runs end with their bubblewrap process.
     records: Option<Arc<run_user::RecordsDirectory>>,
-    /// Programs that ran inside before, so that they need not be tried again.
+    /// Programs that already ran inside, so that they need no trial run.
     has_run: Arc<Mutex<BTreeSet<PathBuf>>>,
     time: SandboxSeconds,
 }
 
-/// Seconds that commands ran, by how they ended.
+/// Seconds that commands ran, labelled by how they ended.
 pub type SandboxSeconds = Family<[(&'static str, &'static str); 1], Counter<f64, AtomicU64>>;
 
 /// One command to run.
@@ -70,20 +70,21 @@ pub struct SandboxCommand {
     /// A path, or a name looked up in the `PATH` of `environment`.
     pub program: OsString,
     pub args: Vec<OsString>,
-    /// Where it works, read and written; a directory of this run alone, by its real path.
+    /// Working directory, readable and writable. Must be a real path, used by this run alone.
     pub tree: PathBuf,
-    /// Files and directories to read besides the system's own: toolchains, caches. What is not there is left out.
+    /// Files and directories readable in addition to the system's, such as toolchains and caches. Missing ones are
+    /// skipped.
     pub read: Vec<PathBuf>,
-    /// Directories to write besides the tree, for this run alone, too.
+    /// Directories writable in addition to the tree, used by this run alone.
     pub write: Vec<PathBuf>,
-    /// All of its environment. `PATH`, `HOME` and `TMPDIR` are added where they are missing.
+    /// Complete environment. Missing `PATH`, `HOME` and `TMPDIR` are added.
     pub environment: BTreeMap<OsString, OsString>,
     pub limits: SandboxLimits,
     pub network: NetworkAccess,
 }
 
 impl SandboxCommand {
-    /// That command in that tree, with nothing more to read or write, under the usual limits.
+    /// Returns a command with default limits that can access only the tree.
     pub fn new(program: impl Into<OsString>, tree: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -98,20 +99,20 @@ impl SandboxCommand {
     }
 }
 
-/// What a run may take.
+/// Limits of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct SandboxLimits {
     pub time: Duration,
-    /// Of all its processes together.
+    /// All processes together.
     pub memory_bytes: u64,
     pub processes: u64,
-    /// What its directories may grow by; those that are kept in memory hold no more than a quarter of the memory.
+    /// Maximum growth of its directories. In-memory directories hold at most a quarter of `memory_bytes`.
     pub disk_bytes: u64,
-    /// The same, counted in files.
+    /// Maximum growth of its directories in files.
     pub inodes: u64,
-    /// Of both outputs together.
+    /// Both outputs together.
     pub output_bytes: usize,
-    /// Of each output's beginning, and again of its end.
+    /// Bytes kept of each output's beginning, and again of its end.
     pub kept_bytes: usize,
 }
 
@@ -130,26 +131,25 @@ impl Default for SandboxLimits {
 }
 
 impl SandboxLimits {
-    /// Bytes that each of the two directories kept in memory (`/tmp`, `/dev/shm`) may hold: what lies there is in no process's
-    /// account.
+    /// Maximum bytes of each in-memory directory (`/tmp`, `/dev/shm`). These bytes belong to no process.
     fn in_memory_bytes(&self) -> u64 {
         self.disk_bytes.min(self.memory_bytes / 4)
     }
 }
 
-/// Whom a run may speak to.
+/// Network access of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NetworkAccess {
-    /// Nobody: it has no sockets.
+    /// No sockets.
     None,
-    /// Itself, by addresses of its own. In the basic level there is no such thing, and it is as `None`.
+    /// Its own loopback only. In the basic level the same as `None`.
     #[default]
     Loopback,
-    /// Itself, and whom the [`SandboxProxy`] at this socket lets it speak to; only in the full level.
+    /// Its own loopback, and the hosts that the [`SandboxProxy`] at this socket allows; full level only.
     Proxy(PathBuf),
 }
 
-/// A run that was begun and is over.
+/// Result of a completed run.
 #[derive(Debug, Clone)]
 pub struct SandboxOutcome {
     pub end: CommandExit,
@@ -158,16 +158,16 @@ pub struct SandboxOutcome {
     pub elapsed: Duration,
 }
 
-/// How it ended.
+/// Outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandExit {
     Exit(i32),
-    /// By a signal; or by an exit code that says so, as shells do it.
+    /// Killed by a signal, or exited with a shell's exit code for one.
     Signal(i32),
     TimedOut,
     MemoryExceeded,
     TooManyProcesses,
-    /// Too many bytes, or too many files.
+    /// Wrote too many bytes or files.
     DiskExceeded,
     OutputTooLong,
 }
@@ -177,17 +177,17 @@ impl fmt::Display for CommandExit {
         match self {
             Self::Exit(code) => write!(f, "it ended with exit code {code}"),
             Self::Signal(signal) => write!(f, "signal {signal} ended it"),
-            Self::TimedOut => f.write_str("it took longer than it may"),
-            Self::MemoryExceeded => f.write_str("it took more memory than it may"),
-            Self::TooManyProcesses => f.write_str("it started more processes than it may"),
-            Self::DiskExceeded => f.write_str("it wrote more bytes or files than it may"),
-            Self::OutputTooLong => f.write_str("it printed more than it may"),
+            Self::TimedOut => f.write_str("it exceeded its time limit"),
+            Self::MemoryExceeded => f.write_str("it exceeded its memory limit"),
+            Self::TooManyProcesses => f.write_str("it exceeded its process limit"),
+            Self::DiskExceeded => f.write_str("it exceeded its disk limit"),
+            Self::OutputTooLong => f.write_str("it exceeded its output limit"),
         }
     }
 }
 
 impl CommandExit {
-    /// Its name without what it says of this one run.
+    /// Label of the outcome, without details of this run.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exit(0) => "success",
@@ -206,11 +206,11 @@ impl CommandExit {
     }
 }
 
-/// Why nothing was run.
+/// Reasons why nothing was run.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     #[error(
-        "nothing can be run apart from the rest of this machine ({})",
+        "no sandbox works on this machine ({})",
         why.join("; ")
     )]
     Unavailable { why: Vec<String> },
@@ -218,7 +218,7 @@ pub enum SandboxError {
     NotThatLevel { level: Level, why: Vec<String> },
     #[error("`{program}` was not found inside the sandbox")]
     NotFound { program: String },
-    #[error("the sandbox could not be made: {why}")]
+    #[error("could not create the sandbox: {why}")]
     Failed { why: String },
     #[error("the run was cancelled")]
     Cancelled,
@@ -227,12 +227,12 @@ pub enum SandboxError {
 }
 
 impl Sandbox {
-    /// The best level that works here, each tried out with the program `own`, which is ours; or `wanted` and no other. `None` as
-    /// level is taken only if it is wanted, and then only where there is nothing better.
+    /// Detects the best working level with a trial run through our executable `own`; with `wanted`, only that level.
+    /// `Level::None` is used only if wanted and nothing better works.
     pub async fn detect(own: &Path, wanted: Option<Level>) -> Result<Self, SandboxError> {
         let names = run_user::create_user_lists()
             .map_err(|source| SandboxError::Io { path: std::env::temp_dir(), source })?;
-        // Where there can be none, there can be no user of a run either, and the trial says so.
+        // If this fails, no run can get its own user, and the trial reports that.
         let records = match rustix::process::geteuid().is_root() {
             true => run_user::RecordsDirectory::open().await.ok().map(Arc::new),
             false => None,
@@ -264,7 +264,7 @@ impl Sandbox {
         }
     }
 
-    /// The same, and the time that commands take is counted here.
+    /// Counts the time of commands in `time`.
     pub fn with_time_metric(self, time: SandboxSeconds) -> Self {
         Self { time, ..self }
     }
@@ -273,7 +273,7 @@ impl Sandbox {
         self.level
     }
 
-    /// Why the level is no better, and what would help.
+    /// Reasons why the level is not better, and how to fix them.
     pub fn missing_features(&self) -> &[String] {
         &self.lacks
     }
@@ -299,17 +299,16 @@ impl Sandbox {
         };
         match self.run(run, &CancellationToken::new()).await {
             Ok(SandboxOutcome { end: CommandExit::Exit(0), .. }) => Ok(()),
-            Ok(ended) => Err(format!("a trial of it ended with {:?}", ended.end)),
+            Ok(ended) => Err(format!("its trial run ended with {:?}", ended.end)),
             Err(SandboxError::Failed { why }) if self.level == Level::Full => Err(bubblewrap::remedy(&why)),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    /// Runs a command to its end, or to the end of one of its limits.
+    /// Runs a command until it ends or exceeds a limit.
     ///
     /// # Errors
-    ///
-    /// When it was not begun, or was cancelled.
+    /// If the command did not start, or was cancelled.
     pub async fn run(
         &self,
         run: SandboxCommand,
@@ -320,17 +319,17 @@ impl Sandbox {
             move |source| SandboxError::Io { path, source }
         };
         if matches!(run.network, NetworkAccess::Proxy(_)) && self.level != Level::Full {
-            let why = "only the full level of the sandbox has a way out".to_owned();
+            let why = "only the full level of the sandbox has network access".to_owned();
             return Err(SandboxError::Failed { why });
         }
         if let Some(path) = run.read.iter().find(|path| contains_home(path)) {
             let why =
-                format!("{} may not be read inside: it is, or holds, the server's home", path.display());
+                format!("the sandbox may not read {}: it is or contains the server's home", path.display());
             return Err(SandboxError::Failed { why });
         }
         let is_root = rustix::process::geteuid().is_root();
-        let of_the_system = |place: &&PathBuf| is_root && run_user::is_system_directory(place);
-        if let Some(path) = run.write.iter().chain([&run.tree]).find(of_the_system) {
+        let is_system = |place: &&PathBuf| is_root && run_user::is_system_directory(place);
+        if let Some(path) = run.write.iter().chain([&run.tree]).find(is_system) {
             let why = format!("{} is a system directory; the sandbox does not write there", path.display());
             return Err(SandboxError::Failed { why });
         }
@@ -361,13 +360,13 @@ impl Sandbox {
         if let Some(own) = own
             && let Err(error) = Box::pin(own.release()).await
         {
-            // What was run has ended all the same, and how is to be told.
-            tracing::warn!(tree = %run.tree.display(), %error, "files of a command are not ours again");
+            // The command has ended, so still return its outcome.
+            tracing::warn!(tree = %run.tree.display(), %error, "could not take back ownership of a command's files");
         }
-        let judged = self.build_outcome(run, outputs, ended, outgrown)?;
-        let seconds = self.time.get_or_create(&[("end", judged.end.name())]);
-        seconds.inc_by(judged.elapsed.as_secs_f64());
-        Ok(judged)
+        let outcome = self.build_outcome(run, outputs, ended, outgrown)?;
+        let seconds = self.time.get_or_create(&[("end", outcome.end.name())]);
+        seconds.inc_by(outcome.elapsed.as_secs_f64());
+        Ok(outcome)
     }
 
     fn inner_stage_spec(&self, run: &SandboxCommand, own: Option<&run_user::RunUser>) -> InnerStageSpec {
@@ -411,14 +410,14 @@ impl Sandbox {
         spec: &InnerStageSpec,
         own: Option<&run_user::RunUser>,
     ) -> Result<ChildCommand, SandboxError> {
-        let told =
+        let spec_json =
             serde_json::to_vec(spec).map_err(|error| SandboxError::Failed { why: error.to_string() })?;
         let mut command = match self.level {
             Level::Full => ChildCommand::new("bwrap")
                 .args(bubblewrap::arguments(run, &self.own, self.names.path(), own.is_some()))
-                .stdin(told),
+                .stdin(spec_json),
             Level::Basic => {
-                ChildCommand::new(&self.own).arg(INNER_STAGE_COMMAND).current_dir(&run.tree).stdin(told)
+                ChildCommand::new(&self.own).arg(INNER_STAGE_COMMAND).current_dir(&run.tree).stdin(spec_json)
             }
             Level::None => {
                 let bare = ChildCommand::new(&run.program).args(&run.args).current_dir(&run.tree);
@@ -438,7 +437,7 @@ impl Sandbox {
             command = command.from_permanent_thread();
         }
         let SandboxLimits { time, memory_bytes, processes, output_bytes, .. } = run.limits;
-        // Bubblewrap's own two are none of the command's, nor is what leads to the way out.
+        // Add 3 for bubblewrap's two processes and the forwarder.
         Ok(command
             .timeout(time)
             .memory_limit(memory_bytes)
@@ -494,15 +493,15 @@ impl Sandbox {
     }
 }
 
-/// Nothing is kept from a command that is given all of this.
+/// Whether `path` is the root or contains the server's home; giving it to a command would expose our files.
 fn contains_home(path: &Path) -> bool {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
     real.parent().is_none() || home.is_some_and(|home| home.starts_with(&real))
 }
 
-/// Of each output so much is kept in any case: what the inner stage says is among it.
+/// Minimum bytes kept of each output; must hold the inner stage's messages.
 const LEAST_KEPT: usize = 4096;
 
-/// A trial of a level: some milliseconds, unless the machine is very busy.
+/// Timeout of a level's trial run, which normally takes milliseconds.
 const TRIAL: Duration = Duration::from_secs(20);

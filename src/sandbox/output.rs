@@ -1,4 +1,4 @@
-//! What a run printed: the beginning and the end of each output.
+//! Captures the beginning and the end of each of a run's outputs.
 
 use crate::proc::OutputStream;
 
@@ -6,9 +6,9 @@ use crate::proc::OutputStream;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TruncatedOutput {
     pub head: Vec<u8>,
-    /// What followed, or the end of it.
+    /// Bytes that followed the head, or the last part of them.
     pub tail: Vec<u8>,
-    /// Bytes between the two that are not kept.
+    /// Bytes dropped between head and tail.
     pub left_out: u64,
 }
 
@@ -28,7 +28,7 @@ impl TruncatedOutput {
         self.left_out += extra as u64;
     }
 
-    /// As one text, with a line that says so where something is left out.
+    /// Joins head and tail, with a line in between that names the bytes left out, if any.
     pub fn text(&self) -> String {
         let [head, tail] = [&self.head, &self.tail].map(|bytes| String::from_utf8_lossy(bytes));
         match self.left_out {
@@ -38,14 +38,13 @@ impl TruncatedOutput {
     }
 }
 
-/// Both outputs of a run, as they come.
 pub(super) struct CapturedOutputs {
     most: usize,
     out: TruncatedOutput,
     err: TruncatedOutput,
-    /// What says on standard error that the command follows.
+    /// Marker on stderr after which the command's own output follows.
     mark: Vec<u8>,
-    /// Standard error before that.
+    /// Stderr before the marker.
     before: Vec<u8>,
     begun: bool,
     nonce: String,
@@ -86,17 +85,17 @@ impl CapturedOutputs {
         }
     }
 
-    /// Did it come to the command?
+    /// Whether the command itself was executed.
     pub(super) fn has_begun(&self) -> bool {
         self.begun && !self.err.head.starts_with(self.nonce.as_bytes())
     }
 
-    /// Why it did not, and whether that is because there is no such program.
+    /// Returns why the command was not executed, and whether its program is missing.
     pub(super) fn refusal_reason(self) -> (String, bool) {
-        let said = if self.begun { self.err.head } else { self.before };
-        let said = String::from_utf8_lossy(&said).trim().to_owned();
-        match said.strip_prefix(&self.nonce) {
-            None => (said, false),
+        let text = if self.begun { self.err.head } else { self.before };
+        let text = String::from_utf8_lossy(&text).trim().to_owned();
+        match text.strip_prefix(&self.nonce) {
+            None => (text, false),
             Some(ours) => {
                 let (what, why) = ours.split_once(' ').unwrap_or(("no", ours));
                 (why.to_owned(), what == "missing")
@@ -115,29 +114,29 @@ impl CapturedOutputs {
 mod tests {
     use super::*;
 
-    fn printed(most: usize, pieces: &[&str]) -> CapturedOutputs {
+    fn capture(most: usize, pieces: &[&str]) -> CapturedOutputs {
         let mut outputs = CapturedOutputs::new(most, "word".into());
         pieces.iter().for_each(|piece| outputs.append(OutputStream::Err, piece.as_bytes()));
         outputs
     }
 
     #[test]
-    fn what_follows_the_word_is_the_commands() {
-        let outputs = printed(8, &["bwrap: a warning\nwor", "dok", "\nit ", "said a lot in the end"]);
+    fn output_after_the_marker_belongs_to_the_command() {
+        let outputs = capture(8, &["bwrap: a warning\nwor", "dok", "\nit ", "said a lot in the end"]);
         assert!(outputs.has_begun());
-        let (_, said) = outputs.into_outputs();
-        assert_eq!(said.text(), "it said \n… 8 bytes left out …\n the end");
+        let (_, stderr) = outputs.into_outputs();
+        assert_eq!(stderr.text(), "it said \n… 8 bytes left out …\n the end");
     }
 
     #[test]
-    fn only_who_knows_the_word_can_say_that_nothing_began() {
-        assert!(printed(99, &["wordok\n", "no lies\n"]).has_begun());
+    fn only_messages_with_the_nonce_report_a_failed_start() {
+        assert!(capture(99, &["wordok\n", "no lies\n"]).has_begun());
         for (pieces, why, missing) in [
             (&["bwrap: no"][..], "bwrap: no", false),
             (&["wordno rules"], "rules", false),
             (&["wordok\n", "wordmissing sh"], "sh", true),
         ] {
-            let outputs = printed(99, pieces);
+            let outputs = capture(99, pieces);
             assert!(!outputs.has_begun());
             assert_eq!(outputs.refusal_reason(), (why.to_owned(), missing));
         }

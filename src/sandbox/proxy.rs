@@ -1,6 +1,6 @@
-//! The one way out of a sandbox: a proxy that connects to the hosts that the operator named, and to no other.
+//! The sandbox's network access: a proxy that connects only to the hosts the operator allows.
 //!
-//! It speaks `CONNECT` alone, so it sees names and no contents.
+//! It supports only `CONNECT`, so it sees host names and no contents.
 
 use std::{
     collections::BTreeSet,
@@ -28,16 +28,16 @@ use crate::{
     egress::{CONNECT_TIMEOUT, HostPolicy, HostRefusal, RefusalReason, format_host},
 };
 
-/// What one command may fetch and send in all.
+/// Total bytes one command may send and receive.
 pub const FETCHED_BYTES: u64 = 4 << 30;
 
-/// Connections at once; package managers use a dozen.
+/// Maximum concurrent connections; package managers use a dozen.
 const CONNECTIONS: usize = 64;
 
-/// A request line and its headers, which nobody needs to be long.
+/// Maximum bytes of a request line and its headers.
 const HEAD_BYTES: usize = 8 << 10;
 
-/// Refusals that are kept to be told; whoever asks for more hosts than that is not installing anything.
+/// Maximum number of refusals kept for the report.
 const REFUSALS: usize = 20;
 
 impl ProxyState {
@@ -45,7 +45,7 @@ impl ProxyState {
         Self { hosts, refused: Mutex::default(), left: bytes.into(), spent: CancellationToken::new() }
     }
 
-    /// The addresses of what was asked for, as far as they may be connected to.
+    /// Resolves the host; returns the addresses we may connect to.
     async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, HostRefusal> {
         HostPolicy(&self.hosts).resolve(host, port).await
     }
@@ -56,28 +56,28 @@ impl fmt::Display for HostRefusal {
         let Self { host, why } = self;
         match why {
             RefusalReason::NotAllowed if Hosts::try_from(vec![host.clone()]).is_err() => {
-                write!(f, "`{host}` is no host that can be named under [sandbox]")
+                write!(f, "`{host}` is not a valid host for `hosts` under [sandbox]")
             }
             RefusalReason::NotAllowed => write!(
                 f,
-                "`{host}` may not be reached; `--host {host}` allows it here, and `hosts = [\"{host}\"]` under [sandbox] in the server's settings"
+                "`{host}` is not allowed; `--host {host}` allows it here, and `hosts = [\"{host}\"]` under [sandbox] in the server's settings"
             ),
             RefusalReason::AlwaysBlocked => {
-                write!(f, "`{host}` leads to what is never reached, whatever is named")
+                write!(f, "`{host}` resolves to an address that is always blocked")
             }
             RefusalReason::InternalNetwork => write!(
                 f,
-                "`{host}` leads into a network of its own; its addresses must be named, too (`--host`, or `hosts` under [sandbox])"
+                "`{host}` resolves to an internal network; allow its addresses too (`--host`, or `hosts` under [sandbox])"
             ),
             RefusalReason::Unreachable => write!(f, "`{host}` does not answer"),
             RefusalReason::TransferLimit => {
-                write!(f, "`{host}` was asked for more than may be fetched in all")
+                write!(f, "`{host}` was cut off: the total transfer limit is reached")
             }
         }
     }
 }
 
-/// A way out that is open as long as this lives.
+/// A running proxy; stops when dropped.
 #[derive(Debug)]
 pub struct SandboxProxy {
     socket: PathBuf,
@@ -89,17 +89,16 @@ pub struct SandboxProxy {
 struct ProxyState {
     hosts: Hosts,
     refused: Mutex<BTreeSet<HostRefusal>>,
-    /// Bytes that may still go through, both ways together.
+    /// Bytes left to transfer, both directions together.
     left: AtomicU64,
     spent: CancellationToken,
 }
 
 impl SandboxProxy {
-    /// Listens at a socket of this name, for `bytes` in all.
+    /// Listens on `socket` and transfers at most `bytes` in total.
     ///
     /// # Errors
-    ///
-    /// When there can be no such socket.
+    /// If the socket cannot be created.
     pub fn open(socket: &Path, hosts: Hosts, bytes: u64) -> io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
         let shared = Arc::new(ProxyState::new(hosts, bytes));
@@ -111,14 +110,14 @@ impl SandboxProxy {
         &self.socket
     }
 
-    /// What was asked for and not reached, as far as it is kept.
+    /// Returns the refused requests, up to a maximum.
     pub fn refusals(&self) -> Vec<HostRefusal> {
         self.shared.refused.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 
 impl Drop for SandboxProxy {
-    /// Its connections end with it.
+    /// Aborts the server task, which closes its connections.
     fn drop(&mut self) {
         self.serving.abort();
     }
@@ -126,10 +125,10 @@ impl Drop for SandboxProxy {
 
 impl ProxyState {
     async fn serve(self: Arc<Self>, listener: UnixListener) {
-        let (room, mut open) = (Arc::new(Semaphore::new(CONNECTIONS)), JoinSet::new());
+        let (permits, mut open) = (Arc::new(Semaphore::new(CONNECTIONS)), JoinSet::new());
         loop {
             while open.try_join_next().is_some() {}
-            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((client, _)) => {
                     let shared = Arc::clone(&self);
@@ -138,15 +137,15 @@ impl ProxyState {
                         drop(permit);
                     });
                 }
-                // Out of file descriptors, for example; some come back.
+                // Possibly out of file descriptors; retry, since some get closed.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
     }
 
     async fn handle_client(&self, mut client: UnixStream) -> io::Result<()> {
-        let asked = timeout(CONNECT_TIMEOUT, read_head(&mut client)).await;
-        let Some((host, port)) = asked.ok().and_then(Result::ok).as_deref().and_then(parse_target) else {
+        let head = timeout(CONNECT_TIMEOUT, read_head(&mut client)).await;
+        let Some((host, port)) = head.ok().and_then(Result::ok).as_deref().and_then(parse_target) else {
             return client.write_all(b"HTTP/1.1 405 Only CONNECT\r\ncontent-length: 0\r\n\r\n").await;
         };
         match self.connect(&host, port).await {
@@ -202,9 +201,9 @@ impl ProxyState {
         mut from: impl AsyncRead + Unpin,
         mut to: impl AsyncWrite + Unpin,
     ) -> io::Result<()> {
-        let mut room = vec![0; 16 << 10];
+        let mut buffer = vec![0; 16 << 10];
         loop {
-            let read = from.read(&mut room).await?;
+            let read = from.read(&mut buffer).await?;
             if read == 0 {
                 return to.shutdown().await;
             }
@@ -213,12 +212,12 @@ impl ProxyState {
                 self.spent.cancel();
                 return Ok(());
             }
-            to.write_all(&room[..read]).await?;
+            to.write_all(&buffer[..read]).await?;
         }
     }
 }
 
-/// Up to the empty line after the headers. Nothing follows it before the answer.
+/// Reads up to the empty line after the headers. The client sends nothing after it before our response.
 async fn read_head(client: &mut UnixStream) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_BYTES {
@@ -227,7 +226,7 @@ async fn read_head(client: &mut UnixStream) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Host and port of `CONNECT host:port HTTP/1.1`.
+/// Parses host and port of `CONNECT host:port HTTP/1.1`.
 fn parse_target(head: &[u8]) -> Option<(String, u16)> {
     let line = std::str::from_utf8(head).ok()?.lines().next()?;
     let [method, target, version] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
@@ -242,19 +241,19 @@ mod tests {
     use super::*;
     use crate::egress::tests::hosts;
 
-    /// Somebody who sends that to whoever connects.
-    async fn somebody(says: Vec<u8>) -> u16 {
+    /// Starts a server that sends `payload` to each client; returns its port.
+    async fn spawn_server(payload: Vec<u8>) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let _ = stream.write_all(&says).await;
+                let _ = stream.write_all(&payload).await;
             }
         });
         port
     }
 
-    async fn said(proxy: &SandboxProxy, request: &str) -> String {
+    async fn send_request(proxy: &SandboxProxy, request: &str) -> String {
         let mut client = UnixStream::connect(proxy.socket()).await.unwrap();
         client.write_all(request.as_bytes()).await.unwrap();
         let mut all = Vec::new();
@@ -263,9 +262,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_reaches_what_is_named_and_says_what_it_does_not_reach() {
+    async fn allowed_hosts_are_reached_and_others_refused_with_reason() {
         let directory = tempfile::tempdir().unwrap();
-        let port = somebody(b"hello".to_vec()).await;
+        let port = spawn_server(b"hello".to_vec()).await;
         let open = |name: &str, hosts: Hosts, bytes| {
             SandboxProxy::open(&directory.path().join(name), hosts, bytes).unwrap()
         };
@@ -275,11 +274,12 @@ mod tests {
             100,
         );
         for host in ["127.0.0.1", "localhost", "LOCALHOST."] {
-            let answer = said(&proxy, &format!("CONNECT {host}:{port} HTTP/1.1\r\nhost: x\r\n\r\n")).await;
+            let answer =
+                send_request(&proxy, &format!("CONNECT {host}:{port} HTTP/1.1\r\nhost: x\r\n\r\n")).await;
             assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nhello"), "{answer}");
         }
         for host in ["localhost:1", "other.invalid:443", "[::1]:443", "127.0.0.1:1"] {
-            let answer = said(&proxy, &format!("CONNECT {host} HTTP/1.1\r\n\r\n")).await;
+            let answer = send_request(&proxy, &format!("CONNECT {host} HTTP/1.1\r\n\r\n")).await;
             assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("under [sandbox]"), "{answer}");
         }
         let named: Vec<_> = proxy.refusals().into_iter().map(|refusal| refusal.host).collect();
@@ -287,29 +287,29 @@ mod tests {
         for wrong in
             ["GET http://localhost/ HTTP/1.1\r\n\r\n", "CONNECT localhost HTTP/1.1\r\n\r\n", "\0\r\n\r\n"]
         {
-            assert!(said(&proxy, wrong).await.starts_with("HTTP/1.1 405 "), "{wrong}");
+            assert!(send_request(&proxy, wrong).await.starts_with("HTTP/1.1 405 "), "{wrong}");
         }
-        // A name that is allowed leads where nothing is.
+        // The host name is allowed, but it resolves to an address that is not.
         let proxy = open("b", hosts(&[&format!("localhost:{port}")]), 100);
-        said(&proxy, &format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n")).await;
+        send_request(&proxy, &format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n")).await;
         assert_eq!(proxy.refusals()[0].why, RefusalReason::InternalNetwork);
     }
 
-    /// Whoever follows the advice gets what was asked for.
+    /// Allowing a host as the refusal suggests makes the same request succeed.
     #[tokio::test]
-    async fn what_is_advised_works() {
+    async fn allowing_the_suggested_host_works() {
         let directory = tempfile::tempdir().unwrap();
-        let port = somebody(b"hello".to_vec()).await;
-        let asked = [format!("127.0.0.1:{port}"), format!("[::ffff:127.0.0.1]:{port}")];
-        for (at, asked) in asked.iter().enumerate() {
-            let request = format!("CONNECT {asked} HTTP/1.1\r\n\r\n");
+        let port = spawn_server(b"hello".to_vec()).await;
+        let target = [format!("127.0.0.1:{port}"), format!("[::ffff:127.0.0.1]:{port}")];
+        for (at, target) in target.iter().enumerate() {
+            let request = format!("CONNECT {target} HTTP/1.1\r\n\r\n");
             let closed =
                 SandboxProxy::open(&directory.path().join(format!("a{at}")), hosts(&[]), 100).unwrap();
-            let advice = said(&closed, &request).await;
+            let advice = send_request(&closed, &request).await;
             let named = advice.split('"').nth(1).unwrap();
             let open =
                 SandboxProxy::open(&directory.path().join(format!("b{at}")), hosts(&[named]), 100).unwrap();
-            assert!(said(&open, &request).await.ends_with("hello"), "{advice}");
+            assert!(send_request(&open, &request).await.ends_with("hello"), "{advice}");
         }
         let advised = [("::1", 443), ("::1", 1), ("[::1]", 1), ("LOCALHOST.", 443), ("localhost", 1)];
         for (host, port) in advised {
@@ -321,21 +321,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_goes_through_than_may() {
+    async fn transfer_limit_stops_connections() {
         let directory = tempfile::tempdir().unwrap();
-        let port = somebody(vec![b'x'; 100_000]).await;
+        let port = spawn_server(vec![b'x'; 100_000]).await;
         let proxy =
             SandboxProxy::open(&directory.path().join("a"), hosts(&[&format!("127.0.0.1:{port}")]), 50_000)
                 .unwrap();
         for _ in 0..2 {
-            assert!(said(&proxy, &format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n")).await.len() < 51_000);
+            assert!(
+                send_request(&proxy, &format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n")).await.len()
+                    < 51_000
+            );
         }
         assert_eq!(
             proxy.refusals().iter().map(|refusal| refusal.why).collect::<Vec<_>>(),
             [RefusalReason::TransferLimit]
         );
-        // The third is told before anybody is connected to.
+        // The third request is refused before connecting.
         let request = format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n");
-        assert!(said(&proxy, &request).await.starts_with("HTTP/1.1 403 "));
+        assert!(send_request(&proxy, &request).await.starts_with("HTTP/1.1 403 "));
     }
 }

@@ -1,4 +1,5 @@
-//! Who the command is: under root one of this machine that has nothing, otherwise one that there is only inside.
+//! The user a command runs as: a separate user of this machine if we are root, else one that exists only in the
+//! namespace.
 
 use std::{
     collections::BTreeSet,
@@ -27,22 +28,22 @@ use rustix::{
 use super::{Level, SandboxCommand};
 use crate::proc;
 
-/// Its number inside namespaces. Not root's: programs behave differently for root.
+/// User id inside namespaces. Not 0, because programs behave differently as root.
 pub(super) const INSIDE: u32 = 1000;
 
-/// Numbers that no distribution gives to anybody; one for each run that is on.
+/// User ids that distributions leave unassigned; one per active run.
 const OUTSIDE: std::ops::RangeInclusive<u32> = 65_100..=65_300;
 
-/// Only root makes anything there.
+/// Directory of the locks on user ids; only root can write there.
 const HELD: &str = "/run/countersign-sandbox";
 
-/// There each server has a directory of records of its runs, which is locked while it lives.
+/// Each server keeps its run records in a subdirectory, which it locks while it lives.
 const RECORDS: &str = "/run/countersign-sandbox/children";
 
 pub(super) const ONLY_ROOT: &str = "the basic level needs a user of its own, which only a server that runs as root can \
                                     give it: without namespaces this user's files are not safe from the command";
 
-/// Lists of users and groups for the inside.
+/// Writes the `passwd` and `group` files for the inside.
 pub(super) fn create_user_lists() -> io::Result<Arc<ScratchDirectory>> {
     let directory = ScratchDirectory::new()?;
     let mut users =
@@ -57,12 +58,11 @@ pub(super) fn create_user_lists() -> io::Result<Arc<ScratchDirectory>> {
     Ok(Arc::new(directory))
 }
 
-/// A directory by its real path, which is removed with its value, whatever a command has made of it. Only we enter it, and the
-/// user of a run whose tree is below it.
+/// A temporary directory by its real path, removed on drop whatever a command did to it. Only we can enter it, and the
+/// user of a run whose tree is inside.
 #[derive(Debug)]
 pub struct ScratchDirectory(PathBuf);
 
-/// Those that this process has.
 static SCRATCHES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn scratches() -> MutexGuard<'static, BTreeSet<PathBuf>> {
@@ -71,8 +71,7 @@ fn scratches() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 
 impl ScratchDirectory {
     /// # Errors
-    ///
-    /// When none can be made among the system's temporary files.
+    /// If it cannot be created in the system's temporary directory.
     pub fn new() -> io::Result<Self> {
         let place = std::env::temp_dir().canonicalize()?;
         let path = proc::private_dir("countersign-", &place)?.keep();
@@ -89,12 +88,12 @@ impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         scratches().remove(&self.0);
         if let Err(error) = proc::remove_all(&self.0) {
-            tracing::warn!(%error, "what a command wrote stays behind");
+            tracing::warn!(%error, "could not remove the directory of a command");
         }
     }
 }
 
-/// Records of what this server runs, for whoever comes after it.
+/// Records of this server's runs, which a later server reads after a crash.
 #[derive(Debug)]
 pub(super) struct RecordsDirectory {
     directory: PathBuf,
@@ -118,13 +117,13 @@ impl RecordsDirectory {
 
 impl Drop for RecordsDirectory {
     fn drop(&mut self) {
-        // Records that are left are the next one's.
+        // Remaining records are handled by the next server.
         let _ = fs::remove_dir(&self.directory);
     }
 }
 
-/// Ends what servers have left that are gone. While the lock lives nobody else does, nor takes a user that one of theirs was:
-/// by that user what they left is found, and another's run would be.
+/// Ends processes that dead servers left. While the returned lock is held, no other server sweeps or takes a user id.
+/// Otherwise the sweep, which finds processes by user id, could hit a new run.
 async fn sweep_orphans() -> io::Result<File> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(RECORDS)?;
     let lock = File::open(RECORDS)?;
@@ -145,23 +144,22 @@ async fn sweep_orphans() -> io::Result<File> {
     Ok(lock)
 }
 
-/// A word that nobody guesses.
 pub(super) fn nonce() -> String {
     let mut bytes = [0; 16];
-    // Without chance there is no sandbox, and no TLS either.
+    // Without randomness there is no sandbox, and no TLS either.
     getrandom::fill(&mut bytes).expect("the system gives random bytes");
     hex::encode(bytes)
 }
 
-/// A user of this machine for one run, who owns the run's directories while it lasts.
+/// A user of this machine that owns the directories of one run while it lasts.
 pub(super) struct RunUser {
     pub(super) user: u32,
-    /// In place of `/tmp`, where there is none of its own.
+    /// Replaces `/tmp` if the run has no private one.
     tmp: Option<ScratchDirectory>,
     places: Vec<PathBuf>,
-    /// Our directories above the places. The user's group may enter them while it runs.
+    /// Our directories above `places`. The user's group may enter them during the run.
     entered: Vec<PathBuf>,
-    /// Nobody else on this machine takes that user while it is held.
+    /// Lock that keeps other servers from using the same user id.
     _taken: File,
 }
 
@@ -188,7 +186,7 @@ impl RunUser {
         };
         let mut own = Self { user, tmp, places, entered, _taken: taken };
         if let Err(error) = own.change_owner(user, user).await {
-            // Half of it may be given away.
+            // Ownership may have changed halfway; undo it.
             own.release().await?;
             return Err(error);
         }
@@ -199,12 +197,12 @@ impl RunUser {
         self.tmp.as_ref().map(ScratchDirectory::path)
     }
 
-    /// To be called when none of its processes is left.
+    /// Takes the directories back. Call it when none of the user's processes is left.
     pub(super) async fn release(mut self) -> io::Result<()> {
         self.change_owner(geteuid().as_raw(), getegid().as_raw()).await
     }
 
-    /// Changes the owner of all below the places; of links themselves, and not of their targets.
+    /// Changes the owner of everything below the places. Changes symlinks themselves, not their targets.
     async fn change_owner(&mut self, uid: u32, gid: u32) -> io::Result<()> {
         let mode = if gid == getegid().as_raw() { 0o700 } else { 0o710 };
         for scratch in &self.entered {
@@ -222,7 +220,7 @@ impl RunUser {
 
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Who owns the places next: the sandbox's user, or we again.
+/// The next owner of the places: the sandbox's user, or us again.
 #[derive(Clone, Copy)]
 struct NewOwner {
     user: Uid,
@@ -233,8 +231,9 @@ struct NewOwner {
 type FileIdentity = (u64, u64);
 
 impl NewOwner {
-    /// Gives a folder and all below it away, or back. Each folder is opened below its parent, and on the way up the parent must
-    /// be the one we came from, so a change meanwhile leads us nowhere. Two folders are open at a time, however deep the tree.
+    /// Changes the owner of a folder and everything below it. Each folder is opened relative to its parent; on the way
+    /// up, the parent must be the folder we came from. So a concurrent change cannot lead us elsewhere. At most two
+    /// folders are open at a time.
     fn change_owner_below(self, place: &Path) -> io::Result<()> {
         let mut at = open_folder(CWD, place, false)?;
         self.change_owner_of_entry(&fstat(&at)?, place, |user, group| fchown(&at, user, group))?;
@@ -257,14 +256,14 @@ impl NewOwner {
                 let Some((parent, rest)) = above.pop() else { return Ok(()) };
                 at = openat(&at, c"..", FOLDER, Mode::empty())?;
                 if file_identity(&at)? != parent {
-                    return Err(io::Error::other(format!("{} was changed meanwhile", place.display())));
+                    return Err(io::Error::other(format!("{} changed during the walk", place.display())));
                 }
                 folders = rest;
             }
         }
     }
 
-    /// Gives what lies directly in a folder, and returns the names of the folders there.
+    /// Changes the owner of the entries of one folder; returns the names of its subfolders.
     fn change_owner_of_entries(self, at: &OwnedFd, place: &Path) -> io::Result<Vec<CString>> {
         let mut folders = Vec::new();
         for entry in Dir::read_from(at)? {
@@ -274,7 +273,7 @@ impl NewOwner {
                 continue;
             }
             let found = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            // A mount keeps its owner: the walk does not go in.
+            // A mount keeps its owner, since the walk does not enter it.
             if found.st_dev != fstat(at)?.st_dev && self.is_server_user() {
                 continue;
             }
@@ -288,8 +287,8 @@ impl NewOwner {
         Ok(folders)
     }
 
-    /// What is ours, or what a killed run left to a sandbox's user, goes to the new owner. Files of others are not given away, since a
-    /// server that is killed could not give them back.
+    /// Changes the owner if the file is ours, or was left to a sandbox user by a killed run. Other users' files are
+    /// refused, because a killed server could not give them back.
     fn change_owner_of_entry(
         self,
         found: &Stat,
@@ -305,7 +304,7 @@ impl NewOwner {
             return Ok(());
         }
         Err(io::Error::other(format!(
-            "{} holds files of another owner ({}:{}), which root would take from them; run this as that user, or on a copy",
+            "{} holds files of another owner ({}:{}), and root would take them; run this as that user, or on a copy",
             place.display(),
             found.st_uid,
             found.st_gid
@@ -322,7 +321,8 @@ fn file_identity(at: &OwnedFd) -> io::Result<FileIdentity> {
     Ok((found.st_dev, found.st_ino))
 }
 
-/// Opens a folder without following a link anywhere on the way. With `within`, only below `at` and on its file system.
+/// Opens a folder without following symlinks in any part of the path. With `within`, only below `at` and on its file
+/// system.
 #[cfg(target_os = "linux")]
 fn open_folder(at: impl AsFd, path: impl Arg, within: bool) -> Result<OwnedFd, Errno> {
     use rustix::fs::{ResolveFlags, openat2};
@@ -335,7 +335,7 @@ fn open_folder(at: impl AsFd, path: impl Arg, _: bool) -> Result<OwnedFd, Errno>
     openat(at, path, FOLDER, Mode::empty())
 }
 
-/// One that is not held, by whatever server, and that no process is left of.
+/// Returns an unlocked user id that has no process, with its lock.
 fn acquire_free_user() -> io::Result<(u32, File)> {
     let processes = fs::read_dir("/proc")?.flatten();
     let busy: BTreeSet<u32> = processes.filter_map(|process| Some(process.metadata().ok()?.uid())).collect();
@@ -348,22 +348,22 @@ fn acquire_free_user() -> io::Result<(u32, File)> {
     Err(io::Error::other("too many runs at a time"))
 }
 
-/// Directories whose owner is the system's business, with all that is in them.
+/// System directories whose ownership, including all contents, must not change.
 const OF_THE_SYSTEM: &[&str] = &[
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin", "/sys", "/usr",
 ];
 
-/// Directories that all users and services share: these themselves, and not what is in them.
+/// Directories shared by all users and services, excluding their contents.
 const SHARED: &[&str] =
     &["/home", "/media", "/mnt", "/opt", "/root", "/srv", "/tmp", "/var/tmp", "/run", "/var"];
 
-/// Whether it is a directory that no run may write, because services and other users depend on its owner.
+/// Whether no run may write to `place`, because services and other users depend on its owner.
 pub(super) fn is_system_directory(place: &Path) -> bool {
     let temporary = std::env::temp_dir();
     let temporary = temporary.canonicalize().unwrap_or(temporary);
     let is_temporary = [&temporary, Path::new("/var/tmp")].iter().any(|shared| place.starts_with(shared));
     let within = OF_THE_SYSTEM.iter().any(|system| place.starts_with(system));
-    // A service has `/var/lib/NAME` or the like, and root's programs keep settings in `/root/.NAME`.
+    // Services own `/var/lib/NAME` and the like; root's programs keep settings in `/root/.NAME`.
     let of_a_service = ["/run", "/var"]
         .iter()
         .any(|above| place.strip_prefix(above).is_ok_and(|below| below.components().count() < 3));
@@ -376,7 +376,7 @@ pub(super) fn is_system_directory(place: &Path) -> bool {
         || (within || of_a_service || settings) && !is_temporary
 }
 
-/// Everybody must be let through to it, where we cannot let the user through.
+/// Checks that everybody may pass through the directories above `place`, except those in `entered`.
 fn check_reachable(place: &Path, entered: &[PathBuf]) -> io::Result<()> {
     let closed = |above: &&Path| {
         above.metadata().is_ok_and(|found| found.permissions().mode() & 0o001 == 0)
@@ -385,7 +385,7 @@ fn check_reachable(place: &Path, entered: &[PathBuf]) -> io::Result<()> {
     match place.ancestors().skip(1).find(closed) {
         None => Ok(()),
         Some(above) => Err(io::Error::other(format!(
-            "the sandbox's own user is not let through {}; without namespaces it must be (`chmod o+x`)",
+            "the sandbox user cannot enter {}; without namespaces it must be able to (`chmod o+x`)",
             above.display()
         ))),
     }

@@ -1,5 +1,5 @@
-//! Whom a gate asks besides a role: how many people, not whoever asked for the run, owners of the files; and how it
-//! stands with them.
+//! Extra approval rules of a gate: how many people, not the requester, owners of the files; and the progress towards
+//! them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,37 +15,37 @@ use crate::{
     types::{Actor, Hash, Role, UserId},
 };
 
-/// Owners that are looked up: of more, whoever wrote that file names none in particular.
+/// Maximum number of owners that we look up. With more, the file names nobody in particular.
 const MOST_OWNERS: usize = 50;
 
-/// Files that one list of owners is shown for.
+/// Maximum number of files shown per group of owners.
 const FILES_SHOWN: usize = 5;
 
-/// What the open gate asks for, as it was when people were asked.
+/// Approval rules of the open gate, as of the time it was opened.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct ApprovalRules {
-    /// So many different people; 0: a gate whose approval is not published, which takes one.
+    /// Number of different people needed. 0 for a gate whose approval is not published; it takes one.
     needed: u32,
-    /// Whoever asked for the run, where they may not approve.
+    /// The requester of the run, if they may not approve it.
     not: Option<Actor>,
     owned: Vec<OwnedFileGroup>,
 }
 
-/// Files that the same people own.
+/// Files with the same owners.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct OwnedFileGroup {
     files: Vec<String>,
-    /// Beside these.
+    /// Number of files beyond `files`.
     more: usize,
-    /// As they stand in the file that says so.
+    /// Owners as the code owners file writes them.
     names: Vec<String>,
-    /// Those of whom nobody knows who they are.
+    /// Owners that we could not resolve to people.
     unread: Vec<String>,
     people: Vec<UserId>,
 }
 
 impl OwnedFileGroup {
-    /// Where no owner can be found, who could change that file has to do.
+    /// Returns who may approve for the owners. If no owner can be found, a maintainer may.
     fn required_approver(&self, few: bool) -> AllowedResponders {
         match self.people.is_empty() {
             true => AllowedResponders::Role(Role::Maintain),
@@ -57,7 +57,7 @@ impl OwnedFileGroup {
 }
 
 impl ApprovalRules {
-    /// What the settings ask for at this gate.
+    /// Reads the settings that apply to this gate.
     pub(super) async fn for_gate(
         s: &StageState,
         v: &StepVisit<'_>,
@@ -75,7 +75,8 @@ impl ApprovalRules {
         Ok(Self { needed: rules.approvals, not, owned })
     }
 
-    /// Where there are fewer owners than it takes people, maintainers do as well: otherwise nobody could pass it.
+    /// Returns the approver rule. Maintainers count as owners if there are fewer owners than needed approvals;
+    /// otherwise nobody could pass the gate.
     pub(super) fn approvers(&self) -> Approvers {
         let owners: HashSet<_> = self.owned.iter().flat_map(|files| &files.people).collect();
         let few = owners.len() < usize::try_from(self.needed.max(1)).unwrap_or(usize::MAX);
@@ -87,12 +88,12 @@ impl ApprovalRules {
     }
 }
 
-/// Who owns the files that the document is about, by the file on the default branch.
+/// Finds the owners of the document's files, by the code owners file on the default branch.
 async fn load_owned_files(s: &StageState, v: &StepVisit<'_>) -> Result<Vec<OwnedFileGroup>, StepError> {
     let cx = v.cx;
     let (repo, text) = (cx.tools().repository(cx).await?, load_document(s, cx).await?);
     let snapshot = cx.tools().snapshot(cx, require_state(&s.base)?).await?;
-    // Of a folder that changes, what is in it counts, and of one that is new what will be.
+    // For a folder, the files in it count, and for a new folder its future files.
     let mut paths = Vec::new();
     for path in v.doc.paths(&text) {
         let below = format!("{}/", path.trim_end_matches('/'));
@@ -128,7 +129,7 @@ async fn load_owned_files(s: &StageState, v: &StepVisit<'_>) -> Result<Vec<Owned
     .await
 }
 
-/// Who an owner is, by name; none: nobody knows, or nobody who could approve.
+/// People by owner name. `None`: the owner is unknown or cannot approve.
 type OwnerIds = HashMap<String, Option<Vec<UserId>>>;
 
 async fn resolve_owners(
@@ -159,7 +160,7 @@ async fn resolve_owners(
     })
 }
 
-/// A person who may not write here approves nothing, and is none of whom anybody could wait.
+/// Returns the people behind an owner. People without write access are left out: they cannot approve.
 async fn find_owner_ids(repo: &GitHubRepo, owner: &CodeOwner) -> Result<Option<Vec<UserId>>, GitHubApiError> {
     match owner {
         CodeOwner::Person(login) => {
@@ -173,7 +174,7 @@ async fn find_owner_ids(repo: &GitHubRepo, owner: &CodeOwner) -> Result<Option<V
     }
 }
 
-/// How it stands with the people the open gate asks; none where one who may is enough.
+/// Returns the progress of the open gate's approvals; `None` if one person is enough.
 pub(super) async fn approval_progress(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -206,7 +207,7 @@ pub(super) async fn approval_progress(
     }))
 }
 
-/// Writes down what publishing will ask for. False: it takes more people yet.
+/// Records an approval for the later publication. Returns false if more people are needed.
 pub(super) async fn record_approval(
     s: &mut StageState,
     v: &StepVisit<'_>,

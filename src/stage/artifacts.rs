@@ -1,4 +1,4 @@
-//! What stages leave for those that follow on an issue, and what is told of it.
+//! Artifacts: results that a stage stores on the issue for later stages.
 
 use std::collections::BTreeSet;
 
@@ -15,23 +15,23 @@ use crate::{
     types::{Cause, Hash, IssueNo, Role, RunId},
 };
 
-/// Something that is known of the issue besides its text.
+/// A text about the issue that goes into the prompts in addition to the issue's own text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackgroundText {
-    /// `answers`
+    /// Such as `answers`.
     pub kind: String,
-    /// Our words for it, in the prompts.
+    /// Our heading for it in the prompts.
     pub heading: String,
-    /// A stored text, of whoever.
+    /// Hash of a stored text; anybody may have written it.
     pub text: Hash,
-    /// It came of this run, and stages that follow are told as well.
+    /// Whether this run made it; then it is stored for later stages as well.
     pub left: bool,
 }
 
-/// The issue as it was before it was worded anew.
+/// Artifact kind of the issue's text before it was replaced.
 pub(super) const BRIEF: &str = "brief";
 
-/// What stages left on the issue, the newest last; nothing where this one builds on none of it.
+/// Returns the issue's artifacts, the newest last; empty if this stage has no inputs.
 pub(super) async fn load_artifacts(v: &StepVisit<'_>) -> Result<Vec<ArtifactRow>, StepError> {
     if v.doc.inputs().is_empty() {
         return Ok(Vec::new());
@@ -44,8 +44,8 @@ pub(super) async fn load_artifacts(v: &StepVisit<'_>) -> Result<Vec<ArtifactRow>
     .await
 }
 
-/// Where what this stage cannot do without was not made yet of what its next input is now: begins the stage that makes it, which
-/// this one follows by the same word.
+/// Starts the stage that makes this stage's first input, if that input is missing or older than the second. This stage
+/// follows by the same command.
 pub(super) async fn start_input_stage(
     v: &StepVisit<'_>,
     rows: &[ArtifactRow],
@@ -69,7 +69,7 @@ pub(super) async fn start_input_stage(
         .await?;
     match begun {
         Some(run) => {
-            Ok(Some(RunCompletion { summary: format!("begins with {} as {run}", own.kind), url: None }))
+            Ok(Some(RunCompletion { summary: format!("starts with {} as {run}", own.kind), url: None }))
         }
         None => Err(StepError::User(format!(
             "{} is being worked on. Wait for that run or `/stop` it, then write `{}`.",
@@ -79,7 +79,7 @@ pub(super) async fn start_input_stage(
     }
 }
 
-/// What earlier stages left for this one on the issue.
+/// Returns the artifacts of earlier stages that this stage takes as input.
 pub(super) fn load_inputs(v: &StepVisit<'_>, rows: &[ArtifactRow]) -> Result<Vec<BackgroundText>, StepError> {
     let mut known = Vec::new();
     for input in v.doc.inputs() {
@@ -96,24 +96,22 @@ pub(super) fn load_inputs(v: &StepVisit<'_>, rows: &[ArtifactRow]) -> Result<Vec
     Ok(known)
 }
 
-/// What a stage cannot do without, or which command makes it.
+/// Returns the artifact, or a user error that names the command that makes it.
 fn require_artifact<'r>(
     row: Option<&'r ArtifactRow>,
     what: &str,
     command: &str,
 ) -> Result<&'r ArtifactRow, StepError> {
     row.ok_or_else(|| {
-        StepError::User(format!(
-            "{what} is missing, and there is nothing to begin with. Write `{command}` first, then start anew."
-        ))
+        StepError::User(format!("{what} is missing. Write `{command}` first, then start again."))
     })
 }
 
-/// What was approved is what is on its branch, and nobody is at work on it: nothing is built on other bytes than those, and
-/// on none that people took away. Like any look at GitHub it is none of the journal's: each attempt looks anew.
+/// Checks that the approved input is unchanged on its branch and that no run is reworking it. We build only on the
+/// approved bytes. The check is not journalled: each attempt looks at GitHub again.
 ///
 /// # Errors
-/// `User` where it is not so, and what to do about it.
+/// `User` if it changed, with what to do about it.
 pub async fn require_unchanged_input(s: &StageState, v: &StepVisit<'_>, kind: &str) -> Result<(), StepError> {
     let Some(known) = s.beside.iter().find(|known| known.kind == kind) else {
         return Err(StepError::Bug(anyhow::anyhow!("there is no {kind} to build on")));
@@ -121,7 +119,7 @@ pub async fn require_unchanged_input(s: &StageState, v: &StepVisit<'_>, kind: &s
     let issue = v.cx.run().trigger.issue;
     if live_runs(v.cx).await?.iter().any(|run| run.trigger.issue == issue && run.workflow == kind) {
         return Err(StepError::User(format!(
-            "{} is being worked on anew. Wait for that run or `/stop` it, then write `{}`.",
+            "{} is being revised. Wait for that run or `/stop` it, then write `{}`.",
             known.heading,
             v.doc.info().command(v.cx.run()).usage
         )));
@@ -129,14 +127,14 @@ pub async fn require_unchanged_input(s: &StageState, v: &StepVisit<'_>, kind: &s
     match publication::find_altered_document(v.cx, &known.text).await? {
         None => Ok(()),
         Some((path, branch)) => Err(StepError::User(format!(
-            "{} is not on `{branch}` as it was approved: `{path}` was changed or removed there. Put it back, or write \
-             `/{kind}` to have what is there reviewed, then start anew.",
+            "{} is not on `{branch}` as approved: `{path}` was changed or removed there. Put it back, or write \
+             `/{kind}` to review the new version. Then start again.",
             known.heading
         ))),
     }
 }
 
-/// As the prompts tell it.
+/// Returns the background texts as prompt sections.
 pub(super) async fn prompt_extras(s: &StageState, cx: &StepContext) -> Result<Vec<PromptExtra>, StepError> {
     let mut extras = Vec::new();
     for known in &s.beside {
@@ -145,7 +143,7 @@ pub(super) async fn prompt_extras(s: &StageState, cx: &StepContext) -> Result<Ve
     Ok(extras)
 }
 
-/// Leaves the document for stages that follow on this issue, and with it what this run knows of it.
+/// Stores the document and this run's background texts as artifacts of the issue.
 pub(super) async fn record_artifacts(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -157,7 +155,7 @@ pub(super) async fn record_artifacts(
     left.extend(s.beside.iter().filter(|known| known.left).map(|known| (known.kind.clone(), known.text)));
     let snapshot = require_state(&s.issue)?;
     if v.doc.info().target == PublicationTarget::Issue && issue != snapshot.number {
-        // It stands on another issue, which nobody reads who is on this one.
+        // The document is on another issue, where readers do not see this issue's text.
         let text =
             format!("#{} {}\n\n{}", snapshot.number, snapshot.title, load_text(cx, &snapshot.body).await?);
         left.push((BRIEF.to_owned(), cx.put(text.as_bytes()).await?));
@@ -169,14 +167,14 @@ pub(super) async fn record_artifacts(
     Ok(())
 }
 
-/// The paths that a document touches which people were asked about; one a line.
+/// Artifact kind of the paths that a document touches, once people were asked about it; one per line.
 const TOUCHED_PATHS: &str = "touches";
 
-/// Issues that are named to people, and paths of each.
+/// Maximum number of overlapping issues named, and of paths per issue.
 const MOST_OVERLAPS: usize = 5;
 
-/// Leaves the paths of what people are about to be asked about, finds other open work that touches them as well, and has the
-/// gates of that told.
+/// Stores the paths of the document that people are about to approve. Finds other open work that touches them and sends
+/// a remark to the gates of those runs.
 pub(super) async fn record_touched_paths(
     v: &StepVisit<'_>,
     paths: &[String],
@@ -207,7 +205,6 @@ pub(super) async fn record_touched_paths(
     Ok(found)
 }
 
-/// The live runs of the repository.
 pub(super) async fn live_runs(cx: &StepContext) -> Result<Vec<RunRow>, StepError> {
     let repo = cx.run().id.repo;
     let db = cx.tools().store.repository_database(repo).await.map_err(anyhow::Error::new)?;
@@ -215,7 +212,7 @@ pub(super) async fn live_runs(cx: &StepContext) -> Result<Vec<RunRow>, StepError
     Ok(db.runs(live).await.map_err(anyhow::Error::new)?)
 }
 
-/// Other open work that people are asked about and that touches these paths.
+/// Finds other open work at a gate that touches these paths.
 pub(super) async fn find_overlaps(
     v: &StepVisit<'_>,
     key: &str,
@@ -250,15 +247,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stage_without_its_input_says_which_command_makes_it() {
+    fn missing_input_names_the_command_that_makes_it() {
         let row = ArtifactRow { issue: IssueNo(7), kind: "lld".into(), hash: Hash::digest(b"") };
         assert_eq!(require_artifact(Some(&row), "The design", "/lld").unwrap().hash, row.hash);
         let StepError::User(said) = require_artifact(None, "The approved design", "/lld").unwrap_err() else {
             panic!()
         };
-        assert_eq!(
-            said,
-            "The approved design is missing, and there is nothing to begin with. Write `/lld` first, then start anew."
-        );
+        assert_eq!(said, "The approved design is missing. Write `/lld` first, then start again.");
     }
 }

@@ -1,7 +1,8 @@
-//! The check on the head of the branch: how the run stands, for whoever looks at the commits.
+//! The check run on the head of the branch, which shows the run's state on the commit.
 //!
-//! It turns where the status comment does, and is written only when it says something else than before. There is none
-//! before the first proposal, for no branch is made for it. What GitHub refuses of it is left out, as with a label.
+//! It changes together with the status comment, and is written only when its text changes. It exists from the first
+//! proposal on: we create no branch only for a check run. If GitHub refuses a write, the run continues, as with a
+//! label.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,26 +17,27 @@ use crate::{
     types::{Hash, Oid},
 };
 
-/// The run's check, as it was written last.
+/// The run's check run as last written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CheckRunRecord {
-    /// The commit it is on.
+    /// Commit of the check run.
     on: Option<Oid>,
-    /// Its number while it goes on; none once it is over, or where GitHub did not take it.
+    /// Id of the check run while it is in progress; `None` when completed or refused by GitHub.
     going: Option<u64>,
-    /// The digest of what it says; none where somebody else may have written since.
+    /// Digest of its text; `None` if somebody else may have written since.
     says: Option<Hash>,
-    /// The link of the audit chain about what was published.
+    /// Audit link of the published document.
     audit: Option<Hash>,
-    /// The visit that saw it last.
+    /// Visit that last saw the check run.
     visit: u64,
-    /// A visit of which nothing was kept may have made it.
+    /// Whether a visit that was not saved may have created the check run.
     #[serde(skip)]
     in_doubt: bool,
 }
 
 impl CheckRunRecord {
-    /// A visit begins. Where one is missing before it, which it tells, the run had halted, and its check says so.
+    /// Records a new visit and returns whether the run halted before it. A gap in the visit numbers means a halt, whose
+    /// report rewrote the check run.
     pub(super) fn begin_visit(&mut self, visit: u64) -> bool {
         let halted = self.visit > 0 && self.visit + 1 < visit;
         if self.visit + 1 < visit {
@@ -54,7 +56,7 @@ impl CheckRunRecord {
     }
 }
 
-/// Shows on the commit of the proposal how the run stands.
+/// Shows the run's state on the commit of the proposal.
 pub(super) async fn update_check_run(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -105,7 +107,7 @@ pub(super) async fn update_check_run(
     Ok(())
 }
 
-/// What it says and where there is more; none: nothing that a check could say.
+/// Returns the state and link to show; `None` if this state is not shown in a check run.
 fn check_run_state(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -122,12 +124,12 @@ fn check_run_state(
             _ => return None,
         },
         Shown::Parked => (CheckRunState::Parked, status),
-        // Only with the evidence: a commit that names its link of the audit chain.
+        // Only with evidence: a commit that names its audit link.
         Shown::Done => {
             let acceptance = s.approval.as_ref().map(|row| views::acceptance(row, v.cx));
             (CheckRunState::Accepted { acceptance, audit: s.check.audit? }, status)
         }
-        // What was pushed was countersigned, whoever waits for its merge.
+        // The pushed change was countersigned, even while it waits for its merge.
         Shown::Stopped if v.at.kind == StepKind::Watch => return None,
         Shown::Stopped => (CheckRunState::Stopped, status),
         Shown::Failed => (CheckRunState::Halted(v.at.title.to_owned()), status),
@@ -154,8 +156,8 @@ fn check_card(
     }
 }
 
-/// Another commit has its own check. One that would be at work for ever on the commit before is ended; what is over
-/// says what was true of that one.
+/// Starts a new record for another commit. A check run still in progress on the old commit is completed; a completed
+/// one stays as it is.
 async fn replace_check_run(
     s: &mut StageState,
     v: &StepVisit<'_>,

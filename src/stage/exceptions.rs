@@ -1,5 +1,5 @@
-//! Leave: what a person alone may allow beyond what people approved before, as its drafter wants it: further files, or other
-//! tests than those that are locked. It is no approval of the document, whose own gate still comes.
+//! Exceptions: a drafter may request more than people approved, such as further files or changes to locked tests. Only
+//! a person may grant that. It does not approve the document, whose own gate still follows.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,17 +17,17 @@ use crate::{
     types::{Hash, Timestamp, Verb, Verdict},
 };
 
-/// What is wanted.
+/// The requested exception.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExceptionRequest {
-    /// Files that the approved list lacks.
+    /// Files beyond the approved list.
     Scope(Vec<String>),
-    /// The document's tests, in the place of those that are locked; how they differ, as a stored text.
+    /// The document's tests instead of the locked ones; `diff` is the hash of the stored difference.
     Tests { diff: Hash },
 }
 
 impl ExceptionRequest {
-    /// The files that are wanted, if it is about files.
+    /// The requested files, if any.
     pub fn paths(&self) -> &[String] {
         match self {
             Self::Scope(paths) => paths,
@@ -35,7 +35,7 @@ impl ExceptionRequest {
         }
     }
 
-    /// What people type after `/approve`, and what else has to stand there.
+    /// The word after `/approve`, and the options that must follow it.
     fn approve_words(&self) -> (&'static str, Vec<String>) {
         match self {
             Self::Scope(paths) => {
@@ -47,13 +47,13 @@ impl ExceptionRequest {
     }
 }
 
-/// A wish that people are asked about.
+/// An exception request that waits for people.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct PendingException {
     pub(super) wish: ExceptionRequest,
-    /// The step that it came up at.
+    /// Id of the step that made the request.
     pub(super) at: String,
-    /// What the review says of the document that it is about.
+    /// Verdict on the document at the time of the request.
     #[serde(default)]
     verdict: Option<Verdict>,
 }
@@ -81,27 +81,27 @@ impl PendingException {
     }
 }
 
-/// What somebody allowed.
+/// A granted exception.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exception {
     pub wish: ExceptionRequest,
-    /// The document that it was about.
+    /// The document it was granted for.
     pub document: Hash,
     pub by: String,
     at: Timestamp,
 }
 
 impl Exception {
-    /// For the gate, the pull request and the report.
+    /// Describes the exception in one sentence, for the gate, the pull request and the report.
     pub fn sentence(&self) -> String {
         messages::exception_sentence(self.wish.paths(), self.document, &self.by, self.at)
     }
 }
 
-/// People are asked for this next, at the step for that.
+/// Records the request; the exception gate asks people next.
 ///
 /// # Errors
-/// `User` where somebody else has such a file on the branch.
+/// `User` if others changed one of the files on the branch.
 pub async fn request_exception(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -120,7 +120,7 @@ pub async fn request_exception(
     Ok(StepResult::NeedsException)
 }
 
-/// Asks, and hears what people say: they allow it, or send the drafter back.
+/// Asks people and handles the answer: grant the exception, or send the document back to the drafter.
 pub async fn run_exception_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     require_still_wanted(s, cx).await?;
@@ -183,7 +183,7 @@ async fn open_exception_gate(
     let said = ways.concat();
     let subject = Hash::digest_parts([word.as_bytes(), said.as_bytes(), document.to_string().as_bytes()]);
     let asked = OpenGate::new(cx.visit(), word, subject, ways);
-    // What was done to a comment that asked before is none of this one's.
+    // An edit of an earlier gate comment does not concern this one.
     s.asked = None;
     let body = views::gate_body(s, v, GateState::Waits(asked.approve_line(v)), None).await?;
     let asked = asked.with_comment(post_announcement(cx, publication::GATE_COMMENT, &body).await?);

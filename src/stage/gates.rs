@@ -1,4 +1,4 @@
-//! The gates: showing people a document and asking, hearing the answer, and the ways back.
+//! Document gates: show the document, ask people, handle the answer, and return to the drafter or reviewer.
 
 use std::time::Duration;
 
@@ -27,31 +27,29 @@ use crate::{
     types::{CommentId, Hash, Role, Timestamp, Verb, Verdict},
 };
 
-/// What the open gate waits for an answer on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct OpenGate {
     pub(super) subject: Hash,
     pub(super) shown_at: Timestamp,
-    /// The gate comment, and the visit that made it.
+    /// URL of the gate comment, and the visit that posted it.
     pub(super) url: String,
     #[serde(default)]
     pub(super) visit: u64,
-    /// What people type to approve; none: the stage's name.
+    /// Word after `/approve`; `None` means the stage's name.
     #[serde(default)]
     word: Option<String>,
-    /// The ways of accepting it, of which an approval names one.
+    /// Options of which an approval must name one.
     #[serde(default)]
     ways: Vec<String>,
-    /// What was done to the comment last, which was put back since.
+    /// The last edit of the gate comment by somebody else, since reverted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) touched: Option<RunRemark>,
-    /// People were reminded.
     #[serde(default)]
     reminded: bool,
 }
 
 impl OpenGate {
-    /// One that is yet to be posted.
+    /// Returns a gate whose comment is not posted yet.
     pub(super) fn new(visit: u64, word: &str, subject: Hash, ways: Vec<String>) -> Self {
         let (shown_at, url, word) = (Timestamp(0), String::new(), Some(word.to_owned()));
         Self { subject, shown_at, url, visit, word, ways, touched: None, reminded: false }
@@ -65,26 +63,26 @@ impl OpenGate {
         self.word.as_deref().unwrap_or(v.doc.info().stage)
     }
 
-    /// What a person pastes.
+    /// Returns the line for a person to paste.
     pub(super) fn approve_line(&self, v: &StepVisit<'_>) -> ApproveLine {
         ApproveLine::approve(self.command_word(v), self.subject, &self.ways)
     }
 }
 
 impl StageState {
-    /// Does the gate of this very visit wait for people?
+    /// Whether this visit's gate is waiting for people.
     pub fn has_open_gate(&self, cx: &StepContext) -> bool {
         self.asked.as_ref().is_some_and(|asked| asked.visit == cx.visit())
     }
 }
 
-/// A person decides, or the policy says that nobody needs to.
+/// Asks a person to decide, unless the policy does not require it.
 pub async fn run_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let Some(DocumentGate { word, question: asks, is_on: on, options: ways }) =
         v.doc.gate(v.at.id, require_state(&s.policy)?)
     else {
-        return Err(StepError::Bug(anyhow::anyhow!("{} is no gate of this workflow", v.at.id)));
+        return Err(StepError::Bug(anyhow::anyhow!("{} is not a gate of this workflow", v.at.id)));
     };
     let asked_here = s.has_open_gate(cx);
     if asked_here {
@@ -99,7 +97,7 @@ pub async fn run_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResul
         }
         return match asks {
             GateQuestion::Draft if !on => Ok(StepResult::Pass),
-            // One that was reviewed comes here from there, because somebody has to see it.
+            // A review sent the document here, because a person has to see it.
             GateQuestion::Beforehand if !on && s.round.review.is_none() => Ok(StepResult::Pass),
             GateQuestion::Verdict if !on && is_review_enough(s, v).await? => Ok(StepResult::Pass),
             _ => open_gate(s, v, (word, ways), asks).await,
@@ -149,13 +147,13 @@ pub async fn run_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResul
     }
 }
 
-/// Has the same version reviewed again, by the reviewer that the settings name now.
+/// Has the same version reviewed again, by the reviewer in the current settings.
 pub(super) async fn review_again(
     s: &mut StageState,
     v: &StepVisit<'_>,
     answer: &GateAnswer,
 ) -> Result<StepResult, StepError> {
-    let why = format!("it is reviewed again, as {} asked", answer.by.login);
+    let why = format!("{} asked for another review", answer.by.login);
     update_gate_comment(s, v, v.cx.visit(), GateState::Ended(why)).await?;
     let reviewer = async |_| Ok(String::clone(&v.cx.tools().reviewer.get()));
     let reviewer: String = v.cx.once("reviewer", reviewer).await?;
@@ -164,7 +162,7 @@ pub(super) async fn review_again(
     Ok(StepResult::ReviewAgain)
 }
 
-/// An approval without a hash, from when what stood on the page was not only ours, does not count.
+/// Refuses an approval without a hash if somebody had edited the gate comment before it.
 pub(super) async fn refuse_unseen_approval(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -175,7 +173,7 @@ pub(super) async fn refuse_unseen_approval(
         return Ok(None);
     }
     let cx = v.cx;
-    // It may have been booked before anybody knew.
+    // The answer may have been recorded before we knew of the edit.
     let key = format!("touched-{}", answer.cause);
     let before = |touched: &&RunRemark| touched.at <= answer.at;
     let by: Option<String> = cx
@@ -190,8 +188,8 @@ pub(super) async fn refuse_unseen_approval(
     Ok(Some(StepResult::Ask(gate_spec(s, v, asks, asked)?)))
 }
 
-/// Does nobody attest who wrote some of the draft? Then no review of a further one would count either: whoever wants it is told
-/// so, and none is bought.
+/// Returns true if some of the draft has no attested author, and posts a comment about that. No review of a further
+/// draft would count then, so the run does not pay for one.
 pub(super) async fn refuse_unattested_draft(
     s: &StageState,
     cx: &StepContext,
@@ -204,7 +202,7 @@ pub(super) async fn refuse_unattested_draft(
     Ok(s.round.is_unattested())
 }
 
-/// Says that the document goes back, and sends it there.
+/// Marks the gate as answered and sends the document back to the drafter.
 pub(super) async fn apply_objection(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -217,7 +215,7 @@ pub(super) async fn apply_objection(
     send_back_to_drafter(s, v, &objection.text).await
 }
 
-/// Hears what people said of findings since, and which of them they insist on.
+/// Applies people's new remarks on findings; returns the ids of findings that they insist on.
 pub(super) async fn take_finding_remarks(
     s: &mut StageState,
     cx: &StepContext,
@@ -230,8 +228,8 @@ pub(super) async fn take_finding_remarks(
     Ok(said.insisted)
 }
 
-/// Hears what people said of findings since. What they insist on goes back to the drafter; where nothing that counts is
-/// left, the same bytes are reviewed again; and what else they settled is shown where they are asked.
+/// Applies people's new remarks on findings. Findings they insist on go back to the drafter. If none that counts is
+/// left open, the same bytes are reviewed again. Other changes are shown in the gate comment.
 async fn settle_finding_remarks(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -251,13 +249,13 @@ async fn settle_finding_remarks(
         update_last_gate_comment(
             s,
             v,
-            GateState::Ended(format!("{which} must be fixed first, so the drafter has it again")),
+            GateState::Ended(format!("{which} must be fixed first, so it is back with the drafter")),
         )
         .await?;
         return send_back_to_drafter(s, v, &format!("{which} must be fixed.")).await.map(Some);
     }
     if counts && s.round.needs_another_review() {
-        let why = "what the review objected to was dismissed, so it is reviewed once more as it is";
+        let why = "the findings were dismissed, so the same version is reviewed again";
         update_last_gate_comment(s, v, GateState::Ended(why.to_owned())).await?;
         (s.asked, s.approval, s.stop) = (None, None, None);
         return Ok(Some(StepResult::ReviewAgain));
@@ -275,7 +273,7 @@ async fn settle_finding_remarks(
     Ok(None)
 }
 
-/// Puts the comment that asks back, where somebody changed it since.
+/// Restores the gate comment if somebody edited it.
 pub(super) async fn restore_gate_comment(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let (cx, mut asked) = (v.cx, require_state(&s.asked)?.clone());
     let Some(touched) = cx.gate_comment_edit().filter(|touched| asked.touched.as_ref() != Some(touched))
@@ -293,7 +291,7 @@ pub(super) async fn restore_gate_comment(s: &mut StageState, v: &StepVisit<'_>) 
     Ok(())
 }
 
-/// Nobody has answered: looks at what time has brought about.
+/// Handles a wake-up without an answer: checks the reminder and the expiry of the gate.
 pub(super) async fn keep_waiting(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -302,7 +300,7 @@ pub(super) async fn keep_waiting(
     let cx = v.cx;
     require_still_wanted(s, cx).await?;
     let mut asked = require_state(&s.asked)?.clone();
-    // Time only goes on: what is said here by the clock, a later attempt says as well.
+    // Time only moves forward, so a later attempt makes the same decision.
     let (now, [remind, expire]) = (cx.clock().now(), gate_deadlines(s, &asked)?);
     if expire.is_some_and(|at| at <= now) {
         let days = require_state(&s.policy)?.gates.expire_days;
@@ -311,7 +309,9 @@ pub(super) async fn keep_waiting(
     if remind.is_some_and(|at| at <= now) {
         let reminder = views::reminder_body(s, v, &asked).await?;
         match post_announcement(cx, "reminder", &reminder).await {
-            Err(StepError::User(why)) => tracing::info!(run = %cx.run().id, why, "nobody could be reminded"),
+            Err(StepError::User(why)) => {
+                tracing::info!(run = %cx.run().id, why, "could not post the reminder; the gate stays open")
+            }
             told => drop(told?),
         }
         asked.reminded = true;
@@ -321,7 +321,7 @@ pub(super) async fn keep_waiting(
     Ok(StepResult::Ask(spec))
 }
 
-/// When people are reminded, if they are yet, and when the run ends without them.
+/// Returns when to remind people, if still due, and when the gate expires.
 fn gate_deadlines(s: &StageState, asked: &OpenGate) -> Result<[Option<Timestamp>; 2], StepError> {
     let rules = &require_state(&s.policy)?.gates;
     let after = |days: u32| {
@@ -331,13 +331,13 @@ fn gate_deadlines(s: &StageState, asked: &OpenGate) -> Result<[Option<Timestamp>
     Ok([after(rules.remind_days).filter(|_| !asked.reminded), after(rules.expire_days)])
 }
 
-/// Where the policy asks nobody about what the reviewer approved: is there nothing else that a person has to see? Others'
-/// files on the branch are, and so is an issue that somebody wrote who may not write here, or that is another one by now.
+/// Whether a person may be left out after an APPROVED review, where the policy allows that. A person is needed if
+/// others have files on the branch, if the issue's author may not write here, or if the issue was edited.
 pub(super) async fn is_review_enough(s: &mut StageState, v: &StepVisit<'_>) -> Result<bool, StepError> {
     let cx = v.cx;
     s.asked_because = None;
     let declared = v.doc.info().proofs.contains(&LesserProof::Policy);
-    // A loop that led nowhere is for people, whatever stands there as the best of it.
+    // After a loop that reached nothing people decide, whatever the best version's verdict is.
     let approved = views::gate_verdict(s) == Verdict::Approved && s.stop.is_none();
     if !declared || !approved || s.foreign.is_some() {
         return Ok(false);
@@ -362,7 +362,7 @@ pub(super) async fn is_review_enough(s: &mut StageState, v: &StepVisit<'_>) -> R
     Ok(true)
 }
 
-/// What a publication is made of, besides what the run knows.
+/// Texts of a publication that are derived from the document.
 struct PublicationTexts {
     path: String,
     stands: Hash,
@@ -407,7 +407,7 @@ impl PublicationTexts {
     }
 }
 
-/// What an approval is of where nothing is on a branch yet, but what others have there.
+/// Returns the subject of an approval while the branch holds at most other people's files.
 async fn approval_subject(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -417,8 +417,8 @@ async fn approval_subject(
     publication::approval_subject(v.cx, require_state(&s.base)?, &texts.publication(s, v)?, foreign).await
 }
 
-/// Is what would be pushed the very thing that was approved at this gate? A later version of this program may make other
-/// files or another report of the same text.
+/// Whether the bytes to be pushed are those approved at this gate. A later version of this program may derive other
+/// files or another report from the same text.
 pub(super) async fn is_as_approved(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -433,7 +433,7 @@ pub(super) async fn is_as_approved(
     Ok(publication::approval_subject(cx, &base, &publication, s.foreign).await? == approved)
 }
 
-/// Code goes over nothing that others have on the branch.
+/// Checks that the change overwrites no file that others changed on the branch.
 async fn require_no_foreign_files(s: &StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let texts = PublicationTexts::load(s, v).await?;
     let ours = |path: &str| path == texts.path || texts.files.iter().any(|(file, _)| file == path);
@@ -443,8 +443,8 @@ async fn require_no_foreign_files(s: &StageState, v: &StepVisit<'_>) -> Result<(
     }
 }
 
-/// Others have none of the files on the branch that are to change: said before anything is paid for, as it would be said at
-/// the gate.
+/// Checks that others changed none of these files on the branch. Called before any paid step, because the gate would
+/// refuse it anyway.
 pub(super) async fn require_free_files(
     cx: &StepContext,
     base: &BaseCommit,
@@ -457,7 +457,7 @@ pub(super) async fn require_free_files(
     }
 }
 
-/// The first of the files that others have on the branch, as it was listed, that is one of ours.
+/// Returns the first of the files that others changed on the branch that is one of ours.
 pub(super) async fn find_foreign_file(
     cx: &StepContext,
     others: Option<Hash>,
@@ -469,12 +469,12 @@ pub(super) async fn find_foreign_file(
 
 pub(super) fn foreign_file_error(path: &str) -> StepError {
     StepError::User(format!(
-        "Somebody changed `{path}` on the issue's branch, which this changes as well. Merge that or take it back, then start \
-         anew."
+        "Somebody changed `{path}` on the issue's branch, and this change touches it, too. Merge or revert theirs, \
+         then start again."
     ))
 }
 
-/// Shows the document on its branch and asks people; the answer comes back to the same step.
+/// Shows the document and asks people; the answer comes back to the same step.
 async fn open_gate(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -515,7 +515,7 @@ async fn open_gate(
     let paths = PublicationTexts::load(s, v).await?.paths;
     s.overlaps = artifacts::record_touched_paths(v, &paths).await?;
     let asked = OpenGate::new(cx.visit(), word, subject, ways.iter().map(|way| (*way).to_owned()).collect());
-    // A halt may have left one, of which nothing holds here.
+    // A halted attempt may have left an open gate that no longer applies.
     s.asked = None;
     let gate = views::gate_body(s, v, GateState::Waits(asked.approve_line(v)), left).await?;
     let asked = asked.with_comment(post_announcement(cx, publication::GATE_COMMENT, &gate).await?);
@@ -525,9 +525,9 @@ async fn open_gate(
     Ok(StepResult::Ask(spec))
 }
 
-/// Puts the document on its branch, with a pull request that shows it. Returns what an approval of it is of, and the
-/// branch that was left alone for it; or where else the run has to go. With the link of the audit chain about its approval it is
-/// published with that: nothing follows it.
+/// Commits the document to its branch and opens a pull request. Returns the approval's subject and the branch that was
+/// abandoned for this one, or the step to go to instead. With the `audit` link of its approval, this publishes the
+/// document: no further commit follows.
 pub(super) async fn propose_document(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -564,7 +564,7 @@ pub(super) async fn propose_document(
     let known = s.proposal.clone();
     let publication = texts.publication(s, v)?;
     let proposal = match known.filter(|known| code && known.branch == landing.branch) {
-        // Its pull request is there, and whatever people did to it since is theirs.
+        // The pull request exists; we keep people's edits to it.
         Some(known) => known.with_commit(&publication, landing.commit),
         None => {
             let ready = audit.is_some();
@@ -588,7 +588,7 @@ pub(super) fn gate_spec(
         GateQuestion::Verdict if views::gate_verdict(s) != Verdict::Approved => {
             verbs.push((Verb::Override, Role::Maintain.into()));
         }
-        // What a review refused is sent back, for nobody asks about that review.
+        // A refused document can only be sent back: this gate is not about the review.
         GateQuestion::Beforehand if refused => {}
         _ => verbs.push((Verb::Approve, Role::Write.into())),
     }
@@ -597,27 +597,26 @@ pub(super) fn gate_spec(
     }
     let OpenGate { subject, shown_at, .. } = *asked;
     let (stage, ways) = (asked.command_word(v).to_owned(), asked.ways.clone());
-    // What is past is due at once: the next look sees to it.
+    // A deadline in the past is due at once.
     let soon = v.cx.clock().now().plus(Duration::from_secs(1));
     let expires = gate_deadlines(s, asked)?.into_iter().flatten().min().map(|at| at.max(soon));
     let mut approvers = s.rules.approvers();
     if asks == GateQuestion::Exception {
-        // One person is enough, of those whom the settings ask about the files; all of them are asked at the document's gate.
+        // One of the people that the settings ask for is enough here; the document's own gate asks all of them.
         approvers.needed = 1;
     }
     Ok(GateSpec { stage, subject, verbs, shown_at, approvers, expires, options: ways })
 }
 
-/// Why people are asked anew.
+/// Reason why people are asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReopenReason {
-    /// Somebody rewrote the branch.
     BranchRewritten,
-    /// Others changed what is on it.
+    /// Others changed files on the branch.
     BranchChanged,
-    /// What would be published is not what was approved.
+    /// The bytes to publish are not the approved ones.
     ContentChanged,
-    /// Others changed the issue whose place the document takes.
+    /// Others edited the issue that the document replaces.
     IssueEdited,
 }
 
@@ -627,9 +626,8 @@ impl ReopenReason {
     }
 }
 
-/// Asks anew at the same gate, of which nothing that was said counts, and its comment says so: about the branch as it is
-/// now, or about another where somebody rewrote it. That one's pull request is closed once the other has one, and is this
-/// run's no more.
+/// Closes the gate, whose answers no longer count, and opens it again. After a rewritten branch the run starts a new
+/// branch and pull request; the old pull request is closed once the new one exists.
 pub(super) async fn reopen_gate(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -637,17 +635,15 @@ pub(super) async fn reopen_gate(
 ) -> Result<StepResult, StepError> {
     let rewritten = why == ReopenReason::BranchRewritten;
     let why = match why {
-        ReopenReason::BranchRewritten => {
-            "somebody rewrote the branch, and a newer comment asks about another one"
-        }
+        ReopenReason::BranchRewritten => "somebody rewrote the branch; a newer comment asks about a new one",
         ReopenReason::BranchChanged => {
-            "others changed the branch before the approval was on it, and a newer comment asks about that"
+            "others changed the branch before the approved version was committed; a newer comment asks again"
         }
         ReopenReason::ContentChanged => {
-            "what would be pushed is not what was approved any more, and a newer comment asks about that"
+            "the change to push is no longer the approved one; a newer comment asks again"
         }
         ReopenReason::IssueEdited => {
-            "the issue was edited before it could be filed, and a newer comment asks about that"
+            "the issue was edited before it could be replaced; a newer comment asks again"
         }
     };
     update_last_gate_comment(s, v, GateState::Ended(why.to_owned())).await?;
@@ -658,7 +654,6 @@ pub(super) async fn reopen_gate(
     Ok(StepResult::ReopenGate)
 }
 
-/// Keeps the gate open for what is there now.
 async fn keep_gate_open(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -674,7 +669,7 @@ async fn keep_gate_open(
     s.asked = Some(asked);
     if let Some(GateUpdate { base, foreign, issue }) = now {
         s.foreign = foreign;
-        // Code is pushed as it was tried, and on that commit where there is no branch.
+        // Code is pushed on the commit that its tests ran on, so its base stays.
         if v.doc.info().target != PublicationTarget::Code {
             s.base = Some(base);
         }
@@ -689,7 +684,7 @@ async fn keep_gate_open(
     Ok(StepResult::Ask(spec))
 }
 
-/// A `/revise` said at this gate after the answer that is being heard: an objection outweighs it.
+/// Returns a `/revise` given at this gate after the answer being handled: an objection outweighs an approval.
 pub(super) async fn find_objection(
     cx: &StepContext,
     answer: &GateAnswer,
@@ -706,7 +701,7 @@ pub(super) async fn find_objection(
     .await
 }
 
-/// Says in the gate comment of `visit` how it stands now.
+/// Updates the gate comment of `visit` with its current state.
 pub(super) async fn update_gate_comment(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -721,21 +716,21 @@ pub(super) async fn update_gate_comment(
     publication::update_gate_comment(v.cx, &key, visit, &gate).await
 }
 
-/// As [`update_gate_comment`], in the comment that asked last, where what it says holds no more.
+/// Like [`update_gate_comment`], but for the newest gate comment.
 async fn update_last_gate_comment(
     s: &StageState,
     v: &StepVisit<'_>,
     standing: GateState,
 ) -> Result<(), StepError> {
     match &s.asked {
-        // One of a version before this was kept: then it asked in the visit that hears the answer.
+        // An earlier version did not store the visit: there it is the visit that gets the answer.
         Some(OpenGate { visit: 0, .. }) => update_gate_comment(s, v, v.cx.visit(), standing).await,
         Some(asked) => update_gate_comment(s, v, asked.visit, standing).await,
         None => Ok(()),
     }
 }
 
-/// As [`update_gate_comment`], for the answer that ends this visit's gate.
+/// Like [`update_gate_comment`], for the answer that closes this visit's gate.
 pub(super) async fn mark_answered(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -758,13 +753,13 @@ async fn check_answer(
     let texts = PublicationTexts::load(s, v).await?;
     let asked = require_state(&s.asked)?;
     let publication = texts.publication(s, v)?;
-    // Of code nothing is there before it was agreed to; an earlier push is not what is asked about.
+    // Code is pushed only after approval, so an earlier push is not the subject.
     let proposal = s.proposal.as_ref().filter(|_| v.doc.info().target != PublicationTarget::Code);
     publication::check_answer(cx, answer, &publication, proposal, asked.subject, asked.shown_at).await
 }
 
-/// A maintainer's own version goes through every check and the review, like any other; nothing rewrites it
-/// before it is looked at, unless they ask for that in the same breath.
+/// Adopts a maintainer's own version of the document. It goes through all checks and the review like a draft. No model
+/// changes it before that, unless the maintainer sent `/revise`.
 pub(super) async fn adopt_foreign_version(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -796,7 +791,7 @@ pub(super) async fn adopt_foreign_version(
     Ok(StepResult::ForeignVersion)
 }
 
-/// Back to the drafter with a person's words, and with the issue and the code as they are now.
+/// Sends the document back to the drafter with a person's words and a fresh copy of the issue and the code.
 pub(super) async fn send_back_to_drafter(
     s: &mut StageState,
     v: &StepVisit<'_>,

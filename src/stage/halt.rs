@@ -1,4 +1,4 @@
-//! The visit that tells people why a run ended.
+//! The visit that reports why a run ended.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +15,8 @@ use crate::{
     rounds::{self, StepContext, github_error, post_announcement},
 };
 
-/// Tells why the run ended. A person who stopped it knows; everyone else gets a comment. One that ended after its
-/// approved commit was made has published, and is done.
+/// Reports why the run ended. A comment is posted unless a person stopped the run. If the approved commit exists
+/// already, the publication is completed and the run is done.
 pub async fn report_halt(
     s: &StageState,
     halt: &RunHalt,
@@ -25,28 +25,27 @@ pub async fn report_halt(
 ) -> Result<Option<RunCompletion>, StepError> {
     let v = &StepVisit { doc, at: at.info(), cx };
     match report_end(s, halt, v).await {
-        // The issue or the repository is gone: there is nobody left to tell here.
+        // The issue or the repository is gone, so there is no place to report to.
         Err(StepError::User(why)) => {
-            tracing::info!(run = %v.cx.run().id, why, "the end of the run could not be shown");
+            tracing::info!(run = %v.cx.run().id, why, "could not report the end of the run: issue or repository is gone");
             Ok(None)
         }
         told => told,
     }
 }
 
-/// What the visit that tells of the end finds on GitHub. The state is that of the beginning of the visit before,
-/// whose effects nobody wrote down.
+/// State on GitHub as the halt visit finds it. The saved state is from before the failed visit, whose effects were not
+/// saved.
 #[derive(Serialize, Deserialize)]
 struct HaltSnapshot {
-    /// The state label on the issue.
     label: Option<String>,
-    /// The label that stops a run, if it is still on.
+    /// The stop label, if it is still on the issue.
     stop: Option<String>,
-    /// None where nobody is to be told of it.
+    /// `None` if no comment will be posted.
     remains: Option<BranchLeftovers>,
 }
 
-/// None: there is no issue to show anything on.
+/// Returns `None` if the issue does not exist any more.
 async fn load_halt_snapshot(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -82,7 +81,7 @@ async fn report_end(
     };
     let mut s = s.clone();
     s.label = found.label.or(s.label);
-    // Its first draft made it, or was about to; or an earlier end of the same run did.
+    // The first draft step or an earlier halt may have created the status comment.
     if !is_before_first_shown(v) || cx.visit() > first_visit_number(&s, v) + 1 {
         s.status = s.status.marked_uncertain();
         s.check.mark_uncertain();
@@ -92,30 +91,30 @@ async fn report_end(
     let outcome = match (merged, published) {
         (Some(commit), _) => Some(merge_watch::finish_merged(&mut s, v, commit).await?),
         (None, Some(published)) => match finish_publication(&mut s, v, published).await {
-            // The same fault as before, perhaps: people are told of that one.
+            // Perhaps the same bug as before; the comment is about that one.
             Err(StepError::Bug(error)) if matches!(halt, RunHalt::Bug { .. }) => {
-                tracing::error!(run = %cx.run().id, "what is left after publishing cannot be done: {error:#}");
+                tracing::error!(run = %cx.run().id, "could not complete the publication: {error:#}");
                 None
             }
-            // The comment below may get through all the same.
+            // The comment below may still succeed.
             Err(StepError::User(why)) => {
-                tracing::error!(run = %cx.run().id, why, "what is left after publishing cannot be done");
+                tracing::error!(run = %cx.run().id, why, "could not complete the publication");
                 None
             }
             concluded => Some(concluded?),
         },
         (None, None) => {
             merge_watch::record_lesson(&s, v, false).await?;
-            // A gate says it of itself.
+            // A gate comment states this itself.
             if stopped && v.at.kind != StepKind::Gate {
                 s.add_note(messages::run_end_reason(&halt.public_reason()));
             }
             let state =
                 if stopped { messages::RunDisplayState::Stopped } else { messages::RunDisplayState::Failed };
             match show_state_before_label(&mut s, v, "status", state).await {
-                // The comment below may get through all the same.
+                // The comment below may still succeed.
                 Err(StepError::User(why)) => {
-                    tracing::warn!(run = %cx.run().id, why, "the end does not show in the status comment")
+                    tracing::warn!(run = %cx.run().id, why, "could not show the end of the run in the status comment; continuing")
                 }
                 said => drop(said?),
             }
@@ -135,7 +134,7 @@ async fn report_end(
     }
     let why = match halt {
         RunHalt::Stopped { .. } => messages::run_end_reason(&halt.public_reason()),
-        _ => "the run could not go on, as the newest comment says".to_owned(),
+        _ => "the run halted, and the newest comment says why".to_owned(),
     };
     if s.questions.as_ref().is_some_and(|questions| questions.open_until().is_some()) {
         issue_questions::update_questions_comment(&s, v, QuestionsState::Ended(why.clone())).await?;
@@ -147,7 +146,7 @@ async fn report_end(
     Ok(outcome)
 }
 
-/// What the visit before this one published, if it did.
+/// Finds the document that the failed visit published, if it did.
 async fn find_published_document(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -158,7 +157,7 @@ async fn find_published_document(
         (PublicationTarget::Issue, _) => {
             Ok(v.doc.find_filed_document(cx).await?.map(PublishedDocument::Filed))
         }
-        // It was pushed before, and something else was to be.
+        // An earlier push; the failed visit was to push something else.
         (PublicationTarget::Code, Some(proposal)) if s.round.document != Some(proposal.document) => Ok(None),
         (PublicationTarget::Branch | PublicationTarget::Code, Some(proposal)) => {
             let there = cx.once("published-at", |_| publication::find_published_commit(cx, proposal)).await?;
@@ -170,7 +169,7 @@ async fn find_published_document(
     }
 }
 
-/// What there is for people to go on from: on the branch, in the status comment, as a pull request.
+/// Lists what people can continue from: branch, file, draft, pull request.
 fn list_leftovers(s: &StageState, remains: &BranchLeftovers) -> Vec<HaltLeftover> {
     let (name, branch) = (document_path(s).unwrap_or_default(), remains.branch.clone());
     let (mut kept, mut there) = (Vec::new(), None);
@@ -198,10 +197,10 @@ fn halt_card(s: &StageState, halt: &RunHalt, remains: &BranchLeftovers, v: &Step
     };
     let (command, run) = (v.doc.info().command(v.cx.run()), v.cx.run());
     let again = match v.cx.next_workflow() {
-        // It was begun for what follows, and that begins it again.
+        // The run was started for the next workflow; that command starts both again.
         Some(next) if next == run.trigger.command => format!("/{next}"),
         _ if command.takes_text() => command.usage.to_owned(),
-        // What can be left out of it would be taken for what is to be written.
+        // Without the optional text: people would copy its placeholder.
         _ => format!("/{}", command.name),
     };
     HaltCard {

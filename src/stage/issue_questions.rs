@@ -1,5 +1,5 @@
-//! What an issue leaves open, asked of people before anything is drafted: questions with numbers, a default each, and a
-//! time after which the defaults hold. Answers are data: they are told to the models and start nothing.
+//! Questions about gaps in the issue, asked before the first draft. Each has a number and a default, which applies
+//! after a timeout. Answers are data: they go into the prompts and start nothing.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,37 +22,36 @@ use crate::{
     types::{Hash, Role, Timestamp, Verb},
 };
 
-/// What takes the default.
+/// Word that accepts the suggested answer.
 const DEFAULT: &str = "default";
 
-/// Characters of one answer that models are told and people see again.
+/// Maximum characters of an answer that are kept.
 const ANSWER_CHARS: usize = 2000;
 
-/// Something only a person knows.
+/// A question that only a person can answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssueQuestion {
     pub text: String,
-    /// What holds where nobody answers.
+    /// Applies if nobody answers.
     pub default: String,
 }
 
-/// What people are asked, and what they said.
+/// The questions asked and the answers so far.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct IssueQuestions {
     asked: Vec<IssueQuestion>,
-    /// By the number of the question, from 1: the newest, and who said it.
+    /// Newest answer and its author, by question number from 1.
     answers: BTreeMap<usize, (String, String)>,
     posted: Option<QuestionsComment>,
 }
 
-/// The comment that asks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct QuestionsComment {
     url: String,
     shown_at: Timestamp,
     visit: u64,
     until: Timestamp,
-    /// Nobody is asked any more.
+    /// Whether the questions are closed.
     over: bool,
 }
 
@@ -61,7 +60,7 @@ impl IssueQuestions {
         Self { asked, answers: BTreeMap::new(), posted: None }
     }
 
-    /// Where and until when answers are waited for.
+    /// URL and deadline, if answers are still awaited.
     pub(super) fn open_until(&self) -> Option<(String, Timestamp)> {
         let posted = self.posted.as_ref().filter(|posted| !posted.over)?;
         Some((posted.url.clone(), posted.until))
@@ -82,7 +81,6 @@ impl IssueQuestions {
         unknown
     }
 
-    /// For the models: what was asked and what holds.
     fn prompt_text(&self) -> String {
         let line = |(question, number): (&IssueQuestion, usize)| {
             let holds = match self.answers.get(&number) {
@@ -95,8 +93,8 @@ impl IssueQuestions {
     }
 }
 
-/// What the issue leaves to a person besides what is `asked` already; an exit if the model cannot be asked now. `None`: no
-/// answer could be used.
+/// Asks the model for questions that the issue leaves open, beyond those `asked` already. `None` if its response was
+/// unusable; `Err` with a step result if the model cannot be called now.
 pub async fn find_open_questions(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -117,7 +115,7 @@ pub async fn find_open_questions(
     }
 }
 
-/// Asks, and goes on with the answers: at once where all are there, and otherwise when the time is over.
+/// Posts the questions and waits for answers. Continues when all are answered or the deadline has passed.
 pub async fn ask_questions(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     require_still_wanted(s, cx).await?;
@@ -126,7 +124,7 @@ pub async fn ask_questions(s: &mut StageState, v: &StepVisit<'_>) -> Result<Step
         return post_questions(s, v, questions).await;
     };
     let Some(answer) = cx.answer() else {
-        // Time only goes on: what is said here by the clock, a later attempt says as well.
+        // Time only moves forward, so a later attempt makes the same decision.
         if cx.clock().now() < posted.until {
             return Ok(StepResult::Ask(questions_gate(s, v, &questions, &posted)?));
         }
@@ -183,7 +181,6 @@ async fn close_questions(
     Ok(StepResult::Pass)
 }
 
-/// Says in the comment that asks how it stands now; nothing where there is none.
 pub(super) async fn update_questions_comment(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -237,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_answer_holds_and_the_rest_goes_by_its_default() {
+    fn newest_answer_wins_and_unanswered_questions_use_defaults() {
         let question = |text: &str| IssueQuestion { text: text.into(), default: "As it is.".into() };
         let mut questions =
             IssueQuestions::new(vec![question("Which?"), question("How many?"), question("Why?")]);

@@ -1,9 +1,8 @@
-//! After its pull request: what was pushed is watched until people merge or close it.
+//! Watches a pushed change until people merge or close its pull request.
 //!
-//! Webhooks are hints here as everywhere: each look reads the pull request and what CI says of the very commit that was
-//! pushed. CI that fails, a person's words and their remarks at lines lead back to the drafter, and whatever comes of that
-//! goes through every proof again. That somebody merged or closed it ends the run by the way of every stop; the visit that
-//! tells of the end finds out which it was.
+//! Webhooks are only hints: each look reads the pull request and the CI state of the pushed commit. Failed CI,
+//! `/revise` and review remarks send the change back to the drafter, and a new version goes through all checks again. A
+//! merged or closed pull request ends the run like a stop; the halt visit finds out which it was.
 
 use std::time::Duration;
 
@@ -33,101 +32,100 @@ use crate::{
     types::{Hash, Oid, Role, Timestamp, Verb},
 };
 
-/// It looks so often although nobody told it anything: webhooks get lost.
+/// Interval between looks without an event, because webhooks get lost.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// GitHub finds out whether there are conflicts only once it is asked; so many looks in a row it is waited for.
+/// GitHub computes mergeability only on request: look this often, for up to this many looks in a row.
 const MERGEABLE_LOOK_INTERVAL: Duration = Duration::from_secs(60);
 const MERGEABLE_LOOKS: u32 = 10;
 
-/// Fixes of what CI said in a row, pushed or not: then a person has to say something, or CI to pass.
+/// Maximum CI fixes in a row, pushed or not. After that a person has to comment or CI has to pass.
 const MOST_FIXES_IN_A_ROW: u32 = 3;
 
-/// Of one pull request, whatever came between.
+/// Maximum CI fixes of one pull request in total.
 const MOST_FIXES: u32 = 6;
 
-/// So often the same checks may fail again after a fix for them.
+/// Maximum times the same checks may fail again after a fix.
 const MOST_REPEATED_FAILURES: u32 = 2;
 
-/// Files of others that are kept count of.
+/// Maximum number of files of others that are recorded.
 const MOST_FOREIGN_FILES: usize = 20;
 
-/// Characters of a remark at a line, and of the path of its file.
+/// Maximum characters of a review remark, and of its file path.
 const REMARK_CHARS: usize = 4_000;
 const PLACE_CHARS: usize = 300;
 
-/// What the drafter is told of CI.
+/// Background text kind of the CI failures shown to the drafter.
 const CI: &str = "ci";
 
-/// What came of what was pushed.
+/// State of a pushed change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct MergeWatch {
-    /// What opened its way.
+    /// The approval of the pushed document.
     accepted: Option<ApprovalRow>,
-    /// The visit that waits, since when, and how many looks it took: each has keys of its own in the journal.
+    /// The waiting visit, its start and its number of looks. Each look has its own journal keys.
     visit: u64,
     since: Option<Timestamp>,
     looks: u64,
-    /// When it looks again by itself.
+    /// Time of the next look without an event.
     next: Option<Timestamp>,
-    /// Fixes of all, those in a row, and how often in a row the same checks failed after one.
+    /// CI fixes in total and in a row, and times in a row that the same checks failed after one.
     fixes: u32,
     in_a_row: u32,
     strikes: u32,
-    /// The checks that failed last.
     failed: Vec<String>,
-    /// The drafter is at work for them; or was, and left the code as it is.
+    /// Whether the drafter is fixing CI; and whether its last fix left the code unchanged.
     mending: bool,
     held_right: bool,
-    /// What that is on the ledger.
+    /// Id of the CI failure's finding.
     finding: Option<String>,
-    /// What failed while other checks went on, those, and since when that is so.
+    /// Failed and pending checks while CI is incomplete, and since when these are the same.
     halfway: Option<([Vec<String>; 2], Timestamp)>,
     ci: Option<CiView>,
-    /// Some of CI cannot be told.
+    /// Whether part of the CI state could not be read.
     unknown: bool,
-    /// Nothing more is tried on this commit, and people know.
+    /// Whether we gave up on this commit and told people.
     gave_up: bool,
     conflicts: bool,
-    /// So many looks in a row GitHub had not found out whether there are.
+    /// Looks in a row without an answer from GitHub about conflicts.
     unsure_looks: u32,
-    /// Others committed on top of what was pushed.
+    /// Whether others committed on top of the pushed commit.
     on_top: bool,
-    /// What stood on the pull request when it was looked at last, and files that others changed there.
+    /// Head of the pull request at the last look, and files that others changed there.
     head: Option<Oid>,
     theirs: Vec<String>,
-    /// What people insist on, and reviews, that are yet to be taken up.
+    /// Findings that people insist on, and reviews, that are not handled yet.
     insisted: Vec<String>,
     reviews: Vec<PushedReview>,
-    /// Remarks at lines that are yet to be answered.
+    /// Review threads that are not answered yet.
     threads: Vec<ReviewThread>,
-    /// How findings stood when nothing was left to answer of what was pushed.
+    /// Findings at the time of the push, after all replies.
     findings: FindingLedger,
-    /// Where it ended, once it was merged.
+    /// Merge commit, once merged; empty if unknown.
     pub(super) merged: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct ReviewThread {
     comment: u64,
-    /// What it became on the ledger.
+    /// Id of the finding made from it.
     finding: String,
-    /// What it was about.
+    /// Commit that the remark is about.
     commit: Oid,
 }
 
-/// A review of what was pushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PushedReview {
     number: u64,
     by: String,
-    /// What it says, as a stored text.
+    /// The review's text, stored by hash.
     text: Hash,
 }
 
 impl MergeWatch {
-    /// Keeps a review until the run waits for the merge again. Before anything was pushed, it is about something else.
+    /// Keeps a review until the next wait for the merge. Ignored before the first push, where a review is about
+    /// something else.
     pub(super) async fn add_review(&mut self, cx: &StepContext, review: RunRemark) -> Result<(), StepError> {
         if let Some(number) = review.finding.parse().ok().filter(|_| self.visit > 0) {
             let text = cx.put(review.text.as_bytes()).await?;
@@ -136,25 +134,27 @@ impl MergeWatch {
         Ok(())
     }
 
-    /// A further commit: nothing that was said of the one before holds.
+    /// Resets what was known about the previous commit.
     pub(super) fn reset_after_push(&mut self, accepted: Option<ApprovalRow>) {
         (self.mending, self.held_right) = (false, false);
         (self.accepted, self.ci, self.halfway) = (accepted, None, None);
         (self.gave_up, self.conflicts, self.on_top, self.unknown) = (false, false, false, false);
     }
 
-    /// Nothing was waited for yet.
+    /// Whether the first wait has not started yet.
     pub(super) fn is_new(&self) -> bool {
         self.visit == 0
     }
 
-    /// These checks failed, and the drafter is at work for them. It counts whatever comes of it: each try is paid for.
+    /// Records that the drafter starts to fix these failed checks. It counts whatever the result, because each attempt
+    /// costs money.
     fn start_ci_fix(&mut self, failing: Vec<String>) {
         (self.fixes, self.in_a_row) = (self.fixes + 1, self.in_a_row + 1);
         (self.mending, self.failed) = (true, failing);
     }
 
-    /// How CI stands. What failed is waited with until the rest has spoken, but not for ever.
+    /// Returns the CI state. A failure is reported when all checks are complete, or after [`LOOK_INTERVAL`] without a
+    /// change.
     fn ci_state(&mut self, ci: &rounds::CiStatus, now: Timestamp) -> CiState {
         let halfway = [ci.failing.clone(), ci.pending.clone()];
         if ci.stands != CiState::Pending || ci.failing.is_empty() {
@@ -172,12 +172,12 @@ impl MergeWatch {
         self.mending
     }
 
-    /// Did what was accepted last open the way to this very document?
+    /// Whether the last accepted push was this very document.
     fn is_for_document(&self, document: Option<Hash>) -> bool {
         self.accepted.as_ref().map(|row| row.document) == document
     }
 
-    /// Somebody spoke, or CI passed: what failed before counts no more.
+    /// Resets the attempt counters after a person's comment or a CI success.
     fn reset_ci_attempts(&mut self) {
         (self.in_a_row, self.strikes, self.gave_up) = (0, 0, false);
         (self.mending, self.held_right) = (false, false);
@@ -185,18 +185,18 @@ impl MergeWatch {
     }
 }
 
-/// What one look found.
+/// The result of one look.
 #[derive(Serialize, Deserialize)]
 struct WatchObservation {
     head: Oid,
-    /// None: GitHub does not know yet.
+    /// `None` if GitHub does not know yet.
     mergeable: Option<bool>,
     ci: rounds::CiStatus,
     at: Timestamp,
 }
 
-/// On to its proofs with a draft, or back to the wait where the drafter left what is on the pull request as it is. What was
-/// only proposed there, nobody has accepted as it is.
+/// Decides after a draft: continue with the checks, or return to the watch if the drafter left the pushed document
+/// unchanged. A document that was only proposed still needs its approval.
 pub(super) fn settle_draft(s: &mut StageState, v: &StepVisit<'_>) -> StepResult {
     let code = v.doc.info().target == PublicationTarget::Code;
     let pushed = s.proposal.as_ref().map(|pushed| pushed.document);
@@ -208,8 +208,8 @@ pub(super) fn settle_draft(s: &mut StageState, v: &StepVisit<'_>) -> StepResult 
     StepResult::KeepPushed
 }
 
-/// Back to the wait with what is on the pull request, where people are told why nothing that was made after it is pushed. None
-/// before anything was.
+/// Returns to the watch with the pushed document and tells people why later work is not pushed. `None` if nothing was
+/// pushed yet.
 pub async fn keep_pushed_change(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -220,7 +220,7 @@ pub async fn keep_pushed_change(
         return Ok(None);
     }
     s.replace_draft(pushed);
-    // What was fixed in the version that is not pushed is not fixed.
+    // Fixes in the unpushed version do not count.
     s.round.findings.restore(&s.after.findings);
     s.approval = s.after.accepted.clone();
     (s.after.mending, s.after.gave_up) = (false, true);
@@ -228,13 +228,13 @@ pub async fn keep_pushed_change(
     Ok(Some(StepResult::KeepPushed))
 }
 
-/// Waits until what was pushed is merged or closed, and takes up what is said of it.
+/// Watches the pushed change until it is merged or closed, and handles comments and CI on the way.
 pub async fn watch_merge(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let (cx, heard) = (v.cx, s.round.applied_remarks());
     let insisted = gates::take_finding_remarks(s, cx).await?;
     let arrives = s.after.visit != cx.visit();
-    // Woken by a remark it reads that one only at the next attempt, once this one is saved; there is one look for both. What
-    // is said here by the clock, a later attempt may say otherwise, and looks then.
+    // A remark that wakes the run is visible only in the next attempt, so both attempts share one look. A later attempt
+    // may see another time and look then.
     let early = s.after.next.filter(|next| cx.clock().now() < *next);
     if let Some(next) =
         early.filter(|_| !arrives && cx.answer().is_none() && s.round.applied_remarks() == heard)
@@ -257,7 +257,8 @@ pub async fn watch_merge(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRe
         s.beside.retain(|known| known.kind != CI);
         return send_back_for_fix(s, v, &words).await;
     }
-    // Whoever wrote them was told that nothing is taken up; what people insist on waits until it can be.
+    // The authors of these reviews were told that nothing can be pushed. Findings that people insist on stay until it
+    // can be.
     s.after.reviews.clear();
     if let Some(exit) = look_at_pull_request(s, v, require_state(&pull)?, wanted).await? {
         return Ok(exit);
@@ -285,7 +286,7 @@ fn wait_for_merge_until(s: &StageState, cx: &StepContext, next: Timestamp) -> Re
     }))
 }
 
-/// Takes up what people want changed: their words.
+/// Takes all pending change requests and returns their text.
 async fn take_requested_changes(s: &mut StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
     let mut words = Vec::new();
     if let Some(answer) = v.cx.answer() {
@@ -305,7 +306,7 @@ async fn take_requested_changes(s: &mut StageState, v: &StepVisit<'_>) -> Result
     Ok(words.join("\n\n"))
 }
 
-/// Back to the drafter, with nothing of before that could take the place of what comes.
+/// Sends the change back to the drafter; an earlier version may not replace the new one.
 async fn send_back_for_fix(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -315,7 +316,7 @@ async fn send_back_for_fix(
     gates::send_back_to_drafter(s, v, words).await
 }
 
-/// Is there anything in the way of a further commit of ours on the branch? Who has just asked for one is told.
+/// Whether something prevents another commit of ours on the branch. If `tell` is set, a comment explains it.
 async fn has_push_obstacle(s: &StageState, v: &StepVisit<'_>, tell: bool) -> Result<bool, StepError> {
     let (cx, n) = (v.cx, s.after.looks);
     let files = v.doc.files_to_change();
@@ -339,14 +340,14 @@ async fn has_push_obstacle(s: &StageState, v: &StepVisit<'_>, tell: bool) -> Res
     Ok(true)
 }
 
-/// What a review says at lines goes on the ledger: so the drafter answers each, and the reviewer judges that.
+/// Records a review's line remarks as findings, so that the drafter answers each and the reviewer judges the answer.
 pub(super) async fn record_remarks(
     s: &mut StageState,
     v: &StepVisit<'_>,
     review: u64,
     by: &str,
 ) -> Result<(), StepError> {
-    // Before anything was pushed there is no code on the pull request that it could be about.
+    // Before the first push there is no code that the review could be about.
     let Some(proposal) = s.proposal.clone() else { return Ok(()) };
     let repo = v.cx.tools().repository(v.cx).await?;
     let comments: Hash =
@@ -355,7 +356,7 @@ pub(super) async fn record_remarks(
                 none_if_refused(repo.review_comments(proposal.pull, review).await).map_err(github_error)?;
             let mut said = said.unwrap_or_default();
             said.truncate(rounds::MOST_REVIEW_REMARKS);
-            // However long it is, it is no more than the journal and the ledger have room for.
+            // Truncate to what the journal and the ledger can hold.
             for comment in &mut said {
                 comment.body = comment.body.chars().take(REMARK_CHARS).collect();
                 comment.path = comment.path.chars().filter(|c| !c.is_control()).take(PLACE_CHARS).collect();
@@ -378,7 +379,7 @@ pub(super) async fn record_remarks(
     rounds::record_findings(v.cx, &s.round).await
 }
 
-/// An answer of ours to each remark, in its thread, which only people resolve.
+/// Replies to each review thread; only people resolve threads.
 async fn answer_threads(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let (cx, proposal) = (v.cx, require_state(&s.proposal)?.clone());
     let repo = cx.tools().repository(cx).await?;
@@ -403,8 +404,8 @@ async fn answer_threads(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), Ste
     rounds::record_findings(cx, &s.round).await
 }
 
-/// Looks at the pull request and at CI; somewhere else to go, where that leads there. It may be known, and told, that
-/// something is in the way.
+/// Looks at the pull request and CI; returns a step result if the run must leave the watch. `blocked` means that we
+/// know already that nothing can be pushed.
 async fn look_at_pull_request(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -425,7 +426,7 @@ async fn look_at_pull_request(
             })
         })
         .await?;
-    // Of a commit that others put on top, what fails is theirs to mend.
+    // CI failures of a commit that others pushed on top are theirs to fix.
     let newest = head == proposal.commit;
     if !newest && s.after.head.as_ref() != Some(&head) {
         let list = publication::find_foreign_files(cx, &format!("theirs-{n}"), None).await?;
@@ -467,7 +468,7 @@ async fn look_at_pull_request(
     Ok(None)
 }
 
-/// CI failed on what was pushed last: back to the drafter with what it said, or to people where that leads nowhere.
+/// Handles failed CI: sends the change back to the drafter, or tells people if another fix is pointless.
 async fn handle_ci_failure(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -523,7 +524,7 @@ async fn handle_ci_failure(
     send_back_for_fix(s, v, &messages::ci_fix_instructions()).await.map(Some)
 }
 
-/// Where the end of a run comes of its pull request being merged: by which commit, as far as GitHub tells.
+/// Returns the merge commit if the run ended because its pull request was merged; empty if GitHub does not say.
 pub(super) async fn find_merge(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -545,7 +546,6 @@ pub(super) async fn find_merge(
     .await
 }
 
-/// It was merged, which is what the run was for.
 pub(super) async fn finish_merged(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -561,7 +561,7 @@ pub(super) async fn finish_merged(
     Ok(RunCompletion { summary: messages::merge_summary(&commit), url: Some(proposal.pull_url) })
 }
 
-/// Leaves what came of it for the drafters of later changes.
+/// Stores the outcome of the change as a lesson for the drafters of later changes.
 pub(super) async fn record_lesson(s: &StageState, v: &StepVisit<'_>, merged: bool) -> Result<(), StepError> {
     if s.after.accepted.is_none() {
         return Ok(());
@@ -581,13 +581,12 @@ pub(super) async fn record_lesson(s: &StageState, v: &StepVisit<'_>, merged: boo
     v.cx.record(ArtifactRow::LESSON, LedgerRecord::Artifact(row)).await
 }
 
-/// What it waits for, for the status comment.
+/// Returns the watch's state for the status comment.
 pub(super) fn merge_wait_reason(s: &StageState) -> RunWaitReason {
     let MergeWatch { ci, conflicts, on_top, unknown, .. } = &s.after;
     RunWaitReason::Merge { ci: ci.clone(), conflicts: *conflicts, on_top: *on_top, unknown: *unknown }
 }
 
-/// Does the run stand where it only waits for the merge?
 pub(super) fn is_waiting_for_merge(s: &StageState, v: &StepVisit<'_>) -> bool {
     v.at.kind == StepKind::Watch && s.after.merged.is_none()
 }
@@ -598,7 +597,7 @@ mod tests {
     use crate::engine::ApprovalKind;
 
     #[test]
-    fn what_was_proposed_and_not_accepted_is_not_as_it_was_pushed() {
+    fn proposed_but_unaccepted_document_is_not_the_pushed_one() {
         let [first, second] = [&b"first"[..], b"second"].map(Hash::digest);
         let (subject, kind) = (Hash::digest(b"subject"), ApprovalKind::Approve);
         let row = ApprovalRow { document: first, subject, answer: None, kind, with: Vec::new() };
@@ -607,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn each_try_at_what_ci_says_counts_and_no_other_push() {
+    fn each_ci_fix_counts_and_other_pushes_do_not() {
         let mut after = MergeWatch::default();
         after.start_ci_fix(vec!["build".to_owned()]);
         after.reset_after_push(None);
@@ -615,11 +614,15 @@ mod tests {
         assert_eq!((after.fixes, after.in_a_row, after.mending), (1, 1, false));
         after.start_ci_fix(vec!["lint".to_owned()]);
         after.reset_ci_attempts();
-        assert_eq!((after.fixes, after.in_a_row, after.mending), (2, 0, false), "nothing came of it");
+        assert_eq!(
+            (after.fixes, after.in_a_row, after.mending),
+            (2, 0, false),
+            "a fix without effect counts as well"
+        );
     }
 
     #[test]
-    fn what_failed_does_not_wait_for_ever_for_what_says_nothing() {
+    fn ci_failure_is_reported_despite_a_check_that_never_ends() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let ci = |failing: &[&str]| rounds::CiStatus {
             stands: CiState::Pending,

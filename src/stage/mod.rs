@@ -1,9 +1,8 @@
-//! The document stage: what every workflow does whose product is a reviewed document.
+//! The document stage: the steps that all workflows with a reviewed document share.
 //!
-//! Load, analyze, draft, fix, check, ask, review, publish: each is a function here that a step of a workflow calls with
-//! its [`StepVisit`]. What is a workflow's own (its prompts, rules, checks and places) it says through [`StageDocument`]. It keeps
-//! its own steps and its own table of edges, and one function of it says where each [`StepResult`] leads: so what may follow
-//! what is read in one table, and nothing here knows a workflow's name.
+//! Load, analyze, draft, fix, check, ask, review, publish: each is a function here that a workflow's step calls with
+//! its [`StepVisit`]. A workflow provides its own prompts, rules, checks and paths through [`StageDocument`]. It keeps
+//! its own steps and edges, and maps each [`StepResult`] to an edge. Nothing here knows a workflow's name.
 
 mod approvals;
 mod artifacts;
@@ -65,104 +64,102 @@ use crate::{
     types::{Hash, IssueNo, Oid, Timestamp, Verdict, WorkerPool},
 };
 
-/// Everything a run knows between its steps.
+/// State of a run between its steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StageState {
     issue: Option<IssueSnapshot>,
     policy: Option<Policy>,
     base: Option<BaseCommit>,
-    /// What of the repository the models are shown.
+    /// Stored excerpt of the repository that the models see.
     excerpt: Option<Hash>,
-    /// What earlier runs of the repository came to; runs from before there was such a thing have none.
+    /// Stored history of earlier runs of the repository; `None` for runs started by older versions.
     #[serde(default)]
     history: Option<Hash>,
-    /// Files the excerpt had no room or no use for.
+    /// Number of files left out of the excerpt.
     left_out: usize,
-    /// A source file that exists and a line of it, for scripted answers.
+    /// An existing source file and one of its lines, for scripted responses.
     sample_path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sample_line: Option<String>,
     round: Round,
     status: StatusComment,
     proposal: Option<Proposal>,
-    /// The version on the branch that this run knows: ours, or a person's that it took over. Only that may be
-    /// followed by a version of ours.
+    /// The version on the branch that this run knows: ours, or a person's that it adopted. We only commit on top of a
+    /// known version.
     known: Option<Hash>,
-    /// What others had on the branch when people were asked last: a stored list, if they had anything.
+    /// Stored list of other people's files on the branch at the last gate, if any.
     #[serde(default)]
     foreign: Option<Hash>,
-    /// What the open gate waits for an answer on, or the one whose approval is being published.
+    /// The open gate, or the one whose approval is being published.
     asked: Option<OpenGate>,
-    /// Whom it asks besides a role.
+    /// Approval rules of the open gate.
     #[serde(default)]
     rules: ApprovalRules,
-    /// The state label on the issue.
     label: Option<String>,
-    /// Why the loop handed the decision to people, when the verdict is not APPROVED.
+    /// Reason why the loop stopped without an APPROVED verdict and people decide.
     stop: Option<LoopStopReason>,
-    /// The answer that opened the way to publishing.
+    /// The approval under which the document is published.
     approval: Option<ApprovalRow>,
-    /// What such runs cost here before.
+    /// Costs of earlier runs of this workflow in the repository.
     #[serde(default)]
     quote: Option<CostHistory>,
-    /// Why the run goes on only once there is money for it.
+    /// Set while the run waits for budget.
     #[serde(default)]
     paused: Option<BudgetPause>,
-    /// Why people are asked where the policy would ask nobody.
+    /// Reason why people are asked although the policy would not ask them.
     #[serde(default)]
     asked_because: Option<GateReason>,
-    /// What no model was shown of people's words to the drafter, since people do not see it either.
+    /// Hidden parts of people's messages; GitHub does not display them, so no model sees them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     hidden: Vec<HiddenText>,
-    /// What people are told at the gate of whoever wrote the issue.
+    /// Notes about the issue's author, shown at the gate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     authorship: Vec<AuthorshipNote>,
-    /// Other open work that touches the same files, as people are told at the gate.
+    /// Other open work on the same files, shown at the gate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     overlaps: Vec<(IssueNo, Vec<String>)>,
-    /// What else is known of the issue, for the models.
     #[serde(default)]
     beside: Vec<BackgroundText>,
-    /// Sentences for the status comment.
+    /// Notes for the status comment.
     #[serde(default)]
     said: Vec<String>,
-    /// Hosts that somebody named and the operator may.
+    /// Hosts that somebody named and the operator has not allowed.
     #[serde(default)]
     hosts: Vec<String>,
-    /// What people are asked before anything is drafted.
+    /// Questions to people before the first draft.
     #[serde(default)]
     questions: Option<IssueQuestions>,
-    /// How the issue was edited before it could give way to what was approved: a stored text.
+    /// Stored diff of an edit that others made to the issue before the approved text could replace it.
     #[serde(default)]
     edited: Option<Hash>,
-    /// Where it was filed.
+    /// URL at which the document was filed.
     #[serde(default)]
     filed: Option<String>,
-    /// On the head of the issue's branch.
+    /// Check run on the head of the issue's branch.
     #[serde(default)]
     check: check_run::CheckRunRecord,
-    /// What came of what was pushed, once that is code.
+    /// Watch over a pushed change.
     #[serde(default)]
     after: MergeWatch,
-    /// What its drafter wants beyond what people approved, and what they allowed of that.
+    /// The pending exception request, and the granted exceptions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wished: Option<PendingException>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     leaves: Vec<Exception>,
-    /// How the repository words its commits.
+    /// The repository's commit message style.
     #[serde(default)]
     convention: CommitConvention,
-    /// Visits that went round on purpose before anything was shown.
+    /// Extra visits that the run made on purpose before it showed anything.
     #[serde(default)]
     rounds_before: u64,
 }
 
-/// What a workflow's own steps may look at and leave.
+/// Accessors for a workflow's own steps.
 impl StageState {
     /// The issue as the run read it.
     ///
     /// # Errors
-    /// `Bug` before it was read, as for the next two.
+    /// `Bug` before it was read; the next two likewise.
     pub fn issue(&self) -> Result<&IssueSnapshot, StepError> {
         require_state(&self.issue)
     }
@@ -175,15 +172,15 @@ impl StageState {
         require_state(&self.base)
     }
 
-    /// The draft as it is, once there is one.
+    /// The current draft, if there is one.
     pub fn document(&self) -> Option<Hash> {
         self.round.document
     }
 
-    /// What the run is told besides the issue under this name; empty where there is none.
+    /// The background text of this kind; empty without one.
     ///
     /// # Errors
-    /// `Bug` where the store cannot be read.
+    /// `Bug` if the store cannot read it.
     pub async fn background_text(&self, kind: &str, cx: &StepContext) -> Result<String, StepError> {
         match self.beside.iter().find(|known| known.kind == kind) {
             Some(known) => load_text(cx, &known.text).await,
@@ -191,109 +188,110 @@ impl StageState {
         }
     }
 
-    /// Is the drafter at work for what CI says of what was pushed?
+    /// Whether the drafter is fixing CI failures of the pushed change.
     pub fn is_fixing_ci(&self) -> bool {
         self.after.is_fixing_ci()
     }
 
-    /// Is the draft as it is on its branch?
+    /// Whether the current draft is on its branch.
     pub fn is_proposed(&self) -> bool {
         self.proposal.as_ref().is_some_and(|proposal| Some(proposal.document) == self.round.document)
     }
 
-    /// Was nothing drafted yet?
+    /// Whether the first draft is missing.
     pub fn is_fresh(&self) -> bool {
         self.round.number == 0
     }
 
-    /// What was drafted is done with, and something else is drafted in its place.
+    /// Starts the rounds of another document in this run.
     ///
     /// # Errors
-    /// `Bug` before there is a policy.
+    /// `Bug` before the policy was read.
     pub fn reset_rounds(&mut self) -> Result<(), StepError> {
         self.round.start_next_document(require_state(&self.policy)?.max_rounds);
         Ok(())
     }
 
-    /// What people allowed beyond what they had approved.
+    /// The exceptions that people granted.
     pub fn exceptions(&self) -> &[Exception] {
         &self.leaves
     }
 
-    /// What code holds against the draft first.
+    /// The first error that the checks found in the draft.
     pub fn first_error(&self) -> Option<&str> {
         self.round.mistakes.iter().find(|mistake| mistake.is_error()).map(|mistake| mistake.message.as_str())
     }
 
-    /// May there be another draft?
+    /// Whether another draft is allowed.
     pub fn may_draft(&self) -> bool {
         self.round.number < self.round.cap
     }
 
-    /// Code put something into the draft: nobody has reviewed it so, and no version without it comes back.
+    /// Replaces the draft with a version changed by code. It is unreviewed, and the run may not fall back to an earlier
+    /// version.
     pub fn replace_draft(&mut self, document: Hash) {
         self.round.replace_document(document);
         self.round.forget_best_version();
     }
 
-    /// Something the models are told besides the issue.
+    /// Adds a background text for the models; replaces one of the same kind.
     pub fn add_background(&mut self, known: BackgroundText) {
         self.beside.retain(|other| other.kind != known.kind);
         self.beside.push(known);
     }
 
-    /// So many steps are gone through once more before anything is drafted.
+    /// Records that this many steps are repeated before the first draft.
     pub fn add_extra_steps(&mut self, steps: u64) {
         self.rounds_before += steps;
     }
 
-    /// Less of what it is told under this name.
+    /// Replaces the background text of this kind with a shorter one.
     pub fn shorten_background(&mut self, kind: &str, text: Hash) {
         self.beside.iter_mut().filter(|known| known.kind == kind).for_each(|known| known.text = text);
     }
 
-    /// A host to be named in the server's settings, if it is not told yet.
+    /// Adds a host that the server's settings would have to allow, once.
     pub fn add_refused_host(&mut self, host: String) {
         if !self.hosts.contains(&host) {
             self.hosts.push(host);
         }
     }
 
-    /// A sentence for the status comment, if it is not there yet.
+    /// Adds a note to the status comment, once.
     pub fn add_note(&mut self, sentence: String) {
         if !self.said.contains(&sentence) {
             self.said.push(sentence);
         }
     }
 
-    /// Where the document goes is named after what it is about: its path has `{slug}` for that.
+    /// Replaces `{slug}` in the document's path.
     ///
     /// # Errors
-    /// `Bug` before there is a policy.
+    /// `Bug` before the policy was read.
     pub fn set_path_slug(&mut self, slug: &str) -> Result<(), StepError> {
         let policy = self.policy.as_mut().ok_or_else(|| StepError::Bug(anyhow::anyhow!("no policy yet")))?;
         policy.document_path = policy.document_path.replace("{slug}", slug);
         Ok(())
     }
 
-    /// What scripted answers speak of, where it is no file: an address, and a line about it.
+    /// Sets the sample for scripted responses if it is not a file: an address and a line about it.
     pub fn set_sample(&mut self, address: String, line: String) {
         (self.sample_path, self.sample_line) = (Some(address), Some(line));
     }
 
-    /// What people are to be asked by [`ask_questions`].
+    /// Sets the questions that [`ask_questions`] will ask.
     pub fn set_questions(&mut self, questions: Vec<IssueQuestion>) {
         self.questions = Some(IssueQuestions::new(questions));
     }
 }
 
 impl StageState {
-    /// Whether the run publishes its documents as files, by its settings.
+    /// Whether the settings publish documents as files.
     fn publishes_files(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.publish == Publish::PullRequest)
     }
 
-    /// Where the run publishes its document, by its settings.
+    /// The publication target under the run's settings.
     fn target(&self, v: &StepVisit<'_>) -> PublicationTarget {
         match v.doc.info().target {
             PublicationTarget::Branch if !self.publishes_files() => PublicationTarget::Comment,
@@ -310,7 +308,7 @@ pub struct StepVisit<'a> {
 }
 
 impl<'a> StepVisit<'a> {
-    /// A step begins.
+    /// Starts a visit.
     pub fn begin(
         s: &mut StageState,
         doc: &'a dyn StageDocument,
@@ -318,39 +316,37 @@ impl<'a> StepVisit<'a> {
         cx: &'a StepContext,
     ) -> Self {
         if s.check.begin_visit(cx.visit()) {
-            // Whoever had it tried again was shown that at once.
+            // After a halt and `/retry` the label was removed already.
             s.label = None;
         }
         Self { doc, at: at.info(), cx }
     }
 }
 
-/// How a step of a stage ends. A workflow says where each leads, in its own table of edges.
+/// Result of a stage's step. A workflow maps each to one of its edges.
 #[derive(Debug)]
 pub enum StepResult {
-    /// Nothing stands against going on.
+    /// Continue.
     Pass,
-    /// The review leads nowhere; people have to decide.
+    /// The review loop stopped without a result; people decide.
     Undecided,
-    /// People have to be asked what the issue leaves open.
+    /// People must answer questions about the issue.
     Unclear,
-    /// Back to the drafter.
     Redraft,
-    /// A person sent the document back: issue and code are read anew.
+    /// A person sent the document back: read issue and code again.
     Reread,
-    /// A person's own version takes the place of ours, and is checked like it.
+    /// A person's own version replaced ours and must be checked.
     ForeignVersion,
-    /// People have to be asked once more, about what is there now.
+    /// Ask people again, about the current state.
     ReopenGate,
-    /// People dismissed what the review objected to: the same bytes are reviewed again.
+    /// Review the same bytes again: people dismissed the findings or asked for it.
     ReviewAgain,
-    /// People have to allow more than they approved.
+    /// People must grant an exception.
     NeedsException,
-    /// There is no money for the next call.
     OutOfBudget,
-    /// There is money again for what it lacked for.
+    /// The budget is available again; continue with this call.
     Resume(StageCall),
-    /// What was pushed is left as it is: there is nothing to run, to review or to push.
+    /// The pushed version stays: nothing to run, review or push.
     KeepPushed,
     Ask(GateSpec),
     Wait {
@@ -361,10 +357,10 @@ pub enum StepResult {
 }
 
 impl StepResult {
-    /// What the engine is told; `edge` says where an end leads.
+    /// Converts to the engine's transition; `edge` maps a result to a step.
     ///
     /// # Errors
-    /// `Bug` where the workflow has no edge for it.
+    /// `Bug` if the workflow has no edge for it.
     pub fn into_next<S: WorkflowStep>(
         self,
         edge: impl FnOnce(&Self) -> Option<S>,
@@ -383,17 +379,17 @@ impl StepResult {
     }
 }
 
-/// The step of `graph` with this id.
+/// Returns the step of `graph` with this id.
 pub fn find_step<S: WorkflowStep>(graph: &[(S, &[S])], id: &str) -> Option<S> {
     graph.iter().map(|(step, _)| *step).find(|step| step.id() == id)
 }
 
-/// A graph's steps, for [`DocumentInfo::steps`].
+/// Returns the steps of a graph, for [`DocumentInfo::steps`].
 pub fn step_infos<S: WorkflowStep>(graph: &[(S, &[S])]) -> Vec<StepInfo> {
     graph.iter().map(|(step, _)| step.info()).collect()
 }
 
-/// Reads the issue and what holds for the run, which is over at once where another stage has to come first.
+/// Reads the issue and the policy. The run is done at once if another stage has to come first.
 pub async fn load_issue(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
@@ -403,12 +399,12 @@ pub async fn load_issue(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRes
     let people = &desk.settings.people;
     if let Some(opt_out) = issue.labels.iter().find(|label| people.opts_out(label)) {
         return Err(StepError::User(format!(
-            "The label “{opt_out}” says that this issue is to be left alone. Take it off, then start anew."
+            "The label “{opt_out}” tells Countersign to leave this issue alone. Remove it, then start again."
         )));
     }
     if load_text(cx, &issue.body).await?.trim().is_empty() {
         return Err(StepError::User(
-            "The issue has no text. Say in it what is wanted and how one would know it is done, then start anew."
+            "The issue has no text. Describe what you want and how to tell that it is done, then start again."
                 .to_owned(),
         ));
     }
@@ -453,7 +449,7 @@ pub async fn load_issue(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRes
     Ok(StepResult::Pass)
 }
 
-/// Chooses what of the code and of earlier runs the models are shown.
+/// Chooses the code and the history of earlier runs that the models see.
 pub async fn analyze_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
@@ -461,7 +457,7 @@ pub async fn analyze_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<S
     let files = v.doc.files_to_change();
     let code = v.doc.info().target == PublicationTarget::Code;
     let base = match &s.base {
-        // What is pushed was tried on the commit that the branch has.
+        // Pushed code was tested on this commit, so keep it.
         Some(base) if code => base.clone(),
         _ => desk.fetch_base(cx, "fetch", &repo).await?,
     };
@@ -479,7 +475,7 @@ pub async fn analyze_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<S
     Ok(StepResult::Pass)
 }
 
-/// Files that earlier changes of the issue left on its branch, and that this one does not change.
+/// Finds files from earlier changes of the issue on its branch that this change does not touch.
 ///
 /// # Errors
 /// Those of reading the branch.
@@ -493,8 +489,7 @@ pub async fn find_earlier_files(s: &mut StageState, v: &StepVisit<'_>) -> Result
     publication::find_earlier_files(cx, "earlier", base, &v.doc.files_to_change()).await
 }
 
-/// Reads where the default branch is, and shows the models nothing of what stands there: neither code nor paths, nor what
-/// earlier runs wrote about them.
+/// Reads the head of the default branch, but shows the models no code, paths or history.
 pub async fn skip_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repository(cx).await?;
@@ -504,8 +499,8 @@ pub async fn skip_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<Step
     Ok(StepResult::Pass)
 }
 
-/// On the straight way here nothing was shown yet. A visit that failed and is tried again may have shown something and
-/// taken the knowledge with it.
+/// Marks the status comment as uncertain if a failed visit may have posted it and lost the record. On the direct path
+/// to this step nothing was posted yet.
 async fn mark_status_uncertain(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let cx = v.cx;
     if s.status.url.is_none() && cx.visit() > first_visit_number(s, v) {
@@ -519,18 +514,18 @@ async fn mark_status_uncertain(s: &mut StageState, v: &StepVisit<'_>) -> Result<
     Ok(())
 }
 
-/// Shows that the run is at work, before anything is paid for or asked: so its status comment comes first.
+/// Shows that the run is working, before it spends money or asks people. So the status comment comes first.
 pub async fn show_working(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     mark_status_uncertain(s, v).await?;
     views::show_working(s, v).await
 }
 
-/// As [`show_working`], where the visit shows more than that: `key` names it in the journal.
+/// Like [`show_working`], for a second display in the same visit; `key` is its journal key.
 pub async fn show_working_as(s: &mut StageState, v: &StepVisit<'_>, key: &str) -> Result<(), StepError> {
     views::show_state_as(s, v, key, messages::RunDisplayState::Working).await
 }
 
-/// Buys a draft.
+/// Calls the model for a draft.
 pub async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     if let Some(exit) = waiting_steps::check_pending_wait(s, v).await? {
         return Ok(exit);
@@ -598,7 +593,7 @@ pub async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRe
     }
 }
 
-/// Mends the draft's form.
+/// Repairs the draft's form by code.
 pub async fn fix_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let before = load_document(s, v.cx).await?;
     let after = v.doc.fix(&before, require_state(&s.issue)?.number);
@@ -610,14 +605,14 @@ pub async fn fix_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResu
     Ok(StepResult::Pass)
 }
 
-/// Holds the draft against the format and the code.
+/// Checks the draft against the format and the code.
 pub async fn check_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let (base, text) = (require_state(&s.base)?, load_document(s, cx).await?);
     let tree = cx.tools().file_tree(cx, base).await?;
     let mut mistakes = v.doc.check(&text, require_state(&s.issue)?.number, &tree);
     if let Some(judge) = v.doc.names_check() {
-        // What is known of the code hangs on this version and this machine, the form of the text on neither.
+        // The names check depends on this version and machine, so its result is journalled. The form check does not.
         let names: Hash = cx
             .once("names", |_| async {
                 let names =
@@ -632,17 +627,17 @@ pub async fn check_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRe
     settle_checks(s, mistakes)
 }
 
-/// Holds the draft against itself: does what it promises cover what it says is wanted?
+/// Checks whether the draft covers what it promises.
 pub async fn check_coverage(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let mut mistakes = s.round.mistakes.clone();
     mistakes.extend(v.doc.coverage(&load_document(s, v.cx).await?));
     settle_checks(s, mistakes)
 }
 
-/// What a step of the workflow's own found wrong with the draft: on, back with it, or to an end.
+/// Settles mistakes that a workflow's own step found: continue, redraft or end.
 ///
 /// # Errors
-/// `User` where no more drafts are allowed.
+/// `User` if no more drafts are allowed.
 pub fn settle_checks(s: &mut StageState, mistakes: Vec<DocumentMistake>) -> Result<StepResult, StepError> {
     match s.round.settle_checks(mistakes) {
         RoundDecision::Pass => Ok(StepResult::Pass),
@@ -661,16 +656,13 @@ fn failed_checks_error(s: &StageState, why: LoopStopReason) -> StepError {
         .map(|m| format!("{}: {}", m.place, m.message))
         .collect();
     let reason = match why {
-        LoopStopReason::Stalled => "the same ones came back three times",
-        LoopStopReason::Cap | LoopStopReason::Inconclusive => "no more drafts are allowed",
+        LoopStopReason::Stalled => "the same mistakes came back three times",
+        LoopStopReason::Cap | LoopStopReason::Inconclusive => "the limit of drafts is reached",
     };
-    StepError::User(format!(
-        "The checks still find mistakes in the draft, and {reason}. {}",
-        worst.join("; ")
-    ))
+    StepError::User(format!("The draft still fails the checks, and {reason}. {}", worst.join("; ")))
 }
 
-/// Buys a review by a model of another family.
+/// Calls a model of another family for a review.
 pub async fn review_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     if let Some(exit) = waiting_steps::check_pending_wait(s, v).await? {
         return Ok(exit);
@@ -678,7 +670,7 @@ pub async fn review_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepR
     let cx = v.cx;
     let accepted = s.approval.as_ref().is_some_and(|row| s.round.document == Some(row.document));
     if accepted && views::gate_verdict(s) == Verdict::Approved {
-        // A gate before the review asked people about what it had approved: their word is all that was missing.
+        // The gate before the review already asked people about this approved document.
         return Ok(StepResult::Pass);
     }
     let told = ReviewerContext::load(s, v).await?;
@@ -719,8 +711,8 @@ pub async fn review_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepR
     }
 }
 
-/// Has the reviewer's model write tests against the document, by these rules: them, or our sentence on why there are none; an
-/// exit where it could not be asked for now.
+/// Has the reviewer's model write tests against the document under these rules. Returns the tests, or a sentence on why
+/// they are missing; `Err` with a step result if the model cannot be called now.
 ///
 /// # Errors
 /// Those of [`review_draft`].
@@ -740,11 +732,11 @@ pub async fn write_adversarial_tests(
     }
 }
 
-/// Books what tests of the reviewer's model object to, by finding, and which earlier ones pass now. Back to the drafter where
-/// there are any, and as often as it may draft.
+/// Records failed adversarial tests as findings and closes earlier ones that pass (`met`). Goes back to the drafter if
+/// there are new ones and another draft is allowed.
 ///
 /// # Errors
-/// `Bug` where the ledger cannot be written.
+/// `Bug` if the ledger cannot be written.
 pub async fn record_objections(
     s: &mut StageState,
     cx: &StepContext,
@@ -756,7 +748,6 @@ pub async fn record_objections(
     Ok((ids, if back { StepResult::Redraft } else { StepResult::Pass }))
 }
 
-/// What whoever reviews is told, as it is now.
 struct ReviewerContext {
     issue: IssueSnapshot,
     policy: Policy,
@@ -809,7 +800,7 @@ impl ReviewerContext {
     }
 }
 
-/// Publishes the bytes that were countersigned.
+/// Publishes the countersigned bytes.
 pub async fn publish_document(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let (cx, about) = (v.cx, v.doc.info());
     let document = *require_state(&s.round.document)?;
@@ -818,7 +809,7 @@ pub async fn publish_document(s: &mut StageState, v: &StepVisit<'_>) -> Result<S
         let policy = require_state(&s.policy)?;
         let mut gates = about.steps.iter().filter_map(|step| v.doc.gate(step.id, policy));
         if gates.any(|gate| gate.is_on && gate.question != GateQuestion::Draft) {
-            return Err(StepError::Bug(anyhow::anyhow!("a gate that is on was gone around")));
+            return Err(StepError::Bug(anyhow::anyhow!("the run skipped a gate that is on")));
         }
         if !gates::is_review_enough(s, v).await? {
             return reopen_gate(s, v, ReopenReason::BranchChanged).await;
@@ -827,9 +818,11 @@ pub async fn publish_document(s: &mut StageState, v: &StepVisit<'_>) -> Result<S
     let (target, files_papers) = (s.target(v), s.publishes_files());
     let signed = cx.require_countersignature(document, about.proofs).await?;
     if signed.verdict().is_none() && target != PublicationTarget::Issue {
-        return Err(StepError::Bug(anyhow::anyhow!("what nobody reviewed leaves the issue")));
+        return Err(StepError::Bug(anyhow::anyhow!(
+            "an unreviewed document may only be published on the issue"
+        )));
     }
-    // If the approved commit is there already, the visit that tells of the end finds it and does the rest.
+    // If the approved commit exists already, the halt visit finds it and does the rest.
     require_still_wanted(s, cx).await?;
     let proposed = s.is_proposed();
     if target == PublicationTarget::Code && !proposed {
@@ -844,11 +837,11 @@ pub async fn publish_document(s: &mut StageState, v: &StepVisit<'_>) -> Result<S
     if on_branch && !proposed && files_papers {
         return match gates::propose_document(s, v, None).await? {
             Err(exit) => Ok(exit),
-            // Nobody was shown what others have there.
+            // Nobody was shown the files that others have there.
             Ok(_) if s.foreign.is_some() && target == PublicationTarget::Branch => {
                 reopen_gate(s, v, ReopenReason::BranchChanged).await
             }
-            // What is proposed is kept before it is published.
+            // Save the proposal before publishing it.
             Ok(_) => Ok(waiting_steps::retry_at_once(cx)),
         };
     }
@@ -868,11 +861,11 @@ pub async fn publish_document(s: &mut StageState, v: &StepVisit<'_>) -> Result<S
     });
     let audit = cx.append_audit_link("approved", "a document was countersigned", detail).await?;
     let proposal = match target {
-        // The one commit has the tests and the code, and says who approved it.
+        // One commit holds tests and code and names its approver.
         PublicationTarget::Code if !files_papers => {
             return match gates::propose_document(s, v, Some(audit)).await? {
                 Err(exit) => Ok(exit),
-                // That it is pushed is kept before anything hangs on it.
+                // Save the push before anything depends on it.
                 Ok(_) => Ok(waiting_steps::retry_at_once(cx)),
             };
         }
@@ -923,7 +916,7 @@ pub async fn publish_document(s: &mut StageState, v: &StepVisit<'_>) -> Result<S
     Ok(StepResult::Done(finish_publication(s, v, published).await?))
 }
 
-/// The issue that was to give way is another one: people are shown how, and asked anew.
+/// Reopens the gate after others edited the issue to be replaced, and shows people the edit.
 async fn reopen_after_issue_edit(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repository(cx).await?;
@@ -936,17 +929,19 @@ async fn reopen_after_issue_edit(s: &mut StageState, v: &StepVisit<'_>) -> Resul
     reopen_gate(s, v, ReopenReason::IssueEdited).await
 }
 
-/// What was accepted, where it is now.
 enum PublishedDocument {
-    /// In this commit on the branch, which names that link of the audit chain.
-    Commit { audit: Hash, commit: Oid },
-    /// In the comment at this address.
-    Comment { url: String },
-    /// As an issue, or on one.
+    /// A commit on the branch, which names the audit link.
+    Commit {
+        audit: Hash,
+        commit: Oid,
+    },
+    Comment {
+        url: String,
+    },
     Filed(FiledDocument),
 }
 
-/// What is left to do once it is published.
+/// Completes a publication and shows it.
 async fn finish_publication(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -967,7 +962,7 @@ async fn finish_publication(
     Ok(outcome)
 }
 
-/// The same, and nothing shows yet that it is.
+/// Completes a publication without showing it yet.
 async fn settle_publication(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -1001,23 +996,23 @@ async fn settle_publication(
     })
 }
 
-/// The number of the visit that comes to this step first, if nothing is visited twice but what goes round before.
+/// Returns the number of the visit that first reaches this step on the direct path, plus `rounds_before`.
 fn first_visit_number(s: &StageState, v: &StepVisit<'_>) -> u64 {
     let steps = v.doc.info().steps;
     let straight = steps.iter().zip(1..).find(|(step, _)| step.id == v.at.id);
     straight.map_or(u64::MAX, |(_, number)| number + s.rounds_before)
 }
 
-/// Does the step come before any that shows something? Then nothing was shown to anybody yet.
+/// Whether this step comes before the first one that shows something.
 fn is_before_first_shown(v: &StepVisit<'_>) -> bool {
     let (steps, from) = (v.doc.info().steps, v.doc.first_shown_step());
     steps.iter().take_while(|step| Some(step.id) != from).any(|step| step.id == v.at.id)
 }
 
-/// Before a stage: is this still wanted?
+/// Checks that the issue and the pull request still want this run; called before each stage.
 ///
 /// # Errors
-/// That it is not.
+/// An error if they do not.
 pub async fn require_still_wanted(
     s: &StageState,
     cx: &StepContext,
@@ -1030,7 +1025,7 @@ fn review_warnings(s: &StageState) -> String {
     warnings.map(|m| format!("- {}: {}\n", m.place, m.message)).collect()
 }
 
-/// What was asked for, and what earlier stages made of it that this one cannot do without.
+/// Returns the issue's words and those of required inputs, to search the code with.
 async fn search_words(s: &StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
     let issue = require_state(&s.issue)?;
     let mut words = format!("{}\n{}", issue.title, load_text(v.cx, &issue.body).await?);
@@ -1040,7 +1035,7 @@ async fn search_words(s: &StageState, v: &StepVisit<'_>) -> Result<String, StepE
     Ok(words)
 }
 
-/// What the models are shown of the repository. Once there is a draft, the files that it changes come first.
+/// Loads the code excerpt for the models. Once there is a draft, the files it changes come first.
 async fn load_repository_context(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -1070,11 +1065,11 @@ mod tests {
 
     use super::*;
 
-    /// A run's state at the verdict gate, as an earlier version stored it.
+    /// State of a run at the verdict gate, as an earlier version stored it.
     const EARLIER: &str = include_str!("../../fixtures/states/lld-asking.json");
 
     #[test]
-    fn a_run_that_an_earlier_version_began_goes_on() {
+    fn state_of_an_earlier_version_still_loads() {
         let stage: StageState = serde_json::from_str(EARLIER).unwrap();
         let (now, then) =
             (serde_json::to_value(&stage).unwrap(), serde_json::from_str::<Value>(EARLIER).unwrap());
@@ -1086,7 +1081,7 @@ mod tests {
             (&now["asked"]["subject"], &now["asked"]["visit"]),
             (&then["asked"]["subject"], &Value::from(0))
         );
-        // The subject of its open gate is made of these very bytes.
+        // The subject of the open gate is a hash over these bytes.
         assert!(EARLIER.contains(&serde_json::to_string(&stage.policy).unwrap()));
         assert_eq!(
             serde_json::to_string(&[StageCall::Draft, StageCall::Review]).unwrap(),

@@ -1,4 +1,4 @@
-//! Open issues that may be about the same, for people and for the models; and earlier commits, for the models.
+//! Finds similar open issues, for people and models, and similar earlier commits, for models.
 
 use super::{BackgroundText, StageState};
 use crate::{
@@ -10,18 +10,18 @@ use crate::{
     types::IssueNo,
 };
 
-/// More are not offered.
+/// Maximum number of similar issues shown.
 const MOST_SIMILAR: usize = 3;
 
-/// So many of the last commits are looked through, and so many told of.
+/// Number of recent commits searched, and maximum shown.
 const PAST_COMMITS: usize = 1_000;
 const MOST_COMMITS: usize = 10;
 
-/// Tells the models which earlier commits of the repository touch on these words. What they say is the code's, so it is told only
-/// where that is shown.
+/// Adds earlier commits that match these words as a background text. Commit messages belong to the code, so this is
+/// called only where the code is shown.
 ///
 /// # Errors
-/// Where the commit cannot be read.
+/// Those of reading the commit.
 pub async fn add_similar_commits(s: &mut StageState, cx: &StepContext, words: &str) -> Result<(), StepError> {
     let snapshot = cx.tools().snapshot(cx, s.base()?).await?;
     let past = snapshot.past_commits(PAST_COMMITS).await.map_err(git_error)?;
@@ -31,7 +31,7 @@ pub async fn add_similar_commits(s: &mut StageState, cx: &StepContext, words: &s
         best.map(|at| format!("- {}\n", said[at].chars().take(200).collect::<String>())).collect();
     let (kind, heading) =
         ("commits".to_owned(), "Earlier commits of this repository that may be about the same");
-    // Those of another commit are none of this one's.
+    // Remove commits found for another base.
     s.beside.retain(|known| known.kind != kind);
     if !text.is_empty() {
         let text = cx.put(text.as_bytes()).await?;
@@ -40,7 +40,7 @@ pub async fn add_similar_commits(s: &mut StageState, cx: &StepContext, words: &s
     Ok(())
 }
 
-/// Offers open issues that may be about the same. What cannot be looked up keeps nobody waiting.
+/// Adds similar open issues as a note and a background text. A failed lookup does not delay the run.
 ///
 /// # Errors
 /// Those of the store.
@@ -56,7 +56,7 @@ pub async fn add_similar_issues(
             let mut open = match repo.open_issues().await {
                 Ok(open) => open,
                 Err(error) => {
-                    tracing::warn!(run = %cx.run().id, %error, "similar issues could not be looked for");
+                    tracing::warn!(run = %cx.run().id, %error, "could not search for similar issues; continuing without them");
                     return Ok(Vec::new());
                 }
             };

@@ -1,6 +1,5 @@
-//! What people see of a run: the status comment, the gate, the pull request, the log, the labels.
-//!
-//! Views only: state in, typed values for `messages` out.
+//! Builds what people see of a run: status comment, gate, pull request, log, labels. Pure views: state in, values for
+//! `messages` out.
 
 use super::{
     GateQuestion, PublicationTarget, StageCall, StageState, StepVisit, approvals, artifacts, check_run,
@@ -27,10 +26,9 @@ use crate::{
     types::{Actor, Hash, RunId, Verdict},
 };
 
-/// Commits that show how a repository words them.
+/// Number of recent commits read to detect the commit message style.
 const PAST_COMMITS: usize = 50;
 
-/// The status comment.
 pub(super) async fn status_body(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -46,7 +44,7 @@ pub(super) async fn status_body(
         }),
         None => None,
     };
-    // What was filed takes the place of what the models read.
+    // Once filed, the document has replaced the text that the models read.
     let issue = s.issue.as_ref().filter(|_| s.filed.is_none());
     let issue_chars = match issue {
         Some(issue) => load_text(cx, &issue.body).await?.chars().count(),
@@ -107,7 +105,6 @@ async fn load_issue_runs(cx: &StepContext) -> Result<Vec<RunRow>, StepError> {
     Ok(db.runs(filter).await.map_err(anyhow::Error::new)?)
 }
 
-/// What came of a run, by its ledger.
 async fn stage_result(
     cx: &StepContext,
     run: RunId,
@@ -124,7 +121,7 @@ async fn stage_result(
     })
 }
 
-/// The issue's other stages, each by its newest run: those that made something, and those at work.
+/// Returns the newest run of each other stage of the issue, if it produced something or is live.
 fn other_stages<'r>(cx: &StepContext, rows: &'r [RunRow]) -> Vec<(&'r RunRow, messages::RunDisplayState)> {
     let mut others = Vec::new();
     for (at, row) in rows.iter().enumerate() {
@@ -145,12 +142,10 @@ fn other_stages<'r>(cx: &StepContext, rows: &'r [RunRow]) -> Vec<(&'r RunRow, me
     others
 }
 
-/// What the run made.
 fn outcome_url(row: &RunRow) -> Option<String> {
     row.outcome.as_ref()?.url.clone()
 }
 
-/// The same with what came of each, by its ledger.
 async fn other_stage_results(
     cx: &StepContext,
     rows: &[RunRow],
@@ -167,14 +162,13 @@ async fn other_stage_results(
     Ok(others)
 }
 
-/// Where the result is.
 fn result_url(s: &StageState) -> Option<String> {
     s.proposal.as_ref().map(|proposal| proposal.pull_url.clone()).or_else(|| s.filed.clone())
 }
 
 fn step_position(s: &StageState, v: &StepVisit<'_>) -> StepPosition {
     let steps = v.doc.info().steps;
-    // A run that waits for money stands before the step it is for.
+    // A paused run is shown at the step that it waits for.
     let at = match s.paused.as_ref().filter(|_| v.at.kind == StepKind::Pause) {
         Some(paused) => paused.paused_step(v).unwrap_or(v.at),
         None if v.at.kind == StepKind::Pause => {
@@ -225,7 +219,7 @@ pub(super) fn wait_reason(
     }
     let asked = s.asked.as_ref().filter(|_| needs_you)?;
     Some(RunWaitReason::Decision {
-        // Leave is given whatever a review said.
+        // An exception does not depend on the review.
         verdict: s.round.review.as_ref().filter(|_| s.wished.is_none()).map(|r| r.verdict),
         gate_url: Some(asked.url.clone()),
     })
@@ -235,7 +229,7 @@ fn status_notes(s: &StageState, issue_chars: usize, workers: PoolAssignment) -> 
     let mut notes = Vec::new();
     notes.extend(workers.row.map(|row| StatusNote::Workers { pool: workers.pool, row }));
     if let Some(complaint) = s.policy.as_ref().and_then(|p| p.complaint.as_ref()) {
-        notes.push(StatusNote::Sentence(format!("The server's own settings are used: {complaint}")));
+        notes.push(StatusNote::Sentence(format!("Using the server's settings: {complaint}")));
     }
     notes.extend(s.said.iter().cloned().map(StatusNote::Sentence));
     notes.extend(Some(&s.hosts).filter(|hosts| !hosts.is_empty()).cloned().map(StatusNote::Hosts));
@@ -260,7 +254,6 @@ async fn visible_spending(s: &StageState, cx: &StepContext) -> Result<Option<Spe
     rounds::run_spending(cx, s.policy.as_ref()).await
 }
 
-/// The comment that asks a person.
 pub(super) async fn gate_body(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -273,7 +266,7 @@ pub(super) async fn gate_body(
     })
 }
 
-/// The comment that holds a document about which nobody was asked.
+/// Builds the comment that publishes a document without a gate.
 pub(super) async fn document_body(s: &StageState, v: &StepVisit<'_>) -> Result<OutboundBody, StepError> {
     let whole = whole_document(s, v).await?;
     Ok(messages::document_comment(v.doc.info().stage, &whole, is_rehearsal(s, v.cx)))
@@ -284,7 +277,6 @@ async fn whole_document(s: &StageState, v: &StepVisit<'_>) -> Result<WholeDocume
     Ok(WholeDocument { text: load_document(s, v.cx).await?, repo, issue: v.cx.run().trigger.issue })
 }
 
-/// The comment that reminds people of what waits for them.
 pub(super) async fn reminder_body(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -299,7 +291,7 @@ pub(super) async fn reminder_body(
     })
 }
 
-/// What it is made of.
+/// Collects the parts of the gate comment.
 async fn gate_card(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -350,7 +342,7 @@ async fn gate_card(
     })
 }
 
-/// `approval` is the one that accepted the document, and `audit` the head of the chain that holds it.
+/// `approval` is the row that accepted the document; `audit` is its link in the audit chain.
 pub(super) async fn provenance(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -373,7 +365,7 @@ pub(super) async fn provenance(
     })
 }
 
-/// What the run says on its pull request; `audit` is there once the document is approved.
+/// Builds the run's section of the pull request body; `audit` is set once the document is approved.
 pub(super) async fn pull_section(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -383,7 +375,7 @@ pub(super) async fn pull_section(
         return Ok(change);
     }
     let path = document_path(s)?;
-    // Without an audit entry the approval may be of a draft that its review has not approved.
+    // Without an audit link, the approval may be of a draft whose review has not approved it.
     let approval = s.approval.as_ref().filter(|_| audit.is_some());
     Ok(messages::pull_section(&PullCard {
         issue: require_state(&s.issue)?.number,
@@ -396,7 +388,7 @@ pub(super) async fn pull_section(
     }))
 }
 
-/// What an accepted change says of itself, on its pull request and in its check run; `None` for other documents.
+/// Builds the section about an accepted change, for its pull request and check run; `None` for other documents.
 pub(super) async fn change_section(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -426,7 +418,7 @@ pub(super) async fn change_section(
     })))
 }
 
-/// What the pull request is called; `wip` where the plan has no drafts and it is one.
+/// Returns the pull request's title; `wip` marks it where GitHub's plan has no draft pull requests.
 pub(super) async fn pull_title(s: &StageState, v: &StepVisit<'_>, wip: bool) -> Result<String, StepError> {
     let issue = require_state(&s.issue)?;
     let title = match change_title(s, v).await? {
@@ -436,7 +428,7 @@ pub(super) async fn pull_title(s: &StageState, v: &StepVisit<'_>, wip: bool) -> 
     Ok(if wip { format!("[WIP] {title}") } else { title })
 }
 
-/// What the change does, in a line, and its report; nothing where the document is none.
+/// Returns the one-line title of the change and its report; `None` if the document is not a change.
 async fn change_title(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -446,7 +438,7 @@ async fn change_title(
     Ok(report.map(|report| (messages::change_title(&report, s.convention, is_bug), report)))
 }
 
-/// How the repository words its commits.
+/// Detects the repository's commit message style.
 pub(super) async fn detect_convention(
     cx: &StepContext,
     base: &BaseCommit,
@@ -459,7 +451,7 @@ pub(super) async fn detect_convention(
     .await
 }
 
-/// Brings the pull request up to date, once what it shows is published.
+/// Updates the pull request after its document is published.
 pub(super) async fn update_pull(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -473,7 +465,7 @@ pub(super) async fn update_pull(
     let section = pull_section(s, v, Some(audit)).await?;
     let section_key = format!("{key}-section");
     let body = publication::record_pull_body(cx, &section_key, &proposal.branch, stage, &section).await?;
-    // The title is people's once the pull request has the code, unless it shows papers.
+    // Once the pull request holds code, people may have retitled it, so we keep the title.
     let title = match s.publishes_files() || s.after.is_new() {
         true => Some(pull_title(s, v, !proposal.draft).await?),
         false => None,
@@ -486,7 +478,7 @@ pub(super) async fn update_pull(
     .await
 }
 
-/// The message of a commit of ours on the issue's branch.
+/// Builds the message of our commit on the issue's branch.
 pub(super) async fn commit_message(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -514,12 +506,12 @@ pub(super) async fn commit_message(
     }))
 }
 
-/// `github.com`
+/// Returns the host of a URL, such as `github.com`.
 fn url_host(url: &str) -> &str {
     url.split('/').nth(2).and_then(|host| host.split(':').next()).unwrap_or("github.com")
 }
 
-/// The file beside the document.
+/// Builds the review log that is committed with the document.
 pub(super) async fn review_log(s: &StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
     let issue = require_state(&s.issue)?;
     let rounds = s.round.history.iter().filter_map(|line| {
@@ -542,7 +534,7 @@ pub(super) async fn review_log(s: &StageState, v: &StepVisit<'_>) -> Result<Stri
     }))
 }
 
-/// The label that says so. While a run works, or another goes on from what it made, the issue bears none.
+/// Returns the label for a state. The issue has no label while a run works or another workflow follows.
 fn state_label(cx: &StepContext, state: messages::RunDisplayState) -> Option<LabelView> {
     match state {
         messages::RunDisplayState::Working => None,
@@ -552,8 +544,8 @@ fn state_label(cx: &StepContext, state: messages::RunDisplayState) -> Option<Lab
     }
 }
 
-/// The label that the issue bears where others of its runs are alive as well: what waits for a person comes first, and
-/// nothing is over while one of them works.
+/// Returns the label for an issue with several live runs. A run that waits for a person wins, and nothing is done while
+/// another run works.
 async fn label_among_runs(
     cx: &StepContext,
     key: &str,
@@ -579,7 +571,7 @@ async fn label_among_runs(
     })
 }
 
-/// Has the issue bear this state label.
+/// Sets the issue's state label.
 pub(super) async fn update_label(
     s: &mut StageState,
     cx: &StepContext,
@@ -620,7 +612,6 @@ async fn update_label_as(
     Ok(())
 }
 
-/// Shows that the run is at work.
 pub(super) async fn show_working(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let state = messages::RunDisplayState::Working;
     let shown = status_body(s, v, state).await?;
@@ -630,7 +621,7 @@ pub(super) async fn show_working(s: &mut StageState, v: &StepVisit<'_>) -> Resul
     update_label(s, v.cx, state).await
 }
 
-/// Shows a turn of the run and changes the label with it, in one write where that can be.
+/// Shows a change of state and sets the label, in one write if possible.
 pub(super) async fn show_state(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -639,7 +630,7 @@ pub(super) async fn show_state(
     show_state_as(s, v, "status", state).await
 }
 
-/// As [`show_state`], where the visit shows more than one; `key` names it in the journal.
+/// Like [`show_state`], for a second display in the same visit; `key` is its journal key.
 pub(super) async fn show_state_as(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -651,7 +642,7 @@ pub(super) async fn show_state_as(
     update_label_as(s, v.cx, &repo, &format!("{key}-label"), view).await
 }
 
-/// As [`show_state_as`], but the label stays as it is if it takes a write of its own. Returns which it is to be.
+/// Like [`show_state_as`], but leaves out a label that needs its own write. Returns the label to set.
 pub(super) async fn show_state_before_label(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -672,8 +663,7 @@ pub(super) async fn show_state_before_label(
     Ok(view)
 }
 
-/// Makes the label that starts this workflow known in the repository, so that whoever typed the command can
-/// choose it from the list the next time.
+/// Defines the workflow's trigger label in the repository, so that people can choose it from the list next time.
 pub(super) async fn define_trigger_label(v: &StepVisit<'_>, repo: &GitHubRepo) -> Result<(), StepError> {
     let command = v.doc.info().command(v.cx.run());
     let Some(name) = command.label else { return Ok(()) };
@@ -685,7 +675,7 @@ pub(super) async fn define_trigger_label(v: &StepVisit<'_>, repo: &GitHubRepo) -
     .await
 }
 
-/// The state label that an earlier run left on the issue.
+/// Returns the state label that an earlier run left on the issue.
 pub(super) fn find_state_label(labels: &[String]) -> Option<String> {
     let old = |label: &str| label == messages::OLD_WORKING;
     labels.iter().find(|label| old(label) || messages::STATES.iter().any(|view| view.name == *label)).cloned()
@@ -706,7 +696,7 @@ pub(super) fn acceptance(row: &ApprovalRow, cx: &StepContext) -> Acceptance {
     }
 }
 
-/// All whose word it took.
+/// Returns all people whose approval counted.
 fn approvers(row: &ApprovalRow) -> impl Iterator<Item = &Actor> {
     row.with.iter().chain(row.answer.iter().map(|answer| &answer.by))
 }
@@ -715,7 +705,7 @@ pub(super) fn approver_names(row: &ApprovalRow) -> String {
     messages::join_names(&approvers(row).map(|actor| actor.login.clone()).collect::<Vec<_>>())
 }
 
-/// Who wrote the document, if there is one: a version that no model wrote is a person's.
+/// Returns the author of the document, if there is one. A version without a model is a person's.
 fn draft_author(document: Option<Hash>, served: Option<&ServedModel>) -> Author {
     match (document, served) {
         (None, _) => Author::Nobody,
@@ -736,23 +726,22 @@ fn model_author(served: &ServedModel) -> Author {
     }
 }
 
-/// Where the document goes.
 pub(super) fn document_path(s: &StageState) -> Result<String, StepError> {
     let issue = require_state(&s.issue)?.number;
     Ok(document_path_of(&require_state(&s.policy)?.document_path, issue))
 }
 
-/// `docs/lld/LLD-7.md` → `docs/lld/LLD-7.review.md`.
+/// `docs/lld/LLD-7.md` becomes `docs/lld/LLD-7.review.md`.
 pub(super) fn review_log_path(path: &str) -> String {
     format!("{}.review.md", path.strip_suffix(".md").unwrap_or(path))
 }
 
-/// Also of a run that ended before it knew its own policy.
+/// Whether this is a rehearsal; also works for a run that ended before it read its policy.
 pub(super) fn is_rehearsal(s: &StageState, cx: &StepContext) -> bool {
     cx.tools().is_rehearsal(s.policy.as_ref())
 }
 
-/// The verdict a gate goes by.
+/// Returns the verdict that the gate acts on.
 pub(super) fn gate_verdict(s: &StageState) -> Verdict {
     s.round.review.as_ref().map_or(Verdict::Inconclusive, |r| r.verdict)
 }

@@ -1,4 +1,4 @@
-//! A step that waits for a model or for money: what people see of it meanwhile, and how it goes on.
+//! Steps that wait for a model or for budget: their display meanwhile and how they resume.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use crate::{
     },
 };
 
-/// An emergency is over by the next day, and so is what was waived for it.
+/// Lifetime of a `/hotfix` waiver: an emergency is over by the next day.
 const WAIVER_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// The calls of a stage that can lack an answer. The serde names are those of the steps that make them.
+/// Model calls of a stage that may have to wait. The serde names are those of the steps that make them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StageCall {
     Draft,
     Review,
-    /// What the issue leaves to a person.
+    /// Open questions of the issue.
     #[serde(rename = "Conflicts")]
     Questions,
-    /// Tests of the reviewer's model against the code.
+    /// Adversarial tests by the reviewer's model.
     Attack,
 }
 
@@ -44,28 +44,28 @@ impl StageCall {
     }
 }
 
-/// Why the run goes on only once there is money for it.
+/// A pause until there is budget.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BudgetPause {
-    /// Before this call, and there it goes on.
+    /// The call that the run pauses before and resumes with.
     pub(super) before: StageCall,
-    /// The step that makes it, where several may.
+    /// Id of the step that makes the call, if several may.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     at: String,
     pub(super) capped: BudgetShortfall,
-    /// The comment that says so.
+    /// URL of the comment about the pause.
     pub(super) url: Option<String>,
 }
 
 impl BudgetPause {
-    /// The step that it is paused before.
+    /// The step that the run pauses before.
     pub(super) fn paused_step(&self, v: &StepVisit<'_>) -> Option<StepInfo> {
         let steps = v.doc.info().steps;
         steps.into_iter().find(|step| step.id == self.at).or_else(|| self.before.workflow_step(v))
     }
 }
 
-/// The step could not have its answer. One that is waited for leaves the round as it was `before`.
+/// Handles a call without an answer. A wait restores the round to its state `before` the call.
 pub(super) async fn handle_no_answer(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -83,7 +83,7 @@ pub(super) async fn handle_no_answer(
         UnansweredCall::CommandRunning => {
             s.round = before;
             let until = v.cx.clock().now().plus(rounds::COMMAND_POLL_INTERVAL);
-            Ok(StepResult::Wait { until, why: "a command runs".to_owned() })
+            Ok(StepResult::Wait { until, why: "a command is running".to_owned() })
         }
         UnansweredCall::Waiting(held) => {
             s.round.start_call_wait(before, held);
@@ -92,7 +92,7 @@ pub(super) async fn handle_no_answer(
     }
 }
 
-/// What the step waits for before it calls its model, if it does.
+/// Returns the wait that is due before the step may call its model, if any.
 pub(super) async fn check_pending_wait(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -120,12 +120,12 @@ pub(super) async fn check_pending_wait(
     }
 }
 
-/// What was shown is kept before the journal goes on.
+/// Saves what was shown, then runs the step again at once.
 pub(super) fn retry_at_once(cx: &StepContext) -> StepResult {
-    StepResult::Wait { until: cx.clock().now(), why: "going on".to_owned() }
+    StepResult::Wait { until: cx.clock().now(), why: "continuing".to_owned() }
 }
 
-/// Waits until somebody raises the cap that is used up, or a shared one begins anew.
+/// Waits until somebody raises the exhausted cap, or a shared cap starts a new period.
 pub async fn wait_for_budget(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let stage = v.doc.info().stage;
@@ -149,13 +149,12 @@ pub async fn wait_for_budget(s: &mut StageState, v: &StepVisit<'_>) -> Result<St
     }
 }
 
-/// Whoever waived people's approval of documents by starting this run, and why.
+/// Returns who waived the documents' approval by `/hotfix`, and the reason.
 pub(super) fn hotfix_waiver(cx: &StepContext) -> Option<(&str, &str)> {
     let RunTrigger { command, args, actor, .. } = &cx.run().trigger;
     (command == HOTFIX).then_some((&actor.login, args))
 }
 
-/// Was it waived too long ago?
 pub(super) fn is_waiver_expired(cx: &StepContext) -> bool {
     hotfix_waiver(cx).is_some() && cx.clock().now().since(cx.run().trigger.at) > WAIVER_LIFETIME
 }

@@ -1,10 +1,10 @@
-//! Where a run belongs if its models run as programs: by the issue's labels, and by the files it is about.
+//! Assigns a run to a worker pool for program-based models, by the issue's labels and the files of the change.
 
 use super::{StageState, StepVisit};
 use crate::{config::PoolAssignment, engine::StepError, rounds::load_text};
 
-/// The files are those that the draft names, and before there is one, those that an earlier stage settled. What the issue
-/// says counts for nothing here: anybody may write one.
+/// Assigns the run to a worker pool. The files come from the draft, or before that from an earlier stage. The issue's
+/// text does not count: anybody may write an issue.
 pub(super) async fn assign_worker_pool(
     s: &StageState,
     v: &StepVisit<'_>,

@@ -1,10 +1,9 @@
-//! When each live run wants a worker, and who has one: kept in memory. Where several processes share a
-//! database it is a hint of what may be claimed.
+//! In-memory schedule of all live runs: when each is due, and which are claimed.
 //!
-//! It mirrors the repository databases. Whoever changes one holds the repository's order from before
-//! the change until the agenda knows of it; whoever fails in between leaves the repository to be looked into
-//! again. A boot knows nothing but which repositories may have live runs (the [hints](super::wake_hints)) and looks
-//! into each of them first.
+//! It mirrors the repository databases. A change to a repository holds its lock from before the commit until the agenda
+//! is updated. If that fails in between, the repository is scheduled for a new scan. A boot knows only which
+//! repositories may have live runs (the [hints](super::wake_hints)) and scans each of them first. In a cluster the
+//! agenda is only a hint about what may be claimed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -17,13 +16,13 @@ use crate::{
     types::{InstallationId, RepoId, RunId, Timestamp},
 };
 
-/// What is served first within a repository. A repository where somebody spoke goes before others.
+/// Priority of a run within its repository. A repository with a waiting person goes before others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RunPriority {
-    /// A person answered, or wants it to end.
+    /// A person answered or cancelled the run.
     PersonWaiting,
     Normal,
-    /// Came to nothing before.
+    /// The run failed before.
     AfterFailure,
 }
 
@@ -31,18 +30,18 @@ impl RunPriority {
     const ALL: [Self; 3] = [Self::PersonWaiting, Self::Normal, Self::AfterFailure];
 }
 
-/// One live run.
+/// Schedule entry of a live run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ScheduledRun {
     pub(super) seq: u64,
-    /// None: not before somebody speaks, or not in this boot.
+    /// `None` if it is not due until a person acts, or not in this boot.
     pub(super) due: Option<Timestamp>,
     pub(super) priority: RunPriority,
     pub(super) installation: InstallationId,
     pub(super) position: RunPosition,
 }
 
-/// Where a live run stands, as it was saved last.
+/// Position of a live run at its last save.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RunPosition {
     pub workflow: String,
@@ -51,10 +50,10 @@ pub struct RunPosition {
     pub status: RunStatus,
 }
 
-/// What a change made of a run: its slot, or none when it lives no more.
+/// New schedule entry of a run after a change, or `None` if the run has ended.
 pub(super) type RunUpdate = (u64, Option<ScheduledRun>);
 
-/// A run that was chosen, and the number of the choice.
+/// A chosen run and the number of the claim.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunClaim {
     pub(super) run: RunId,
@@ -69,45 +68,45 @@ pub(super) struct Agenda {
 #[derive(Default)]
 struct AgendaState {
     repos: HashMap<RepoId, RepositoryRuns>,
-    /// Databases to look into; until that is done nothing of theirs is claimed.
+    /// Repositories to scan; none of their runs is claimed before the scan is done.
     scans: BTreeMap<RepoId, LiveRunScan>,
-    /// For each installation, by when the first of its runs in a repository wants a worker. What nobody may serve
-    /// now and what is not due is never gone through.
+    /// For each installation, when its first unclaimed run in each repository is due. Lets a claim skip everything that
+    /// is not due or not allowed.
     first_due: BTreeMap<InstallationId, BTreeSet<(Timestamp, RepoId)>>,
     paused: HashSet<PauseScope>,
     suspended: HashSet<InstallationId>,
-    /// Counts what was said here of these two.
+    /// Number of changes to `paused` and `suspended`.
     pause_changes: u64,
-    /// Steps in flight.
+    /// Number of steps in progress per installation.
     busy: HashMap<InstallationId, usize>,
     claims: u64,
 }
 
-/// One repository.
+/// Schedule of one repository.
 #[derive(Default)]
 struct RepositoryRuns {
     lock: Arc<tokio::sync::Mutex<()>>,
-    /// Main.db says that there may be live runs here.
+    /// Whether `main.db` has a wake hint for this repository.
     hinted: bool,
     live: BTreeMap<u64, ScheduledRun>,
     held: BTreeMap<u64, HeldRun>,
-    /// Its runs that want a worker and have none.
+    /// Live runs that are not claimed.
     queues: BTreeMap<InstallationId, InstallationQueue>,
-    /// The claim it was last served by.
+    /// Number of the last claim in this repository.
     served: u64,
 }
 
 struct HeldRun {
     claim: u64,
     installation: InstallationId,
-    /// What `served` was before.
+    /// Value of `served` before this claim.
     served: u64,
 }
 
 struct LiveRunScan {
     due: Timestamp,
     under_way: bool,
-    /// What is found by the look that is under way may be old already.
+    /// When to scan again, because the running scan may already be outdated.
     rescan_at: Option<Timestamp>,
 }
 
@@ -117,12 +116,12 @@ impl LiveRunScan {
     }
 }
 
-/// Runs of one installation in one repository, as they are served.
+/// Unclaimed runs of one installation in one repository, in claim order.
 #[derive(Default)]
 struct InstallationQueue(BTreeSet<(RunPriority, Timestamp, u64)>);
 
 impl Agenda {
-    /// What a boot knows before it has looked.
+    /// Creates the agenda of a boot, before any scan.
     pub(super) fn at_boot(
         hinted: impl IntoIterator<Item = RepoId>,
         paused: impl IntoIterator<Item = PauseScope>,
@@ -141,7 +140,7 @@ impl Agenda {
         Self { inner: Mutex::new(inner) }
     }
 
-    /// Held by whoever changes the repository's runs, until the agenda knows of it.
+    /// Returns the lock that a change of the repository's runs holds until the agenda is updated.
     pub(super) fn repository_lock(&self, repo: RepoId) -> Arc<tokio::sync::Mutex<()>> {
         Arc::clone(&self.lock().repos.entry(repo).or_default().lock)
     }
@@ -150,7 +149,7 @@ impl Agenda {
         self.lock().repos.get(&repo).is_some_and(|runs| runs.hinted)
     }
 
-    /// Every repository in which a run may live, by number.
+    /// Returns every repository that may have live runs, ordered by ID.
     pub(super) fn hinted_repositories(&self) -> Vec<RepoId> {
         let inner = self.lock();
         let hinted = inner.repos.iter().filter(|(_, runs)| runs.hinted);
@@ -163,19 +162,19 @@ impl Agenda {
         self.lock().repos.entry(repo).or_default().hinted = hinted;
     }
 
-    /// Is there a hint although nothing lives here?
+    /// Returns whether the repository has a hint but no live run.
     pub(super) fn has_stale_hint(&self, repo: RepoId) -> bool {
         let inner = self.lock();
         !inner.scans.contains_key(&repo)
             && inner.repos.get(&repo).is_some_and(|runs| runs.hinted && runs.live.is_empty())
     }
 
-    /// The runs of `repo` are about to change.
+    /// Starts a change to the runs of `repo`.
     pub(super) fn begin_change(&self, repo: RepoId) -> AgendaChangeGuard<'_> {
         AgendaChangeGuard { agenda: self, repo, settled: false }
     }
 
-    /// What stands here about `repo` may be wrong; look into its database then, or as somebody else wanted before.
+    /// Schedules a scan of `repo`, because its entries here may be wrong. An earlier scan time wins.
     pub(super) fn schedule_scan(&self, repo: RepoId, when: Timestamp) {
         let mut inner = self.lock();
         let look = inner.scans.entry(repo).or_insert(LiveRunScan::due_at(when));
@@ -186,7 +185,7 @@ impl Agenda {
         }
     }
 
-    /// Looks that are due and that nobody has begun.
+    /// Starts all scans that are due.
     pub(super) fn begin_due_scans(&self, now: Timestamp) -> Vec<LiveRunScanGuard<'_>> {
         let mut inner = self.lock();
         let due = inner.scans.iter_mut().filter(|(_, look)| look.due <= now && !look.under_way);
@@ -201,7 +200,7 @@ impl Agenda {
         self.lock().scans.values().any(|look| look.due <= now && !look.under_way)
     }
 
-    /// What lives in `repo`, as its database says.
+    /// Replaces the live runs of `repo` after a scan.
     pub(super) fn set_live_runs(&self, repo: RepoId, slots: Vec<ScheduledRun>) {
         let mut inner = self.lock();
         if inner.scans.get(&repo).is_none_or(|look| look.rescan_at.is_none()) {
@@ -213,12 +212,12 @@ impl Agenda {
         }
     }
 
-    /// A run that is no longer what stands here.
+    /// Updates the entries of runs.
     pub(super) fn update_runs(&self, repo: RepoId, runs: &[RunUpdate]) {
         self.lock().apply(repo, runs);
     }
 
-    /// A run that cannot be read; the others of its repository go on.
+    /// Postpones a run that cannot be read; other runs of its repository continue.
     pub(super) fn postpone(&self, run: RunId, until: Timestamp) {
         self.lock().change_run(run.repo, run.seq, |runs| {
             if let Some(slot) = runs.live.get_mut(&run.seq) {
@@ -227,8 +226,8 @@ impl Agenda {
         });
     }
 
-    /// Chooses a run that is due and not among `except`: of a repository where somebody spoke, or else of the
-    /// one that was served least recently. The run is held until it is released.
+    /// Claims a due run that is not in `except`. A repository with a waiting person goes first, then the one served
+    /// least recently. The run stays claimed until it is released.
     pub(super) fn claim_next(&self, now: Timestamp, except: &HashSet<RunId>) -> Option<RunClaim> {
         let mut inner = self.lock();
         let first = inner.candidates(now, except).min_by_key(|(repo, installation, run)| {
@@ -247,14 +246,14 @@ impl Agenda {
         Some(RunClaim { run: RunId { repo, seq }, claim })
     }
 
-    /// Is the run held by this claim?
+    /// Returns whether this claim still holds the run.
     pub(super) fn is_held_by(&self, picked: RunClaim) -> bool {
         let inner = self.lock();
         let held = inner.repos.get(&picked.run.repo).and_then(|runs| runs.held.get(&picked.run.seq));
         held.is_some_and(|held| held.claim == picked.claim)
     }
 
-    /// How many live runs stand where.
+    /// Counts live runs by position.
     pub(super) fn count_positions(&self) -> HashMap<RunPosition, u64> {
         let mut places = HashMap::new();
         for slot in self.lock().repos.values().flat_map(|runs| runs.live.values()) {
@@ -263,18 +262,18 @@ impl Agenda {
         places
     }
 
-    /// Is anybody taking a step of it right now?
+    /// Returns whether a worker holds the run.
     pub(super) fn is_held(&self, run: RunId) -> bool {
         self.lock().repos.get(&run.repo).is_some_and(|runs| runs.held.contains_key(&run.seq))
     }
 
-    /// Lets go of a run; false: this claim does not hold it.
+    /// Releases a run. Returns `false` if this claim does not hold it.
     pub(super) fn release(&self, picked: RunClaim) -> bool {
         self.lock().release(picked).is_some()
     }
 
-    /// Lets go of a run that is as it was, until then. One to which somebody spoke meanwhile, or that somebody wants tried
-    /// again, has another rank now and keeps its time.
+    /// Releases an unchanged run until `until`. If a person acted or requested a retry meanwhile, its priority has
+    /// changed and it keeps its due time.
     pub(super) fn release_until(&self, picked: RunClaim, until: Timestamp) {
         let RunId { repo, seq } = picked.run;
         let mut inner = self.lock();
@@ -289,7 +288,7 @@ impl Agenda {
         }
     }
 
-    /// Lets go of a run whose database is closed, which does not cost its repository its turn. A look opens it.
+    /// Releases a run whose database is closed, without costing its repository the turn. A scan will open the database.
     pub(super) fn release_for_scan(&self, picked: RunClaim) {
         let repo = picked.run.repo;
         let mut inner = self.lock();
@@ -301,7 +300,7 @@ impl Agenda {
         inner.scans.entry(repo).or_insert(LiveRunScan::due_at(Timestamp(0)));
     }
 
-    /// When something may be claimed, or is to be looked into by somebody.
+    /// Returns when the next run or scan is due.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         let inner = self.lock();
         let looks = inner.scans.values().filter(|look| !look.under_way).map(|look| look.due);
@@ -311,7 +310,7 @@ impl Agenda {
         looks.chain(runs.map(|(due, _)| *due)).min()
     }
 
-    /// The repository is gone, with its runs.
+    /// Removes the repository and its runs.
     pub(super) fn forget_repository(&self, repo: RepoId) {
         let mut inner = self.lock();
         inner.clear_repository(repo);
@@ -331,28 +330,28 @@ impl Agenda {
         inner.paused.remove(&scope);
     }
 
-    /// How often it was said here that something is left alone, or is not any more.
+    /// Returns the number of pause and suspension changes so far.
     pub(super) fn pause_changes(&self) -> u64 {
         self.lock().pause_changes
     }
 
-    /// These are paused or suspended, and no others. False: something was said here since they were read, so they may be
-    /// what was before.
+    /// Replaces all pauses and suspensions. Returns `false` if they changed here since they were read, so that they may
+    /// be outdated.
     pub(super) fn replace_pauses(
         &self,
-        said: u64,
+        seen_changes: u64,
         paused: impl IntoIterator<Item = PauseScope>,
         suspended: impl IntoIterator<Item = InstallationId>,
     ) -> bool {
         let mut inner = self.lock();
-        if inner.pause_changes == said {
+        if inner.pause_changes == seen_changes {
             inner.paused = paused.into_iter().collect();
             inner.suspended = suspended.into_iter().collect();
         }
-        inner.pause_changes == said
+        inner.pause_changes == seen_changes
     }
 
-    /// The runs of a suspended installation are left alone.
+    /// Suspends or resumes the runs of an installation.
     pub(super) fn set_suspended(&self, installation: InstallationId, suspended: bool) {
         let mut inner = self.lock();
         inner.pause_changes += 1;
@@ -369,7 +368,7 @@ impl Agenda {
 }
 
 impl AgendaState {
-    /// Whom a pick chooses from: the first of each line that is due and may be served.
+    /// Returns the candidates for a claim: the first due run of each queue that may be served.
     fn candidates(
         &self,
         now: Timestamp,
@@ -390,14 +389,14 @@ impl AgendaState {
         })
     }
 
-    /// May steps of this repository begin?
+    /// Returns whether steps of this repository may start.
     fn may_start_steps(&self, repo: RepoId) -> bool {
         !self.scans.contains_key(&repo)
             && self.repos.get(&repo).is_some_and(|runs| runs.held.len() < limits::REPOSITORY_STEPS)
             && !self.paused.contains(&PauseScope::Repo(repo))
     }
 
-    /// May steps of this installation begin, if its repository lets them?
+    /// Returns whether steps of this installation may start, if the repository allows it too.
     fn may_serve_installation(&self, installation: InstallationId) -> bool {
         !self.paused.contains(&PauseScope::Server)
             && !self.suspended.contains(&installation)
@@ -438,7 +437,7 @@ impl AgendaState {
         Some(held)
     }
 
-    /// Changes what is known of a run, and its place in the lines with it.
+    /// Changes an entry and moves the run to its new queue position.
     fn change_run<R>(&mut self, repo: RepoId, seq: u64, change: impl FnOnce(&mut RepositoryRuns) -> R) -> R {
         let runs = self.repos.entry(repo).or_default();
         let before = runs.queue_position(seq);
@@ -482,7 +481,7 @@ impl AgendaState {
 }
 
 impl RepositoryRuns {
-    /// In which line a run stands that wants a worker, and where in it.
+    /// Returns the queue of an unclaimed run and its position there.
     fn queue_position(&self, seq: u64) -> Option<(InstallationId, (RunPriority, Timestamp, u64))> {
         let slot = self.live.get(&seq).filter(|_| !self.held.contains_key(&seq))?;
         Some((slot.installation, (slot.priority, slot.due?, seq)))
@@ -490,7 +489,7 @@ impl RepositoryRuns {
 }
 
 impl InstallationQueue {
-    /// When the first of it is due.
+    /// Returns when the first run of the queue is due.
     fn first_due(&self) -> Option<Timestamp> {
         RunPriority::ALL
             .into_iter()
@@ -499,7 +498,7 @@ impl InstallationQueue {
             .min()
     }
 
-    /// Who is served first of those that are due.
+    /// Returns the run to serve first among the due ones.
     fn first_claimable(
         &self,
         now: Timestamp,
@@ -518,7 +517,7 @@ impl InstallationQueue {
     }
 }
 
-/// A look that somebody has begun; given up when it is dropped before what it found is known.
+/// A running scan. Dropping it before its result is stored schedules the scan again.
 pub(super) struct LiveRunScanGuard<'a> {
     agenda: &'a Agenda,
     pub(super) repo: RepoId,
@@ -533,7 +532,7 @@ impl Drop for LiveRunScanGuard<'_> {
     }
 }
 
-/// Until it is settled, what the agenda holds of a repository may be wrong.
+/// A change in progress. Until it is committed, the repository's entries may be wrong; dropping it schedules a scan.
 pub(super) struct AgendaChangeGuard<'a> {
     agenda: &'a Agenda,
     repo: RepoId,
@@ -541,13 +540,13 @@ pub(super) struct AgendaChangeGuard<'a> {
 }
 
 impl AgendaChangeGuard<'_> {
-    /// The change is on disk, and this is what it made of the runs.
+    /// Records the committed change.
     pub(super) fn commit(mut self, runs: &[RunUpdate]) {
         self.settled = true;
         self.agenda.update_runs(self.repo, runs);
     }
 
-    /// The same, and whoever took the step lets go of its run.
+    /// Records the committed change and releases the run.
     pub(super) fn commit_and_release(mut self, runs: &[RunUpdate], picked: RunClaim) {
         self.settled = true;
         let mut inner = self.agenda.lock();
@@ -587,26 +586,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_during_a_look_is_looked_into_after_it() {
+    fn change_during_a_scan_schedules_another_scan() {
         let (agenda, repo) = (Agenda::default(), RepoId(1));
         agenda.schedule_scan(repo, NOW);
-        // Who comes later keeps nobody else waiting.
+        // A later scan time does not delay the earlier one.
         agenda.schedule_scan(repo, NOW.plus(Duration::from_secs(1)));
-        for told in [true, false] {
+        for changed in [true, false] {
             let looks = agenda.begin_due_scans(NOW);
             assert_eq!(looks.len(), 1);
-            if told {
+            if changed {
                 agenda.schedule_scan(repo, NOW);
             }
             assert!(!agenda.is_scan_due(NOW), "somebody looks already");
             agenda.set_live_runs(repo, vec![scheduled_run(1, RunPriority::Normal, 1)]);
             drop(looks);
-            assert_eq!(claim_key(&agenda), (!told).then_some((1, 1)));
+            assert_eq!(claim_key(&agenda), (!changed).then_some((1, 1)));
         }
     }
 
     #[test]
-    fn the_repository_served_least_recently_goes_first_and_a_person_before_it() {
+    fn waiting_person_goes_first_then_least_recent_repository() {
         let agenda = Agenda::default();
         let busy: Vec<_> = (1..=6).map(|seq| scheduled_run(seq, RunPriority::Normal, 1)).collect();
         agenda.set_live_runs(RepoId(1), busy);
@@ -623,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_repository_nor_an_installation_takes_every_worker() {
+    fn one_repository_or_installation_cannot_take_every_worker() {
         let agenda = Agenda::default();
         for repo in 1..=3 {
             let runs = (1..=40).map(|seq| scheduled_run(seq, RunPriority::Normal, 1)).collect();
@@ -645,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_installation_is_left_alone_and_goes_on_after() {
+    fn suspended_installation_is_skipped_until_resumed() {
         let agenda = Agenda::at_boot([], [], [InstallationId(1)]);
         agenda.set_live_runs(RepoId(1), vec![scheduled_run(1, RunPriority::PersonWaiting, 1)]);
         assert_eq!((claim_key(&agenda), agenda.next_due()), (None, None));
@@ -655,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_off_costs_a_pick_nothing() {
+    fn runs_that_are_not_due_do_not_slow_claims() {
         let agenda = Agenda::at_boot([], [], [InstallationId(2)]);
         for repo in 1..=100 {
             let later = |seq| ScheduledRun {
@@ -685,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_something_was_said_here_is_read_again() {
+    fn outdated_pauses_are_read_again() {
         let agenda = Agenda::default();
         agenda.set_live_runs(RepoId(1), vec![scheduled_run(1, RunPriority::Normal, 1)]);
         agenda.pause(PauseScope::Server);
@@ -698,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_in_doubt_is_looked_at() {
+    fn uncommitted_change_schedules_a_scan() {
         let agenda = Agenda::default();
         agenda.set_live_runs(RepoId(1), vec![scheduled_run(1, RunPriority::Normal, 1)]);
         drop(agenda.begin_change(RepoId(1)));
@@ -717,7 +716,7 @@ mod tests {
     }
 
     #[test]
-    fn who_rests_is_woken_by_whoever_spoke_meanwhile() {
+    fn release_until_keeps_due_time_of_a_prioritized_run() {
         let agenda = Agenda::default();
         let later = NOW.plus(Duration::from_secs(60));
         for (rank, due) in [

@@ -1,4 +1,4 @@
-//! Whose approvals count at a gate, and how many it takes.
+//! Approval rule of a gate: whose approvals count, and how many are needed.
 
 use std::collections::HashSet;
 
@@ -7,15 +7,16 @@ use serde::{Deserialize, Serialize};
 use super::{AllowedResponders, GateAnswer};
 use crate::types::UserId;
 
-/// Who has to approve, besides the role that the verb takes.
+/// People who have to approve, in addition to the role that the verb requires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approvers {
-    /// How many different people must approve.
+    /// Number of different people who must approve.
     pub needed: u32,
-    /// Who may not, whatever their role: whoever asked for the run.
+    /// Person who may not approve, whatever their role: the one who requested the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not: Option<UserId>,
-    /// Of each of these somebody has to approve, and nobody else's approval counts. None: whoever may.
+    /// Owners: each entry needs an approval from one of its people, and other approvals do not count. Empty: anyone
+    /// with the role may approve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<AllowedResponders>,
 }
@@ -26,7 +27,7 @@ impl Default for Approvers {
     }
 }
 
-/// Why a person's word does not count at a gate, though their role is enough.
+/// Reason why a person with a sufficient role may not approve at a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IneligibleApprover {
     #[error("is not for whoever asked for the run")]
@@ -36,7 +37,7 @@ pub enum IneligibleApprover {
 }
 
 impl Approvers {
-    /// May this answer not accept what the gate asks about? A waiver takes no owner.
+    /// Returns why this answer may not approve, or `None` if it may. An override (`waives`) needs no owner.
     pub fn ineligibility(&self, answer: &GateAnswer, waives: bool) -> Option<IneligibleApprover> {
         let owns = |who: &AllowedResponders| who.allows(answer.by.id, answer.role);
         match answer.by.id {
@@ -46,7 +47,7 @@ impl Approvers {
         }
     }
 
-    /// Are these enough, each of which counts?
+    /// Returns whether these eligible approvals suffice.
     pub fn is_satisfied_by(&self, given: &[&GateAnswer]) -> bool {
         let people: HashSet<_> = given.iter().map(|answer| answer.by.id).collect();
         let owned =

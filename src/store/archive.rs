@@ -1,10 +1,10 @@
-//! What runs that ended long ago leave, written to a file and then taken out of the database.
+//! Archiving of runs that ended long ago: their data is written to a file, then pruned from the database.
 //!
-//! First everything the database has of such runs is written and read back, then what nobody needs any more goes, one run
-//! in a transaction: its trail, its journal, and texts that no other run names and that are no evidence. Its rows and their
-//! links stay, so the audit chain holds as before, and a link of each run's own names the file. A crash leaves a file too
-//! many at worst. A text that is damaged is named and stays where it is, for whoever mends it from a backup. The database's
-//! file does not shrink: its free pages are used again.
+//! First we write everything about such runs to a file and read it back. Then we prune one run per transaction: its
+//! trail, its journal, and texts that are no evidence and that no other run references. Rows and audit links stay, so
+//! the audit chain stays valid, and a new link of the run names the file. A crash leaves at worst an extra file. A
+//! damaged text is reported and stays in place, so that an operator can repair it from a backup. The database file does
+//! not shrink: SQLite reuses its free pages.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,16 +31,16 @@ use super::{
 };
 use crate::types::{Hash, RepoId, RunId, Timestamp};
 
-/// What the link says that tells of it.
+/// Description of the audit link about archiving.
 pub const ARCHIVED_LINK_TEXT: &str = "texts were archived";
 
-/// Ended before `?1`, and nothing but its archiving happened since.
+/// Condition for a run that ended before `?1` and has not changed since, except by archiving.
 const ENDED_RUN_CONDITION: &str =
     "status IN ('done', 'failed', 'stopped') AND updated_at < ?1 AND NOT EXISTS (
     SELECT 1 FROM audit WHERE audit.run = run.seq AND what = 'texts were archived' AND at >= updated_at)";
 
-/// Everything there is of a run but its documents, by the column that names it and the one that tells the order. What rows
-/// of others refer to comes before those.
+/// All tables with data of a run except documents, each with its run column and order column. Referenced tables come
+/// before those that refer to them.
 pub(super) const ARCHIVED_TABLES: [(&str, &str, &str); 17] = [
     ("run", "seq", "seq"),
     ("trail", "run", "visit"),
@@ -61,31 +61,31 @@ pub(super) const ARCHIVED_TABLES: [(&str, &str, &str); 17] = [
     ("audit", "run", "seq"),
 ];
 
-/// What an archiving of a repository came to.
+/// Result of archiving a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveSummary {
     pub file: PathBuf,
     pub runs: usize,
-    /// Texts that are in the file alone now.
+    /// Number of texts that now exist only in the file.
     pub documents: usize,
-    /// Texts that are not what their names say.
+    /// Names of texts whose content does not match their hash.
     pub damaged: Vec<String>,
 }
 
-/// Ends the names of files that are being written.
+/// Suffix of unfinished files.
 const PARTIAL_SUFFIX: &str = ".half-done";
 
-/// What a snapshot says: which runs are to go, and which documents are named.
+/// Runs to archive and the documents they reference, from one snapshot.
 struct ArchivePlan {
     at: Timestamp,
     before: Timestamp,
-    /// Each with the documents it names.
+    /// Runs, each with the documents it references.
     runs: Vec<(u64, HashSet<String>)>,
-    /// By runs that stay, or for ever.
+    /// Documents referenced by runs that stay, or kept forever.
     needed: HashSet<String>,
 }
 
-/// Lines that were written, in their order.
+/// Checksum over the written lines, in order.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ArchiveChecksum {
     lines: u64,
@@ -102,19 +102,21 @@ impl ArchiveChecksum {
 }
 
 impl Store {
-    /// Where archives of a data directory go that nobody wants elsewhere.
+    /// Returns the default directory for archives.
     pub fn archive_directory(root: &Path) -> PathBuf {
         root.join("archives")
     }
 
-    /// Archives the runs of a repository that ended before this time into a new file in `to`. None: there are none.
+    /// Archives a repository's runs that ended before this time into a new file in `to`. Returns `None` if there are
+    /// none.
     pub async fn archive_runs(
         &self,
         repo: RepoId,
         before: Timestamp,
         to: &Path,
     ) -> Result<Option<ArchiveSummary>, StoreError> {
-        // One at a time, and no repository is forgotten meanwhile: its file would be left. Also where nobody waits any more.
+        // One archiving at a time, and no repository may be forgotten meanwhile, since its file would remain. The lock
+        // also outlives a caller that stops waiting.
         let turn = Arc::clone(&self.archive_lock).lock_owned().await;
         let Some(db) = self.existing_repository_database(repo).await? else { return Ok(None) };
         let (source, now) = (self.database_source(), self.clock.now());
@@ -135,7 +137,7 @@ impl Store {
         }
         let mut archived = ArchiveSummary { file: file.clone(), runs: 0, documents: 0, damaged };
         for (seq, named) in runs {
-            // What a run names that is still in the database goes with that run.
+            // A text that several archived runs reference is pruned with the last of them.
             let alone = |hash: &String| !needed.contains(hash) && left.get(hash) == Some(&1);
             let gone: Vec<String> = named.iter().filter(|hash| alone(hash)).cloned().collect();
             let (run, name) = (RunId { repo, seq }, file.clone());
@@ -180,7 +182,7 @@ fn plan_archive(
     Ok(Some(ArchivePlan { at, before, runs, needed }))
 }
 
-/// Runs whose texts went before: what they name and others do not is in no database any more.
+/// Returns runs archived before; texts that only they reference are no longer in any database.
 fn previously_archived_runs(tx: &Transaction<'_>) -> Result<HashSet<u64>, TransactionError> {
     let sql = "SELECT run FROM audit JOIN run ON run.seq = audit.run WHERE what = ?1 AND audit.at >= run.updated_at";
     let mut statement = tx.prepare(sql)?;
@@ -188,8 +190,8 @@ fn previously_archived_runs(tx: &Transaction<'_>) -> Result<HashSet<u64>, Transa
     runs.map(|run| run.map(to_unsigned)).collect::<Result<_, _>>()
 }
 
-/// Writes everything of these runs into a new file, and reads it back. The file appears when it is whole; which it is, and
-/// which texts were damaged.
+/// Writes all data of these runs to a new file and reads it back. The file appears only when complete. Returns its path
+/// and the damaged texts.
 fn export_runs(
     source: &DatabaseSource,
     (to, repo): (&Path, RepoId),
@@ -197,17 +199,17 @@ fn export_runs(
 ) -> Result<(PathBuf, Vec<String>), StoreError> {
     let io = |source| StoreError::Io { path: to.to_owned(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(to).map_err(io)?;
-    // What one left that was cut short.
+    // Remove leftovers of an interrupted archiving.
     remove_files(to, repo, PARTIAL_SUFFIX)?;
     let half = to.join(format!("{repo}-{}{PARTIAL_SUFFIX}", compact_timestamp(plan.at)));
     let io = |source| StoreError::Io { path: half.clone(), source };
     let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half).map_err(io)?;
     let made = write_archive(source, (repo, &half), out, plan).and_then(|(written, damaged)| {
         if read_checksum(&half).map_err(io)? != written {
-            let detail = "what was written is not what can be read from it".to_owned();
+            let detail = "the archive reads back differently than it was written".to_owned();
             return Err(StoreError::Damaged { file: half.clone(), detail });
         }
-        // What is there, of whatever kind, is not replaced.
+        // A hard link never replaces an existing file.
         let file = to.join(format!("{repo}-{}.jsonl.zst", compact_timestamp(plan.at)));
         fs::hard_link(&half, &file).map_err(|source| StoreError::Io { path: file.clone(), source })?;
         sync_directory(to)?;
@@ -227,7 +229,7 @@ fn write_archive(
     let mut out = zstd::Encoder::new(BufWriter::new(file), 0).map_err(io)?;
     out.include_checksum(true).map_err(io)?;
     let (mut sum, mut damaged) = (ArchiveChecksum::default(), Vec::new());
-    // A disk that is full is the file's, and not the database's.
+    // A full disk is a failure of the archive file, not of the database.
     let mut failed = None;
     let read = source.read_repository(repo, |tx| {
         let mut line = |value: &Value| {
@@ -299,7 +301,7 @@ fn json_value(value: ValueRef<'_>) -> Value {
     }
 }
 
-/// Text as it is, and what is none by its bytes.
+/// Encodes UTF-8 as a string and other bytes as hex.
 fn json_text(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
@@ -307,7 +309,7 @@ fn json_text(bytes: &[u8]) -> Value {
     }
 }
 
-/// The text of this name, if there is one; none in it: it is not what its name says.
+/// Returns the text with this hash, if it exists. The inner `None` marks a text that does not match its hash.
 fn read_document(tx: &Transaction<'_>, hash: &str) -> Result<Option<Option<Value>>, TransactionError> {
     let found: Option<(i64, Vec<u8>)> = tx
         .prepare_cached("SELECT bytes, zstd FROM document WHERE hash = ?1")?
@@ -320,7 +322,7 @@ fn read_document(tx: &Transaction<'_>, hash: &str) -> Result<Option<Option<Value
     Ok(found.map(text))
 }
 
-/// What the file says; a document that is not what its name says counts for nothing.
+/// Computes the checksum of a file. Skips documents that do not match their hash.
 fn read_checksum(file: &Path) -> io::Result<ArchiveChecksum> {
     let mut sum = ArchiveChecksum::default();
     for line in BufReader::new(zstd::Decoder::new(File::open(file)?)?).split(b'\n') {
@@ -337,7 +339,7 @@ fn read_checksum(file: &Path) -> io::Result<ArchiveChecksum> {
     Ok(sum)
 }
 
-/// Takes out what a run needs no more, and adds the link that names the file; none: it did not rest meanwhile.
+/// Prunes a run and adds the audit link that names the file. Returns `None` if the run changed meanwhile.
 pub(super) fn prune_run(
     tx: &Transaction<'_>,
     run: RunId,
@@ -349,7 +351,7 @@ pub(super) fn prune_run(
     if !tx.query_row(&rests, [before.0, seq], |row| row.get::<_, bool>(0))? {
         return Ok(None);
     }
-    // What moved since the snapshot may name what nobody named then.
+    // Runs that changed since the snapshot may reference more documents.
     let mut statement = tx.prepare(
         "SELECT seq FROM run WHERE seq <> ?2 AND (updated_at >= ?1
          OR status NOT IN ('done', 'failed', 'stopped'))",
@@ -362,7 +364,7 @@ pub(super) fn prune_run(
     })?;
     let mut documents = 0;
     for hash in gone.iter().filter(|hash| !needed.contains(*hash)) {
-        // A step under way names what it stored only when it ends; whatever is stored again is new again.
+        // A running step references its documents only when it ends; storing a document again renews its creation time.
         documents += tx
             .prepare_cached("DELETE FROM document WHERE hash = ?1 AND created_at < ?2")?
             .execute(params![hash, before.0])?;
@@ -373,12 +375,12 @@ pub(super) fn prune_run(
     Ok(Some(documents))
 }
 
-/// Archives in the data directory go with a repository that is forgotten.
+/// Deletes the archives of a forgotten repository from the data directory.
 pub(super) fn remove_archives(root: &Path, repo: RepoId) -> Result<(), StoreError> {
     remove_files(&Store::archive_directory(root), repo, "")
 }
 
-/// Removes what lies there of a repository, where its name ends so.
+/// Deletes a repository's files with this suffix.
 fn remove_files(directory: &Path, repo: RepoId, ends: &str) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: directory.to_owned(), source };
     let entries = match fs::read_dir(directory) {
@@ -397,7 +399,7 @@ fn remove_files(directory: &Path, repo: RepoId, ends: &str) -> Result<(), StoreE
     Ok(())
 }
 
-/// The link's name, what it says, and its detail.
+/// Returns name, description and detail of the audit link.
 pub(super) fn archive_link(file: &Path, documents: usize) -> (String, &'static str, Value) {
     (
         "archive".to_owned(),

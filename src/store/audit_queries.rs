@@ -1,4 +1,4 @@
-//! The audit chain and what it is about, read without the lock, beside a server at work or in a copy.
+//! Reads audit chains and the rows they cover, without the lock: next to a running server or from a copy.
 
 use std::{collections::HashMap, path::Path};
 
@@ -16,39 +16,39 @@ use super::{
 };
 use crate::types::{Hash, IssueNo, RepoId, RepoName, RunId};
 
-/// One link of an issue's runs.
+/// Audit link of an issue's runs.
 #[derive(Debug, Clone)]
 pub struct IssueAuditLink {
-    /// In the repository's chain, from 1.
+    /// Position in the repository's chain, from 1.
     pub ordinal: usize,
     pub link: AuditRow,
-    /// The row it is about, where no later link is about the same one.
+    /// Row it covers, unless a later link covers the same row.
     pub row: Option<Value>,
-    /// The text it is about.
+    /// Text it covers.
     pub text: Option<String>,
 }
 
-/// The tables whose rows have links, by what those are called.
+/// Tables whose rows have links, by the prefix of the links' names.
 const LINKED_TABLES: [&str; 9] =
     ["call", "verdict", "finding", "approval", "raise", "own_commit", "pull_section", "artifact", "route"];
 
-/// The repository last seen under this name.
+/// Returns the repository last seen with this name.
 pub fn repository_named(place: &DatabaseSource, name: &RepoName) -> Result<Option<RepoId>, StoreError> {
     Ok(place.read_main(|tx| installation_registry::repository_by_name(tx, name))?.map(|row| row.id))
 }
 
-/// Did a server ever start on this?
+/// Returns whether a server ever ran on this data directory.
 pub fn was_initialized(root: &Path) -> bool {
     root.join("main.db").exists()
 }
 
-/// Every repository that left anything here, with its name.
+/// Returns every repository with data here, with its name.
 pub fn repositories(place: &DatabaseSource) -> Result<Vec<(RepoId, RepoName)>, StoreError> {
     let (rows, left) = (place.read_main(installation_registry::known_repositories)?, place.repositories()?);
     Ok(rows.into_iter().filter(|row| left.contains(&row.id)).map(|row| (row.id, row.name)).collect())
 }
 
-/// Walks a repository's audit chain; `each` sees every link with its ordinal.
+/// Verifies a repository's audit chain. Calls `each` with every link and its ordinal.
 pub fn walk_audit_chain(
     place: &DatabaseSource,
     repo: RepoId,
@@ -57,7 +57,7 @@ pub fn walk_audit_chain(
     place.read_repository(repo, |tx| verify_chain(tx, repo, each))
 }
 
-/// Everything the chain tells of an issue's runs, the oldest first, with the rows and texts it is about.
+/// Returns all links of an issue's runs, oldest first, with the rows and texts they cover.
 pub fn issue_audit_links(
     place: &DatabaseSource,
     repo: RepoId,
@@ -87,7 +87,7 @@ pub fn issue_audit_links(
     })
 }
 
-/// How code changes that a run asked people about last.
+/// Returns the last code change that a run asked people about.
 pub fn last_diff(place: &DatabaseSource, run: RunId) -> Result<Option<String>, StoreError> {
     place.read_repository(run.repo, |tx| {
         let last =
@@ -100,7 +100,7 @@ pub fn last_diff(place: &DatabaseSource, run: RunId) -> Result<Option<String>, S
     })
 }
 
-/// The body of the row that a link is about.
+/// Returns the body of the row that a link covers.
 fn linked_row_body(
     tx: &Transaction<'_>,
     link: &AuditRow,

@@ -1,10 +1,9 @@
-//! A copy of what a data directory or a Postgres has, in files, made while it is in use. Whoever wants one reads the
-//! databases; no server makes one for somebody who asks.
+//! Backups: copies of a data directory or PostgreSQL database as files, made while a server runs. The command reads the
+//! databases itself; the server is not involved.
 //!
-//! Each database is copied as one snapshot, `main.db` first and the repositories after it. So the copy may hold a run
-//! whose delivery it shows as not yet dealt with, which is then dealt with again and recognised by its id; the other way
-//! round the delivery would be lost. What wakes runs is not left to chance: the copy carries a hint for every
-//! repository in it. Mirrors are fetched anew and not copied.
+//! Each database is copied as one snapshot, `main.db` first. So the copy may hold a run whose delivery it still shows
+//! as unprocessed. That delivery is processed again and recognised by its ID; in the opposite order it would be lost.
+//! The copy has a wake hint for every repository in it. Mirrors are not copied; a restored server fetches them again.
 
 use std::{
     fs::{self, File},
@@ -28,20 +27,20 @@ use super::{
 };
 use crate::{limits, types::RepoId};
 
-/// What a copy holds.
+/// Result of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupSummary {
     pub repositories: usize,
     pub bytes: u64,
-    /// What could not be copied, each with its reason. Everything else was.
+    /// Databases that could not be copied, each with the reason.
     pub missing: Vec<String>,
 }
 
-/// Copies everything but mirrors, as files, into `to`, which must be empty or not exist; the copy is whole
-/// when it appears there. Told to stop, it takes all of it away again.
+/// Copies everything but mirrors into `to`, which must be empty or not exist. The copy appears there when it is
+/// complete.
 ///
 /// # Errors
-/// [`StoreError::Closing`] where it was stopped; nothing is left then, as after any other failure.
+/// [`StoreError::Closing`] if `stop` was cancelled. Any failure leaves no files.
 pub fn create_backup(
     from: &DatabaseSource,
     to: &Path,
@@ -61,11 +60,11 @@ pub fn create_backup(
     done
 }
 
-/// Puts what there is of the whole server and of one repository, if it left anything, into databases of an empty
-/// directory: for whoever wants to try something on them.
+/// Copies the server's own tables, and one repository's if it has any, into databases in an empty directory. Used for
+/// trials on a copy.
 ///
 /// # Errors
-/// When something cannot be read, or `to` cannot be filled.
+/// If a database cannot be read or `to` cannot be written.
 pub fn copy_databases(from: &DatabaseSource, repo: Option<RepoId>, to: &Path) -> Result<(), StoreError> {
     for part in [None].into_iter().chain(repo.filter(|repo| from.may_hold(*repo)).map(Some)) {
         copy_one_database(from, part, to, &CancellationToken::new())?;
@@ -73,7 +72,7 @@ pub fn copy_databases(from: &DatabaseSource, repo: Option<RepoId>, to: &Path) ->
     Ok(())
 }
 
-/// Copies the server's own tables or a repository's to their place below `to`; how large the file is.
+/// Copies the server's own tables or a repository's to their path below `to`. Returns the file size.
 fn copy_one_database(
     from: &DatabaseSource,
     part: Option<RepoId>,
@@ -116,8 +115,8 @@ fn require_empty_target(to: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Beside the place it is for, so that it gets there in one move; another one for each backup, so that two at a time
-/// do not write into each other's.
+/// Returns a path next to the target, so that a rename completes the backup. Each backup has its own path, so two do
+/// not interfere.
 fn partial_backup_path(to: &Path) -> Result<PathBuf, StoreError> {
     let nameless = || StoreError::Io {
         path: to.to_owned(),
@@ -138,12 +137,12 @@ fn fill_backup(
     let main = half.join("main.db");
     let mut bytes = copy_one_database(from, None, half, stop)?;
     let (mut copied, mut missing) = (Vec::new(), Vec::new());
-    // Listed after main.db was copied: a repository that is new by then is in the copy as well.
+    // Listed after main.db was copied, so the copy includes repositories created meanwhile.
     for repo in from.repositories()? {
         let place = half.join("repos").join(repo.to_string());
         match copy_one_database(from, Some(repo), half, stop) {
             Ok(size) => bytes += size,
-            // Forgotten since it was listed.
+            // The repository was forgotten since the listing.
             Err(_) if !from.may_hold(repo) => {
                 forget_repository::remove_directory(&place)?;
                 continue;
@@ -151,7 +150,7 @@ fn fill_backup(
             Err(StoreError::Closing) => return Err(StoreError::Closing),
             Err(error) if error.is_about(half) => return Err(error),
             Err(error) => {
-                tracing::error!(%repo, %error, "a repository's database could not be copied");
+                tracing::error!(%repo, %error, "could not copy a repository's database; continuing without it");
                 missing.push(error.to_string());
                 forget_repository::remove_directory(&place)?;
                 continue;
@@ -169,10 +168,10 @@ fn fill_backup(
     Ok(BackupSummary { repositories: copied.len(), bytes, missing })
 }
 
-/// SQLite's steps between two looks whether to stop: a few for each row, however large.
+/// SQLite steps between checks for cancellation: a few per row of any size.
 const PROGRESS_STEPS: i32 = 1_000;
 
-/// One snapshot of a database, without its free pages; writers are not kept waiting.
+/// Copies one snapshot of a database, without its free pages. Writers are not blocked.
 pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) -> Result<u64, StoreError> {
     must_not_be_empty(from)?;
     let run = || -> Result<(), TransactionError> {
@@ -186,7 +185,7 @@ pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) ->
     if stop.is_cancelled() {
         return Err(StoreError::Closing);
     }
-    // The source is only read.
+    // A write failure concerns the target, since the source is only read.
     copied.map_err(
         |fault| if fault.is_write_failure() { fault.with_path(to) } else { fault.with_path(from) },
     )?;
@@ -195,8 +194,8 @@ pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) ->
     Ok(size.len())
 }
 
-/// The copy wakes every repository in it. It has not counted a boot: should it come to lie beside other repositories
-/// than its own, its first one looks for them.
+/// Adds a wake hint for every repository and removes the boot number. If the copy ends up next to other repositories,
+/// its first boot scans for them.
 fn reset_copy(main: &Path, repositories: &[RepoId]) -> Result<(), TransactionError> {
     let mut connection = Connection::open(main)?;
     let tx = connection.transaction()?;

@@ -1,9 +1,8 @@
-//! What was worked out from the contents of a repository's files, kept by their hash.
+//! Cache of analysis results, keyed by hash of the analysed content.
 //!
-//! In a file of its own beside the repository's database: nothing in it is a truth, so it is in no backup, its writes are
-//! not waited for by the disk, and they hold up no step. A crash may leave anything in it: so each answer says, under the
-//! sum that it is read by, what it is the answer to, and a file that cannot be read is emptied. Pieces of the code are in
-//! it as they stand, as all of it is in the mirror beside it.
+//! It is a separate file next to the repository's database. It holds no original data, so no backup includes it, its
+//! writes do not wait for the disk, and it delays no step. A crash may corrupt it. So each value includes its key and a
+//! checksum, and an unreadable file is emptied. It contains code in plain text, as does the mirror next to it.
 
 use std::{collections::HashSet, path::PathBuf};
 
@@ -20,25 +19,25 @@ use crate::{
     types::{Hash, RepoId},
 };
 
-/// What is kept for the next index of a repository: several commits' worth of a large one.
+/// Maximum cache size, enough for several commits of a large repository.
 const CACHE_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Beside the repository's database.
+/// File name, next to the repository's database.
 const FILE: &str = "cache.db";
 
-/// Nothing larger is kept, whatever a damaged row says of itself.
+/// Maximum size of a value. Limits what a damaged row can make us allocate.
 const MAX_VALUE_BYTES: usize = 64 * 1024 * 1024;
 
-/// A repository's cache, open. Its calls wait for the disk: they are for threads that may.
+/// Open cache of a repository. Calls block on the disk, so use it on blocking threads only.
 #[derive(Debug)]
 pub struct AnalysisCache {
     connection: Connection,
     file: PathBuf,
-    /// What was asked of it so far, and so is what it is for.
+    /// IDs requested or stored so far; eviction keeps these.
     requested: HashSet<i64>,
 }
 
-/// What something is known by: the content, and all that decides what is worked out from it.
+/// Hash of the content and of everything else that determines the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheKey(Hash);
 
@@ -47,14 +46,14 @@ impl CacheKey {
         Self(Hash::digest_parts(parts))
     }
 
-    /// Where it is kept. Two may share a place; then the later one has it.
+    /// Returns the row ID. If two keys collide, the later value replaces the earlier one.
     fn id(&self) -> i64 {
         let first = self.0.bytes().first_chunk().expect("it has 32 bytes");
         i64::from_be_bytes(*first)
     }
 }
 
-/// Bytes as they are kept: with what they are the answer to, and a sum of both.
+/// Compressed value with its key and a checksum.
 #[derive(Debug, Clone)]
 pub struct PackedValue {
     plain_bytes: usize,
@@ -64,11 +63,11 @@ pub struct PackedValue {
 impl PackedValue {
     pub fn pack(key: &CacheKey, bytes: &[u8]) -> Self {
         let sealed = [key.0.bytes().as_slice(), bytes].concat();
-        // What cannot be packed reads as damaged, and is worked out again.
+        // A value that cannot be compressed reads as damaged and is computed again.
         Self { plain_bytes: sealed.len(), zstd: compression::pack(&sealed).unwrap_or_default() }
     }
 
-    /// None: they are damaged, or the answer to something else.
+    /// Returns `None` if the value is damaged or belongs to another key.
     pub fn unpack(&self, key: &CacheKey) -> Option<Vec<u8>> {
         let mut sealed = compression::unpack(&self.zstd, self.plain_bytes).ok()?;
         (sealed.len() == self.plain_bytes && sealed.starts_with(key.0.bytes())).then(|| {
@@ -79,13 +78,13 @@ impl PackedValue {
 }
 
 impl Store {
-    /// The cache of a repository that has a database.
+    /// Opens the cache of a repository that has a database.
     pub async fn cache(&self, repo: RepoId) -> Result<AnalysisCache, StoreError> {
         let (directory, served) = (self.repo_dir(repo), self.cluster.is_some());
         run_blocking(move || {
             if served {
                 create_directory(&directory)?;
-            // A folder with nothing but a cache would seem to have lost its database.
+            // A folder with only a cache would look like one that lost its database.
             } else if !directory.join(repository::CHECKPOINTS_FILE).exists() {
                 return Err(StoreError::Missing { what: format!("a database of repository {repo}") });
             }
@@ -108,23 +107,23 @@ impl AnalysisCache {
         Ok(Self { connection, file, requested: HashSet::new() })
     }
 
-    /// What is kept under each of these, in their order.
+    /// Returns the value of each key, in order.
     pub fn get(&mut self, keys: &[CacheKey]) -> Result<Vec<Option<PackedValue>>, StoreError> {
         self.requested.extend(keys.iter().map(CacheKey::id));
         self.run(TransactionBehavior::Deferred, |tx, _| get(tx, keys))
     }
 
-    /// Keeps these from now on. When it becomes too much, everything goes that was not asked of this one.
+    /// Stores these values. If the cache is too large, evicts everything not requested through this handle.
     pub fn put(
         &mut self,
         entries: impl IntoIterator<Item = (CacheKey, PackedValue)>,
     ) -> Result<(), StoreError> {
-        self.run(TransactionBehavior::Immediate, |tx, asked| {
+        self.run(TransactionBehavior::Immediate, |tx, requested| {
             for (key, packed) in entries {
-                asked.insert(key.id());
+                requested.insert(key.id());
                 put(tx, &key, &packed)?;
             }
-            evict_unrequested(tx, asked, CACHE_BYTES)
+            evict_unrequested(tx, requested, CACHE_BYTES)
         })
     }
 
@@ -142,7 +141,7 @@ impl AnalysisCache {
         run().map_err(|fault| {
             let error = fault.with_path(&self.file);
             if matches!(error, StoreError::Damaged { .. }) {
-                // The next one begins anew.
+                // The next opening starts with an empty cache.
                 drop(empty_cache(&self.connection));
             }
             error
@@ -152,7 +151,7 @@ impl AnalysisCache {
 
 fn prepare_connection(connection: &Connection) -> Result<(), TransactionError> {
     connection.busy_timeout(limits::SQLITE_BUSY_TIMEOUT)?;
-    // Most answers have a few thousand bytes, and are read by the thousand.
+    // Most values have a few kilobytes and are read by the thousand.
     connection.pragma_update(None, "page_size", 16_384)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "OFF")?;
@@ -160,7 +159,7 @@ fn prepare_connection(connection: &Connection) -> Result<(), TransactionError> {
     Ok(())
 }
 
-/// In place: whoever else has the file open must find the same one.
+/// Empties the file in place, since other connections have it open.
 fn empty_cache(connection: &Connection) -> Result<(), TransactionError> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, true)?;
     let emptied = connection.execute_batch("VACUUM");
@@ -169,7 +168,7 @@ fn empty_cache(connection: &Connection) -> Result<(), TransactionError> {
 }
 
 fn get(tx: &Transaction<'_>, keys: &[CacheKey]) -> Result<Vec<Option<PackedValue>>, TransactionError> {
-    // As they lie in the file.
+    // Read in file order.
     let mut wanted: Vec<(i64, usize)> = keys.iter().map(CacheKey::id).zip(0..).collect();
     wanted.sort_unstable();
     let mut found: Vec<Option<PackedValue>> = vec![None; keys.len()];
@@ -190,7 +189,11 @@ fn put(tx: &Transaction<'_>, key: &CacheKey, packed: &PackedValue) -> Result<(),
     Ok(())
 }
 
-fn evict_unrequested(tx: &Transaction<'_>, asked: &HashSet<i64>, most: u64) -> Result<(), TransactionError> {
+fn evict_unrequested(
+    tx: &Transaction<'_>,
+    requested: &HashSet<i64>,
+    most: u64,
+) -> Result<(), TransactionError> {
     let number = |pragma| tx.pragma_query_value(None, pragma, |row| row.get(0)).map(to_unsigned);
     let pages = number("page_count")?.saturating_sub(number("freelist_count")?);
     if pages.saturating_mul(number("page_size")?) <= most {
@@ -199,7 +202,7 @@ fn evict_unrequested(tx: &Transaction<'_>, asked: &HashSet<i64>, most: u64) -> R
     let mut statement = tx.prepare_cached("SELECT id FROM answer")?;
     let kept: Vec<i64> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     let mut statement = tx.prepare_cached("DELETE FROM answer WHERE id = ?1")?;
-    for id in kept.iter().filter(|id| !asked.contains(id)) {
+    for id in kept.iter().filter(|id| !requested.contains(id)) {
         statement.execute([id])?;
     }
     Ok(())
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_is_there_at_the_next_opening() {
+    fn stored_values_survive_reopening() {
         let directory = tempfile::tempdir().unwrap();
         let mut cache = open(directory.path());
         keep(&mut cache, &[(1, b"one"), (2, b"")]);
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_something_else_is_none() {
+    fn value_of_another_key_is_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let mut cache = open(directory.path());
         keep(&mut cache, &[(1, b"one"), (2, b"two"), (3, b"three")]);
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_costs_what_it_hit_or_the_whole_and_never_lasts() {
+    fn damage_loses_values_but_the_cache_recovers() {
         let directory = tempfile::tempdir().unwrap();
         let mut cache = open(directory.path());
         keep(&mut cache, &[(1, &[7; 999]), (2, b"two")]);
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_for_goes_when_it_becomes_too_much() {
+    fn unrequested_values_are_evicted_when_full() {
         let directory = tempfile::tempdir().unwrap();
         let noise =
             |blob: u32| -> Vec<u8> { (0..999_u32).flat_map(|n| *key(blob * 999 + n).0.bytes()).collect() };
@@ -290,7 +293,7 @@ mod tests {
         assert!(kept(&mut cache, 3).is_some());
         let make_room = |cache: &mut AnalysisCache, most| {
             cache
-                .run(TransactionBehavior::Immediate, |tx, asked| evict_unrequested(tx, asked, most))
+                .run(TransactionBehavior::Immediate, |tx, requested| evict_unrequested(tx, requested, most))
                 .unwrap();
         };
         make_room(&mut cache, 9 * 100_000);

@@ -1,11 +1,11 @@
-//! Several processes on one Postgres, as equals: which of them live, what each may have in hand, and what each hears of the
-//! others.
+//! Several processes on one PostgreSQL database, as equal *nodes*.
 //!
-//! Every process is a *node* with a lease, told by the database's clock alone and renewed long before it is over. A run or a
-//! delivery in hand names its node, and is free when that node's lease is over. Whoever lost a run to another one is refused
-//! by the run's own counter, which each claim raises, so a lease that nobody else took up may be renewed late.
+//! Each node has a lease. Only the database's clock decides about it, and the node renews it long before it ends. A
+//! claimed run or delivery names its node and is free when that node's lease is over. Each claim raises the run's own
+//! counter, so the store refuses a node that lost a run. Therefore a node may renew its lease late if no other node
+//! took the run.
 //!
-//! What one node commits it tells the others (`NOTIFY`); what they miss they find by looking every few seconds.
+//! A node announces its commits to the others with `NOTIFY`. Polling every few seconds finds whatever a node missed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -40,7 +40,7 @@ use crate::{
     types::{InstallationId, RepoId, RunId, Timestamp},
 };
 
-/// What nodes tell each other on: a payload is the node that says it, a word, and what it is about.
+/// Notification channel. A payload is the sending node, a word and its arguments.
 pub(super) const CHANNEL: &str = "countersign";
 const RUNS: &str = "runs";
 const CANCELLED: &str = "cancelled";
@@ -48,58 +48,58 @@ const DELIVERIES: &str = "deliveries";
 const SETTINGS: &str = "settings";
 const LIMITED: &str = "limited";
 
-/// Renewed so many times before a lease would be over.
+/// Number of renewals within one lease.
 const RENEWALS_PER_LEASE: u32 = 4;
 
-/// A node without a repository's mirror looks at its news this much later, so that one that has it goes first.
+/// Delay for a node without the repository's mirror, so that a node with the mirror claims first.
 const NO_MIRROR_DELAY: Duration = Duration::from_millis(150);
 
-/// A clock further off than this would begin what is not due, or leave it.
+/// Maximum clock difference to the database. A larger one would start runs too early or too late.
 pub(super) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 
-/// Something another process did, or the database's silence.
+/// Event from another node, or from a silent database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClusterEvent {
-    /// Something may have become due.
+    /// A run or delivery may have become due.
     Due,
-    /// Somebody asked that this run end.
+    /// A person cancelled this run.
     Cancelled(RunId),
-    /// The lease may be another's any moment: whatever is in hand is let go.
+    /// Our lease may end at any moment, so running steps must stop.
     LeaseOver,
 }
 
-/// This process among the others.
+/// This process as a node of the cluster.
 pub(super) struct Cluster {
     pub(super) pool: Arc<ConnectionPool>,
     pub(super) node: i64,
     lease: Duration,
-    /// Until when the lease surely holds, in milliseconds of this machine since it was started, asleep or not.
+    /// End of the period in which our lease surely holds, in milliseconds since this machine booted, including sleep.
     holds_until: watch::Sender<u64>,
-    /// How many processes live.
+    /// Number of live nodes.
     nodes: watch::Sender<u32>,
     /// See [`Store::differing_nodes`].
     differing_nodes: watch::Sender<Vec<String>>,
-    /// Installations that a living node serves.
+    /// Installations that a live node serves.
     served_installations: watch::Sender<BTreeSet<InstallationId>>,
-    /// The end of the lease of which it was said that it comes.
+    /// End of the lease for which `LeaseOver` was already sent.
     announced_lease_end: AtomicU64,
-    /// Something may have become due, however often that was said.
+    /// Notified when something may have become due; several notifications merge.
     due: Notify,
     event_sender: news::UnboundedSender<ClusterEvent>,
     event_receiver: tokio::sync::Mutex<news::UnboundedReceiver<ClusterEvent>>,
-    /// A delivery came to another node.
+    /// Notified when another node received a delivery.
     pub(super) deliveries: Notify,
-    /// What is known of models and keys was changed by another node.
+    /// Number of changes by other nodes to the state of models and keys.
     pub(super) remote_changes: watch::Sender<u64>,
-    /// Until when GitHub leaves which installation nothing, or no search, as other nodes were told.
+    /// End of each rate limit by installation and whether it is the search limit, as other nodes reported it.
     rate_limits: Mutex<HashMap<(InstallationId, bool), Timestamp>>,
     ended: AtomicBool,
-    /// Hurries the next beat.
+    /// Triggers the next renewal at once.
     renewal_trigger: OnceLock<mpsc::Sender<()>>,
     renewal_thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-/// What the threads of a node work with.
+/// State shared by the threads of a node.
 struct NodeThreads {
     cluster: Weak<Cluster>,
     main: Database,
@@ -109,7 +109,7 @@ struct NodeThreads {
     has_mirror: Box<dyn Fn(RepoId) -> bool + Send + Sync>,
 }
 
-/// Milliseconds since this machine was started, those in which it slept as well.
+/// Returns the milliseconds since this machine booted, including sleep.
 fn millis_since_boot() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
@@ -121,7 +121,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl Cluster {
-    /// Takes a place among the nodes.
+    /// Registers this process as a node.
     pub(super) fn join(
         pool: Arc<ConnectionPool>,
         lease: Duration,
@@ -144,11 +144,11 @@ impl Cluster {
         if off.unsigned_abs() > millis(MAX_CLOCK_SKEW) {
             tracing::warn!(
                 seconds = off / 1000,
-                "this machine's clock is not the database's: runs go on too early or too late; set it"
+                "this machine's clock differs from the database's, so runs start too early or too late; correct the clock"
             );
         }
         let _ = pool.node.set(node);
-        let (told, heard) = news::unbounded_channel();
+        let (sender, receiver) = news::unbounded_channel();
         let cluster = Self {
             pool,
             node,
@@ -159,8 +159,8 @@ impl Cluster {
             served_installations: watch::Sender::default(),
             announced_lease_end: AtomicU64::new(0),
             due: Notify::new(),
-            event_sender: told,
-            event_receiver: tokio::sync::Mutex::new(heard),
+            event_sender: sender,
+            event_receiver: tokio::sync::Mutex::new(receiver),
             deliveries: Notify::new(),
             remote_changes: watch::Sender::new(0),
             rate_limits: Mutex::default(),
@@ -171,7 +171,7 @@ impl Cluster {
         Ok((Arc::new(cluster), main))
     }
 
-    /// Renews the lease and listens to the others, until [`leave`](Self::leave).
+    /// Starts the threads that renew the lease and listen to other nodes, until [`leave`](Self::leave).
     pub(super) fn start_threads(
         self: &Arc<Self>,
         main: Database,
@@ -197,7 +197,7 @@ impl Cluster {
         *self.renewal_thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(beating);
     }
 
-    /// Gives everything back at once, and waits until that is known.
+    /// Ends the lease and waits until the database has recorded it.
     pub(super) fn leave(&self) {
         self.ended.store(true, SeqCst);
         self.renew_now();
@@ -206,11 +206,11 @@ impl Cluster {
     }
 
     fn renew_now(&self) {
-        // Whoever beats no more hears nothing.
+        // Fails only if the renewal thread has ended.
         let _ = self.renewal_trigger.get().map(|bell| bell.send(()));
     }
 
-    /// For how long nobody else can have taken up what this process has in hand.
+    /// Returns the time left in which no other node can take our claims.
     pub(super) fn lease_left(&self) -> Duration {
         Duration::from_millis(self.holds_until.borrow().saturating_sub(millis_since_boot()))
     }
@@ -219,26 +219,26 @@ impl Cluster {
         *self.nodes.borrow()
     }
 
-    /// Waits for what another process did.
+    /// Waits for the next event of another node.
     pub(super) fn next_event(&self) -> BoxFuture<'_, ClusterEvent> {
         Box::pin(async {
-            let (mut heard, mut renewed) = (self.event_receiver.lock().await, self.holds_until.subscribe());
+            let (mut events, mut renewed) = (self.event_receiver.lock().await, self.holds_until.subscribe());
             loop {
                 let until = *renewed.borrow_and_update();
-                // Also while the beat waits for a database that says nothing.
+                // The timeout also covers a renewal that waits for a silent database.
                 let left = self.lease_left().saturating_sub(self.lease / RENEWALS_PER_LEASE);
-                let told = self.announced_lease_end.load(SeqCst) == until;
+                let announced = self.announced_lease_end.load(SeqCst) == until;
                 tokio::select! {
-                    Some(news) = heard.recv() => return news,
+                    Some(news) = events.recv() => return news,
                     () = self.due.notified() => return ClusterEvent::Due,
                     _ = renewed.changed() => {}
-                    () = tokio::time::sleep(left), if !told => self.announce_lease_end(),
+                    () = tokio::time::sleep(left), if !announced => self.announce_lease_end(),
                 }
             }
         })
     }
 
-    /// Says once of each end of the lease that it comes.
+    /// Sends `LeaseOver`, once per lease end.
     fn announce_lease_end(&self) {
         let until = *self.holds_until.borrow();
         if self.announced_lease_end.swap(until, SeqCst) != until {
@@ -246,7 +246,7 @@ impl Cluster {
         }
     }
 
-    /// See [`Store::limited`](super::Store::rate_limited_until).
+    /// See [`Store::rate_limited_until`](super::Store::rate_limited_until).
     pub(super) fn rate_limited_until(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
         let limits = self.rate_limits.lock().unwrap_or_else(PoisonError::into_inner);
         limits.get(&(installation, search)).copied()
@@ -256,16 +256,16 @@ impl Cluster {
         let _ = self.event_sender.send(news);
     }
 
-    /// Keeps which nodes have other settings, and warns if they are not those that were known.
+    /// Stores which nodes have other settings, and warns about changes.
     fn set_differing_nodes(&self, unlike: Vec<String>) {
-        let said = unlike.join("; ");
+        let names = unlike.join("; ");
         let changed = self.differing_nodes.send_if_modified(|known| {
             let before = std::mem::replace(known, unlike);
             *known != before
         });
-        if changed && !said.is_empty() {
+        if changed && !names.is_empty() {
             tracing::warn!(
-                nodes = said,
+                nodes = names,
                 "other nodes have different settings, and each step uses those of the node that runs it; make them the same"
             );
         }
@@ -273,8 +273,8 @@ impl Cluster {
 }
 
 impl Store {
-    /// Tells the other nodes which settings this one has, each table by its fingerprint, and which installations it serves.
-    /// Without other nodes there is nothing to tell.
+    /// Publishes this node's settings, as one fingerprint per table, and the installations it serves. Does nothing
+    /// without a cluster.
     pub async fn publish_settings(
         &self,
         fingerprints: &BTreeMap<&'static str, String>,
@@ -296,23 +296,23 @@ impl Store {
         Ok(())
     }
 
-    /// Whether a node that lives serves this installation, as far as is known here.
+    /// Returns whether a live node is known to serve this installation.
     pub fn is_served_by_cluster(&self, installation: InstallationId) -> bool {
         self.cluster
             .as_ref()
             .is_some_and(|cluster| cluster.served_installations.borrow().contains(&installation))
     }
 
-    /// The other living nodes that have other settings than this one, each with the tables that differ.
+    /// Returns the other live nodes with different settings, each with the tables that differ.
     pub fn differing_nodes(&self) -> Vec<String> {
         self.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.differing_nodes.borrow().clone())
     }
 }
 
-/// Whether a node serves its installations: it lives, or ended so lately that it may be restarting.
+/// Condition for a node that serves its installations: it is live, or ended so recently that it may be restarting.
 const SERVING_NODE_CONDITION: &str = "until > now() - interval '10 minutes'";
 
-/// The installations that such nodes serve.
+/// Returns the installations that such nodes serve.
 fn served_installations(tx: &Transaction<'_>) -> Result<BTreeSet<InstallationId>, TransactionError> {
     let mut served = tx.prepare_cached(&format!(
         "SELECT DISTINCT unnest(allows) FROM node WHERE {SERVING_NODE_CONDITION}"
@@ -321,14 +321,14 @@ fn served_installations(tx: &Transaction<'_>) -> Result<BTreeSet<InstallationId>
     served.collect()
 }
 
-/// See [`Store::differing_nodes`]. A node that has told nothing is like all.
+/// See [`Store::differing_nodes`]. A node that has published nothing counts as equal.
 fn read_differing_nodes(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, TransactionError> {
     let mut living = tx.prepare_cached(
         "SELECT id, name, settings FROM node WHERE until > now() AND settings <> '' ORDER BY id",
     )?;
     let living = living.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     let living: Vec<(i64, String, String)> = living.collect::<Result<_, _>>()?;
-    // What cannot be read is of a version to come, and unlike in all.
+    // Unreadable settings come from a newer version and differ in every table.
     let read =
         |settings: &str| serde_json::from_str::<BTreeMap<String, String>>(settings).unwrap_or_default();
     let Some((.., own)) = living.iter().find(|(id, ..)| *id == node) else { return Ok(Vec::new()) };
@@ -344,8 +344,8 @@ fn read_differing_nodes(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, 
     Ok(unlike)
 }
 
-/// Whether the node in that place of a statement is one to take a row of the inbox: it serves the row's installation, or no
-/// other node does. In a file there is one node.
+/// Condition for the node in this SQL parameter to claim an inbox row: it serves the row's installation, or no other
+/// node does. In a file there is only one node.
 pub(super) fn serves_row_condition(tx: &Transaction<'_>, node: &str) -> String {
     match tx {
         Transaction::File(_) => format!("{node} IS NOT NULL"),
@@ -356,12 +356,12 @@ pub(super) fn serves_row_condition(tx: &Transaction<'_>, node: &str) -> String {
     }
 }
 
-/// Does the lease of this node hold, as the database has it?
+/// Condition for a live node, by the database's clock.
 pub(super) fn living_node_condition(node: &str) -> String {
     format!("EXISTS (SELECT 1 FROM node WHERE node.id = {node} AND until > now())")
 }
 
-/// Tells the other nodes what this transaction changed, once it is committed.
+/// Notification to other nodes, sent when the transaction commits.
 pub(super) enum ClusterNotice {
     Runs(RepoId),
     Cancelled(RunId),
@@ -404,7 +404,8 @@ impl NodeThreads {
             let sent = millis_since_boot();
             match self.renew_lease(&cluster) {
                 Ok(nodes) => {
-                    // Late: others may have taken up what is in hand. Until the next beat nothing is written to GitHub.
+                    // The lease had ended before the renewal, so other nodes may have taken our claims. Write nothing
+                    // to GitHub until the next renewal.
                     late = !late && cluster.lease_left().is_zero();
                     if late {
                         cluster.announce_lease_end();
@@ -414,21 +415,21 @@ impl NodeThreads {
                     cluster.nodes.send_if_modified(|known| std::mem::replace(known, nodes) != nodes);
                     self.poll_database(&cluster);
                 }
-                Err(error) => tracing::error!(%error, "the lease of this node could not be renewed"),
+                Err(error) => tracing::error!(%error, "could not renew this node's lease; will retry"),
             }
             drop(cluster);
             let _ = rung.recv_timeout(every);
         }
     }
 
-    /// Renews the lease, frees what dead nodes had, and says how many live.
+    /// Renews the lease, releases claims of dead nodes, and returns the number of live nodes.
     fn renew_lease(&self, cluster: &Cluster) -> Result<u32, StoreError> {
         let (lease, node, now) = (to_signed(millis(cluster.lease)), cluster.node, self.clock.now());
         self.main.write_blocking(|tx| {
             let sql = "UPDATE node SET until = now() + ?2 * interval '1 millisecond' WHERE id = ?1";
             if tx.execute(sql, [node, lease])? == 0 {
                 return Err(TransactionError::Row(
-                    "the node is gone from the database; start the server anew".to_owned(),
+                    "the node is missing from the database; restart the server".to_owned(),
                 ));
             }
             if inbox::release_dead_claims(tx, now)? > 0 {
@@ -437,7 +438,7 @@ impl NodeThreads {
             spend::mark_unsettled(tx)?;
             let living = "SELECT COUNT(*) FROM node WHERE until > now()";
             let nodes = tx.query_row(living, [], |row| row.get(0))?;
-            // Long over: nothing can be in its hand any more.
+            // These leases ended long ago, so such nodes hold no claims.
             tx.execute(
                 "DELETE FROM node WHERE until < now() - interval '1 day'
                      AND NOT EXISTS (SELECT 1 FROM all_run WHERE taken = node.id)",
@@ -447,7 +448,7 @@ impl NodeThreads {
         })
     }
 
-    /// Finds what nobody told.
+    /// Finds due runs and deliveries whose notification was lost.
     fn poll_database(&self, cluster: &Cluster) {
         let (now, node) = (self.clock.now(), cluster.node);
         let read = self.main.read_blocking(|tx| {
@@ -476,7 +477,7 @@ impl NodeThreads {
                 due.into_iter().for_each(|repo| self.agenda.schedule_scan(repo, now));
                 cancelled.into_iter().for_each(|run| cluster.send_event(ClusterEvent::Cancelled(run)));
             }
-            Err(error) => tracing::error!(%error, "cannot look for runs that are due"),
+            Err(error) => tracing::error!(%error, "cannot query due runs; will retry"),
         }
         self.reload_settings(cluster);
         cluster.remote_changes.send_modify(|times| *times += 1);
@@ -484,10 +485,10 @@ impl NodeThreads {
         cluster.due.notify_one();
     }
 
-    /// Updates the installations left to other nodes, and warns of nodes with other settings.
+    /// Reloads pauses, suspensions and served installations, and warns about nodes with other settings.
     fn reload_settings(&self, cluster: &Cluster) {
         loop {
-            let said = self.agenda.pause_changes();
+            let seen_changes = self.agenda.pause_changes();
             let read = self.main.read_blocking(|tx| {
                 Ok((
                     pauses::read_pauses(tx)?,
@@ -498,11 +499,15 @@ impl NodeThreads {
             });
             let (pauses, suspended, unlike, served) = match read {
                 Ok(read) => read,
-                Err(error) => return tracing::error!(%error, "cannot read what is paused"),
+                Err(error) => return tracing::error!(%error, "cannot read pauses"),
             };
             cluster.served_installations.send_replace(served);
             cluster.set_differing_nodes(unlike);
-            if self.agenda.replace_pauses(said, pauses.into_iter().map(|pause| pause.scope), suspended) {
+            if self.agenda.replace_pauses(
+                seen_changes,
+                pauses.into_iter().map(|pause| pause.scope),
+                suspended,
+            ) {
                 return;
             }
         }
@@ -510,16 +515,16 @@ impl NodeThreads {
 
     fn listen_to_nodes(&self) {
         while let Some(cluster) = self.cluster.upgrade().filter(|cluster| !cluster.ended.load(SeqCst)) {
-            let heard = cluster.pool.listen(CHANNEL, |payload| {
+            let listened = cluster.pool.listen(CHANNEL, |payload| {
                 if let Some(payload) = payload {
                     self.handle_notification(&cluster, payload);
                 }
                 !cluster.ended.load(SeqCst)
             });
-            if let Err(fault) = heard {
+            if let Err(fault) = listened {
                 tracing::warn!(
                     ?fault,
-                    "nothing is heard of other nodes; they are looked at every few seconds"
+                    "cannot receive notifications from other nodes; polling every few seconds"
                 );
                 thread::sleep(limits::STEP_BACKOFF.min(cluster.lease / RENEWALS_PER_LEASE));
             }

@@ -1,15 +1,15 @@
-//! Compression of what is kept by the thousand: deliveries' bodies, documents, and what is known of files.
+//! Compression of delivery bodies, documents and cached analysis results.
 
 use std::{cell::RefCell, io};
 
 use zstd::bulk::{Compressor, Decompressor};
 
-/// The fastest level: it packs text within a twentieth of what the default comes to, in two thirds of its time,
-/// and somebody waits for it.
+/// Fastest level. On our texts its output is at most a twentieth larger than the default's, in two thirds of the time,
+/// and callers wait for it.
 const LEVEL: i32 = 1;
 
 thread_local! {
-    /// Setting one up costs a tenth of packing a design, and more than a small body does.
+    /// Reused, since setup costs a tenth of compressing a design, and more than compressing a small body.
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
@@ -21,14 +21,14 @@ pub(super) fn pack(bytes: &[u8]) -> io::Result<Vec<u8>> {
     })
 }
 
-/// With a sum at the end that unpacking looks at.
+/// Creates a compressor that adds a checksum, which decompression verifies.
 fn compressor() -> io::Result<Compressor<'static>> {
     let mut compressor = Compressor::new(LEVEL)?;
     compressor.include_checksum(true)?;
     Ok(compressor)
 }
 
-/// What was packed, if it is no larger than `most` bytes.
+/// Decompresses up to `most` bytes.
 pub(super) fn unpack(packed: &[u8], most: usize) -> io::Result<Vec<u8>> {
     DECOMPRESSOR.with_borrow_mut(|kept| match kept {
         Some(decompressor) => decompressor.decompress(packed, most),

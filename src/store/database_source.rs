@@ -1,4 +1,4 @@
-//! Where somebody looks at databases beside whoever serves from them: reads only, without the lock.
+//! Read-only access to databases without the lock, next to a running server.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,13 +17,13 @@ use super::{
 };
 use crate::types::RepoId;
 
-/// A data directory, or what a Postgres has of it.
+/// A data directory or PostgreSQL database to read from.
 pub enum DatabaseSource {
     Files(PathBuf),
     Server(PostgresReader),
 }
 
-/// Connections that somebody looks through.
+/// Connection pool for reading only.
 pub struct PostgresReader(Arc<ConnectionPool>);
 
 impl From<&Path> for DatabaseSource {
@@ -34,15 +34,15 @@ impl From<&Path> for DatabaseSource {
 
 impl DatabaseSource {
     /// # Errors
-    /// When the address is none.
+    /// If the address is malformed.
     pub fn from_postgres(server: &PostgresServer) -> Result<Self, StoreError> {
         Ok(Self::Server(PostgresReader(Arc::new(ConnectionPool::new(server.address.expose_secret())?))))
     }
 
-    /// Did a server ever begin on this? Only then is there anything to be read.
+    /// Returns whether a server ever ran on this; otherwise there is nothing to read.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// If the database does not respond.
     pub fn is_initialized(&self) -> Result<bool, StoreError> {
         match self {
             Self::Files(root) => Ok(super::was_initialized(root)),
@@ -51,7 +51,7 @@ impl DatabaseSource {
         }
     }
 
-    /// The repositories that left anything here.
+    /// Returns the repositories with data here.
     pub(super) fn repositories(&self) -> Result<Vec<RepoId>, StoreError> {
         match self {
             Self::Files(root) => super::repositories_in(root),
@@ -59,7 +59,7 @@ impl DatabaseSource {
         }
     }
 
-    /// What people know the server's own tables by, or a repository's.
+    /// Returns the name of the server's own tables or a repository's, for people.
     pub(super) fn display_name(&self, repo: Option<RepoId>) -> String {
         match self {
             Self::Files(_) => database_file(Path::new(""), repo).display().to_string(),
@@ -69,7 +69,7 @@ impl DatabaseSource {
         }
     }
 
-    /// May a repository have left something here? Of files, only those that are there are looked into.
+    /// Returns whether a repository may have data here. A file that does not exist has none.
     pub(super) fn may_hold(&self, repo: RepoId) -> bool {
         match self {
             Self::Files(root) => database_file(root, Some(repo)).exists(),
@@ -77,7 +77,7 @@ impl DatabaseSource {
         }
     }
 
-    /// Looks at the server's own tables as they are at one moment.
+    /// Reads one snapshot of the server's own tables.
     pub(super) fn read_main<R: Send>(
         &self,
         inside: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send,
@@ -85,7 +85,7 @@ impl DatabaseSource {
         self.read_database(None, inside)
     }
 
-    /// The same, at a repository's.
+    /// Reads one snapshot of a repository's tables.
     pub(super) fn read_repository<R: Send>(
         &self,
         repo: RepoId,
@@ -113,7 +113,7 @@ impl DatabaseSource {
 }
 
 impl Store {
-    /// Where to read beside the databases that are open, so that no step waits for who looks.
+    /// Returns a source for reading next to the open databases, so that no step waits for readers.
     pub(super) fn database_source(&self) -> DatabaseSource {
         match &self.cluster {
             None => DatabaseSource::Files(self.root.clone()),
@@ -122,7 +122,7 @@ impl Store {
     }
 }
 
-/// The server's own database in a data directory, or a repository's.
+/// Returns the path of the server's own database in a data directory, or of a repository's.
 pub(super) fn database_file(root: &Path, repo: Option<RepoId>) -> PathBuf {
     match repo {
         None => root.join("main.db"),

@@ -1,4 +1,4 @@
-//! How far the log of deliveries was looked through, and which labels were dealt with.
+//! Sweep position in GitHub's delivery log, and records of processed labelings.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::{
 };
 use crate::types::{DeliveryId, IssueNo, RepoId, Timestamp, UserId};
 
-/// A webhook tells of a label by the issue's time, the issue's history by the event's own: the same act when they are
-/// this close.
+/// Maximum time difference between a webhook's and the issue history's report of the same labeling: the former has the
+/// issue's time, the latter the event's.
 const SAME_LABELING: Duration = Duration::from_secs(5);
 
 pub(super) const SWEEP_POSITION_KEY: &str = "swept_to";
 
-/// The act of putting a label of ours on an issue. GitHub numbers it in the issue's history and not in the webhook,
-/// so it is known by who did it and when.
+/// Identity of one labeling. GitHub gives it an ID in the issue's history but not in the webhook, so we identify it by
+/// actor and time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelingKey {
     pub repo: RepoId,
@@ -27,7 +27,7 @@ pub struct LabelingKey {
     pub at: Timestamp,
 }
 
-/// What was there before the first boot is no business of ours.
+/// Starts the sweep at the first boot. Earlier deliveries do not concern us.
 pub(super) fn begin_sweeping(tx: &Transaction<'_>, now: Timestamp) -> Result<(), TransactionError> {
     tx.execute(
         "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING",
@@ -37,7 +37,7 @@ pub(super) fn begin_sweeping(tx: &Transaction<'_>, now: Timestamp) -> Result<(),
 }
 
 impl Store {
-    /// Everything GitHub delivered before this is in the inbox.
+    /// Returns the time up to which all GitHub deliveries are in the inbox.
     pub async fn sweep_position(&self) -> Result<Timestamp, StoreError> {
         self.main
             .read(|tx| {
@@ -57,7 +57,7 @@ impl Store {
         self.main.write(move |tx| set_meta(tx, SWEEP_POSITION_KEY, &at.0.to_string())).await
     }
 
-    /// Which of these the inbox has never had, in the same order.
+    /// Returns the deliveries that the inbox never had, in the given order.
     pub async fn missing_deliveries(&self, ids: Vec<DeliveryId>) -> Result<Vec<DeliveryId>, StoreError> {
         self.main
             .read(move |tx| {
@@ -73,7 +73,7 @@ impl Store {
             .await
     }
 
-    /// What was done about it, if something was; `found_only`: by whoever saw it on the issue.
+    /// Returns the note on a processed labeling, if any. With `found_only`, only if the sweep of issues found it.
     pub async fn labeling_note(
         &self,
         key: &LabelingKey,

@@ -1,4 +1,4 @@
-//! What can go wrong with the databases, each with the file and the way out.
+//! Errors of the databases, each with the file and a fix.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRIT
 use super::move_to_postgres::REFUSED_CODE;
 use crate::types::with_causes;
 
-/// Why the store refused or failed.
+/// Reason why the store refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(
@@ -23,7 +23,7 @@ pub enum StoreError {
         file: PathBuf,
         found: u32,
         known: u32,
-        /// What the upgrade left that this version can read.
+        /// Newest upgrade copy that this version can read.
         copy: Option<PathBuf>,
     },
     #[error(
@@ -68,7 +68,7 @@ pub enum StoreError {
     Moved { mark: PathBuf },
     #[error("Postgres ({}): {said}; {mend}", .place.display())]
     Server { place: PathBuf, said: String, mend: &'static str },
-    /// Someone else holds the run now; what this writer has is worth nothing.
+    /// A later claim holds the run now; this writer's result is dropped.
     #[error("the lease on this run was lost to a later claim; its late result was dropped")]
     Fenced,
     #[error("the store was asked for {what}, which it does not hold")]
@@ -78,7 +78,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Did something in this directory fail?
+    /// Returns whether the failure concerns a file in this directory.
     pub(super) fn is_about(&self, directory: &std::path::Path) -> bool {
         match self {
             Self::Full { file } | Self::ReadOnly { file } | Self::Sql { file, .. } => {
@@ -90,7 +90,8 @@ impl StoreError {
     }
 }
 
-/// The way out of damage. Without its folder a repository is new to us; its database alone must not go.
+/// Returns the fix for a damaged file. A repository without its folder counts as new, but its database alone must not
+/// be removed.
 fn repair_hint(file: &std::path::Path) -> &'static str {
     if file.ends_with("main.db") {
         "stop the server and restore it from a backup, or move it away: runs go on without it, deliveries not yet dealt with are lost"
@@ -99,10 +100,10 @@ fn repair_hint(file: &std::path::Path) -> &'static str {
     }
 }
 
-/// Among the codes of Postgres: its certificate does not hold.
+/// Our own code for an invalid server certificate, next to PostgreSQL's codes.
 const UNTRUSTED_CERTIFICATE: &str = "certificate";
 
-/// The way out of what Postgres said, by its code.
+/// Returns the fix for a PostgreSQL error code.
 pub(super) fn postgres_hint(code: Option<&str>) -> &'static str {
     match code {
         Some("28P01" | "28000") => {
@@ -127,7 +128,7 @@ pub(super) fn postgres_hint(code: Option<&str>) -> &'static str {
     }
 }
 
-/// The way back to an older version: what came since the upgrade is not in it.
+/// Returns how to go back to an older version. The copy lacks everything since the upgrade.
 fn downgrade_hint(file: &std::path::Path, copy: Option<&std::path::Path>) -> String {
     match copy {
         Some(copy) => format!(
@@ -140,11 +141,11 @@ fn downgrade_hint(file: &std::path::Path, copy: Option<&std::path::Path>) -> Str
     }
 }
 
-/// A failure inside a transaction, before the file's name is known.
+/// Failure inside a transaction, before the file name is added.
 #[derive(Debug)]
 pub(super) enum TransactionError {
     Sql(rusqlite::Error),
-    /// What Postgres said, or why it cannot be reached.
+    /// Error from PostgreSQL, or from connecting to it.
     Server {
         code: Option<String>,
         said: String,
@@ -156,7 +157,7 @@ pub(super) enum TransactionError {
 }
 
 impl TransactionError {
-    /// The same once more, for another who shares this fate.
+    /// Copies the error for another write in the same failed commit.
     pub(super) fn duplicate(&self) -> Self {
         match self {
             Self::Sql(rusqlite::Error::SqliteFailure(code, text)) => {
@@ -171,7 +172,7 @@ impl TransactionError {
         }
     }
 
-    /// Could something not be written?
+    /// Returns whether a write to disk failed.
     pub(super) fn is_write_failure(&self) -> bool {
         let Self::Sql(rusqlite::Error::SqliteFailure(error, _)) = self else { return false };
         error.code == rusqlite::ErrorCode::DiskFull

@@ -1,7 +1,7 @@
-//! Forgetting a repository, so that it may stop anywhere and be asked for again.
+//! Forgetting a repository. It can be interrupted anywhere and repeated.
 //!
-//! The folder is moved aside first: from then on the repository has no runs, and a new run of it begins a new folder.
-//! The directory's row goes last, so that whoever names the repository finds it until nothing is left.
+//! The folder is renamed first. From then on the repository has no runs, and a new run creates a new folder. Its row in
+//! the registry is deleted last, so the repository can be named until nothing is left.
 
 use std::{
     fs,
@@ -20,12 +20,12 @@ use super::{
 };
 use crate::types::RepoId;
 
-/// Begins the name of a folder that is being removed.
+/// Prefix of a folder that is being removed.
 const FORGOTTEN_PREFIX: &str = ".gone-";
 
 impl Store {
-    /// Removes everything we have of a repository: its folder with database and mirror, the bodies of its
-    /// deliveries, what the directory and the hints know. None of its runs may be in hand.
+    /// Removes all data of a repository: its folder with database and mirror, bodies of its deliveries, registry row
+    /// and hints. No worker may hold one of its runs.
     pub async fn forget_repo(&self, repo: RepoId) -> Result<(), StoreError> {
         let _no_archive_appears_later = self.archive_lock.lock().await;
         let order = self.agenda.repository_lock(repo);
@@ -51,13 +51,13 @@ impl Store {
             })
             .await?;
         if let Some(cluster) = &self.cluster {
-            // In turn with whoever writes there, which may take long and keeps nobody else waiting.
+            // Waits in turn with other writers of the repository; this may take long but blocks nobody else.
             let part = PostgresScope::new(Arc::clone(&cluster.pool), Some(repo));
             let its = Database::from_postgres(part, Arc::clone(&self.commit_watch));
             run_blocking(move || {
                 its.write_blocking(|tx| {
                     tx.execute_batch("SET LOCAL statement_timeout = 0")?;
-                    // What refers to others first.
+                    // Referring tables first.
                     let of_runs = archive::ARCHIVED_TABLES.iter().rev().map(|(table, ..)| *table);
                     for table in of_runs.chain(["document", "cancel"]) {
                         tx.execute(&format!("DELETE FROM all_{table} WHERE repo = ?1"), [to_signed(repo.0)])?;
@@ -74,7 +74,8 @@ impl Store {
         let root = self.root.clone();
         run_blocking(move || {
             kept.remove_all()?;
-            // They hold deliveries about it; what they are the way back to is lost with them.
+            // Copies of main.db contain deliveries of the repository, so they are deleted too, at the cost of the way
+            // back.
             kept_main.remove_all()?;
             archive::remove_archives(&root, repo)?;
             remove_directory(&gone)
@@ -92,19 +93,19 @@ impl Store {
     }
 }
 
-/// Removes what a boot that was cut short had set aside. What stays only takes room.
+/// Removes folders that an interrupted boot had renamed. A folder that stays only takes up space.
 pub(super) fn remove_forgotten_folders(root: &Path) {
     let Ok(entries) = fs::read_dir(root.join("repos")) else { return };
     for entry in entries.filter_map(Result::ok) {
         if entry.file_name().to_string_lossy().starts_with(FORGOTTEN_PREFIX)
             && let Err(error) = remove_directory(&entry.path())
         {
-            tracing::warn!(%error, "what is left of a forgotten repository stays");
+            tracing::warn!(%error, "could not remove a forgotten repository's folder; the next boot tries again");
         }
     }
 }
 
-/// The move is on disk when this returns: what follows must not be known without it.
+/// Renames the folder and syncs the rename to disk, since later changes must not survive without it.
 fn set_aside(folder: &Path, gone: &Path) -> Result<(), StoreError> {
     if !folder.exists() {
         return Ok(());

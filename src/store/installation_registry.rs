@@ -1,5 +1,5 @@
-//! Who and what GitHub told us of: installations, repositories and their names of now, and a few
-//! facts of the server's own.
+//! Installations, repositories and their current names, as GitHub reported them, and a few facts about the server
+//! itself.
 
 use crate::store::sql::{OptionalRow, SqlRow, Transaction};
 use rusqlite::params;
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::types::{InstallationId, RepoId, RepoName, Timestamp};
 
-/// A repository as it was last seen.
+/// Repository in its last known state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepositoryRow {
     pub id: RepoId,
@@ -20,7 +20,7 @@ pub struct RepositoryRow {
     pub name: RepoName,
 }
 
-/// An installation as it was last seen.
+/// Installation in its last known state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallationRow {
     pub id: InstallationId,
@@ -28,13 +28,13 @@ pub struct InstallationRow {
     pub suspended: bool,
 }
 
-/// The directory of one store.
+/// Registry of one store.
 pub struct InstallationRegistry<'a> {
     pub(super) store: &'a Store,
 }
 
 impl InstallationRegistry<'_> {
-    /// Notes that this repository has this name now. Writes only when that is news.
+    /// Records the repository's current name. Writes only if something changed.
     pub async fn record_repository(&self, row: RepositoryRow) -> Result<(), StoreError> {
         let known = row.clone();
         let main = &self.store.main;
@@ -64,7 +64,7 @@ impl InstallationRegistry<'_> {
         self.store.main.read_small(move |tx| repository_by_id(tx, id)).await
     }
 
-    /// The repository last seen under this name.
+    /// Returns the repository last seen with this name.
     pub async fn repository_named(&self, name: &RepoName) -> Result<Option<RepositoryRow>, StoreError> {
         let name = name.clone();
         self.store.main.read_small(move |tx| repository_by_name(tx, &name)).await
@@ -107,7 +107,7 @@ impl InstallationRegistry<'_> {
             .await
     }
 
-    /// The App was taken off this account; its repositories are no longer ours to look at. Says which those were.
+    /// Removes an uninstalled App's installation. Returns its repositories, which we may no longer access.
     pub async fn remove_installation(&self, id: InstallationId) -> Result<Vec<RepoId>, StoreError> {
         let now = self.store.clock.now().0;
         let lost = self
@@ -126,12 +126,12 @@ impl InstallationRegistry<'_> {
                 ids.collect::<Result<_, _>>()
             })
             .await?;
-        // Its runs are told to end, for which they must be taken.
+        // Its runs must be claimed once more to end them, so lift a suspension.
         self.store.agenda.set_suspended(id, false);
         Ok(lost)
     }
 
-    /// The repository was deleted or taken from the App. What we have of it stays for a while.
+    /// Marks a repository as deleted or removed from the App. Its data stays for a while.
     pub async fn mark_repository_removed(&self, id: RepoId) -> Result<(), StoreError> {
         let now = self.store.clock.now().0;
         self.store
@@ -146,7 +146,7 @@ impl InstallationRegistry<'_> {
             .await
     }
 
-    /// Since when this repository is gone, if it is.
+    /// Returns since when this repository has been removed, if it is.
     pub async fn repository_removed_at(&self, id: RepoId) -> Result<Option<Timestamp>, StoreError> {
         self.store
             .main
@@ -160,7 +160,7 @@ impl InstallationRegistry<'_> {
             .await
     }
 
-    /// Repositories that are gone since `then` or longer.
+    /// Returns repositories removed at `then` or earlier.
     pub async fn repositories_removed_before(&self, then: Timestamp) -> Result<Vec<RepoId>, StoreError> {
         self.store
             .main
@@ -182,7 +182,7 @@ pub(super) fn set_meta(tx: &Transaction<'_>, key: &str, value: &str) -> Result<(
     Ok(())
 }
 
-/// Installations whose runs are left alone.
+/// Returns installations whose runs are suspended.
 pub(super) fn suspended_installations(tx: &Transaction<'_>) -> Result<Vec<InstallationId>, TransactionError> {
     let mut statement = tx.prepare("SELECT id FROM installation WHERE suspended = 1")?;
     let ids = statement.query_map([], |row| Ok(InstallationId(to_unsigned(row.get(0)?))))?;
@@ -203,7 +203,7 @@ pub(super) fn repository_by_name(
     tx.prepare_cached(sql)?.query_row([&name.owner, &name.name], read_repository_row).optional()
 }
 
-/// Every repository that is not gone, by its name.
+/// Returns every repository that is not removed, ordered by name.
 pub(super) fn known_repositories(tx: &Transaction<'_>) -> Result<Vec<RepositoryRow>, TransactionError> {
     let sql =
         "SELECT id, installation, owner, name FROM repository WHERE gone_at IS NULL ORDER BY owner, name";

@@ -1,5 +1,5 @@
-//! Is what lies in a data directory, or in a Postgres, sound? Reads only, on connections of its own, so that a server may be
-//! at work on it: each database is looked at as it was at one moment.
+//! Integrity check of a data directory or PostgreSQL database. Reads snapshots through separate connections, so a
+//! server may be running.
 
 use std::{collections::HashSet, path::Path};
 
@@ -16,24 +16,24 @@ use crate::{
     types::{Hash, RepoId, count},
 };
 
-/// What was found in one database.
+/// Result for one database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseCheck {
-    /// A file below the data directory; in a Postgres, whose tables.
+    /// File path below the data directory, or the owner of the tables in PostgreSQL.
     pub place: String,
-    /// What it holds, for people.
+    /// Description of the contents, for people.
     pub contents: String,
-    /// What is wrong with it; nothing when it is sound.
+    /// Problems found; empty if the database is sound.
     pub problems: Vec<String>,
 }
 
-/// Of each kind of damage this many are named; the rest is counted.
+/// Maximum examples listed per kind of damage; the rest is counted.
 const EXAMPLES_SHOWN: usize = 5;
 
-/// Looks at everything there.
+/// Checks all databases.
 ///
 /// # Errors
-/// When it cannot be told which repositories there are. What cannot be read is wrong with what was found.
+/// If the repositories cannot be listed. A database that cannot be read is a problem in the result.
 pub fn check_databases(source: &DatabaseSource) -> Result<Vec<DatabaseCheck>, StoreError> {
     let mut all = vec![check_database(source, None)];
     let repos = source.repositories()?;
@@ -50,12 +50,12 @@ fn repositories_without_database(
     root: &Path,
     repos: &[RepoId],
 ) -> Result<Vec<DatabaseCheck>, StoreError> {
-    let said = |repo, contents, problems: Option<String>| DatabaseCheck {
+    let entry = |repo, contents, problems: Option<String>| DatabaseCheck {
         place: source.display_name(Some(repo)),
         contents,
         problems: problems.into_iter().collect(),
     };
-    // What is wrong with main.db was said. Read before the folders, so that one made meanwhile is seen.
+    // Problems of main.db are reported already. Read it before the folders, so that a folder created meanwhile is seen.
     let rows = source.read_main(|tx| {
         Ok((installation_registry::known_repositories(tx)?, wake_hints::hinted_repositories(tx)?))
     });
@@ -64,20 +64,20 @@ fn repositories_without_database(
     let mut all = Vec::new();
     for (repo, folder) in &folders {
         if let Err(lost) = refuse_lost_database(folder) {
-            all.push(said(*repo, String::new(), Some(lost.to_string())));
+            all.push(entry(*repo, String::new(), Some(lost.to_string())));
         }
     }
     for row in rows {
         if !repos.contains(&row.id) && !folders.iter().any(|(repo, _)| *repo == row.id) {
             let wrong = format!("{} has unfinished runs, and no folder; restore it from a backup", row.name);
             let holds = format!("{} has no folder, and no runs are known", row.name);
-            all.push(said(row.id, holds, live.contains(&row.id).then_some(wrong)));
+            all.push(entry(row.id, holds, live.contains(&row.id).then_some(wrong)));
         }
     }
     Ok(all)
 }
 
-/// Reads a database as it is at one moment, on a connection of its own.
+/// Reads one snapshot of a database on a separate connection.
 pub(super) fn read_snapshot<R>(
     file: &Path,
     inside: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -97,7 +97,7 @@ fn check_database(source: &DatabaseSource, repo: Option<RepoId>) -> DatabaseChec
     };
     let read = whole.and_then(|()| {
         source.read_database(repo, |tx| {
-            // What SQLite itself cannot read says nothing about what we wrote into it.
+            // If SQLite cannot read the file, checking our own data makes no sense.
             let mut wrong = if let Transaction::File(_) = tx { sqlite_problems(tx)? } else { Vec::new() };
             let holds = match repo {
                 _ if !wrong.is_empty() => String::new(),
@@ -165,7 +165,7 @@ fn count_rows(tx: &Transaction<'_>, table: &str) -> Result<usize, TransactionErr
     tx.query_row(&sql, [], |row| row.get::<_, i64>(0)).map(|n| usize::try_from(n).unwrap_or(0))
 }
 
-/// The names of all documents, and which of them do not hold what their name says.
+/// Returns the hashes of all documents, and the documents that do not match their hash.
 fn check_documents(tx: &Transaction<'_>) -> Result<(HashSet<String>, DamageSummary), TransactionError> {
     let (mut names, mut damaged) =
         (HashSet::new(), DamageSummary::new("documents are not what their hash says"));
@@ -182,7 +182,7 @@ fn check_documents(tx: &Transaction<'_>) -> Result<(HashSet<String>, DamageSumma
     Ok((names, damaged))
 }
 
-/// Verdicts and approvals are of a document, and are worth nothing without it.
+/// Returns the missing documents of verdicts and approvals, which are worthless without them.
 fn missing_documents(
     tx: &Transaction<'_>,
     documents: &HashSet<String>,
@@ -202,7 +202,7 @@ fn missing_documents(
     Ok(missing)
 }
 
-/// A kind of damage, with some examples of it.
+/// One kind of damage with examples.
 struct DamageSummary {
     what: &'static str,
     examples: Vec<String>,

@@ -1,5 +1,4 @@
-//! What is not to be asked for a while: keys of models' makers, which the store knows by their hashes only, and ways to a
-//! model that failed lately.
+//! Cooldowns of model API keys and outages of model routes. The store knows keys only by their hashes.
 
 use crate::store::sql::Transaction;
 use rusqlite::params;
@@ -12,10 +11,10 @@ use super::{
 };
 use crate::types::{Hash, Timestamp};
 
-/// A key that rests, as far as one model is concerned.
+/// Cooldown of a key for one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredKeyCooldown {
-    /// Of the key; never the key.
+    /// Hash of the key, never the key itself.
     pub key: Hash,
     pub model: String,
     pub why: KeyCooldownReason,
@@ -23,18 +22,18 @@ pub struct StoredKeyCooldown {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyCooldownReason {
-    /// Asked too often.
+    /// Rate-limited.
     Rate { until: Timestamp },
-    /// Used up.
+    /// Quota used up.
     Quota { until: Timestamp },
-    /// Accepted, but not for this model.
+    /// Valid, but not for this model.
     Denied { until: Timestamp },
-    /// Not accepted: for good, unless somebody puts it right.
+    /// Rejected until an operator fixes it.
     Refused,
 }
 
 impl KeyCooldownReason {
-    /// None: no time will help.
+    /// Returns when the cooldown ends, or `None` if it does not end by itself.
     pub fn until(self) -> Option<Timestamp> {
         match self {
             Self::Rate { until } | Self::Quota { until } | Self::Denied { until } => Some(until),
@@ -42,17 +41,17 @@ impl KeyCooldownReason {
         }
     }
 
-    /// Does what was learned by one key hold for all of its project?
+    /// Returns whether the cooldown applies to all keys of the same project.
     pub fn is_shared(self) -> bool {
         matches!(self, Self::Rate { .. } | Self::Quota { .. })
     }
 }
 
-/// Failures in a row.
+/// Consecutive failures of a model route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteOutage {
     pub failures: u32,
-    /// The way is left alone until then, if these are enough failures for it.
+    /// Time until which the route is skipped, if the failures suffice for that.
     pub until: Timestamp,
 }
 
@@ -70,7 +69,7 @@ impl Store {
             .await
     }
 
-    /// None: it is over.
+    /// Stores an outage; `None` ends it.
     pub async fn set_outage(&self, way: &str, outage: Option<RouteOutage>) -> Result<(), StoreError> {
         let way = way.to_owned();
         self.main
@@ -88,12 +87,12 @@ impl Store {
             .await
     }
 
-    /// Notes that a key rests, in place of what was known of it before.
+    /// Stores a key's cooldown and replaces the previous one.
     pub async fn set_key_cooldown(&self, row: StoredKeyCooldown) -> Result<(), StoreError> {
         let why = match row.why {
             KeyCooldownReason::Rate { .. } => "rate",
             KeyCooldownReason::Quota { .. } => "quota",
-            // The one that ends by itself is told from the other by its end.
+            // `Denied` and `Refused` share a text; only `Denied` has an end.
             KeyCooldownReason::Denied { .. } | KeyCooldownReason::Refused => "refused",
         };
         self.main
@@ -108,7 +107,7 @@ impl Store {
             .await
     }
 
-    /// It was used and worked.
+    /// Ends a key's cooldown after a successful call.
     pub async fn clear_key_cooldown(&self, key: Hash, model: String) -> Result<(), StoreError> {
         self.main
             .write(move |tx| {
@@ -126,10 +125,10 @@ impl Store {
     }
 }
 
-/// The same, read beside a server that may be at work there.
+/// Returns all key cooldowns, read next to a running server.
 pub fn resting_keys(place: &DatabaseSource) -> Result<Vec<StoredKeyCooldown>, StoreError> {
     place.read_main(|tx| {
-        // A file may be an older version's, which nobody has started this one on.
+        // The file may have an older schema that this version has not migrated yet.
         let known = match tx {
             Transaction::File(_) => {
                 tx.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'resting_key'")?.exists([])?

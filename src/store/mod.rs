@@ -1,10 +1,9 @@
-//! The databases: the only room that knows SQL.
+//! The databases: the only module that knows SQL.
 //!
-//! A data directory holds `main.db` (inbox, installations, repositories, wake hints) and, for each
-//! repository, `repos/<id>/checkpoints.db` (runs, their journals, documents and ledgers) beside its
-//! mirror. One process at a time may have the directory. Every function is one transaction on one
-//! file; what must hold across files is said in `hints`. Nothing here decides anything: no
-//! workflow, no GitHub, no rule about who may do what.
+//! A data directory holds `main.db` (inbox, installations, repositories, wake hints). It also holds, per repository,
+//! `repos/<id>/checkpoints.db` (runs with their journals, documents and ledgers) next to the mirror. One process at a
+//! time owns the directory. Every function is one transaction on one file; `wake_hints` defines what holds across
+//! files. This module decides nothing: no workflow, no GitHub, no permission rules.
 
 mod agenda;
 mod all_repositories;
@@ -119,7 +118,7 @@ const MAIN_SCHEMA: DatabaseSchema = DatabaseSchema {
     traffic: DatabaseTraffic::Busy,
 };
 
-/// Whoever holds a lock on it has the directory; the number of its boot is in it.
+/// Lock file of the data directory's owner. It contains the owner's boot number.
 const LOCK_FILE: &str = "lock";
 
 /// The open data directory.
@@ -127,24 +126,24 @@ pub struct Store {
     root: PathBuf,
     main: Database,
     clock: SharedClock,
-    /// Counts boots; what an older boot had taken is free.
+    /// Boot number. Claims of older boots are free.
     epoch: i64,
     repositories: Arc<OpenDatabases>,
     agenda: Arc<Agenda>,
-    /// None: one process has all of it, in files.
+    /// `None` if one process owns all data, in files.
     cluster: Option<Arc<Cluster>>,
     commit_watch: SharedCommitWatch,
-    /// Held by whoever walks through all repositories.
+    /// Held while walking through all repositories.
     repository_walk_lock: Arc<tokio::sync::Mutex<()>>,
-    /// Held by whoever archives or forgets.
+    /// Held while archiving or forgetting.
     archive_lock: Arc<tokio::sync::Mutex<()>>,
     inbox: Arc<inbox::InboxState>,
-    /// Locked for as long as the store is open, or something of it is being opened.
+    /// Locked while the store is open or opens one of its files.
     lock: Arc<fs::File>,
 }
 
 impl Store {
-    /// The ordinal of this opening of the data directory.
+    /// Returns the boot number of this opening of the data directory.
     pub fn boot_epoch(&self) -> i64 {
         self.epoch
     }
@@ -183,7 +182,7 @@ impl Store {
         if suspects {
             inbox.flag_suspects();
         }
-        // If this fails, the next boot looks into every repository, and finds nothing amiss.
+        // If this write fails, the next boot scans every repository needlessly, which is harmless.
         drop(lock.write_all_at(format!("{epoch:>20}").as_bytes(), 0));
         Ok(Arc::new(Self {
             root: root.to_owned(),
@@ -201,7 +200,7 @@ impl Store {
         }))
     }
 
-    /// Joins those that serve from a Postgres, with what is not kept there in a directory of its own.
+    /// Joins the nodes of a PostgreSQL server. Data that stays out of the database goes to `root`.
     pub fn join_postgres(
         server: &PostgresServer,
         root: &Path,
@@ -226,7 +225,7 @@ impl Store {
         let (cluster, main) = Cluster::join(pool, server.lease, now, Arc::clone(&watch))?;
         let agenda = main.write_blocking(|tx| {
             delivery_sweep::begin_sweeping(tx, now)?;
-            // Nothing is begun before what dead nodes left is there to be found.
+            // Release dead nodes' claims before the first step starts, so that it can claim them.
             inbox::release_dead_claims(tx, now)?;
             spend::mark_unsettled(tx)?;
             let paused = pauses::read_pauses(tx)?.into_iter().map(|pause| pause.scope);
@@ -262,7 +261,7 @@ impl Store {
         }))
     }
 
-    /// Comes back with what other processes did that the engine should know of; never, where there are none.
+    /// Returns the next event from other nodes. Never returns without a cluster.
     pub async fn next_cluster_event(&self) -> ClusterEvent {
         match &self.cluster {
             Some(cluster) => cluster.next_event().await,
@@ -270,18 +269,18 @@ impl Store {
         }
     }
 
-    /// For how long nobody else can have taken up what this process has in hand. None: nobody else ever does.
+    /// Returns the time left on this node's lease, or `None` without a cluster.
     pub fn lease_left(&self) -> Option<Duration> {
         self.cluster.as_ref().map(|cluster| cluster.lease_left())
     }
 
-    /// Grows when another process learned something of a model or a key.
+    /// Returns a counter that grows when another node changes the state of a model or a key.
     pub fn remote_changes(&self) -> u64 {
         self.cluster.as_ref().map_or(0, |cluster| *cluster.remote_changes.borrow())
     }
 
-    /// Tells other processes that GitHub leaves this installation nothing, or no search, until then. Who does not hear it
-    /// hears it from GitHub.
+    /// Tells other nodes that GitHub rate-limits this installation, or its searches, until `until`. A node that misses
+    /// the notice learns it from GitHub.
     pub async fn publish_rate_limit(
         &self,
         installation: InstallationId,
@@ -297,33 +296,33 @@ impl Store {
         }
     }
 
-    /// Until when that is so, as another process said last.
+    /// Returns when this rate limit ends, as another node last reported it.
     pub fn rate_limited_until(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
         self.cluster.as_ref()?.rate_limited_until(installation, search)
     }
 
-    /// How many processes share what GitHub lets an installation do.
+    /// Returns the number of nodes that share each installation's GitHub rate limit.
     pub fn node_count(&self) -> u32 {
         self.cluster.as_ref().map_or(1, |cluster| cluster.nodes())
     }
 
-    /// Calls `told` after every commit, with the file it went to, before the caller hears of it: where a crash
-    /// could come. For proofs that none does harm. Only the first watcher is kept.
-    pub fn on_commit(&self, told: impl Fn(&Path) + Send + Sync + 'static) {
-        let _ = self.commit_watch.on_commit.set(Box::new(told));
+    /// Calls `callback` with the file after every commit, before the caller gets its result. Crash tests use this to
+    /// stop at each commit. Only the first callback is kept.
+    pub fn on_commit(&self, callback: impl Fn(&Path) + Send + Sync + 'static) {
+        let _ = self.commit_watch.on_commit.set(Box::new(callback));
     }
 
-    /// Makes every write from now on meet this disk. For proofs that nothing is lost by it.
+    /// Makes every later write see this simulated disk, for tests.
     pub fn simulate_disk(&self, disk: SimulatedDisk) {
         self.commit_watch.simulate_disk(disk);
     }
 
-    /// How long commits took on this disk, in seconds.
+    /// Returns the histogram of commit durations on this disk, in seconds.
     pub fn commit_seconds(&self) -> &Histogram {
         &self.commit_watch.commit_seconds
     }
 
-    /// Hears that something was committed since it was asked last; not what, nor how often.
+    /// Subscribes to commits. The receiver learns only that something was committed, not what or how often.
     pub fn subscribe_changes(&self) -> tokio::sync::watch::Receiver<()> {
         self.commit_watch.change_signal.subscribe()
     }
@@ -336,18 +335,18 @@ impl Store {
         InstallationRegistry { store: self }
     }
 
-    /// Where the repositories lie, each under its number.
+    /// Returns the directory of all repositories; each has a subdirectory named by its ID.
     pub fn repos_dir(&self) -> PathBuf {
         self.root.join("repos")
     }
 
-    /// Where everything of a repository lies: `checkpoints.db` and `mirror.git`.
+    /// Returns the directory of a repository: `checkpoints.db` and `mirror.git`.
     pub fn repo_dir(&self, repo: RepoId) -> PathBuf {
         self.repos_dir().join(repo.to_string())
     }
 
-    /// The repository's own database, created at its first use. A damaged one is an error for this
-    /// repository only, and is left as it is. Waits for nothing if it is open.
+    /// Returns the repository's own database and creates it at first use. A damaged file is an error for this
+    /// repository only, and stays unchanged. Does not wait if the database is open.
     pub async fn repository_database(&self, repo: RepoId) -> Result<Arc<RepositoryDatabase>, StoreError> {
         match self.repositories.get_open(repo) {
             Some(open) => Ok(open),
@@ -355,7 +354,7 @@ impl Store {
         }
     }
 
-    /// The same, but a repository that has no database yet is not given one.
+    /// Like [`repository_database`](Self::repository_database), but does not create a missing database.
     pub async fn existing_repository_database(
         &self,
         repo: RepoId,
@@ -403,7 +402,7 @@ impl Store {
         self.repositories.get_or_open(repo, open).await
     }
 
-    /// Every repository that has a database, by number.
+    /// Returns every repository that has a database, ordered by ID.
     pub async fn repositories(&self) -> Result<Vec<RepoId>, StoreError> {
         match &self.cluster {
             Some(_) => self.main.read(repositories_with_runs).await,
@@ -411,7 +410,7 @@ impl Store {
         }
     }
 
-    /// The same, for who may wait.
+    /// Like [`repositories`](Self::repositories), but blocks.
     fn repositories_blocking(&self) -> Result<Vec<RepoId>, StoreError> {
         match &self.cluster {
             Some(_) => self.main.read_blocking(repositories_with_runs),
@@ -423,7 +422,7 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if let Some(cluster) = self.cluster.take() {
-            // Its connections wait while they close, which whoever drops it may not.
+            // Closing connections blocks, and the dropping thread may not be allowed to.
             let left = thread::spawn(move || {
                 cluster.leave();
                 drop(cluster);
@@ -433,12 +432,13 @@ impl Drop for Store {
     }
 }
 
-/// A Postgres that several processes serve from.
+/// A PostgreSQL server that several nodes share.
 #[derive(Debug, Clone)]
 pub struct PostgresServer {
     /// `postgres://user:password@host/database`.
     pub address: SecretString,
-    /// A process that was silent for so long has nothing in hand any more: longer than the database takes to fail over.
+    /// Node lease. A node that is silent for this long loses its claims, so it must exceed the database's failover
+    /// time.
     pub lease: Duration,
 }
 
@@ -448,7 +448,7 @@ fn repositories_with_runs(tx: &Transaction<'_>) -> Result<Vec<RepoId>, Transacti
     repos.collect()
 }
 
-/// Has a process this data directory open? Leaves nothing behind in one that was never opened.
+/// Returns whether a process has this data directory open. Creates no lock file.
 pub fn in_use(root: &Path) -> Result<bool, StoreError> {
     if !root.join(LOCK_FILE).exists() {
         return Ok(false);
@@ -460,7 +460,7 @@ pub fn in_use(root: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// A child that somebody is just starting holds the lock of a store that was closed, until it becomes its program.
+/// A child process between fork and exec still holds the lock of a closed store, so we retry.
 const LOCK_TRIES: u32 = 20;
 const LOCK_WAIT: Duration = Duration::from_millis(10);
 
@@ -479,7 +479,7 @@ fn lock_directory(root: &Path) -> Result<fs::File, StoreError> {
     Err(StoreError::InUse { directory: root.to_owned() })
 }
 
-/// Does what takes its time with files where nobody waits for it who did not ask.
+/// Runs slow file work on the blocking thread pool.
 async fn run_blocking<V: Send + 'static>(
     work: impl FnOnce() -> Result<V, StoreError> + Send + 'static,
 ) -> Result<V, StoreError> {
@@ -492,13 +492,13 @@ async fn run_blocking<V: Send + 'static>(
     }
 }
 
-/// The repositories that have a database.
+/// Returns the repositories that have a database.
 fn repositories_in(root: &Path) -> Result<Vec<RepoId>, StoreError> {
     let with_database = |(_, folder): &(RepoId, PathBuf)| folder.join(repository::CHECKPOINTS_FILE).exists();
     Ok(folders_in(root)?.into_iter().filter(with_database).map(|(repo, _)| repo).collect())
 }
 
-/// The repositories that have a folder.
+/// Returns the repositories that have a folder.
 fn folders_in(root: &Path) -> Result<Vec<(RepoId, PathBuf)>, StoreError> {
     let path = root.join("repos");
     let io = |source| StoreError::Io { path: path.clone(), source };
@@ -514,14 +514,14 @@ fn folders_in(root: &Path) -> Result<Vec<(RepoId, PathBuf)>, StoreError> {
     Ok(found)
 }
 
-/// The boot that is noted in the lock's file. A `main.db` that does not know of it is not the one that was here last:
-/// it is new, or came from a backup.
+/// Reads the last boot number from the lock file. A `main.db` with another number is new or restored from a backup.
 fn last_boot(mut lock: &fs::File) -> Option<String> {
     let mut text = String::new();
     lock.read_to_string(&mut text).ok().map(|_| text.trim().to_owned())
 }
 
-/// A new epoch, whether this `main.db` is another one than at the last boot, and what there is to do.
+/// Counts the boot. Returns the new epoch, whether this `main.db` differs from that of the last boot, and the initial
+/// agenda.
 fn count_boot(
     tx: &Transaction<'_>,
     mark: Option<&str>,
@@ -529,7 +529,7 @@ fn count_boot(
 ) -> Result<(i64, bool, Agenda), TransactionError> {
     let before: Option<String> =
         tx.query_row("SELECT value FROM meta WHERE key = 'epoch'", [], |row| row.get(0)).optional()?;
-    // It may not know all that lies beside it.
+    // A replaced `main.db` may lack repositories that exist on disk.
     let strange = before.is_none() || before.as_deref() != mark;
     if strange {
         wake_hints::insert_hints(tx, repos)?;
@@ -549,28 +549,28 @@ fn count_boot(
     ))
 }
 
-/// A folder with a mirror and no database has lost it. A new one would number its runs from 1 again, and take
-/// what the lost ones left on GitHub for its own.
+/// Refuses a folder that has files but no database. A new database would number its runs from 1 again and adopt what
+/// the lost runs left on GitHub.
 fn refuse_lost_database(directory: &Path) -> Result<(), StoreError> {
-    let (file, half_made) = (
+    let (file, unfinished) = (
         directory.join(repository::CHECKPOINTS_FILE),
         format!("{}{UNFINISHED_SUFFIX}", repository::CHECKPOINTS_FILE),
     );
-    // With its journal, while another thread makes it.
-    let being_made = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(&half_made);
+    // Another thread may be creating the database; its files, including the journal, do not count.
+    let is_unfinished = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(&unfinished);
     let used =
-        |entry: std::io::Result<fs::DirEntry>| entry.is_ok_and(|entry| !being_made(&entry.file_name()));
+        |entry: std::io::Result<fs::DirEntry>| entry.is_ok_and(|entry| !is_unfinished(&entry.file_name()));
     let used = fs::read_dir(directory).is_ok_and(|mut entries| entries.any(used));
     if used && !file.exists() { Err(StoreError::Lost { file }) } else { Ok(()) }
 }
 
-/// Creates a directory that only we may read; one that was there is closed to others.
+/// Creates a directory with mode 0700, or sets that mode on an existing one.
 fn create_directory(path: &Path) -> Result<(), StoreError> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(path)
-        // One that was there before may stand open to others.
+        // An existing directory may be open to others.
         .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o700)))
         .map_err(|source| StoreError::Io { path: path.to_owned(), source })
 }

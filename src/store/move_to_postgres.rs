@@ -1,5 +1,5 @@
-//! The databases of a data directory, put into a Postgres: in one transaction, in which all of it is read back and compared
-//! before it is committed. Stopped anywhere before, nothing is there; in the directory nothing is changed but for a mark.
+//! Moves the databases of a data directory to PostgreSQL in one transaction, which reads everything back and compares
+//! it before the commit. If interrupted before that, nothing is moved. The directory only gets a mark file.
 
 use std::{
     fs::{self, File},
@@ -25,36 +25,35 @@ use super::{
 };
 use crate::types::RepoId;
 
-/// What was put into a Postgres.
+/// Result of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PostgresMoveSummary {
     pub repositories: usize,
     pub rows: u64,
-    /// Links of audit chains, which hold there.
+    /// Number of audit links, verified after the move.
     pub links: usize,
-    /// It was all there before, and is the same.
+    /// Whether an earlier move had copied everything already.
     pub was_already_there: bool,
 }
 
-/// Beside what was moved: no server opens that any more, or two would be at work on the same runs.
+/// Mark file in a moved data directory. Servers refuse to open it, or two servers would work on the same runs.
 pub(super) const MOVED_MARK_FILE: &str = "moved-to-postgres";
 
-/// What hints at work, numbers boots or counts rows in a file; and SQLite's own.
+/// Tables that only files need (hints, boot number, row counters), and SQLite's own.
 const FILE_ONLY_TABLES: [&str; 4] = ["hint", "boot", "sqlite_sequence", "sqlite_stat1"];
 
-/// These are filled before the tables whose rows point to theirs.
+/// Tables to fill before those that reference them.
 const PARENT_TABLES: [&str; 3] = ["cancel", "run", "gate"];
 
-/// Puts what lies in `from`, whose store is open so that nobody changes it, into an empty database, and `told`s each
-/// repository that is done.
+/// Moves the data of `from` to an empty database. The caller has the store open, so nobody else changes it. Calls
+/// `report_done` after each repository.
 ///
 /// # Errors
-/// When something in `from` is damaged, when the database holds anything else, when a server uses it, and when it has not
-/// become the same there.
+/// If data in `from` is damaged, the database holds other data, a server uses it, or the comparison fails.
 pub fn move_to_postgres(
     from: &Store,
     server: &PostgresServer,
-    mut told: impl FnMut(RepoId, u64),
+    mut report_done: impl FnMut(RepoId, u64),
 ) -> Result<PostgresMoveSummary, StoreError> {
     let root = &from.root;
     if let Some(unsound) = check_databases(&DatabaseSource::Files(root.clone()))?
@@ -74,7 +73,7 @@ pub fn move_to_postgres(
         PostgresMoveSummary { repositories: repos.len(), rows: 0, links: 0, was_already_there: false },
     );
     let fill = |to: &Transaction<'_>| {
-        // Whoever would begin to serve is kept waiting by the lock of this transaction. It takes as long as it takes.
+        // The transaction's lock blocks any server that starts meanwhile, so no timeout applies.
         to.execute_batch(
             "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0",
         )?;
@@ -104,19 +103,19 @@ pub fn move_to_postgres(
             moved.rows += copied.rows;
             moved.links += walked.links;
             last = last.max(copied.highest_number);
-            told(*repo, copied.rows);
+            report_done(*repo, copied.rows);
         }
         let main = read_snapshot(&root.join("main.db"), |from| {
             copy_tables(from, to, None, moved.was_already_there)
         })?;
         moved.rows += main.rows;
         if !moved.was_already_there {
-            // What comes there is numbered after what is there.
+            // New rows get numbers above the moved ones.
             to.query_row("SELECT setval('numbers', ?1)", [last + 1], |_| Ok(()))?;
             let inbox = "SELECT setval(pg_get_serial_sequence('inbox', 'seq'), (SELECT COALESCE(MAX(seq), 0) + 1 FROM inbox))";
             to.query_row(inbox, [], |_| Ok(()))?;
         }
-        // Before it counts there: whatever kills us now, never are both places worked on.
+        // Write the mark before the commit, so that a crash never leaves both places in use.
         let mark = root.join(MOVED_MARK_FILE);
         let marked = File::create(&mark).and_then(|mark| mark.sync_all());
         marked.map_err(|error| refusal(&format!("{} cannot be written: {error}", mark.display())))?;
@@ -127,7 +126,7 @@ pub fn move_to_postgres(
     Ok(moved)
 }
 
-/// The repositories, each with its database: one that has lost it, or that we may not read, is not left out in silence.
+/// Returns the repositories to move. Fails if one has lost its database or is unreadable, rather than skipping it.
 fn repositories_to_move(root: &Path) -> Result<Vec<RepoId>, StoreError> {
     for (_, directory) in super::folders_in(root)? {
         fs::read_dir(&directory).map_err(|source| StoreError::Io { path: directory.clone(), source })?;
@@ -136,22 +135,22 @@ fn repositories_to_move(root: &Path) -> Result<Vec<RepoId>, StoreError> {
     super::repositories_in(root)
 }
 
-/// Nothing came of the move, and why.
+/// Code of a refused move; the text has the reason.
 pub(super) const REFUSED_CODE: &str = "moved";
 
 fn refusal(why: &str) -> TransactionError {
     TransactionError::Server { code: Some(REFUSED_CODE.to_owned()), said: why.to_owned() }
 }
 
-/// What became of one database's tables.
+/// Result of copying one database's tables.
 #[derive(Default)]
 struct CopyCount {
     rows: u64,
-    /// The highest number of a row.
+    /// Highest row number.
     highest_number: i64,
 }
 
-/// Fills the tables, unless they are filled, and compares them.
+/// Copies the tables, unless they are filled already, and compares them.
 fn copy_tables(
     from: &Transaction<'_>,
     to: &Transaction<'_>,
@@ -165,7 +164,7 @@ fn copy_tables(
         let mut insert = to.prepare(&insert)?;
         let (mut here, mut there) = (RowChecksum::default(), RowChecksum::default());
         if !before {
-            // All that whoever once served from there has left in an empty database.
+            // The only row that a former server leaves in an empty database.
             if table == "meta" {
                 to.execute("DELETE FROM meta WHERE key = ?1", [SWEEP_POSITION_KEY])?;
             }
@@ -208,7 +207,8 @@ fn copy_tables(
     Ok(all)
 }
 
-/// The other way, into a new database in a file: what a server has of itself, or of one repository. Nothing is compared.
+/// Copies the tables of the server or of one repository from PostgreSQL into a new database file, without comparing
+/// them.
 pub(super) fn fetch_tables(
     from: &DatabaseSource,
     repo: Option<RepoId>,
@@ -234,11 +234,11 @@ pub(super) fn fetch_tables(
     from.read_database(repo, filled)?
 }
 
-/// How the rows of a table are read, and how one is written.
+/// Returns the SELECT and INSERT statements for a table.
 fn copy_statements(table: &str, columns: &[String]) -> (String, String) {
     let list = columns.iter().map(|column| format!("\"{column}\"")).collect::<Vec<_>>().join(", ");
     let places = (1..=columns.len()).map(|n| format!("?{n}")).collect::<Vec<_>>().join(", ");
-    // The number of a boot is in files what the schema's is there.
+    // Files keep the boot number in `meta`, PostgreSQL its schema version; neither is copied.
     let own = if table == "meta" { " WHERE key NOT IN ('epoch', 'schema')" } else { "" };
     let read = format!("SELECT {list} FROM \"{table}\"{own}");
     (read, format!("INSERT INTO \"{table}\" ({list}) VALUES ({places})"))
@@ -248,7 +248,7 @@ fn borrowed_values<'a>(values: &[ValueRef<'a>]) -> Vec<ToSqlOutput<'a>> {
     values.iter().map(|value| ToSqlOutput::Borrowed(*value)).collect()
 }
 
-/// The tables of a file that are moved, in an order in which they can be filled.
+/// Returns the tables to move, in an order in which they can be filled.
 fn movable_tables(from: &Transaction<'_>) -> Result<Vec<String>, TransactionError> {
     let mut names = from.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")?;
     let mut names =
@@ -260,7 +260,7 @@ fn movable_tables(from: &Transaction<'_>) -> Result<Vec<String>, TransactionErro
     Ok(names)
 }
 
-/// What a table's rows hold there, but for what is derived. Nothing else may be in a file: whoever adds a column adds it to both.
+/// Returns the columns of a PostgreSQL table, except generated ones. Fails if the file has any other column.
 fn movable_columns(
     from: &Transaction<'_>,
     to: &Transaction<'_>,
@@ -285,7 +285,7 @@ fn movable_columns(
     Ok(columns)
 }
 
-/// A row as it is there: what one boot or node could not read, others try anew, and nobody has anything in hand.
+/// Returns a row as PostgreSQL stores it. Claims and parked marks are cleared, so that any node can take the run.
 fn movable_values<'a>(
     table: &str,
     columns: &[String],
@@ -302,7 +302,7 @@ fn movable_values<'a>(
     columns.iter().enumerate().map(value).collect()
 }
 
-/// Rows, whatever order they come in.
+/// Order-independent checksum of rows.
 #[derive(Default, PartialEq, Eq)]
 struct RowChecksum {
     rows: u64,

@@ -1,8 +1,8 @@
-//! The repository databases that are open: as many as fit, the one used longest ago is closed for another.
+//! Open repository databases, up to a limit; the one used longest ago is closed for a new one.
 //!
-//! Opening one may mean reading all of it, and closing one writes its log back. Both happen on threads of their own,
-//! one at a time for each repository and several side by side, so that a slow file keeps only those waiting who ask
-//! for it. One that is open is handed out at once.
+//! Opening may verify the whole file, and closing writes the log back. Both run on separate threads, one at a time per
+//! repository and several repositories in parallel. So a slow file delays only those that need it. An open database is
+//! returned at once.
 
 use std::{
     collections::HashMap,
@@ -14,9 +14,9 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore};
 use super::{RepositoryDatabase, StoreError, database::OpeningCheck, run_blocking};
 use crate::{limits, types::RepoId};
 
-/// Repository databases that are being opened at the same time. After an unclean end each is read through, which is
-/// the disk's work: enough that a few large ones leave room for the others, and few enough that their threads and
-/// page caches (two megabytes each) are not felt.
+/// Maximum databases being opened at a time. After an unclean shutdown each file is verified completely, which the disk
+/// limits. This many leave room next to a few large files. Their threads and page caches (2 MB each) are still
+/// negligible.
 const MAX_CONCURRENT_OPENINGS: usize = 16;
 
 pub(super) struct OpenDatabases {
@@ -36,33 +36,33 @@ struct OpenDatabase {
     used: u64,
 }
 
-/// What is known of a repository's database, open or not.
+/// State of a repository's database, open or not.
 #[derive(Default)]
 struct KnownDatabase {
-    /// Held by whoever opens or closes it.
+    /// Held while the database is opened or closed.
     opening_lock: Arc<Turn<()>>,
-    /// It was opened in this boot before.
+    /// Whether this boot has opened it before.
     opened_before: bool,
-    /// It was found damaged: it is checked whole before it is used again.
+    /// Whether it was found damaged; it is then verified completely before the next use.
     suspect: bool,
 }
 
-/// How a database is to be opened.
+/// Parameters for opening a database.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DatabaseOpening {
     pub(super) check: OpeningCheck,
-    /// For the first time in this boot.
+    /// Whether this is the first opening in this boot.
     pub(super) first: bool,
 }
 
-/// A database that was evicted, to be closed on a thread that may wait. Nobody opens it before that.
+/// An evicted database, to be closed on a thread that may block. Nobody can open it before that.
 pub(super) struct EvictedDatabase {
     db: Option<Arc<RepositoryDatabase>>,
     opening_lock: OwnedMutexGuard<()>,
 }
 
 impl EvictedDatabase {
-    /// Closes it, unless somebody still uses it. Nobody opens it before what is returned is dropped.
+    /// Closes it, unless somebody still uses it. Nobody can open it until the returned guard is dropped.
     pub(super) fn close(self) -> OwnedMutexGuard<()> {
         drop(self.db);
         self.opening_lock
@@ -76,7 +76,7 @@ impl Default for OpenDatabases {
 }
 
 impl OpenDatabases {
-    /// The database of `repo` if it is open, and nobody found it damaged.
+    /// Returns the database of `repo` if it is open and not damaged.
     pub(super) fn get_open(&self, repo: RepoId) -> Option<Arc<RepositoryDatabase>> {
         let mut inner = self.lock();
         inner.uses += 1;
@@ -86,8 +86,8 @@ impl OpenDatabases {
         Some(Arc::clone(&open.db))
     }
 
-    /// The open database of `repo`, or what `open` makes of it. What was begun is finished and kept, though whoever
-    /// asked for it has gone.
+    /// Returns the open database of `repo`, or opens it with `open`. An opening completes even if the caller is
+    /// dropped.
     pub(super) async fn get_or_open(
         self: &Arc<Self>,
         repo: RepoId,
@@ -111,7 +111,7 @@ impl OpenDatabases {
         .await
     }
 
-    /// Takes away the database of a repository that is gone; whoever still uses it goes on.
+    /// Removes the database of a removed repository. Code that still uses it may continue.
     pub(super) async fn remove(&self, repo: RepoId) -> EvictedDatabase {
         let turn = self.opening_lock(repo).lock_owned().await;
         let mut inner = self.lock();
@@ -124,7 +124,7 @@ impl OpenDatabases {
         Arc::clone(&self.lock().known.entry(repo).or_default().opening_lock)
     }
 
-    /// Takes it away if somebody found it damaged.
+    /// Removes the database if it was found damaged.
     fn remove_damaged(&self, repo: RepoId) -> Option<OpenDatabase> {
         let mut inner = self.lock();
         let damaged = inner.open.remove(&repo)?;
@@ -139,7 +139,7 @@ impl OpenDatabases {
         DatabaseOpening { check, first: !known.opened_before }
     }
 
-    /// Keeps what was opened, and says what is to be closed for it.
+    /// Stores an opened database and returns the databases to close for it.
     fn insert_opened(
         &self,
         repo: RepoId,
@@ -168,7 +168,7 @@ impl OpenDatabases {
 }
 
 impl OpenDatabasesState {
-    /// Takes away what was used longest ago and is not in use now. Nobody can begin to use it meanwhile.
+    /// Removes the databases that were used longest ago and are idle. Nobody can start to use them meanwhile.
     fn evict_unused(&mut self) -> Vec<EvictedDatabase> {
         let too_many = self.open.len().saturating_sub(limits::OPEN_REPOSITORIES);
         if too_many == 0 {

@@ -1,4 +1,4 @@
-//! Pauses: a line of `meta` each, so that they outlive restarts.
+//! Pauses, stored as rows of `meta`, so that they survive restarts.
 
 use crate::store::sql::Transaction;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use super::{
 use crate::types::{RepoId, Timestamp};
 
 const SERVER_PAUSE_KEY: &str = "paused";
-/// There while a thread may say that its work is paused, which outlives the pause and whoever told of it.
+/// Set while a thread may still show a pause notice, which can outlast the pause and a restart.
 const PAUSE_NOTICES_KEY: &str = "pauses told";
 
 #[derive(Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl Store {
         Ok(())
     }
 
-    /// False: it was not paused.
+    /// Returns `false` if it was not paused.
     pub async fn remove_pause(&self, scope: PauseScope) -> Result<bool, StoreError> {
         let key = pause_key(scope);
         let ended = self
@@ -49,13 +49,13 @@ impl Store {
         Ok(ended)
     }
 
-    /// May a thread say that its work is paused?
+    /// Returns whether a thread may still show a pause notice.
     pub async fn has_pause_notices(&self) -> Result<bool, StoreError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM meta WHERE key = ?1)";
         self.main.read(|tx| tx.query_row(sql, [PAUSE_NOTICES_KEY], |row| row.get(0))).await
     }
 
-    /// No thread says so any more, unless a pause has begun meanwhile.
+    /// Records that no thread shows a pause notice, unless a new pause has begun.
     pub async fn clear_pause_notices(&self) -> Result<(), StoreError> {
         let forget = |tx: &Transaction<'_>| {
             if read_pauses(tx)?.is_empty() {

@@ -1,4 +1,4 @@
-//! What a step gathers on its way and is written with its next write: documents, ledger rows, and a count of calls.
+//! Buffer for documents, ledger rows and API call counts that a step's next write stores.
 
 use std::{
     collections::HashMap,
@@ -11,14 +11,14 @@ use std::{
 use super::{LedgerRecord, compression, error::TransactionError};
 use crate::types::Hash;
 
-/// Calls of GitHub's API: how many, and how many of them changed something there.
+/// Number of GitHub API calls, and how many of them were writes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct GitHubCallCount {
     pub calls: u64,
     pub writes: u64,
 }
 
-/// Counts calls while a step makes them.
+/// Counter of a step's GitHub API calls.
 #[derive(Debug, Default)]
 pub struct GitHubCallCounter {
     calls: AtomicU64,
@@ -26,12 +26,12 @@ pub struct GitHubCallCounter {
 }
 
 impl GitHubCallCounter {
-    /// One more call; `write`: it may have changed something.
+    /// Counts a call; `write` if it may have changed something.
     pub fn count_call(&self, write: bool) {
         self.add_count(GitHubCallCount { calls: 1, writes: u64::from(write) });
     }
 
-    /// What was counted and not taken yet; whoever takes it sees that it is written down.
+    /// Returns and resets the count. The caller must store it.
     pub fn take(&self) -> GitHubCallCount {
         GitHubCallCount { calls: self.calls.swap(0, Relaxed), writes: self.writes.swap(0, Relaxed) }
     }
@@ -42,7 +42,7 @@ impl GitHubCallCounter {
     }
 }
 
-/// A document as it lies on disk.
+/// A document in its stored form.
 #[derive(Debug)]
 pub(super) struct PackedDocument {
     pub(super) bytes: usize,
@@ -68,7 +68,7 @@ impl PackedDocument {
     }
 }
 
-/// A row for one of the ledgers, with the visit and the key it is known by.
+/// Ledger row with its visit and key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PendingRecord {
     pub(super) visit: u64,
@@ -76,8 +76,8 @@ pub(super) struct PendingRecord {
     pub(super) record: LedgerRecord,
 }
 
-/// What one attempt has gathered and nobody has written yet. A document that nothing refers to yet may be
-/// lost with the attempt; whatever refers to it is written with it.
+/// Unwritten data of one attempt. A document without references may be lost with the attempt; a row that references it
+/// is written together with it.
 #[derive(Debug, Default)]
 pub struct PendingWrites {
     github_calls: Arc<GitHubCallCounter>,
@@ -95,12 +95,12 @@ impl PendingWrites {
         &self.github_calls
     }
 
-    /// A ledger row that is to be kept with what the step writes next, or not at all.
+    /// Buffers a ledger row for the step's next write.
     pub fn add_record(&self, visit: u64, key: &str, record: LedgerRecord) {
         self.lock().records.push(PendingRecord { visit, key: key.to_owned(), record });
     }
 
-    /// Is there nothing that has to be written? A document by itself has not.
+    /// Returns whether nothing must be written. Documents alone need no write.
     pub(super) fn is_empty(&self) -> bool {
         self.github_calls.calls.load(Relaxed) == 0 && self.lock().records.is_empty()
     }
@@ -117,14 +117,14 @@ impl PendingWrites {
         self.lock().documents.get(&hash).cloned()
     }
 
-    /// What the next write is to take along. It stays here until it is [`written`](Self::remove_written).
+    /// Returns the data for the next write. It stays buffered until [`remove_written`](Self::remove_written).
     pub(super) fn batch(&self) -> WriteBatch {
         let held = self.lock();
         let documents = held.documents.iter().map(|(hash, document)| (*hash, Arc::clone(document))).collect();
         WriteBatch { documents, records: held.records.clone(), calls: self.github_calls.take() }
     }
 
-    /// The attempt came to nothing, and nothing refers to what is left. What was booked holds all the same.
+    /// Drops the documents of a failed attempt, since nothing references them. Ledger rows stay.
     pub(super) fn drop_documents(&self) {
         self.lock().documents.clear();
     }
@@ -146,7 +146,7 @@ impl PendingWrites {
     }
 }
 
-/// What one write takes along.
+/// Data of one write.
 #[derive(Debug, Clone)]
 pub(super) struct WriteBatch {
     pub(super) documents: Vec<(Hash, Arc<PackedDocument>)>,

@@ -1,4 +1,4 @@
-//! Postgres, as the rest of the store sees it: a transaction that takes the statements written for SQLite.
+//! PostgreSQL backend: a transaction that runs the statements written for SQLite.
 
 use std::{
     cell::{Cell, RefCell},
@@ -29,10 +29,10 @@ use super::{
 };
 use crate::types::{RepoId, with_causes};
 
-/// Statements of one connection that are kept ready, by how they are written for SQLite.
+/// Prepared statements of one connection, keyed by their SQLite text.
 type PreparedStatements = RefCell<HashMap<String, postgres::Statement>>;
 
-/// A transaction under way.
+/// An open transaction.
 pub(super) trait PostgresSession {
     fn prepare(&self, sql: &str) -> Result<postgres::Statement, TransactionError>;
     fn prepare_cached(&self, sql: &str) -> Result<postgres::Statement, TransactionError>;
@@ -53,13 +53,13 @@ pub(super) trait PostgresSession {
         each: &mut dyn FnMut(&postgres::Row) -> Result<(), TransactionError>,
     ) -> Result<(), TransactionError>;
     fn execute_batch(&self, sql: &str) -> Result<(), TransactionError>;
-    /// The connection is gone, and with it what was written.
+    /// Returns whether the connection, and with it the transaction, is lost.
     fn is_lost(&self) -> bool;
-    /// The node it is of; 0 before it joined.
+    /// Returns the node that owns the connection, or 0 before it joined.
     fn node(&self) -> i64;
 }
 
-/// Rows of a long answer that are fetched at a time.
+/// Rows of a long result fetched at a time.
 const PORTAL_ROWS: i32 = 50;
 
 struct PostgresTransaction<'a> {
@@ -78,7 +78,7 @@ impl<'a> PostgresTransaction<'a> {
         Self { transaction: RefCell::new(transaction), prepared: kept, lost: Cell::new(false), scope: part }
     }
 
-    /// Notes that nothing more will come of this transaction, where the error says so.
+    /// Records that the transaction is lost, if the error says so.
     fn note_loss<V>(&self, answer: Result<V, postgres::Error>) -> Result<V, TransactionError> {
         answer.map_err(|error| {
             self.lost.set(self.lost.get() || error.code().is_none() && error.is_closed());
@@ -154,8 +154,8 @@ impl PostgresSession for PostgresTransaction<'_> {
     }
 }
 
-/// A statement for Postgres: places are `$1`, what SQLite is told of its indexes goes, and a key of a repository's table
-/// begins with the repository.
+/// Translates a statement to PostgreSQL: parameters become `$1`, `INDEXED BY` is removed, and conflict keys of a
+/// repository's table start with the repository.
 fn translate_sql(sql: &str, of_repository: bool) -> String {
     let mut words = String::with_capacity(sql.len() + 16);
     let mut rest = sql;
@@ -168,7 +168,7 @@ fn translate_sql(sql: &str, of_repository: bool) -> String {
     if of_repository { words.replace("ON CONFLICT (", "ON CONFLICT (repo, ") } else { words }
 }
 
-/// Rows that have all come.
+/// Rows of a complete result.
 pub(super) struct PostgresRows {
     rows: std::vec::IntoIter<postgres::Row>,
     row: Option<postgres::Row>,
@@ -192,7 +192,7 @@ fn postgres_arguments<'a>(
     values.iter().map(arg).collect()
 }
 
-/// A value for whichever type Postgres wants in its place.
+/// A parameter that converts to the type PostgreSQL expects.
 #[derive(Debug)]
 struct PostgresArgument<'a>(ValueRef<'a>);
 
@@ -202,7 +202,7 @@ impl ToSql for PostgresArgument<'_> {
             (ValueRef::Null, _) => Ok(IsNull::Yes),
             (ValueRef::Integer(number), &Type::INT8) => number.to_sql(wanted, out),
             (ValueRef::Integer(number), &Type::INT4) => i32::try_from(number)?.to_sql(wanted, out),
-            // Of which only intervals are made here.
+            // The only floating-point parameters here are intervals.
             (ValueRef::Integer(number), &Type::FLOAT8) => (number as f64).to_sql(wanted, out),
             (ValueRef::Integer(number), &Type::BOOL) => (number != 0).to_sql(wanted, out),
             (ValueRef::Integer(number), &Type::TEXT) => number.to_string().to_sql(wanted, out),
@@ -219,12 +219,12 @@ impl ToSql for PostgresArgument<'_> {
     to_sql_checked!();
 }
 
-/// As Postgres takes it: what is no text to it says nothing to people either.
+/// Converts text to what PostgreSQL accepts. Invalid UTF-8 and NUL are unreadable for people anyway.
 pub(super) fn postgres_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}")
 }
 
-/// A column as it came.
+/// Undecoded column.
 struct RawColumn<'a>(Type, Option<&'a [u8]>);
 
 impl<'a> FromSql<'a> for RawColumn<'a> {
@@ -241,7 +241,7 @@ impl<'a> FromSql<'a> for RawColumn<'a> {
     }
 }
 
-/// A column as SQLite would have given it.
+/// Returns a column as SQLite would return it.
 pub(super) fn sqlite_value<C: ColumnIndex>(
     row: &postgres::Row,
     column: C,
@@ -260,13 +260,13 @@ pub(super) fn sqlite_value<C: ColumnIndex>(
     value.ok_or_else(|| TransactionError::Row(format!("a column of the type {of}, which none of ours has")))
 }
 
-/// Does what waits for a client on a thread of its own: a client may not wait where others are attended to.
+/// Runs blocking client calls on a separate thread, since the client must not block inside the async runtime.
 pub(super) fn run_on_own_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let done = thread::scope(|scope| scope.spawn(work).join());
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The whole server's database, or one repository's, in Postgres.
+/// Tables of the whole server or of one repository.
 #[derive(Clone)]
 pub(super) struct PostgresScope {
     pool: Arc<ConnectionPool>,
@@ -278,7 +278,7 @@ impl PostgresScope {
         Self { pool, repo }
     }
 
-    /// For whoever reads an error.
+    /// Returns the name to use in errors.
     pub(super) fn name(&self) -> PathBuf {
         match self.repo {
             Some(repo) => format!("repository {repo}").into(),
@@ -286,9 +286,8 @@ impl PostgresScope {
         }
     }
 
-    /// Runs `work` in a transaction that is committed if it says so. One at a time goes on for each repository, and one
-    /// for the server's own tables, whichever process it is of: then what is read in it holds until it is over, as in an
-    /// SQLite file.
+    /// Runs `work` in a transaction and commits it if `work` returns `true`. Transactions on one scope are serialized
+    /// across all nodes. So whatever a transaction reads stays valid until it ends, as in an SQLite file.
     pub(super) fn transact(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<bool, TransactionError>,
@@ -313,7 +312,7 @@ impl PostgresScope {
         }
     }
 
-    /// Runs `work` on one snapshot, which takes no lock.
+    /// Runs `work` on one snapshot, without a lock.
     pub(super) fn snapshot<R>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -328,7 +327,7 @@ impl PostgresScope {
         work(&Transaction::Server(&PostgresTransaction::new(transaction, &link.prepared, self)))
     }
 
-    /// With which repository it is about.
+    /// Prepends the repository setting to a statement.
     fn with_repository(&self, sql: &str) -> String {
         match self.repo {
             Some(repo) => format!("SET LOCAL countersign.repo = '{repo}'; {sql}"),
@@ -337,10 +336,10 @@ impl PostgresScope {
     }
 }
 
-/// Begins the names of our locks, beside those that others may take in the same database.
+/// Prefix of our advisory lock IDs, to keep them apart from those of other programs.
 const LOCK_NAMESPACE: i64 = 0x4353_0000_0000_0000;
 
-/// The transaction's number, out of what came of the query that asked for it last.
+/// Returns the transaction ID from the last result of the query.
 fn transaction_number(messages: &[SimpleQueryMessage]) -> Option<String> {
     let row = |message: &SimpleQueryMessage| match message {
         SimpleQueryMessage::Row(row) => row.get(1).map(str::to_owned),
@@ -349,7 +348,7 @@ fn transaction_number(messages: &[SimpleQueryMessage]) -> Option<String> {
     messages.iter().rev().find_map(row)
 }
 
-/// A connection, what it has ready, and since when it waits for work.
+/// A connection, its prepared statements, and the start of its idle time.
 struct PostgresConnection {
     client: postgres::Client,
     prepared: PreparedStatements,
@@ -357,18 +356,19 @@ struct PostgresConnection {
 }
 
 impl PostgresConnection {
-    /// Whether it still answers: that it was cut while nothing was asked shows at the first word, which is lost then.
+    /// Returns whether the connection still works. A broken idle connection is only noticed at the next statement,
+    /// which is then lost.
     fn is_alive(&mut self) -> bool {
         !self.client.is_closed()
             && (self.idle_since.elapsed() < VALIDATE_AFTER || self.client.is_valid(SILENCE_TIMEOUT).is_ok())
     }
 }
 
-/// Connections to one Postgres.
+/// Pool of connections to one PostgreSQL database.
 pub(super) struct ConnectionPool {
     config: postgres::Config,
     tls: rustls::ClientConfig,
-    /// The node that this process is.
+    /// ID of this process's node.
     pub(super) node: OnceLock<i64>,
     idle: Mutex<IdleConnections>,
     returned: Condvar,
@@ -380,45 +380,45 @@ struct IdleConnections {
     in_use: usize,
 }
 
-/// A schema of our own, whatever else the database holds.
+/// Our schema, separate from everything else in the database.
 const SCHEMA: &str = "countersign";
 
-/// A process that is held up in the middle of a transaction keeps nobody waiting for longer.
+/// Connection settings. The timeouts keep a stalled process from blocking others for long.
 const OPTIONS: &str = "-c search_path=countersign -c idle_in_transaction_session_timeout=10s -c lock_timeout=30s \
     -c statement_timeout=60s -c client_min_messages=warning";
 
 const MIGRATIONS: &[&str] =
     &[include_str!("migrations/postgres-1.sql"), include_str!("migrations/postgres-2.sql")];
 
-/// What this version makes of the tables.
+/// Schema version of the tables that this version uses.
 pub(super) const POSTGRES_SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
 
-/// How long a server may take to answer a knock, and to say nothing on a connection.
+/// Timeouts for connecting to the server, and for a silent connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection that waited for longer is asked whether it is still there.
+/// Idle time after which we validate a connection before use.
 const VALIDATE_AFTER: Duration = Duration::from_millis(500);
 
-/// Whoever listens looks up this often.
+/// Interval at which a listener checks whether to stop.
 const LISTEN_POLL: Duration = Duration::from_secs(2);
 
-/// So many connections a process has at most, beside the one that listens.
+/// Maximum pooled connections, not counting the listening one.
 const MAX_POOLED_CONNECTIONS: usize = 12;
 pub(super) const MAX_CONNECTIONS: i64 = MAX_POOLED_CONNECTIONS as i64 + 1;
 
 impl ConnectionPool {
-    /// For the server at this address, which nobody asks yet.
+    /// Creates a pool for this address, without connecting.
     pub(super) fn new(address: &str) -> Result<Self, StoreError> {
         let mend = postgres_hint(None);
         let refused = |said: String| StoreError::Server { place: "its address".into(), said, mend };
         let address = address.trim();
-        // What is no such address may have a password anywhere, and what is said of it may show it.
+        // A malformed address may have a password anywhere, and the parser's error may show it.
         if !["postgres://", "postgresql://"].iter().any(|scheme| address.starts_with(scheme)) {
             return Err(refused("it does not begin with postgres://".to_owned()));
         }
         let mut config: postgres::Config = address.parse().map_err(|error| refused(with_causes(&error)))?;
-        // A file is as good as a certificate on this machine; elsewhere nobody is believed without one.
+        // Loopback connections are as safe as a file; all others need a valid certificate.
         if config.get_ssl_mode() == SslMode::Prefer {
             let named = config.get_hosts().iter().all(|host| match host {
                 Host::Tcp(name) => {
@@ -452,7 +452,7 @@ impl ConnectionPool {
         Ok(self.config.connect(MakeRustlsConnect::new(self.tls.clone()))?)
     }
 
-    /// Makes the tables, or brings them to what this version expects.
+    /// Creates the tables or migrates them to this version.
     pub(super) fn migrate(&self) -> Result<(), StoreError> {
         let at = |fault: TransactionError| fault.with_path(Path::new("its tables"));
         let mut client = self.connect().map_err(at)?;
@@ -489,18 +489,18 @@ impl ConnectionPool {
         })
     }
 
-    /// Hears what is told on this channel, and now and then nothing, until `heard` has enough.
+    /// Listens on this channel until `receive` returns `false`. Calls `receive` with `None` from time to time.
     pub(super) fn listen(
         &self,
         channel: &str,
-        mut heard: impl FnMut(Option<&str>) -> bool,
+        mut receive: impl FnMut(Option<&str>) -> bool,
     ) -> Result<(), TransactionError> {
         let mut client = self.connect()?;
         client.batch_execute(&format!("LISTEN {channel}"))?;
-        while heard(None) {
+        while receive(None) {
             let note = client.notifications().timeout_iter(LISTEN_POLL).next()?;
             match note {
-                Some(note) if !heard(Some(note.payload())) => return Ok(()),
+                Some(note) if !receive(Some(note.payload())) => return Ok(()),
                 Some(_) => {}
                 None => client.is_valid(SILENCE_TIMEOUT)?,
             }
@@ -512,7 +512,7 @@ impl ConnectionPool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a connection, and opens one where there may be more.
+    /// Takes an idle connection, opens one if allowed, or waits.
     fn take_connection(&self) -> PooledConnection<'_> {
         let mut idle = self.lock();
         while idle.in_use >= MAX_POOLED_CONNECTIONS {
@@ -523,7 +523,7 @@ impl ConnectionPool {
         drop(idle);
         let mut taken = PooledConnection { pool: self, connection: known };
         if taken.connection.as_mut().is_some_and(|link| !link.is_alive()) {
-            // Whatever cut this one cut the others.
+            // The cause probably broke the other idle connections too.
             let others = std::mem::take(&mut self.lock().connections);
             drop((taken.connection.take(), others));
         }
@@ -532,12 +532,12 @@ impl ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// What came of a transaction whose end nobody heard, because the connection was cut: true, it was committed. None:
-    /// it was not, or the server cannot be asked either.
+    /// Returns `Some(true)` if a transaction with a lost connection was committed. Returns `None` if it was not, or if
+    /// the server cannot tell.
     fn commit_outcome(&self, number: Option<String>) -> Option<bool> {
         let number = number?;
         for _ in 0..OUTCOME_TRIES {
-            let asked: Result<Option<String>, TransactionError> = (|| {
+            let status: Result<Option<String>, TransactionError> = (|| {
                 let mut taken = self.take_connection();
                 let sql = format!("SELECT pg_xact_status('{number}'::xid8)");
                 let messages = taken.connection()?.client.simple_query(&sql)?;
@@ -546,7 +546,7 @@ impl ConnectionPool {
                     _ => None,
                 }))
             })();
-            match asked.as_ref().map(Option::as_deref) {
+            match status.as_ref().map(Option::as_deref) {
                 Ok(Some("committed")) => return Some(true),
                 Ok(Some("in progress")) | Err(_) => thread::sleep(OUTCOME_WAIT),
                 Ok(_) => return None,
@@ -556,7 +556,7 @@ impl ConnectionPool {
     }
 }
 
-/// How often, and how long apart, it is asked what came of a transaction: a server that fails over takes seconds.
+/// Number of tries and delay between them when asking for a transaction's outcome: a failover takes seconds.
 const OUTCOME_TRIES: u32 = 40;
 const OUTCOME_WAIT: Duration = Duration::from_millis(250);
 
@@ -577,7 +577,7 @@ impl PooledConnection<'_> {
 }
 
 impl Drop for ConnectionPool {
-    /// A connection waits while it closes, which not every thread may.
+    /// Closing a connection blocks, which not every thread may do.
     fn drop(&mut self) {
         let links = std::mem::take(&mut self.lock().connections);
         if !links.is_empty() {
@@ -607,7 +607,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn to_another_machine_nothing_goes_unencrypted_unless_somebody_said_so() {
+    fn remote_connections_use_tls_unless_disabled() {
         for (hosts, wanted) in [
             ("127.0.0.1/bot", SslMode::Disable),
             ("localhost,[::1]/bot", SslMode::Disable),
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_in_what_is_no_address_is_told_to_nobody() {
+    fn malformed_address_does_not_leak_a_password() {
         for address in
             ["\"postgres://bot:secret@db/x?sslmode=disable\"", "postgre://bot:secret@db/x", "secret"]
         {

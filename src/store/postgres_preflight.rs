@@ -1,4 +1,4 @@
-//! What somebody finds of a Postgres who only looks: nothing is made or changed there.
+//! Preflight check of a PostgreSQL server. Reads only.
 
 use std::{path::Path, time::Duration};
 
@@ -12,26 +12,26 @@ use super::{
 };
 use crate::clock::SharedClock;
 
-/// A Postgres as it was found.
+/// State of a PostgreSQL server.
 #[derive(Debug, Clone)]
 pub struct PostgresPreflight {
-    /// As it says it.
+    /// Version as the server reports it.
     pub version: String,
-    /// That of our tables; none: there are none yet.
+    /// Schema version of our tables, or `None` if they do not exist.
     pub schema: Option<u32>,
-    /// So many connections more it would take from this role.
+    /// Number of further connections the server accepts from this role.
     pub connections: i64,
-    /// Why no node could serve from there, each with the way out.
+    /// Problems that keep a node from serving there, each with a fix.
     pub problems: Vec<String>,
-    /// What is worth knowing.
+    /// Remarks that block nothing.
     pub notes: Vec<String>,
 }
 
-/// `server_version_num` of the first that is enough.
+/// Minimum `server_version_num`.
 const MIN_SERVER_VERSION: i64 = 130_000;
 
-/// All that is asked before it is known whether our tables are there. What others do is hidden from most roles, but not that they
-/// are there.
+/// Query for everything that does not need our tables. Most roles see that other connections exist, but not what they
+/// do.
 const PREFLIGHT_QUERY: &str = "SELECT current_setting('server_version'), current_setting('server_version_num')::bigint,
     current_setting('server_encoding'), EXISTS (SELECT 1 FROM pg_collation WHERE collprovider = 'i'),
     pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean,
@@ -44,7 +44,7 @@ const PREFLIGHT_QUERY: &str = "SELECT current_setting('server_version'), current
         (SELECT rolconnlimit - (SELECT COUNT(*) FROM pg_stat_activity WHERE usename = current_user) FROM pg_roles
             WHERE rolname = current_user AND rolconnlimit >= 0)) + 1";
 
-/// Looks at the server that nodes would join.
+/// Checks the server that nodes would join.
 pub fn check_postgres(server: &PostgresServer, clock: &SharedClock) -> Result<PostgresPreflight, StoreError> {
     run_on_own_thread(|| check_postgres_blocking(server, clock))
 }

@@ -1,4 +1,4 @@
-//! Which documents the rows of runs name: wherever a hash is written, it may be one's name.
+//! Finds the documents that rows of runs reference: every hash in a row may be a reference.
 
 use crate::store::sql::Transaction;
 
@@ -7,7 +7,7 @@ use super::{
     error::TransactionError,
 };
 
-/// Where a repository's database may name a document, each with its run.
+/// Queries for all values that may reference a document, each with its run.
 pub(super) const REFERENCE_QUERIES: [&str; 16] = [
     "SELECT seq AS run, state AS value FROM run",
     "SELECT seq AS run, request AS value FROM run",
@@ -27,8 +27,8 @@ pub(super) const REFERENCE_QUERIES: [&str; 16] = [
     "SELECT run, body AS value FROM remark",
 ];
 
-/// What is needed of a run that ended long ago: what was judged, accepted or pushed, what it left for others, and what it
-/// would go on with if it is tried again.
+/// Queries for lasting references of a run that ended long ago: verdicts, approvals, pushed changes, artifacts, and the
+/// state it would need for a retry.
 pub(super) const LASTING_REFERENCE_QUERIES: [&str; 6] = [
     "SELECT run, document AS value FROM verdict WHERE document IS NOT NULL",
     "SELECT run, document AS value FROM approval WHERE document IS NOT NULL",
@@ -38,7 +38,7 @@ pub(super) const LASTING_REFERENCE_QUERIES: [&str; 6] = [
     "SELECT seq AS run, state AS value FROM run WHERE status = 'failed'",
 ];
 
-/// Shows `each` the name of a document, and the run of the row that has it. With `of` only rows of these runs are read.
+/// Calls `each` with every referenced document's hash and its run. With `of`, reads only rows of these runs.
 pub(super) fn for_each_reference(
     tx: &Transaction<'_>,
     sources: &[&str],

@@ -1,5 +1,4 @@
-//! What is kept about a run, as plain data: the floors above share these types, only this room
-//! knows how they lie on disk.
+//! Stored data of a run as plain types, shared with all other modules. Only the store knows how rows are stored.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -11,7 +10,7 @@ use crate::types::{
     Timestamp, UserId, Verb, Verdict, WorkerPool,
 };
 
-/// What started a run, pinned for its whole life.
+/// Trigger of a run, fixed for its whole life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTrigger {
     pub command: String,
@@ -20,104 +19,104 @@ pub struct RunTrigger {
     pub installation: InstallationId,
     pub issue: IssueNo,
     pub actor: Actor,
-    /// The actor's role when they said it.
+    /// Role of the actor at the time of the command.
     pub role: Role,
     pub cause: Cause,
     /// GitHub's time of the comment or label.
     pub at: Timestamp,
-    /// The comment that said it, if one did.
+    /// Comment with the command, if it came from a comment.
     pub comment: Option<CommentId>,
-    /// What was asked for in free words, where a run was begun for that.
+    /// Free-text request that a routing run started this run for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RoutedRequest>,
 }
 
-/// A request in free words, as it was read by the run that began another for it.
+/// Free-text request, as the routing run read it before it started this run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoutedRequest {
-    /// The request and what a brief of its kind tells: anybody's words.
+    /// Text of the request plus what a brief of its kind adds. Untrusted input.
     pub text: String,
-    /// The kind: the name of a brief skill.
+    /// Name of the brief skill.
     pub skill: String,
-    /// In thousandths.
+    /// Confidence in thousandths.
     pub confidence: u16,
-    /// Where that kind belongs, if nothing else says so.
+    /// Default worker pool of the skill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<WorkerPool>,
 }
 
-/// How a request in free words was read. A repository's newest of the same key is its cache.
+/// Routing decision for a free-text request. The newest row per key serves as the repository's cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteRow {
-    /// Of all that the model was asked by: request, issue, skills, model and version of the prompt.
+    /// Hash of everything the model saw: request, issue, skills, model and prompt version.
     pub key: Hash,
     pub by: UserId,
     pub comment: Option<CommentId>,
-    /// Its first words.
+    /// First words of the request.
     pub snippet: String,
-    /// All that was read of it, stored.
+    /// Hash of the stored full text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Hash>,
-    /// As the documents' room has it.
+    /// Decision in the JSON form of `documents`.
     pub decision: serde_json::Value,
-    /// What followed: `begin`, `probably`, `offer`, `answer`, `decline`.
+    /// Resulting action: `begin`, `probably`, `offer`, `answer`, `decline`.
     pub lead: String,
-    /// The workflow of the skill.
+    /// Workflow of the skill.
     pub workflow: Option<String>,
-    /// Calls that were made for it, what they cost or would have by list price, and how long they took.
+    /// Number of calls, their cost (billed, or by list price), and their duration.
     pub calls: u32,
     pub cost_microusd: u64,
-    /// The one of them that cost most.
+    /// Cost of the most expensive call.
     #[serde(default)]
     pub dearest_microusd: u64,
     pub elapsed_ms: u64,
     pub model: Option<String>,
-    /// Why no model's answer could be used.
+    /// Why no model's response could be used.
     pub fell_back: Option<String>,
 }
 
-/// A decision as it is looked back on.
+/// Routing decision with its consequences.
 #[derive(Debug, Clone)]
 pub struct PastRoute {
     pub run: RunId,
     pub issue: IssueNo,
     pub at: Timestamp,
     pub route: RouteRow,
-    /// The run that was begun for it.
+    /// Run that was started for it.
     pub started_run: Option<RunId>,
-    /// Within a day somebody stopped that run, or began another workflow before it was done.
+    /// Whether a person overruled it within a day: stopped that run, or started another workflow before it was done.
     pub changed: bool,
 }
 
-/// A gate as a workflow asks for it.
+/// Gate as a workflow defines it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateSpec {
-    /// The word people may add to `/approve`, for example `lld`.
+    /// Stage name that people may add to `/approve`, for example `lld`.
     pub stage: String,
-    /// Hash of everything an approval here is bound to.
+    /// Hash of everything an approval here covers.
     pub subject: Hash,
-    /// What may be answered, and by whom.
+    /// Allowed verbs, and who may use each.
     pub verbs: Vec<(Verb, AllowedResponders)>,
-    /// Since when the subject is on the page, unchanged, by GitHub's clock.
+    /// Time since which the unchanged subject is visible, by GitHub's clock.
     pub shown_at: Timestamp,
-    /// Whose approval counts here, and how many it takes.
+    /// Whose approvals count and how many are needed.
     #[serde(flatten)]
     pub approvers: Approvers,
-    /// When to run the step again although nobody answered.
+    /// Time to rerun the step if nobody answers.
     pub expires: Option<Timestamp>,
-    /// In which of several ways it may be accepted: an approval names one of them.
+    /// Options to choose from; an approval names one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
 }
 
-/// Who may give an answer: whoever has at least the role, or is one of the people.
+/// People who may give an answer: everyone with at least the role, plus the listed people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AllowedResponders {
     Role(Role),
     Either {
         people: Vec<UserId>,
-        /// None: only the people.
+        /// `None` allows only the listed people.
         role: Option<Role>,
     },
 }
@@ -131,7 +130,7 @@ impl AllowedResponders {
         self.names_person(person) || role.is_some_and(|role| has >= role)
     }
 
-    /// May this person answer whatever their role?
+    /// Returns whether this person may answer whatever their role is.
     pub fn names_person(&self, person: UserId) -> bool {
         matches!(self, Self::Either { people, .. } if people.contains(&person))
     }
@@ -152,63 +151,63 @@ impl fmt::Display for AllowedResponders {
     }
 }
 
-/// What a person said to a gate.
+/// Answer of a person to a gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateAnswer {
     pub cause: Cause,
     pub verb: Verb,
     pub stage: Option<String>,
-    /// The beginning of a hash, as typed.
+    /// Prefix of a hash, as typed.
     pub hash: Option<String>,
-    /// Which way of accepting it names, if it names one.
+    /// Option that the approval names, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way: Option<String>,
     pub text: String,
     pub by: Actor,
-    /// The role of `by` when they said it.
+    /// Role of `by` at the time of the answer.
     pub role: Role,
     /// GitHub's time of the comment.
     pub at: Timestamp,
     pub url: Option<String>,
-    /// The commit that was looked at, when the answer was a review on the pull request.
+    /// Reviewed commit, if the answer is a review of the pull request.
     pub commit: Option<Oid>,
-    /// Its number, where it says something at lines.
+    /// ID of the review, if it has line comments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<u64>,
 }
 
-/// A visit as it is looked back on.
+/// Visit of a run with its calls and times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisitSpan {
     pub entered_at: Timestamp,
     pub left_at: Option<Timestamp>,
     /// `go`, `done`, `halt`, `ended`.
     pub how: Option<String>,
-    /// When the run was tried again that had ended before this visit.
+    /// When the run was retried that had ended before this visit.
     pub retried_at: Option<Timestamp>,
-    /// The visit before was left because the run that waited there was tried again.
+    /// Whether the previous visit was waiting and ended by a retry.
     pub after_retry: bool,
-    /// Each with its key and when it was asked.
+    /// Calls, each with its key and start time.
     pub calls: Vec<(String, Timestamp, CallRow)>,
-    /// What else went through the journal: its key, when it began, when it was done.
+    /// Other journal entries: key, start, completion.
     pub entries: Vec<(String, Timestamp, Option<Timestamp>)>,
 }
 
-/// How a run ended well.
+/// Result of a completed run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCompletion {
     pub summary: String,
     pub url: Option<String>,
 }
 
-/// What a run waits for. Whether a worker holds it right now is known in memory alone.
+/// Status of a run. Only memory records whether a worker holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
     Ready,
     Asking,
     Waiting,
-    /// It was decided to end it; people have not been told yet.
+    /// The engine decided to end it, but has not informed people yet.
     Halting,
     Done,
     Failed,
@@ -216,30 +215,30 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
-    /// May this run still take a step?
+    /// Returns whether this run may still take a step.
     pub fn is_live(self) -> bool {
         !matches!(self, Self::Done | Self::Failed | Self::Stopped)
     }
 }
 
-/// A gate of a run; one run has at most one that is open.
+/// Gate of a run; a run has at most one open gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateRow {
     pub id: u64,
     pub run: RunId,
     pub spec: GateSpec,
-    /// Answers that were accepted at this gate so far.
+    /// Number of answers accepted at this gate so far.
     pub answers: u32,
-    /// The newest remark that somebody changed the comment which asks.
+    /// Newest remark about an edit of the gate's comment.
     pub comment_edit: Option<RunRemark>,
 }
 
-/// An accepted answer and what its giver was looking at.
+/// Accepted answer and the subject it was about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerRow {
     pub id: u64,
     pub gate: u64,
-    /// The gate's subject when the answer was accepted.
+    /// Subject of the gate when the answer was accepted.
     pub subject: Hash,
     pub answer: GateAnswer,
 }
@@ -269,18 +268,18 @@ impl RemarkKind {
     pub(super) const COMMENT_EDITED: &str = "touched";
 }
 
-/// What a person says of a finding while the run lives, or does to the comment of its gate, or another run has to tell it:
-/// data, which starts nothing. A step reads it when it looks next.
+/// Message to a live run: a person's word on a finding, an edit of its gate's comment, or news from another run. It is
+/// data and starts nothing; the run's next step reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRemark {
     pub cause: Cause,
     #[serde(rename = "verb")]
     pub kind: RemarkKind,
-    /// The finding it is about: `F3`; of a gate's comment the visit that wrote it.
+    /// Finding it is about, such as `F3`. For an edit of a gate's comment, the visit that wrote the comment.
     pub finding: String,
     pub text: String,
     pub by: Actor,
-    /// The role of `by` when they said it.
+    /// Role of `by` at the time of the remark.
     pub role: Role,
     /// GitHub's time of the comment.
     pub at: Timestamp,
@@ -290,13 +289,13 @@ impl RunRemark {
     /// Maximum delay before a waiting run reads [`RemarkKind::CheckPushed`].
     pub const CHECK_PUSHED_WITHIN: Duration = Duration::from_secs(20);
 
-    /// How long a run that waits for people may leave it unread: what happens often is looked at once for all.
+    /// Maximum delay before a run that is asking reads it. Frequent events are handled together.
     pub fn read_within(&self) -> Duration {
         if self.kind == RemarkKind::CheckPushed { Self::CHECK_PUSHED_WITHIN } else { Duration::ZERO }
     }
 }
 
-/// Someone's wish that runs end.
+/// Request to end runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelRow {
     pub cause: Cause,
@@ -305,7 +304,7 @@ pub struct CancelRow {
     pub at: Timestamp,
 }
 
-/// A run that is to be.
+/// Run to create.
 #[derive(Debug, Clone)]
 pub struct NewRun {
     pub workflow: String,
@@ -315,63 +314,63 @@ pub struct NewRun {
     pub state: Vec<u8>,
 }
 
-/// A run as it stands.
+/// Current state of a run.
 #[derive(Debug, Clone)]
 pub struct RunRow {
     pub id: RunId,
     pub workflow: String,
-    /// The workflow's version at the start.
+    /// Version of the workflow when the run started.
     pub version: u32,
     pub trigger: RunTrigger,
     pub status: RunStatus,
-    /// The step's serde form.
+    /// Step in its serde form.
     pub step: String,
     pub state: Vec<u8>,
-    /// The number of this checkpoint in the run's trail, from 1.
+    /// Number of this checkpoint in the run's trail, from 1.
     pub visit: u64,
-    /// Edges walked since a person last spoke.
+    /// Transitions since a person last acted.
     pub moves: u32,
     /// Failed attempts at this visit.
     pub attempts: u32,
     pub due: Option<Timestamp>,
-    /// A worker of this process holds it.
+    /// Whether a worker holds it, on this or another node.
     pub taken: bool,
-    /// This process could not read it and leaves it alone.
+    /// Whether this process could not read it and ignores it.
     pub parked: bool,
-    /// Why it is being ended: the engine's own JSON.
+    /// Why it is being ended, in the engine's own JSON.
     pub halt: Option<String>,
-    /// What keeps or ended it, for people.
+    /// Why it waits or ended, for people.
     pub why: Option<String>,
     pub outcome: Option<RunCompletion>,
-    /// What it has asked of GitHub so far.
+    /// GitHub API calls so far.
     pub calls: GitHubCallCount,
     pub cancel: Option<CancelRow>,
-    /// The open gate.
+    /// Open gate.
     pub gate: Option<GateRow>,
-    /// The oldest answer at the open gate that no step has had yet.
+    /// Oldest answer at the open gate that no step has received yet.
     pub answer: Option<AnswerRow>,
-    /// How many of its remarks a step may read: those from before it was saved last.
+    /// Number of remarks a step may read: those from before the last save.
     pub remarks: u64,
     pub started_at: Timestamp,
     pub updated_at: Timestamp,
 }
 
-/// The right to take one step of one run, for one save. A writer whose lease is not the run's last is refused.
+/// Right to take one step of one run, for one save. The store refuses a write if the run has a newer lease.
 #[derive(Debug, Clone)]
 pub struct RunLease {
     pub run: RunRow,
-    /// The run's version when it was taken; it grows with every save.
+    /// Lease number of the run at the claim; it grows with every save.
     pub number: u64,
-    /// The boot that took it.
+    /// Boot, or node, that claimed it.
     pub epoch: i64,
-    /// Which of that boot's claims this is.
+    /// Number of this claim within the boot.
     pub claim: u64,
     pub pending_writes: Arc<PendingWrites>,
 }
 
 impl RunLease {
-    /// When the run wants to be looked at again, where the step left it as it was: it waited, and waits on for the same.
-    /// A write for that, every minute for weeks, would say nothing.
+    /// Returns when the run is due again if the step left it unchanged: it waits for the same thing as before. Saving
+    /// that every minute for weeks would add nothing.
     pub(crate) fn unchanged_wait(&self, left: &Checkpoint) -> Option<Timestamp> {
         let Checkpoint::Wait { state, until, why } = left else { return None };
         let run = &self.run;
@@ -382,65 +381,66 @@ impl RunLease {
     }
 }
 
-/// What `start` did.
+/// Result of starting a run.
 #[derive(Debug, Clone)]
 pub enum StartDecision<R = RunRow> {
     New(RunId),
-    /// A run of this workflow lives on this issue.
+    /// The issue has a live run of this workflow already.
     AlreadyLive(Box<R>),
     /// This cause started that run before.
     Duplicate(RunId),
 }
 
-/// What became of an answer.
+/// Result of recording an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerReceipt {
     Accepted,
     Duplicate,
-    /// The gate closed, or asks about something else, since it was looked at.
+    /// The gate has closed or changed its subject since the person saw it.
     Changed,
 }
 
-/// What a journal entry held when it was asked for.
+/// State of a journal entry at lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JournalLookup {
-    /// Now begun. `interrupted`: an earlier attempt had begun it and did not finish.
+    /// The caller may begin. `interrupted`: an earlier attempt began and did not finish.
     Begun {
         interrupted: bool,
     },
     Done(Vec<u8>),
 }
 
-/// What a step leaves behind, saved in one transaction with what it implies for gate and trail.
+/// Result of a step, saved in one transaction together with its effect on gate and trail.
 #[derive(Debug, Clone)]
 pub enum Checkpoint {
-    /// On to the next visit; the gate closes, the answer it went on with is consumed.
+    /// Continue with the next visit; the gate closes and the answer is consumed.
     Go { step: String, state: Vec<u8>, moves: u32 },
-    /// The same visit waits for a person; an answer it was given counts as refused.
+    /// Wait for a person in the same visit; an answer the step received counts as refused.
     Ask { state: Vec<u8>, gate: GateSpec },
-    /// The same visit again at `until`; gate and answer stay as they are. A run that waited for this already is not
-    /// written: it may be looked at earlier by the next boot.
+    /// Run the same visit again at `until`; gate and answer stay unchanged. An unchanged wait is not written, so the
+    /// next boot may run it earlier.
     Wait { state: Vec<u8>, until: Timestamp, why: String },
-    /// What follows starts in the same transaction, unless this run was stopped, or one of that workflow lives there.
+    /// Complete the run. The follow-up run starts in the same transaction, unless this run was cancelled or the issue
+    /// has a live run of that workflow.
     Done { state: Vec<u8>, outcome: RunCompletion, then: Option<Box<NewRun>> },
-    /// Ends here, on a visit of its own that tells people.
+    /// End the run, after one more visit that informs people.
     Halt { halt: String, why: String },
-    /// People were told (or could not be).
+    /// End the run; people were informed, or could not be.
     Ended { status: RunStatus, why: String },
-    /// The same visit again at `due`; nothing of the attempt is kept but its journal.
+    /// Run the same visit again at `due`; only the journal of this attempt is kept.
     Retry { attempts: u32, due: Timestamp, why: String },
-    /// This process cannot read it; the next may.
+    /// This process cannot read the run; the next one may.
     Park { why: String },
 }
 
-/// What a pause holds back.
+/// Scope of a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PauseScope {
     Server,
     Repo(RepoId),
 }
 
-/// While it stands, no step of its scope begins; it outlives restarts.
+/// Active pause. No step in its scope starts while it lasts; it survives restarts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivePause {
     pub scope: PauseScope,
@@ -450,39 +450,39 @@ pub struct ActivePause {
 }
 
 impl ActivePause {
-    /// Since when one of these holds a repository back, if one does.
+    /// Returns since when a repository is paused, or `None` if it is not.
     pub fn since(pauses: &[Self], repo: RepoId) -> Option<Timestamp> {
         Self::for_repository(pauses, repo).map(|pause| pause.at)
     }
 
-    /// The earliest of these that holds a repository back.
+    /// Returns the earliest pause that covers a repository.
     pub fn for_repository(pauses: &[Self], repo: RepoId) -> Option<&Self> {
         let holds = |pause: &&Self| [PauseScope::Server, PauseScope::Repo(repo)].contains(&pause.scope);
         pauses.iter().filter(holds).min_by_key(|pause| pause.at)
     }
 }
 
-/// What became of the wish that a run be tried again.
+/// Result of a retry request.
 #[derive(Debug, Clone)]
 pub enum RetryDecision<R = RunRow> {
     Resumed,
-    /// This cause made it go before.
+    /// This cause retried it before.
     Duplicate,
     NoRun,
-    /// It neither failed nor waits, for a person's answer apart, nor is parked.
+    /// It has not failed, is not parked, and waits at most for a person's answer.
     NotFailed(Box<R>),
-    /// Another run of its workflow lives on its issue.
+    /// Another run of its workflow is live on its issue.
     OtherRunLive(Box<R>),
 }
 
 impl Checkpoint {
-    /// Does it keep what the step made of the run's state?
+    /// Returns whether it stores a new state.
     pub(super) fn has_state(&self) -> bool {
         matches!(self, Self::Go { .. } | Self::Ask { .. } | Self::Wait { .. } | Self::Done { .. })
     }
 }
 
-/// Which runs to list.
+/// Filter of a run list.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RunFilter {
     pub repo: Option<RepoId>,
@@ -490,7 +490,7 @@ pub struct RunFilter {
     pub live_only: bool,
 }
 
-/// How far a paid call got.
+/// Progress of a paid call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallStatus {
@@ -498,16 +498,16 @@ pub enum CallStatus {
     Reserved,
     Done,
     Failed,
-    /// Begun and never seen to end: it may have been billed.
+    /// Started, with unknown end: it may have been billed.
     Lost,
 }
 
-/// What of one segment of a prompt its model was not shown, for want of room.
+/// Omitted part of a prompt segment that did not fit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OmittedSegment {
-    /// The segment: `files`, `issue` …
+    /// Name of the segment: `files`, `issue` …
     pub what: String,
-    /// Files, or lines.
+    /// Number of omitted files or lines.
     pub pieces: usize,
     pub bytes: usize,
 }
@@ -517,16 +517,16 @@ pub struct OmittedSegment {
 pub struct CallRow {
     pub role: String,
     pub provider: String,
-    /// The model that was asked for.
+    /// Requested model.
     pub asked: String,
-    /// The model that says it answered.
+    /// Model that the response names.
     pub served: Option<String>,
-    /// The model under `[models.successors]` for which the one that answered is accepted.
+    /// Entry of `[models.successors]` that allows the model that responded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_by: Option<String>,
     pub family: Option<Family>,
     pub prompt: Hash,
-    /// What the prompt had no room for. Rows from before this was kept say nothing of it.
+    /// Segments that did not fit the prompt. Older rows lack this field.
     #[serde(default)]
     pub cut: Vec<OmittedSegment>,
     pub status: CallStatus,
@@ -535,35 +535,50 @@ pub struct CallRow {
     pub cache_read: u64,
     pub cache_written: u64,
     pub cost_microusd: Option<u64>,
-    /// The cost was billed, not reckoned.
+    /// Whether the cost was billed rather than estimated by list price.
     pub billed: bool,
-    /// Micro-dollars held back for it: what may be on the bill for all anybody knows. None once the cost is known, and
-    /// where nothing is billed.
+    /// Amount held for the call in micro-dollars: what the bill may show at most. `None` once the cost is known, and
+    /// for unbilled calls.
     #[serde(default)]
     pub held_microusd: Option<u64>,
-    /// The likely part of `held_microusd`: the prompt and the received part of the answer. Older rows don't have it.
+    /// Likely part of `held_microusd`: the prompt and the received part of the response. Older rows lack it.
     #[serde(default)]
     pub likely_microusd: Option<u64>,
-    /// The operator who settled the held amount from the bill.
+    /// Operator who settled the held amount from the bill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<String>,
     pub elapsed_ms: u64,
     pub attempts: u32,
+    /// Kind of the failure. Older versions stored it as `RateLimited { reset: None }`; see [`Self::error_kind`].
     pub error: Option<String>,
 }
 
 impl CallRow {
-    /// Amount that counts against the caps of a day and a month: all that may be billed.
+    /// Name of the failure's kind, such as `rate_limited`, whichever version stored it.
+    pub fn error_kind(&self) -> Option<String> {
+        let stored = self.error.as_deref()?;
+        let kind = stored.split([' ', '{']).next().unwrap_or(stored);
+        let mut name = String::new();
+        for letter in kind.chars() {
+            if letter.is_ascii_uppercase() && !name.is_empty() {
+                name.push('_');
+            }
+            name.push(letter.to_ascii_lowercase());
+        }
+        Some(name)
+    }
+
+    /// Returns the amount that counts against daily and monthly caps: everything that may be billed.
     pub fn shared_cap_amount(&self) -> MicroUsd {
         self.billed_cost().plus(MicroUsd(self.held_microusd.unwrap_or(0)))
     }
 
-    /// Amount that counts against the caps of a stage and a run: after the call, its likely cost.
+    /// Returns the amount that counts against stage and run caps: after the call, its likely cost.
     pub fn run_cap_amount(&self) -> MicroUsd {
         self.billed_cost().plus(self.held_in_run())
     }
 
-    /// Nothing is held for it any more: `by` looked at the bill, which shows `more` than was counted.
+    /// Settles the held amount: `by` checked the bill, which shows `more` on top of the recorded cost.
     pub fn settle(mut self, more: MicroUsd, by: String) -> Self {
         if more > MicroUsd(0) {
             (self.cost_microusd, self.billed) = (Some(self.billed_cost().plus(more).0), true);
@@ -574,7 +589,7 @@ impl CallRow {
         Self { held_microusd: None, likely_microusd: None, settled: Some(by), ..self }
     }
 
-    /// Its end is not known, and it goes on no more.
+    /// Marks a call whose end is unknown and that no longer runs.
     pub fn mark_lost(self) -> Self {
         Self { status: CallStatus::Lost, ..self }
     }
@@ -590,7 +605,7 @@ impl CallRow {
     }
 }
 
-/// A row of the cost ledger with where it belongs.
+/// Row of the cost ledger with its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CostRow {
     pub run: RunId,
@@ -599,28 +614,28 @@ pub struct CostRow {
     pub workflow: String,
     pub issue: IssueNo,
     pub installation: InstallationId,
-    /// When it was asked.
+    /// Time of the request.
     pub at: Timestamp,
     pub call: CallRow,
 }
 
-/// What some calls came to, each amount for itself: they are of different money.
+/// Sums over calls. The amounts are of different kinds and must not be added up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spending {
-    /// Calls that were made.
+    /// Number of calls.
     pub calls: u64,
     #[serde(rename = "billed_microusd")]
     pub billed: MicroUsd,
-    /// Held back for calls under way, and for those of which nobody knows what they cost.
+    /// Amount held for running calls and calls of unknown cost.
     #[serde(rename = "held_microusd")]
     pub held: MicroUsd,
-    /// The part of it that counts for a stage and a run.
+    /// Part of `held` that counts against stage and run caps.
     #[serde(rename = "held_in_run_microusd", default)]
     pub held_in_run: MicroUsd,
-    /// By list price, of what a subscription pays.
+    /// List price of calls that a subscription covers.
     #[serde(rename = "notional_microusd")]
     pub notional: MicroUsd,
-    /// Calls of models without a price.
+    /// Number of calls to models without a price.
     pub unpriced: u64,
 }
 
@@ -631,7 +646,7 @@ impl Spending {
         sum
     }
 
-    /// One sum for each value of `key`, in the order they first come.
+    /// Returns one sum per value of `key`, in order of first appearance.
     pub fn grouped_by<K: PartialEq>(rows: &[CostRow], key: impl Fn(&CostRow) -> K) -> Vec<(K, Self)> {
         let mut sums: Vec<(K, Self)> = Vec::new();
         for row in rows {
@@ -669,7 +684,7 @@ impl Spending {
     }
 }
 
-/// By how much a person raised the caps of a run.
+/// Increase of a run's caps by a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaiseRow {
     pub by: Actor,
@@ -678,30 +693,30 @@ pub struct RaiseRow {
     pub at: Timestamp,
 }
 
-/// A commit of ours on an issue's branch.
+/// Commit by this App on an issue's branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitRow {
     pub branch: String,
-    /// There was no such branch, or none any more.
+    /// Whether the branch did not exist before this commit.
     #[serde(default)]
     pub begins: bool,
-    /// Paths, and sha256 of what was put there; none where a file was removed.
+    /// Paths with the SHA-256 of their new content, or `None` for a removed file.
     pub files: Vec<(String, Option<Hash>)>,
-    /// None: it was written down before the commit, and not seen to be made.
+    /// `None` if the row was written before the commit and its completion was not recorded.
     pub commit: Option<Oid>,
 }
 
-/// What one stage says on the pull request of a branch.
+/// Section that one stage writes in a branch's pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SectionRow {
     pub branch: String,
     pub stage: String,
-    /// Markdown as it was posted.
+    /// Markdown as posted.
     pub text: String,
 }
 
 impl SectionRow {
-    /// The branch begins: whatever was said on one of its name before is of another.
+    /// Marks the start of a branch: earlier sections belong to an older branch of the same name.
     pub fn branch_start(branch: &str) -> Self {
         Self { branch: branch.to_owned(), stage: String::new(), text: String::new() }
     }
@@ -711,7 +726,7 @@ impl SectionRow {
     }
 }
 
-/// What a reviewer said of exactly one document.
+/// Verdict of a reviewer on exactly one document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictRow {
     pub document: Hash,
@@ -726,7 +741,7 @@ pub struct VerdictRow {
     pub why: String,
 }
 
-/// A finding as it stands after a round.
+/// Finding in its status after a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindingRow {
     /// `F1`, `F2` …
@@ -741,80 +756,80 @@ pub struct FindingRow {
     pub why: String,
 }
 
-/// The design that an earlier run came to.
+/// Design from an earlier run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastDesign {
     pub issue: IssueNo,
-    /// The last one on it.
+    /// Last verdict on it.
     pub verdict: Verdict,
-    /// Did a person agree with it, and was it published?
+    /// Whether a person approved it and it was published.
     pub approved: bool,
     pub text: String,
 }
 
-/// A finding of an earlier run, as it stood in the end.
+/// Finding of an earlier run in its final status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastFinding {
-    /// Of this repository's runs.
+    /// Number of the run in this repository.
     pub run: u64,
     pub issue: IssueNo,
-    /// Did a person agree with the design in the end, and was it published?
+    /// Whether a person approved the final design and it was published.
     pub approved: bool,
     pub finding: FindingRow,
 }
 
-/// On what word a document was accepted.
+/// Basis on which a document was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalKind {
     /// A person agreed with the reviewer.
     Approve,
-    /// A maintainer waived the verdict.
+    /// A maintainer overrode the verdict.
     Override,
-    /// A person agreed with what nobody reviewed.
+    /// A person approved a document without a review.
     Unreviewed,
-    /// The reviewer's APPROVED alone: the policy asks nobody.
+    /// The reviewer's APPROVED suffices under the policy.
     Policy,
 }
 
-/// A document's acceptance, bound to what people were shown or to the policy.
+/// Acceptance of a document, bound to what people were shown or to the policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalRow {
     pub document: Hash,
-    /// The gate's subject, which covers the document.
+    /// Subject of the gate, which covers the document.
     pub subject: Hash,
-    /// The person's; none where the policy asked nobody.
+    /// Answer of the approving person, or `None` if the policy required nobody.
     pub answer: Option<GateAnswer>,
     pub kind: ApprovalKind,
-    /// Who had approved it before at the same gate.
+    /// People who approved earlier at the same gate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<Actor>,
 }
 
-/// How a text came to be.
+/// Origin of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TextKind {
-    /// The issue, as models are shown it.
+    /// The issue as models see it.
     Issue,
-    /// A model wrote the document.
+    /// A document written by a model.
     Draft,
-    /// Code mended its form.
+    /// A document whose form code fixed.
     Fix,
-    /// A person's own version took the place of ours.
+    /// A document that a person replaced with their own version.
     Person,
-    /// Tests that the reviewer's model wrote joined those of the document.
+    /// A document extended by tests that the reviewer's model wrote.
     Tests,
-    /// How code changes, as people are asked about it.
+    /// A code change as people are shown it.
     Diff,
-    /// What a model was shown of the repository because it asked.
+    /// Repository content that a model requested.
     Look,
-    /// What a model thought before it answered. No model is told of it again.
+    /// A model's reasoning before its response. No later prompt contains it.
     Thought,
 }
 
 impl TextKind {
-    /// As the audit chain tells it.
+    /// Returns the description in the audit chain.
     pub fn audit_text(self) -> &'static str {
         match self {
             Self::Issue => "the issue was read",
@@ -829,19 +844,19 @@ impl TextKind {
     }
 }
 
-/// A text that the run worked from or made. It is on the audit chain alone.
+/// Text that the run read or produced. Only the audit chain has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextRow {
     pub kind: TextKind,
-    /// Of the stored text.
+    /// Hash of the stored text.
     pub text: Hash,
-    /// Of the issue: its title.
+    /// Title of the issue, for [`TextKind::Issue`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Of the issue: the hash of title and body as they were on GitHub, with what was hidden in them.
+    /// Hash of the issue's raw title and body on GitHub, including hidden parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<Hash>,
-    /// The model that wrote it, by its own word.
+    /// Model that wrote it, as the response names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served: Option<String>,
 }
@@ -852,7 +867,7 @@ impl TextRow {
     }
 }
 
-/// A row for one of the ledgers.
+/// Row for one of the ledgers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LedgerRecord {
     Text(TextRow),
@@ -867,24 +882,24 @@ pub enum LedgerRecord {
     Route(RouteRow),
 }
 
-/// What a run left for the stages that follow on an issue, which need not be its own.
+/// Artifact of a run for later stages of an issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactRow {
     pub issue: IssueNo,
-    /// `lld`, `answers`; of each the newest counts.
+    /// `lld`, `answers` …; the newest of each kind counts.
     pub kind: String,
-    /// Of its text.
+    /// Hash of its text.
     pub hash: Hash,
 }
 
 impl ArtifactRow {
-    /// The kind of what an issue's title and text hash to that we wrote there: no text is stored under that hash.
+    /// Kind of a hash of title and text that we wrote to the issue ourselves. No text is stored under that hash.
     pub const OWN_TEXT: &'static str = "own-text";
-    /// The kind of what came of a change once it was pushed.
+    /// Kind of the lesson from a pushed change.
     pub const LESSON: &'static str = "lesson";
 }
 
-/// Everything the ledgers hold about one run, each list in the order it was first written.
+/// All ledger rows of one run, each list in order of first writing.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct RunLedger {
     pub calls: Vec<CallRow>,
@@ -893,11 +908,11 @@ pub struct RunLedger {
     pub approvals: Vec<ApprovalRow>,
     pub raises: Vec<RaiseRow>,
     pub commits: Vec<CommitRow>,
-    /// Every answer that was accepted at a gate of this run, with the rule of that gate.
+    /// Every answer accepted at a gate of this run, with that gate's approval rule.
     pub answers: Vec<(AnswerRow, Approvers)>,
 }
 
-/// One link of a repository's audit chain.
+/// Link of a repository's audit chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRow {
     pub run: RunId,
@@ -911,7 +926,7 @@ pub struct AuditRow {
 }
 
 impl AuditRow {
-    /// The link that follows `previous`; the first follows the hash of nothing.
+    /// Builds the link after `previous`. The first link follows the hash of the empty string.
     pub fn link_after(previous: Option<Hash>, entry: AuditEntry, at: Timestamp) -> Self {
         let previous = previous.unwrap_or_else(|| Hash::digest(b""));
         let AuditEntry { run, visit, key, what, detail } = entry;
@@ -919,7 +934,7 @@ impl AuditRow {
         Self { run, visit, key, what, detail, at, previous, hash }
     }
 
-    /// Does the hash cover what the row says?
+    /// Returns whether the hash matches the row.
     pub fn has_valid_hash(&self) -> bool {
         self.hash
             == Self::link_hash(
@@ -948,7 +963,7 @@ impl AuditRow {
     }
 }
 
-/// What is to be put on record.
+/// Entry for the audit chain.
 #[derive(Debug, Clone)]
 pub struct AuditEntry {
     pub run: RunId,

@@ -1,4 +1,4 @@
-//! One run from its start to where it is, for the operator's page; and what its texts are.
+//! History of one run for the operator's page, and its texts.
 
 use std::sync::Arc;
 
@@ -16,35 +16,35 @@ use super::{
 };
 use crate::types::{Hash, RepoId, RunId, Timestamp};
 
-/// Visits that are told of: the newest. A run that is watched after its push goes on for weeks.
+/// Maximum visits shown, newest first. A run that watches its pushed changes continues for weeks.
 const MAX_VISITS: i64 = 200;
 
-/// Links of an audit chain that a page walks: some tenths of a second.
+/// Maximum links of an audit chain that a page verifies, which takes some tenths of a second.
 const MAX_CHAIN_LINKS: usize = 20_000;
 
-/// Of each visit, what was done once in it.
+/// Visit of a run.
 #[derive(Debug, Serialize)]
 pub struct VisitRow {
     pub visit: u64,
-    /// The serde form of the step.
+    /// Step in its serde form.
     pub step: String,
     pub entered_at: Timestamp,
     pub left_at: Option<Timestamp>,
     pub how: Option<String>,
 }
 
-/// What was done once in a visit, or is being done.
+/// Journaled work of a visit, finished or in progress.
 #[derive(Debug, Serialize)]
 pub struct JournalEntry {
     pub visit: u64,
     pub key: String,
     pub begun_at: Timestamp,
     pub done_at: Option<Timestamp>,
-    /// Stored texts that its result names.
+    /// Hashes of stored texts that its result references.
     pub texts: Vec<Hash>,
 }
 
-/// A gate with what was said at it.
+/// Gate with its answers.
 #[derive(Debug, Serialize)]
 pub struct GateHistory {
     pub visit: u64,
@@ -54,7 +54,7 @@ pub struct GateHistory {
     pub answers: Vec<GateAnswer>,
 }
 
-/// A row of a ledger, with the visit it is of and its key there.
+/// Ledger row with its visit and key.
 #[derive(Debug, Serialize)]
 pub struct VisitRecord<R> {
     pub visit: u64,
@@ -62,35 +62,35 @@ pub struct VisitRecord<R> {
     pub row: R,
 }
 
-/// Everything that the page of a run shows.
+/// All data of a run's page.
 #[derive(Debug, Default, Serialize)]
 pub struct RunHistory {
     pub visits: Vec<VisitRow>,
-    /// Older ones that are not told of.
+    /// Number of older visits that are not shown.
     pub more_visits: u64,
     pub entries: Vec<JournalEntry>,
     pub calls: Vec<VisitRecord<CallRow>>,
     pub texts: Vec<VisitRecord<TextRow>>,
     pub verdicts: Vec<VisitRecord<VerdictRow>>,
     pub gates: Vec<GateHistory>,
-    /// Each as it stands now.
+    /// Findings in their current status.
     pub findings: Vec<FindingRow>,
     pub approvals: Vec<VisitRecord<ApprovalRow>>,
     pub commits: Vec<VisitRecord<CommitRow>>,
-    /// Rows of the ledgers that cannot be read.
+    /// Number of unreadable ledger rows.
     pub unreadable: usize,
-    /// The workflow's own.
+    /// State of the workflow.
     #[serde(skip)]
     pub state: Vec<u8>,
 }
 
 impl Store {
-    /// What is known of a run; nothing where there is no such run.
+    /// Returns a run's history, or `None` if the run does not exist.
     pub async fn run_history(self: &Arc<Self>, run: RunId) -> Result<Option<RunHistory>, StoreError> {
         self.read_beside(run.repo, move |tx| read_history(tx, run)).await.map(Option::flatten)
     }
 
-    /// A text that this run read, made or was told of: no other's.
+    /// Returns a text that this run references. Texts of other runs are not returned.
     pub async fn run_text(self: &Arc<Self>, run: RunId, hash: Hash) -> Result<Option<String>, StoreError> {
         self.read_beside(
             run.repo,
@@ -100,7 +100,7 @@ impl Store {
         .map(Option::flatten)
     }
 
-    /// Walks a repository's audit chain; none where it is too long for a page.
+    /// Verifies a repository's audit chain. Returns `None` if the chain is too long for a page.
     pub async fn verify_audit_chain(
         self: &Arc<Self>,
         repo: RepoId,
@@ -116,7 +116,7 @@ impl Store {
         self.read_beside(repo, look).await.map(Option::flatten)
     }
 
-    /// What a model was shown of a repository last: the run, when, and the stored choice.
+    /// Returns the last code excerpt that a model saw of a repository: its run, the time, and the stored selection.
     pub async fn last_excerpt(
         self: &Arc<Self>,
         repo: RepoId,
@@ -139,7 +139,7 @@ impl Store {
         self.read_beside(repo, look).await.map(Option::flatten)
     }
 
-    /// Reads a repository's database beside the open ones, so that no step waits for a page.
+    /// Reads a repository's database through a separate connection, so that no step waits for a page.
     async fn read_beside<V: Send + 'static>(
         self: &Arc<Self>,
         repo: RepoId,
@@ -200,7 +200,7 @@ fn read_history(tx: &Transaction<'_>, run: RunId) -> Result<Option<RunHistory>, 
     story.verdicts = ledger_records(tx, "verdict", (seq, 0), unreadable)?;
     story.approvals = ledger_records(tx, "approval", (seq, 0), unreadable)?;
     story.commits = ledger_records(tx, "own_commit", (seq, 0), unreadable)?;
-    // Each review writes all of them anew.
+    // Each review rewrites all findings, so the last row of each counts.
     for VisitRecord { row, .. } in ledger_records::<FindingRow>(tx, "finding", (seq, 0), unreadable)? {
         match story.findings.iter_mut().find(|known| known.id == row.id) {
             Some(known) => *known = row,
@@ -243,7 +243,7 @@ fn read_history(tx: &Transaction<'_>, run: RunId) -> Result<Option<RunHistory>, 
     Ok(Some(story))
 }
 
-/// The rows that `read` can read; the others are counted.
+/// Returns the rows that `read` can read and counts the others.
 fn readable_rows<R>(
     tx: &Transaction<'_>,
     sql: &str,
@@ -281,7 +281,7 @@ fn read_record<R: serde::de::DeserializeOwned>(
     Ok(read.map(|read| VisitRecord { visit, key, row: read }))
 }
 
-/// Hashes that a value in JSON has as strings of their own; what somebody wrote into a longer text is none.
+/// Returns the hashes that are complete strings in a JSON value. A hash inside a longer text does not count.
 fn text_hashes(value: &[u8]) -> Vec<Hash> {
     let text = String::from_utf8_lossy(value);
     let mut found: Vec<Hash> = Vec::new();
@@ -293,9 +293,9 @@ fn text_hashes(value: &[u8]) -> Vec<Hash> {
     found
 }
 
-/// Does anything of this run name the text?
+/// Returns whether any row of this run references the text.
 fn names_text(tx: &Transaction<'_>, run: RunId, hash: Hash) -> Result<bool, TransactionError> {
-    // As a string of its own: in a text that somebody wrote, the quotation marks would have strokes before them.
+    // With quotes, so that only a complete string matches: inside a longer text the quotes would be escaped.
     let quoted = format!("\"{hash}\"");
     let sql = "SELECT EXISTS (SELECT 1 FROM audit WHERE run = ?1 AND instr(detail, ?2) > 0)
         OR EXISTS (SELECT 1 FROM journal WHERE run = ?1 AND instr(value, ?3) > 0)

@@ -1,4 +1,4 @@
-//! Everything that wakes, takes or leaves a run, so that the agenda hears of it.
+//! Everything that starts, claims or changes a run, together with the agenda's update.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,7 +32,7 @@ impl Store {
         Ok(opened)
     }
 
-    /// A gate is a live run's, so the hint stands already.
+    /// Records an answer at a gate. A gate belongs to a live run, so the repository has a wake hint.
     pub async fn record_answer(
         &self,
         gate: GateRow,
@@ -48,7 +48,7 @@ impl Store {
         Ok(booked)
     }
 
-    /// A run that lives has its hint already.
+    /// Records a remark on a run. A live run's repository has a wake hint.
     pub async fn record_remark(&self, run: RunId, remark: RunRemark) -> Result<AnswerReceipt, StoreError> {
         let order = self.agenda.repository_lock(run.repo);
         let _order = order.lock().await;
@@ -91,9 +91,8 @@ impl Store {
         Ok(became)
     }
 
-    /// Looks into the repositories of which it is not known what lives in them: all that are due, and for each one to
-    /// drive, so that a file that is slow keeps nobody else waiting. What cannot be read is logged and looked at again
-    /// later.
+    /// Starts all due scans of repositories with unknown live runs. Each future scans one repository, so a slow file
+    /// delays no other. A failed scan is logged and tried again later.
     pub fn live_run_scans(&self, now: Timestamp) -> Vec<BoxFuture<'_, ()>> {
         let begun = self.agenda.begin_due_scans(now).into_iter();
         begun.map(|looking| Box::pin(self.scan_or_retry(looking)) as BoxFuture<'_, ()>).collect()
@@ -106,13 +105,13 @@ impl Store {
     async fn scan_or_retry(&self, looking: LiveRunScanGuard<'_>) {
         let repo = looking.repo;
         if let Err(error) = self.load_live_runs(repo).await {
-            tracing::error!(%repo, %error, "cannot look into a repository's database");
+            tracing::error!(%repo, %error, "cannot scan a repository's database; will retry");
             self.agenda.schedule_scan(repo, self.clock.now().plus(limits::DAMAGED_RETRY));
         }
     }
 
-    /// Takes a run whose time has come; nothing is written for it, and no database is opened: of one that is closed, or
-    /// was found damaged, a run is taken after the next look.
+    /// Claims a due run. Writes nothing and opens no database: a run in a closed or damaged database is claimed only
+    /// after the next scan.
     pub async fn claim_run(
         &self,
         now: Timestamp,
@@ -127,7 +126,7 @@ impl Store {
             let hold = RunClaimGuard { store: self, picked: Some(picked) };
             let (row, number) = match db.claim_run(run).await {
                 Ok(Some(found)) => found,
-                // It ended, and the agenda missed it.
+                // The run ended, and the agenda missed it.
                 Ok(None) => {
                     self.agenda.update_runs(run.repo, &[(run.seq, None)]);
                     continue;
@@ -156,7 +155,7 @@ impl Store {
         Ok(None)
     }
 
-    /// Saves what a step left and gives the run back.
+    /// Saves a step's checkpoint and releases the run.
     pub async fn save_step(&self, lease: &RunLease, left: Checkpoint) -> Result<(), StoreError> {
         let repo = lease.run.id.repo;
         let order = self.agenda.repository_lock(repo);
@@ -178,7 +177,7 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps bytes under their hash, with whatever the lease's holder writes next.
+    /// Stores bytes under their hash, together with the next write of this lease.
     pub fn put_document(&self, lease: &RunLease, bytes: &[u8]) -> Result<Hash, StoreError> {
         let hash = Hash::digest(bytes);
         if !lease.pending_writes.has_document(hash) {
@@ -197,12 +196,12 @@ impl Store {
         }
     }
 
-    /// How many live runs stand where; of repositories that this boot has not looked into yet none.
+    /// Counts live runs by position. Repositories not yet scanned in this boot are missing.
     pub fn count_run_positions(&self) -> HashMap<RunPosition, u64> {
         self.agenda.count_positions()
     }
 
-    /// Gives a run back as it was taken.
+    /// Releases an unchanged run.
     pub async fn release_run(&self, lease: &RunLease) -> Result<(), StoreError> {
         if self.cluster.is_some() {
             let repo = lease.run.id.repo;
@@ -218,7 +217,7 @@ impl Store {
                     doubt.commit_and_release(&runs, run_claim(lease));
                     Ok(())
                 }
-                // Another one's by now.
+                // Another node has claimed it.
                 Err(StoreError::Fenced) => {
                     self.agenda.release(run_claim(lease));
                     Err(StoreError::Fenced)
@@ -230,12 +229,12 @@ impl Store {
         if ours { Ok(()) } else { Err(StoreError::Fenced) }
     }
 
-    /// When something will be due, or may be.
+    /// Returns when the next run or scan is due.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.agenda.next_due()
     }
 
-    /// The database of a run whose holder still is its holder.
+    /// Returns the database of a run that this lease still holds.
     pub(crate) async fn leased_database(
         &self,
         lease: &RunLease,
@@ -246,17 +245,18 @@ impl Store {
         self.repository_database(lease.run.id.repo).await
     }
 
-    /// Reads a run, and whether somebody takes a step of it right now.
+    /// Reads a run, including whether a worker holds it.
     pub async fn run_row(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
         let Some(db) = self.existing_repository_database(id.repo).await? else { return Ok(None) };
         let row = db.run(id).await?;
         Ok(row.map(|row| RunRow { taken: row.taken || self.agenda.is_held(id), ..row }))
     }
 
-    /// Runs that the filter lets through, read in the same way.
+    /// Returns the runs that match the filter, like [`run_row`](Self::run_row).
     ///
     /// # Errors
-    /// Those of the one repository asked for. Of all, one that cannot be read is left out and logged.
+    /// If the one requested repository cannot be read. Without a repository filter, unreadable repositories are logged
+    /// and skipped.
     pub async fn runs(&self, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
         if let Some(repo) = filter.repo {
             return self.runs_of(repo, filter).await;
@@ -265,7 +265,9 @@ impl Store {
         for repo in self.repositories().await? {
             match self.runs_of(repo, filter).await {
                 Ok(runs) => all.extend(runs),
-                Err(error) => tracing::error!(%repo, %error, "left out of a list of runs"),
+                Err(error) => {
+                    tracing::error!(%repo, %error, "could not read a repository; leaving it out of the list of runs")
+                }
             }
         }
         Ok(all)
@@ -277,7 +279,7 @@ impl Store {
         Ok(rows.map(|row| RunRow { taken: row.taken || self.agenda.is_held(row.id), ..row }).collect())
     }
 
-    /// Was an answer of this cause booked?
+    /// Returns whether an answer with this cause is recorded.
     pub async fn has_answer(&self, repo: RepoId, cause: &Cause) -> Result<bool, StoreError> {
         match self.existing_repository_database(repo).await? {
             Some(db) => db.has_answer(cause).await,
@@ -285,38 +287,38 @@ impl Store {
         }
     }
 
-    /// The remarks that the lease may read, but for the first so many.
+    /// Returns the remarks this lease may read, after the first `after`.
     pub async fn remarks(&self, lease: &RunLease, after: u64) -> Result<Vec<RunRemark>, StoreError> {
         let (run, upto) = (lease.run.id, lease.run.remarks);
         self.repository_database(run.repo).await?.remarks(run, after, upto).await
     }
 
-    /// Notes that the work under this key begins, unless it is done already.
+    /// Records that work on `key` has begun, unless it is done already.
     pub async fn journal_begin(&self, lease: &RunLease, key: &str) -> Result<JournalLookup, StoreError> {
         self.leased_database(lease).await?.journal_begin(lease, key).await
     }
 
-    /// Keeps what the work under this key came to.
+    /// Stores the result of the work on `key`.
     pub async fn journal_done(&self, lease: &RunLease, key: &str, value: Vec<u8>) -> Result<(), StoreError> {
         self.leased_database(lease).await?.journal_done(lease, key, value).await
     }
 
-    /// Keeps a row of evidence.
+    /// Stores a ledger row.
     pub async fn record(&self, lease: &RunLease, key: &str, record: LedgerRecord) -> Result<(), StoreError> {
         self.repository_database(lease.run.id.repo).await?.record(lease, key, record).await
     }
 
-    /// The row of a paid call of this visit, if one is kept.
+    /// Returns the stored row of a paid call of this visit.
     pub async fn booked(&self, lease: &RunLease, key: &str) -> Result<Option<CallRow>, StoreError> {
         self.repository_database(lease.run.id.repo).await?.call_row(lease, key).await
     }
 
-    /// All rows of evidence of a run.
+    /// Returns all ledger rows of a run.
     pub async fn ledger(&self, run: RunId) -> Result<RunLedger, StoreError> {
         self.repository_database(run.repo).await?.ledger(run).await
     }
 
-    /// Adds a link to the audit chain; its hash.
+    /// Appends a link to the audit chain and returns its hash.
     pub async fn audit(&self, lease: &RunLease, entry: AuditEntry) -> Result<Hash, StoreError> {
         self.repository_database(lease.run.id.repo)
             .await?
@@ -324,7 +326,7 @@ impl Store {
             .await
     }
 
-    /// Learns from its database what lives in `repo`.
+    /// Loads the live runs of `repo` into the agenda.
     async fn load_live_runs(&self, repo: RepoId) -> Result<(), StoreError> {
         let order = self.agenda.repository_lock(repo);
         let _order = order.lock().await;
@@ -342,7 +344,7 @@ fn run_claim(lease: &RunLease) -> RunClaim {
     RunClaim { run: lease.run.id, claim: lease.claim }
 }
 
-/// Lets go of a picked run unless it is kept.
+/// Releases a claimed run when dropped, unless it is kept.
 struct RunClaimGuard<'a> {
     store: &'a Store,
     picked: Option<RunClaim>,

@@ -1,4 +1,4 @@
-//! Who may open the operator's pages. Of a link's and of a session's secret only the hash comes here.
+//! Links and sessions for the operator's pages. The store keeps only hashes of their secrets.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use rusqlite::params;
 use super::{Store, StoreError};
 use crate::types::Hash;
 
-/// How long a link waits for the visit it is good for.
+/// Lifetime of an unused link.
 const LINK_LIFETIME: Duration = Duration::from_secs(600);
 
-/// What whoever has a session may do.
+/// Permission of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionScope {
     Read,
-    /// Also what changes something.
+    /// Also allows changes.
     Act,
 }
 
@@ -26,7 +26,7 @@ impl SessionScope {
 }
 
 impl Store {
-    /// Keeps a link for a while; the session that comes of it lasts so long.
+    /// Stores a link. The session it creates lasts for `lasts`.
     pub async fn make_link(
         &self,
         link: Hash,
@@ -49,8 +49,8 @@ impl Store {
             .await
     }
 
-    /// Makes a session of a link, which is gone then. None: there is no such link, or no more. Says how long the
-    /// session lasts.
+    /// Exchanges a link for a session and returns the session's lifetime. Returns `None` if the link is unknown or
+    /// expired.
     pub async fn redeem_link(&self, link: Hash, session: Hash) -> Result<Option<Duration>, StoreError> {
         let now = self.clock.now();
         self.main
@@ -71,7 +71,7 @@ impl Store {
             .await
     }
 
-    /// What a session is good for, while it is.
+    /// Returns the permission of a session, or `None` if it has expired.
     pub async fn session_scope(&self, session: Hash) -> Result<Option<SessionScope>, StoreError> {
         let now = self.clock.now();
         self.main
@@ -86,7 +86,7 @@ impl Store {
             .await
     }
 
-    /// Ends every session and takes back every link; says how many there were.
+    /// Deletes all sessions and links. Returns both counts.
     pub async fn revoke_sessions(&self) -> Result<(usize, usize), StoreError> {
         let revoke = |tx: &Transaction<'_>| {
             Ok((tx.execute("DELETE FROM page_session", [])?, tx.execute("DELETE FROM page_link", [])?))

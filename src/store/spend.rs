@@ -1,10 +1,10 @@
-//! What runs share: how much a repository has spent today, and an installation this month.
+//! Shared spend: of a repository today, and of an installation this month.
 //!
-//! The truth is each repository's own ledger. Here is a copy of this month's rows, in one file, so that "is there enough
-//! left?" and "then this much is taken" are one transaction, whoever asks at the same time. A reservation is committed
-//! here before the ledger's row is, and brought down to what the ledger says only after that row is settled on disk: in
-//! between, and after a crash in between, too much is held here and never too little. What a crash left open is read
-//! again from its ledger before the next reservation, as is everything when `main.db` is not the one that was here last.
+//! Each repository's own ledger is authoritative. This is a copy of the month's rows in one file, so that checking a
+//! cap and reserving an amount are one transaction. A reservation is committed here before the ledger row. It is
+//! reduced to the ledger's amount only after that row is final on disk. So a crash in between leaves too much held
+//! here, never too little. Amounts left open by a crash are reloaded from their ledger before the next reservation. A
+//! replaced `main.db` reloads all ledgers.
 
 use crate::store::sql::Transaction;
 use std::{path::Path, time::Duration};
@@ -19,21 +19,21 @@ use super::{
 };
 use crate::types::{InstallationId, MicroUsd, RepoId, RunId, Timestamp};
 
-/// What a call may cost, to be held back for it.
+/// Maximum cost of a call, to be held for it.
 #[derive(Debug, Clone)]
 pub struct Reservation {
     pub run: RunId,
     pub visit: u64,
-    /// The ledger row's; asked again, it replaces what was held under it.
+    /// Key of the ledger row. A repeated reservation replaces the amount held under this key.
     pub key: String,
     pub installation: InstallationId,
     pub amount: MicroUsd,
-    /// Caps; none: no cap.
+    /// Caps; `None` means no cap.
     pub repository_day: Option<MicroUsd>,
     pub installation_month: Option<MicroUsd>,
 }
 
-/// A cap on what several runs spend together.
+/// Cap on the spend of several runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharedCap {
     RepositoryDay,
@@ -43,7 +43,7 @@ pub enum SharedCap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReservationOutcome {
     Granted,
-    /// Nothing is held: with it, more than `cap` would be spent. So much is already, or held.
+    /// Nothing is held, because the amount would exceed `cap`. `spent` is the amount already spent or held.
     OverCap {
         cap: SharedCap,
         spent: MicroUsd,
@@ -51,15 +51,15 @@ pub enum ReservationOutcome {
 }
 
 impl Store {
-    /// Holds an amount back if the caps leave room for it.
-    pub async fn reserve_budget(&self, asked: Reservation) -> Result<ReservationOutcome, StoreError> {
-        self.reload_stale_ledgers(asked.run.repo).await?;
+    /// Holds an amount if the caps allow it.
+    pub async fn reserve_budget(&self, reservation: Reservation) -> Result<ReservationOutcome, StoreError> {
+        self.reload_stale_ledgers(reservation.run.repo).await?;
         let now = self.clock.now();
-        self.main.write(move |tx| reserve_in(tx, &asked, now)).await
+        self.main.write(move |tx| reserve_in(tx, &reservation, now)).await
     }
 
-    /// What counts against the shared caps now: the repository's today, and its installation's this month. A copy of
-    /// `main.db` is enough to ask.
+    /// Returns the current amounts under the shared caps: the repository's today, and its installation's this month.
+    /// Also works on a copy of `main.db`.
     pub async fn shared_spend(
         &self,
         repo: RepoId,
@@ -69,7 +69,7 @@ impl Store {
         self.main.read(move |tx| shared_sums(tx, (repo, installation), None, now)).await
     }
 
-    /// What counts against the caps of this month, of everybody together.
+    /// Returns the amount that counts against monthly caps, over all installations.
     pub async fn spent_this_month(&self) -> Result<MicroUsd, StoreError> {
         let since = self.clock.now().month_start().0;
         let sum = "SELECT CAST(COALESCE(SUM(microusd), 0) AS BIGINT) FROM spend WHERE at >= ?1";
@@ -78,7 +78,7 @@ impl Store {
             .await
     }
 
-    /// Brings what is held for a run to what its ledger says, once that is on disk.
+    /// Sets the amounts held for a run to those of its ledger, once the ledger is on disk.
     pub async fn sync_run_spend(&self, run: RunId) -> Result<(), StoreError> {
         let since = self.clock.now().month_start();
         let rows = self.repository_database(run.repo).await?.call_costs(Some(run), since).await?;
@@ -91,8 +91,8 @@ impl Store {
             .await
     }
 
-    /// Brings these calls to what their ledger says, and nothing else of their runs: a call that is held for may have no row
-    /// there yet.
+    /// Sets the amounts of these calls to those of their ledger rows. Other calls of their runs stay, since a running
+    /// call may have no ledger row yet.
     pub async fn sync_settled_calls(&self, rows: Vec<CostRow>) -> Result<(), StoreError> {
         let each = move |tx: &Transaction<'_>| {
             rows.iter().try_for_each(|row| remove_call(tx, row.run, row.visit, &row.key))?;
@@ -101,8 +101,8 @@ impl Store {
         self.main.write(each).await
     }
 
-    /// Reads again what may differ from its ledger. A repository that cannot be read keeps what is held for it. If it is the
-    /// one that `asks`, this is an error.
+    /// Reloads the spend that may differ from its ledger. An unreadable repository keeps its held amounts. It is an
+    /// error only if it is `asks`.
     async fn reload_stale_ledgers(&self, asks: RepoId) -> Result<(), StoreError> {
         let behind: Vec<RepoId> = self
             .main
@@ -116,7 +116,7 @@ impl Store {
             match self.reload_ledger(repo).await {
                 Err(error) if repo == asks => return Err(error),
                 Err(error) => {
-                    tracing::error!(%repo, %error, "what a repository has spent cannot be read; what is held for it stays");
+                    tracing::error!(%repo, %error, "could not read a repository's spend; its held amounts stay");
                 }
                 Ok(()) => {}
             }
@@ -134,8 +134,8 @@ impl Store {
     }
 }
 
-/// Reads from the ledgers what was spent, for a `main.db` that was not here at the last boot. A ledger that cannot be
-/// read is tried again before the next reservation.
+/// Reloads all spend from the ledgers, for a `main.db` that differs from the last boot's. Unreadable ledgers are
+/// retried before the next reservation.
 pub(super) fn rebuild_spend(
     main: &Database,
     root: &Path,
@@ -146,14 +146,16 @@ pub(super) fn rebuild_spend(
     for repo in repos {
         match ledgers.read_repository(*repo, |tx| read_call_costs(tx, *repo, None, now.month_start())) {
             Ok(rows) => main.write_blocking(|tx| replace_spend(tx, *repo, &rows))?,
-            Err(error) => tracing::error!(%repo, %error, "cannot read what a repository has spent"),
+            Err(error) => {
+                tracing::error!(%repo, %error, "could not read a repository's spend; will retry before the next reservation")
+            }
         }
     }
     Ok(())
 }
 
 fn replace_spend(tx: &Transaction<'_>, repo: RepoId, rows: &[CostRow]) -> Result<(), TransactionError> {
-    // Whoever read it meanwhile may have reserved something since, of which these rows know nothing.
+    // A concurrent reload may have been followed by a reservation that these rows lack.
     if tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [to_signed(repo.0)])? == 0 {
         return Ok(());
     }
@@ -161,13 +163,13 @@ fn replace_spend(tx: &Transaction<'_>, repo: RepoId, rows: &[CostRow]) -> Result
     copy_calls(tx, rows)
 }
 
-/// What a repository without a ledger has spent stays spent until the month is over; nothing can be read again.
+/// Keeps the spend of a repository without a ledger until the month ends, since it cannot be reloaded.
 pub(super) fn close_spend(tx: &Transaction<'_>, repo: RepoId) -> Result<(), TransactionError> {
     tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [to_signed(repo.0)])?;
     tx.execute("UPDATE spend SET open = 0 WHERE repo = ?1", [to_signed(repo.0)]).map(drop)
 }
 
-/// Notes what may differ from its ledger: what was open when the last boot ended, and `strangers`.
+/// Marks what may differ from its ledger: amounts that were open when the last boot ended, and `strangers`.
 pub(super) fn mark_stale_at_boot(tx: &Transaction<'_>, strangers: &[RepoId]) -> Result<(), TransactionError> {
     mark_unsettled(tx)?;
     for repo in strangers {
@@ -179,11 +181,11 @@ pub(super) fn mark_stale_at_boot(tx: &Transaction<'_>, strangers: &[RepoId]) -> 
     Ok(())
 }
 
-/// Notes which repositories have calls that whoever made them did not live to settle.
+/// Marks repositories with calls whose process died before it settled them.
 pub(super) fn mark_unsettled(tx: &Transaction<'_>) -> Result<usize, TransactionError> {
     let orphaned = match tx {
         Transaction::File(_) => "open = 1",
-        // Of a repository where somebody is at work more may be held than its ledger knows yet.
+        // A live node may have reserved amounts that its ledger does not have yet.
         Transaction::Server(_) => {
             "open = 1 AND NOT EXISTS (SELECT 1 FROM all_run JOIN node ON node.id = all_run.taken
                  WHERE all_run.repo = spend.repo AND node.until > now())"
@@ -195,31 +197,33 @@ pub(super) fn mark_unsettled(tx: &Transaction<'_>) -> Result<usize, TransactionE
     tx.execute(&sql, [])
 }
 
-/// How long a month's sums are kept after it.
+/// Retention of a month's rows after its end.
 const SUMS_RETENTION: Duration = Duration::from_secs(31 * 24 * 3600);
 
 fn reserve_in(
     tx: &Transaction<'_>,
-    asked: &Reservation,
+    reservation: &Reservation,
     now: Timestamp,
 ) -> Result<ReservationOutcome, TransactionError> {
-    // Kept for a while: another node's clock may say that the month is not over yet.
+    // Kept for a while, because another node's clock may still be in the previous month.
     tx.execute("DELETE FROM spend WHERE at < ?1", [now.month_start().minus(SUMS_RETENTION).0])?;
-    for (cap, spent) in shared_sums(tx, (asked.run.repo, asked.installation), Some(asked), now)? {
+    for (cap, spent) in
+        shared_sums(tx, (reservation.run.repo, reservation.installation), Some(reservation), now)?
+    {
         let most = match cap {
-            SharedCap::RepositoryDay => asked.repository_day,
-            SharedCap::InstallationMonth => asked.installation_month,
+            SharedCap::RepositoryDay => reservation.repository_day,
+            SharedCap::InstallationMonth => reservation.installation_month,
         };
-        if most.is_some_and(|most| spent.plus(asked.amount) > most) {
+        if most.is_some_and(|most| spent.plus(reservation.amount) > most) {
             return Ok(ReservationOutcome::OverCap { cap, spent });
         }
     }
-    remove_call(tx, asked.run, asked.visit, &asked.key)?;
-    insert_call(tx, asked, now, true)?;
+    remove_call(tx, reservation.run, reservation.visit, &reservation.key)?;
+    insert_call(tx, reservation, now, true)?;
     Ok(ReservationOutcome::Granted)
 }
 
-/// Removes what is counted for a call.
+/// Removes the amount counted for a call.
 fn remove_call(tx: &Transaction<'_>, run: RunId, visit: u64, key: &str) -> Result<(), TransactionError> {
     let call = params![to_signed(run.repo.0), to_signed(run.seq), to_signed(visit), key];
     tx.prepare_cached("DELETE FROM spend WHERE repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4")?
@@ -227,14 +231,16 @@ fn remove_call(tx: &Transaction<'_>, run: RunId, visit: u64, key: &str) -> Resul
         .map(drop)
 }
 
-/// What is spent or held by all; what is held for one call counts not, where it asks for itself again.
+/// Sums what is spent or held under each cap. Leaves out `except`, a repeated reservation's own earlier amount.
 fn shared_sums(
     tx: &Transaction<'_>,
     (repo, installation): (RepoId, InstallationId),
     except: Option<&Reservation>,
     now: Timestamp,
 ) -> Result<[(SharedCap, MicroUsd); 2], TransactionError> {
-    let except = except.map(|asked| (to_signed(asked.run.seq), to_signed(asked.visit), asked.key.as_str()));
+    let except = except.map(|reservation| {
+        (to_signed(reservation.run.seq), to_signed(reservation.visit), reservation.key.as_str())
+    });
     let (run, visit, key) = except.unwrap_or((-1, -1, ""));
     let sum = |which: &str, of: u64, since: Timestamp| -> Result<MicroUsd, TransactionError> {
         let sql = format!(

@@ -1,8 +1,8 @@
-//! What the rest of the store says its SQL to, whichever database answers: an SQLite file or Postgres.
+//! SQL interface of the rest of the store, over an SQLite file or PostgreSQL.
 //!
-//! It looks like `rusqlite`, so whoever knows that can read every query here. The statements are written once, in what both
-//! understand; what little differs is put right in [`server`](super::postgres_backend). Values cross it as SQLite knows them:
-//! integers (truth is 0 or 1), text, bytes, nothing.
+//! It mirrors `rusqlite`, so queries read as usual. Statements are written once in the dialect that both understand;
+//! [`postgres_backend`](super::postgres_backend) translates the few differences. Values use SQLite's types: integer
+//! (booleans are 0 or 1), text, blob and null.
 
 use rusqlite::{
     Connection, ToSql, params_from_iter,
@@ -14,14 +14,14 @@ use super::{
     postgres_backend::{PostgresRows, PostgresSession},
 };
 
-/// One transaction. Whoever opened it ends it.
+/// An open transaction. Its creator commits it or rolls it back.
 #[derive(Clone, Copy)]
 pub(super) enum Transaction<'a> {
     File(&'a Connection),
     Server(&'a (dyn PostgresSession + 'a)),
 }
 
-/// Values for the numbered places of a statement.
+/// Values of a statement's numbered parameters.
 pub(super) trait SqlArguments {
     fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>>;
 }
@@ -68,7 +68,7 @@ impl<A: ToSql, B: ToSql, C: ToSql> SqlArguments for (A, B, C) {
 }
 
 impl<'a> Transaction<'a> {
-    /// A statement that is asked now and then.
+    /// Prepares a statement for occasional use.
     pub(super) fn prepare(&self, sql: &str) -> Result<SqlStatement<'a>, TransactionError> {
         Ok(match self {
             Self::File(connection) => SqlStatement::File(connection.prepare(sql)?),
@@ -76,7 +76,7 @@ impl<'a> Transaction<'a> {
         })
     }
 
-    /// A statement that is asked again and again: it is kept ready.
+    /// Prepares a statement for frequent use and caches it.
     pub(super) fn prepare_cached(&self, sql: &str) -> Result<SqlStatement<'a>, TransactionError> {
         Ok(match self {
             Self::File(connection) => SqlStatement::Cached(connection.prepare_cached(sql)?),
@@ -84,7 +84,7 @@ impl<'a> Transaction<'a> {
         })
     }
 
-    /// Shows `each` row of an answer that may be long: few are in memory at a time.
+    /// Calls `each` with every row of a possibly long result, holding only few rows in memory.
     pub(super) fn for_each_row(
         &self,
         sql: &str,
@@ -108,7 +108,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// A word to the database itself, such as a savepoint.
+    /// Executes a command such as `SAVEPOINT`.
     pub(super) fn execute_batch(&self, sql: &str) -> Result<(), TransactionError> {
         match self {
             Self::File(connection) => Ok(connection.prepare_cached(sql)?.execute([]).map(drop)?),
@@ -116,7 +116,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The database has rolled all of it back by itself.
+    /// Returns whether the database has rolled back the whole transaction by itself.
     pub(super) fn is_rolled_back(&self) -> bool {
         match self {
             Self::File(connection) => connection.is_autocommit(),
@@ -124,7 +124,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// How many rows it changed.
+    /// Executes a statement and returns the number of changed rows.
     pub(super) fn execute(&self, sql: &str, args: impl SqlArguments) -> Result<usize, TransactionError> {
         self.prepare(sql)?.execute(args)
     }
@@ -139,7 +139,7 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// A statement, ready to be asked.
+/// A prepared statement.
 pub(super) enum SqlStatement<'a> {
     File(rusqlite::Statement<'a>),
     Cached(rusqlite::CachedStatement<'a>),
@@ -165,7 +165,7 @@ impl SqlStatement<'_> {
         })
     }
 
-    /// The first row; that there is none is an error, which [`OptionalRow`] takes for an answer.
+    /// Returns the first row. A missing row is an error; [`OptionalRow`] turns it into `None`.
     pub(super) fn query_row<V>(
         &mut self,
         args: impl SqlArguments,
@@ -177,7 +177,7 @@ impl SqlStatement<'_> {
         }
     }
 
-    /// All rows, each as it could be read.
+    /// Returns all rows, each with its own result.
     pub(super) fn query_map<V>(
         &mut self,
         args: impl SqlArguments,
@@ -205,7 +205,7 @@ impl SqlStatement<'_> {
     }
 }
 
-/// Rows, one after the other.
+/// Iterator over the rows of a result.
 pub(super) enum SqlRows<'a> {
     File(rusqlite::Rows<'a>),
     Server(PostgresRows),
@@ -220,13 +220,13 @@ impl SqlRows<'_> {
     }
 }
 
-/// One row.
+/// A row of a result.
 pub(super) enum SqlRow<'a> {
     File(&'a rusqlite::Row<'a>),
     Server(&'a postgres::Row),
 }
 
-/// A column, by its place or by its name.
+/// A column, by index or by name.
 pub(super) trait ColumnIndex:
     rusqlite::RowIndex + postgres::row::RowIndex + std::fmt::Display
 {
@@ -247,7 +247,7 @@ impl SqlRow<'_> {
         }
     }
 
-    /// The value as it lies there.
+    /// Returns the undecoded value.
     pub(super) fn get_ref<C: ColumnIndex>(&self, column: C) -> Result<ValueRef<'_>, TransactionError> {
         match self {
             Self::File(row) => Ok(row.get_ref(column)?),
@@ -256,7 +256,7 @@ impl SqlRow<'_> {
     }
 }
 
-/// No row is an answer.
+/// Turns a missing row into `None`.
 pub(super) trait OptionalRow<V> {
     fn optional(self) -> Result<Option<V>, TransactionError>;
 }

@@ -1,4 +1,4 @@
-//! What the data directory promises as a whole, and what the tests of this room share.
+//! Tests of the data directory as a whole, and shared test helpers.
 
 use futures_util::{StreamExt, future::join_all, poll, stream::FuturesUnordered};
 use tokio_util::sync::CancellationToken;
@@ -64,7 +64,7 @@ pub(super) fn new_run(repo: RepoId, issue: u64) -> NewRun {
     NewRun { workflow: "lld".into(), version: 1, trigger, step: "\"Load\"".into(), state: b"{}".to_vec() }
 }
 
-/// Claims a run once all has been looked into that must be.
+/// Claims a run after scanning all due repositories.
 pub(super) async fn claim_after_scans(store: &Store, now: Timestamp) -> Option<RunLease> {
     for _ in 0..2 {
         if let Some(lease) = store.claim_run(now, &HashSet::new()).await.unwrap() {
@@ -76,7 +76,7 @@ pub(super) async fn claim_after_scans(store: &Store, now: Timestamp) -> Option<R
 }
 
 #[test]
-fn a_directory_has_one_owner_and_only_we_may_read_it() {
+fn directory_has_one_owner_and_private_mode() {
     let root = tempfile::tempdir().unwrap();
     let data = root.path().join("data");
     let first = open(&data).unwrap();
@@ -89,7 +89,7 @@ fn a_directory_has_one_owner_and_only_we_may_read_it() {
 }
 
 #[test]
-fn a_newer_database_is_refused() {
+fn newer_database_is_refused() {
     let root = tempfile::tempdir().unwrap();
     drop(open(root.path()).unwrap());
     let file = root.path().join("main.db");
@@ -102,7 +102,7 @@ fn a_newer_database_is_refused() {
 }
 
 #[test]
-fn damaged_and_foreign_files_are_named_and_left_alone() {
+fn damaged_and_foreign_files_are_reported_and_unchanged() {
     let root = tempfile::tempdir().unwrap();
     drop(open(root.path()).unwrap());
     let file = root.path().join("main.db");
@@ -127,7 +127,7 @@ fn damaged_and_foreign_files_are_named_and_left_alone() {
     assert!(open(root.path()).is_ok());
 }
 
-/// The faults that `check` finds in a data directory, each with its file.
+/// Returns the faults that `check` finds in a data directory, each with its file.
 fn problems(root: &Path) -> Vec<String> {
     let checked = check_databases(&root.into()).unwrap().into_iter();
     checked
@@ -136,7 +136,7 @@ fn problems(root: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_empty_or_cut_database_is_refused_and_named() {
+async fn empty_or_truncated_database_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     store.start_run(new_run(RepoId(3), 42)).await.unwrap();
@@ -166,7 +166,7 @@ async fn an_empty_or_cut_database_is_refused_and_named() {
         }
         fs::write(&file, sound).unwrap();
     }
-    // Its log alone would make a new main.db.
+    // An orphaned log would turn into a new main.db.
     fs::write(root.path().join("main.db-wal"), b"log").unwrap();
     fs::remove_file(root.path().join("main.db")).unwrap();
     assert!(open(root.path()).err().unwrap().to_string().contains("main.db"));
@@ -198,7 +198,7 @@ async fn check_names_repositories_without_a_database() {
 }
 
 #[tokio::test]
-async fn a_damaged_repository_keeps_nobody_else_waiting() {
+async fn damaged_repository_does_not_delay_others() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let (broken, sound) = (RepoId(1), RepoId(2));
@@ -221,7 +221,7 @@ async fn a_damaged_repository_keeps_nobody_else_waiting() {
 }
 
 #[tokio::test]
-async fn a_delivery_is_kept_once_and_a_dead_one_comes_back() {
+async fn duplicate_delivery_is_dropped_and_dead_one_is_rearmed() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let inbox = store.inbox();
@@ -250,7 +250,7 @@ async fn a_delivery_is_kept_once_and_a_dead_one_comes_back() {
 }
 
 #[tokio::test]
-async fn what_an_older_boot_had_taken_is_free() {
+async fn claims_of_an_older_boot_are_released() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     store.inbox().accept_delivery(delivery("g1", "one")).await.unwrap();
@@ -276,7 +276,7 @@ async fn what_an_older_boot_had_taken_is_free() {
 }
 
 #[tokio::test]
-async fn a_name_belongs_to_the_repository_last_seen_under_it() {
+async fn name_belongs_to_the_repository_last_seen_with_it() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let directory = store.installation_registry();
@@ -297,7 +297,7 @@ async fn a_name_belongs_to_the_repository_last_seen_under_it() {
 }
 
 #[tokio::test]
-async fn documents_are_kept_by_hash_and_the_audit_chain_shows_tampering() {
+async fn documents_have_hashes_and_audit_chain_shows_tampering() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let StartDecision::New(run) = store.start_run(new_run(RepoId(3), 42)).await.unwrap() else { panic!() };
@@ -321,14 +321,14 @@ async fn documents_are_kept_by_hash_and_the_audit_chain_shows_tampering() {
     let second = repo.append_audit_link(&lease.pending_writes, entry("lin")).await.unwrap();
     assert_eq!(repo.append_audit_link(&lease.pending_writes, entry("ada")).await.unwrap(), first);
     let mut chain = repo.audit_chain().await.unwrap();
-    // The start of the run is the first.
+    // The start of the run is the first link.
     assert_eq!((chain.len(), chain[2].previous, chain[2].hash), (3, first, second));
     assert!(chain.iter().all(AuditRow::has_valid_hash));
     chain[0].detail = serde_json::json!({ "by": "eve" });
     assert!(!chain[0].has_valid_hash());
 }
 
-/// Locks a repository's database so that nobody else can even read it.
+/// Locks a repository's database so that nobody else can read it.
 fn lock_database(root: &Path, repo: RepoId) -> rusqlite::Connection {
     let connection = rusqlite::Connection::open(root.join(format!("repos/{repo}/checkpoints.db"))).unwrap();
     let alone = || connection.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0));
@@ -340,7 +340,7 @@ fn lock_database(root: &Path, repo: RepoId) -> rusqlite::Connection {
 }
 
 #[tokio::test]
-async fn a_file_that_is_slow_to_open_keeps_nobody_else_waiting() {
+async fn slow_opening_does_not_delay_others() {
     let root = tempfile::tempdir().unwrap();
     let (slow, sound) = (RepoId(1), RepoId(2));
     let store = open(root.path()).unwrap();
@@ -349,7 +349,7 @@ async fn a_file_that_is_slow_to_open_keeps_nobody_else_waiting() {
     drop(store);
     let seized = lock_database(root.path(), slow);
 
-    // One thread for everything, as busy as a runtime gets.
+    // A single-threaded runtime.
     let store = open(root.path()).unwrap();
     let mut starting = Box::pin(store.start_run(new_run(slow, 2)));
     assert!(poll!(&mut starting).is_pending());
@@ -370,7 +370,7 @@ async fn a_file_that_is_slow_to_open_keeps_nobody_else_waiting() {
 }
 
 #[tokio::test]
-async fn what_somebody_stopped_waiting_for_is_opened_all_the_same_and_once() {
+async fn abandoned_opening_completes_once() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     store.start_run(new_run(RepoId(1), 1)).await.unwrap();
@@ -390,7 +390,7 @@ async fn what_somebody_stopped_waiting_for_is_opened_all_the_same_and_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_at_once_no_more_are_let_through_than_a_cap_allows() {
+async fn concurrent_reservations_stay_within_the_cap() {
     let root = tempfile::tempdir().unwrap();
     let asked = |repo: u64, run: u64| Reservation {
         run: RunId { repo: RepoId(repo), seq: run },
@@ -422,13 +422,13 @@ async fn of_many_at_once_no_more_are_let_through_than_a_cap_allows() {
         ReservationOutcome::OverCap { cap: SharedCap::InstallationMonth, spent: MicroUsd(5_000_000) }
     );
     drop(store);
-    // The crash came before any of the ledgers' rows.
+    // The crash came before any ledger row.
     let store = open(root.path()).unwrap();
     assert_eq!(held(ten(&store, 1).await), 3);
 }
 
 #[test]
-fn a_file_that_did_not_change_is_copied_once() {
+fn unchanged_file_is_copied_once() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("main.db");
     let open = rusqlite::Connection::open(&file).unwrap();
@@ -443,7 +443,7 @@ fn a_file_that_did_not_change_is_copied_once() {
 }
 
 #[tokio::test]
-async fn what_others_spent_is_known_without_their_ledgers() {
+async fn spend_of_others_is_known_without_their_ledgers() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let asked = |repo| Reservation {
@@ -459,7 +459,7 @@ async fn what_others_spent_is_known_without_their_ledgers() {
         assert_eq!(store.reserve_budget(asked(repo)).await.unwrap(), ReservationOutcome::Granted);
     }
     drop(store);
-    // A copy that has neither repository.
+    // A copy without either repository.
     let copy = tempfile::tempdir().unwrap();
     copy_databases(&root.path().into(), None, copy.path()).unwrap();
     let store = open(copy.path()).unwrap();
@@ -471,7 +471,7 @@ async fn what_others_spent_is_known_without_their_ledgers() {
 }
 
 #[test]
-fn a_copy_that_is_to_stop_ends_in_the_middle_of_a_database() {
+fn stopped_copy_ends_within_a_database() {
     let root = tempfile::tempdir().unwrap();
     let (from, to) = (root.path().join("from.db"), root.path().join("to.db"));
     let sql = "CREATE TABLE document AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
@@ -486,7 +486,7 @@ fn a_copy_that_is_to_stop_ends_in_the_middle_of_a_database() {
 }
 
 #[test]
-fn databases_that_are_read_side_by_side_count_no_memory_together() {
+fn sqlite_is_built_without_memory_statistics() {
     let open = rusqlite::Connection::open_in_memory().unwrap();
     let mut options = open.prepare("PRAGMA compile_options").unwrap();
     let options = options.query_map([], |row| row.get::<_, String>(0)).unwrap();

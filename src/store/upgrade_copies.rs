@@ -1,9 +1,9 @@
-//! Before a database of an older version is migrated, it is copied: an older program does not open what a newer one
-//! migrated, so the copy is the way back.
+//! Copies of databases made before an upgrade. An older program cannot open a migrated database, so the copy is the way
+//! back.
 //!
-//! Copies lie in `backups/` of the data directory, the newest [`COPIES_KEPT`] of each database. A database that cannot be copied
-//! is not migrated. An upgrade that fails after the copy is tried again at each start: what it copies then is what it copied
-//! before, and takes no older copy's place.
+//! Copies are in `backups/` of the data directory, the newest [`COPIES_KEPT`] of each database. A database that cannot
+//! be copied is not migrated. If an upgrade fails after the copy, each start tries it again. Its copies are then
+//! identical and replace no older copy.
 
 use std::{
     fs,
@@ -25,14 +25,14 @@ use crate::types::{RepoId, Timestamp};
 
 const COPIES_DIRECTORY: &str = "backups";
 
-/// Of each database: one more than the upgrade that went wrong, for whoever notices only after the next one.
+/// Copies kept per database: one more than the failed upgrade needs, in case it is noticed only after the next one.
 const COPIES_KEPT: usize = 2;
 
-/// A database, and where its copies go.
+/// A database and the directory of its copies.
 #[derive(Debug, Clone)]
 pub(super) struct UpgradeCopies {
     directory: PathBuf,
-    /// Begins the names of its copies; no other database's do so.
+    /// File name prefix of its copies; no other database has the same prefix.
     name: String,
     now: Timestamp,
 }
@@ -49,7 +49,7 @@ impl UpgradeCopies {
     /// Copies a file of this older version.
     ///
     /// # Errors
-    /// [`StoreError::NoUpgradeCopy`]; the file is as it was.
+    /// [`StoreError::NoUpgradeCopy`]; the file is unchanged then.
     pub(super) fn copy(&self, file: &Path, version: u32) -> Result<(), StoreError> {
         let copy = self.try_copy(file, version).map_err(|why| StoreError::NoUpgradeCopy {
             file: file.to_owned(),
@@ -58,7 +58,7 @@ impl UpgradeCopies {
         })?;
         tracing::warn!(
             file = %file.display(), copy = %copy.display(), version,
-            "written by an older countersign, and is upgraded now; the copy is the way back to that version"
+            "upgrading a database written by an older countersign; restore the copy to go back to that version"
         );
         self.remove_surplus();
         Ok(())
@@ -67,7 +67,7 @@ impl UpgradeCopies {
     fn try_copy(&self, file: &Path, version: u32) -> Result<PathBuf, StoreError> {
         create_directory(&self.directory)?;
         self.require_room(file)?;
-        // A directory of its own, which goes with whatever SQLite left beside a copy that failed.
+        // A directory of our own, so that removing it also removes SQLite's leftovers of a failed copy.
         let half = self.partial_path();
         let (made, io) = (half.join("copy.db"), |source| StoreError::Io { path: half.clone(), source });
         drop(fs::remove_dir_all(&half));
@@ -90,7 +90,7 @@ impl UpgradeCopies {
         done
     }
 
-    /// The newest copy of this version, if it is just as this one.
+    /// Returns the newest copy of this version if it equals the new one.
     fn identical_copy(&self, made: &Path, version: u32) -> std::io::Result<Option<PathBuf>> {
         let newest = self.copies().into_iter().rfind(|(found, _)| *found == version);
         let Some(newest) = newest.map(|(_, name)| self.directory.join(name)) else { return Ok(None) };
@@ -104,7 +104,7 @@ impl UpgradeCopies {
         self.directory.join(format!("{}half-done", self.name))
     }
 
-    /// So that a copy which would not fit does not take the last of the disk for a while.
+    /// Checks that the copy fits, so that a failing copy does not use up the disk for a while.
     fn require_room(&self, file: &Path) -> Result<(), StoreError> {
         let io = |source| StoreError::Io { path: self.directory.clone(), source };
         let disk = rustix::fs::statvfs(&self.directory).map_err(|errno| io(errno.into()))?;
@@ -115,13 +115,13 @@ impl UpgradeCopies {
         Ok(())
     }
 
-    /// The newest copy that a program which knows this version can open.
+    /// Returns the newest copy that a program with this schema version can open.
     pub(super) fn newest_readable(&self, known: u32) -> Option<PathBuf> {
         let (_, name) = self.copies().into_iter().rfind(|(version, _)| *version <= known)?;
         Some(self.directory.join(name))
     }
 
-    /// Every copy with its version, by when it was made.
+    /// Returns every copy with its version, oldest first.
     fn copies(&self) -> Vec<(u32, String)> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().filter_map(Result::ok);
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -135,7 +135,7 @@ impl UpgradeCopies {
         copies.into_iter().map(|(_, version, name)| (version, name)).collect()
     }
 
-    /// What stays only takes room.
+    /// Deletes surplus copies. A copy that cannot be deleted only takes up space.
     fn remove_surplus(&self) {
         let copies = self.copies();
         for (_, name) in &copies[..copies.len().saturating_sub(COPIES_KEPT)] {
@@ -143,18 +143,18 @@ impl UpgradeCopies {
         }
     }
 
-    /// Its copies go with a repository that is forgotten.
+    /// Deletes all copies of a forgotten repository.
     pub(super) fn remove_all(&self) -> Result<(), StoreError> {
         for (_, name) in self.copies() {
             let path = self.directory.join(name);
             remove_file(&path).map_err(|source| StoreError::Io { path, source })?;
         }
-        // What a copy left that was cut short.
+        // Leftovers of an interrupted copy.
         forget_repository::remove_directory(&self.partial_path())
     }
 }
 
-/// Two files of one length.
+/// Compares two files of equal length.
 fn are_equal(one: fs::File, other: fs::File) -> std::io::Result<bool> {
     let (mut one, mut other) = (BufReader::new(one), BufReader::new(other));
     loop {
@@ -168,7 +168,7 @@ fn are_equal(one: fs::File, other: fs::File) -> std::io::Result<bool> {
     }
 }
 
-/// `20260302T090000Z`, which sorts as times do.
+/// Formats a time as `20260302T090000Z`, which sorts chronologically.
 pub(super) fn compact_timestamp(at: Timestamp) -> String {
     at.to_string().chars().filter(|c| c.is_ascii_alphanumeric()).collect()
 }

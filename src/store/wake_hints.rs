@@ -1,9 +1,9 @@
-//! Wake hints: which repositories may have live runs.
+//! Wake hints: repositories that may have live runs.
 //!
-//! SQLite is not atomic across files, so the hint is committed before the first live run it points at: it may be
-//! false, it is never missing. A boot looks into every hinted repository and takes away what hints in vain; from then
-//! on the [agenda](super::agenda) knows when which run is due, so that no step and no run's end costs a commit here.
-//! The columns `seq` and `due` are left from the time when they did.
+//! SQLite is not atomic across files, so the hint is committed before the first live run of its repository. It may be
+//! stale, but it is never missing. A boot scans every hinted repository and removes stale hints. From then on the
+//! [agenda](super::agenda) knows all due times, so steps and run ends cost no commit here. The columns `seq` and `due`
+//! are unused remains of an older design.
 
 use crate::store::sql::Transaction;
 
@@ -16,13 +16,13 @@ use super::{
 use crate::types::RepoId;
 
 impl Store {
-    /// A run is about to live in `repo`. Its order is held.
+    /// Adds a hint before a run becomes live in `repo`. The caller holds the repository's lock.
     pub(super) async fn add_wake_hint(&self, repo: RepoId) -> Result<(), StoreError> {
         if self.agenda.is_hinted(repo) {
             return Ok(());
         }
         if self.cluster.is_some() {
-            // Where a run is committed with all that tells of it, it is its own hint.
+            // In PostgreSQL, the run's row itself serves as the hint.
             self.agenda.set_hinted(repo, true);
             return Ok(());
         }
@@ -31,12 +31,13 @@ impl Store {
         Ok(())
     }
 
-    /// Takes the hint away if nothing lives in `repo`. Its order is held. A hint that stays only costs a look.
+    /// Removes the hint if no run is live in `repo`. The caller holds the repository's lock. A stale hint only costs a
+    /// scan.
     pub(super) async fn remove_stale_hint(&self, repo: RepoId) {
         if !self.agenda.has_stale_hint(repo) {
             return;
         }
-        // Before it is, because whoever waits for that may go away: a hint that is written once more costs a commit.
+        // Clear the flag first, because this future may be dropped while it waits. A redundant hint costs one commit.
         self.agenda.set_hinted(repo, false);
         if self.cluster.is_some() {
             return;
@@ -46,12 +47,12 @@ impl Store {
             .write(move |tx| tx.execute("DELETE FROM hint WHERE repo = ?1", [to_signed(repo.0)]))
             .await;
         if let Err(error) = gone {
-            tracing::warn!(%repo, %error, "a wake hint stays behind");
+            tracing::warn!(%repo, %error, "could not remove a wake hint; the next boot scans the repository needlessly");
         }
     }
 }
 
-/// Something may live in these: the next boot looks into each of them.
+/// Marks repositories that may have live runs; the next boot scans each of them.
 pub(super) fn insert_hints(tx: &Transaction<'_>, repos: &[RepoId]) -> Result<(), TransactionError> {
     let mut hint =
         tx.prepare("INSERT INTO hint (repo, seq, due) VALUES (?1, 1, 0) ON CONFLICT (repo) DO NOTHING")?;

@@ -1,9 +1,9 @@
-//! Room for the bodies of deliveries, from their first byte to their commit: a semaphore of bytes.
+//! Memory budget for delivery bodies, from their first byte to their commit: a semaphore of bytes.
 //!
-//! Anybody may send bytes here, and only a whole body shows whom it is from. So what is not whole is kept on sufferance:
-//! when the room is full, the bodies that have been on their way longest give way to newer ones. GitHub's are whole within
-//! milliseconds; to push one out somebody would have to fill the whole room in that time, and whoever sends half a body and
-//! waits keeps nobody out, however large or many the halves. What is whole gives way to nothing: it waits for the disk.
+//! Anybody may send bytes here, and only a complete body can be verified. So when the buffer is full, the oldest
+//! incomplete bodies are evicted for newer ones. GitHub's bodies are complete within milliseconds; to evict one, an
+//! attacker would have to fill the whole buffer in that time. A client that sends half a body and waits blocks nobody.
+//! A complete body is never evicted: it waits for the disk.
 
 use std::{
     collections::BTreeMap,
@@ -20,30 +20,30 @@ pub(super) struct BodyBuffer {
     arriving: Mutex<IncomingBodies>,
 }
 
-/// Bodies that are not whole, in the order in which they came, and how many have come so far.
+/// Incomplete bodies in order of arrival, and the number of bodies started so far.
 #[derive(Default)]
 struct IncomingBodies {
     bodies: BTreeMap<u64, PartialBody>,
-    came: u64,
+    started: u64,
 }
 
-/// What has come of a body.
+/// The received part of a body.
 struct PartialBody {
     bytes: Vec<u8>,
     permit: Permit,
-    /// Dropped with the rest: who waits for more of this body hears that it has to go.
+    /// Dropped with the body, which tells its reader that the body was evicted.
     _stays: oneshot::Sender<Infallible>,
 }
 
-/// There is no room, or none any more.
+/// The buffer is full, or the body was evicted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BufferFull;
 
-/// A body that is arriving.
+/// Handle of an incomplete body.
 pub(super) struct IncomingBody<'a> {
-    room: &'a BodyBuffer,
+    buffer: &'a BodyBuffer,
     number: u64,
-    /// It is not going to be longer.
+    /// Maximum length of the body.
     longest: usize,
     stays: oneshot::Receiver<Infallible>,
 }
@@ -53,22 +53,23 @@ impl BodyBuffer {
         Self { free: Arc::new(Semaphore::new(bytes)), arriving: Mutex::default() }
     }
 
-    /// Begins a body of at most this length. What is announced costs nothing to say, so only what comes gets room.
+    /// Starts a body of at most this length. Only received bytes are counted: an announced length costs the sender
+    /// nothing.
     pub(super) fn begin_body(&self, longest: usize) -> Result<IncomingBody<'_>, BufferFull> {
         let mut arriving = self.lock();
-        let number = arriving.came;
-        arriving.came += 1;
+        let number = arriving.started;
+        arriving.started += 1;
         let permit = self.reserve(&mut arriving, number, limits::LEAST_REQUEST_BYTES)?;
         let (sender, stays) = oneshot::channel();
         arriving.bodies.insert(number, PartialBody { bytes: Vec::new(), permit, _stays: sender });
-        Ok(IncomingBody { room: self, number, longest, stays })
+        Ok(IncomingBody { buffer: self, number, longest, stays })
     }
 
     fn lock(&self) -> MutexGuard<'_, IncomingBodies> {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes so much for this body, where need be from those that came before it.
+    /// Reserves bytes for this body; evicts older incomplete bodies if needed.
     fn reserve(&self, arriving: &mut IncomingBodies, number: u64, much: usize) -> Result<Permit, BufferFull> {
         let much = u32::try_from(much).map_err(|_| BufferFull)?;
         loop {
@@ -81,13 +82,13 @@ impl BodyBuffer {
 }
 
 impl IncomingBody<'_> {
-    /// Adds what has come.
+    /// Appends received bytes.
     pub(super) fn add(&mut self, more: &[u8]) -> Result<(), BufferFull> {
-        let mut arriving = self.room.lock();
+        let mut arriving = self.buffer.lock();
         let bytes = &arriving.bodies.get(&self.number).ok_or(BufferFull)?.bytes;
         let (needed, had) = (bytes.len() + more.len(), bytes.capacity());
         let grown = if needed > had { needed.max(self.longest.min(2 * had)) } else { had };
-        let permit = self.room.reserve(&mut arriving, self.number, grown - had)?;
+        let permit = self.buffer.reserve(&mut arriving, self.number, grown - had)?;
         let part = arriving.bodies.get_mut(&self.number).ok_or(BufferFull)?;
         part.permit.merge(permit);
         part.bytes.reserve_exact(grown - part.bytes.len());
@@ -95,22 +96,22 @@ impl IncomingBody<'_> {
         Ok(())
     }
 
-    /// Resolves when this body has given way.
+    /// Resolves when this body was evicted.
     pub(super) async fn wait_until_evicted(&mut self) {
-        // Nothing is ever sent: an answer means that the sender is gone.
+        // Nothing is ever sent, so this resolves only when the sender was dropped.
         drop((&mut self.stays).await);
     }
 
-    /// The body, now whole, and its share of the room, which it holds until that is dropped.
+    /// Returns the complete body and its permit, which holds its share of the buffer until dropped.
     pub(super) fn finish(self) -> Result<(Vec<u8>, Permit), BufferFull> {
-        let part = self.room.lock().bodies.remove(&self.number).ok_or(BufferFull)?;
+        let part = self.buffer.lock().bodies.remove(&self.number).ok_or(BufferFull)?;
         Ok((part.bytes, part.permit))
     }
 }
 
 impl Drop for IncomingBody<'_> {
     fn drop(&mut self) {
-        self.room.lock().bodies.remove(&self.number);
+        self.buffer.lock().bodies.remove(&self.number);
     }
 }
 
@@ -127,42 +128,42 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_is_not_whole_gives_way() {
-        let room = BodyBuffer::new(100 * KILOBYTE);
-        let mut bodies: Vec<_> = (0..3).map(|_| room.begin_body(0).unwrap()).collect();
+    fn oldest_incomplete_body_is_evicted() {
+        let buffer = BodyBuffer::new(100 * KILOBYTE);
+        let mut bodies: Vec<_> = (0..3).map(|_| buffer.begin_body(0).unwrap()).collect();
         for one in &mut bodies {
             one.add(&body(30 * KILOBYTE)).unwrap();
         }
-        let mut newer = room.begin_body(0).unwrap();
-        assert!(bodies[0].wait_until_evicted().now_or_never().is_none(), "there was room for it");
+        let mut newer = buffer.begin_body(0).unwrap();
+        assert!(bodies[0].wait_until_evicted().now_or_never().is_none(), "the buffer had space");
         newer.add(&body(30 * KILOBYTE)).unwrap();
         assert!(bodies[0].wait_until_evicted().now_or_never().is_some());
         assert_eq!(bodies[0].add(b"x"), Err(BufferFull));
         assert!(bodies[1].wait_until_evicted().now_or_never().is_none());
-        assert_eq!(bodies[1].add(&body(30 * KILOBYTE)), Err(BufferFull), "newer ones do not give way");
+        assert_eq!(bodies[1].add(&body(30 * KILOBYTE)), Err(BufferFull), "newer ones are not evicted");
         assert_eq!(bodies.remove(0).finish().err(), Some(BufferFull));
         assert_eq!(newer.finish().unwrap().0.len(), body(30 * KILOBYTE).len());
     }
 
     #[test]
-    fn only_what_came_takes_room_and_what_is_whole_keeps_it() {
-        let room = BodyBuffer::new(100 * KILOBYTE);
-        let mut first = room.begin_body(25 * KILOBYTE * KILOBYTE).unwrap();
-        assert_eq!(room.free.available_permits(), 100 * KILOBYTE - limits::LEAST_REQUEST_BYTES);
+    fn only_received_bytes_count_until_dropped() {
+        let buffer = BodyBuffer::new(100 * KILOBYTE);
+        let mut first = buffer.begin_body(25 * KILOBYTE * KILOBYTE).unwrap();
+        assert_eq!(buffer.free.available_permits(), 100 * KILOBYTE - limits::LEAST_REQUEST_BYTES);
         for part in body(90 * KILOBYTE).chunks(7 * KILOBYTE) {
-            let held = 100 * KILOBYTE - room.free.available_permits();
-            assert!(room.lock().bodies[&0].bytes.capacity() <= held);
+            let held = 100 * KILOBYTE - buffer.free.available_permits();
+            assert!(buffer.lock().bodies[&0].bytes.capacity() <= held);
             drop(first.add(part));
         }
         drop(first);
-        let mut place = room.begin_body(0).unwrap();
+        let mut place = buffer.begin_body(0).unwrap();
         place.add(&body(90 * KILOBYTE)).unwrap();
         let whole = place.finish().unwrap();
-        let mut second = room.begin_body(0).unwrap();
+        let mut second = buffer.begin_body(0).unwrap();
         assert_eq!(second.add(&body(20 * KILOBYTE)), Err(BufferFull));
         drop(whole);
         second.add(&body(20 * KILOBYTE)).unwrap();
         drop(second);
-        assert_eq!(room.free.available_permits(), 100 * KILOBYTE);
+        assert_eq!(buffer.free.available_permits(), 100 * KILOBYTE);
     }
 }

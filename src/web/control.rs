@@ -1,9 +1,9 @@
-//! The control socket: how the command line speaks to the server of the same data directory.
+//! The control socket, through which the command line talks to the server of the same data directory.
 //!
 //! A Unix socket in a directory that only its owner may enter. It accepts connections from our user and from root, and
-//! answers a request that carries the server's token. A model's program runs as our user and can connect on some kernels, but
-//! Landlock keeps it from the file of the token. We do not look the peer up in `/proc`, because systemd may hide it. JSON
-//! both ways; a refusal has a sentence for the person who asked.
+//! requires the server's token. A model program runs as our user and can connect on some kernels, but Landlock denies
+//! it the token file. We do not look the peer up in `/proc`, because systemd may hide it. Requests and responses are
+//! JSON; an error has a sentence for the user.
 
 use std::{
     io,
@@ -43,32 +43,32 @@ use crate::{
     types::{Cause, Hash, RepoId, RepoName, RunId, Timestamp, Verb, count},
 };
 
-/// Where the socket of a data directory is.
+/// Returns the path of a data directory's control socket.
 pub fn control_socket(data: &Path) -> PathBuf {
     data.join("control.sock")
 }
 
-/// What the socket's routes work on.
+/// State of the socket's routes.
 #[derive(Clone)]
 pub struct ControlContext {
     pub store: Arc<Store>,
     pub engine: Arc<dyn EnginePort>,
     pub clock: SharedClock,
     pub token: ServerToken,
-    /// Rung when a pause begins or ends.
+    /// Notified when a pause starts or ends.
     pub pause_bell: Arc<Notify>,
     pub web_url: Url,
-    /// Where the private door is.
+    /// Address of the operator listener.
     pub at: Address,
-    /// The name by which the world knows it, if it does.
+    /// Public URL of the pages, if configured.
     pub public_url: Option<Url>,
     pub reload: ReloadCallback,
 }
 
-/// Reads the secrets again; says what came of it, or why all is as it was.
+/// Reloads the secrets; returns a summary of the changes, or why nothing changed.
 pub type ReloadCallback = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
-/// Asks for a pause or for its end; without a repository, of the whole server.
+/// Request to start or end a pause of a repository, or of the whole server without one.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PauseRequest {
     pub repository: Option<RepoName>,
@@ -86,67 +86,67 @@ pub struct ForgetRepositoryRequest {
     pub repository: RepoName,
 }
 
-/// Asks for a link to the operator's pages.
+/// Request for a link to the operator's pages.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PageLinkRequest {
-    /// To act there, and not only to read.
+    /// Whether the session may make changes.
     pub act: bool,
-    /// How long the session lasts that comes of it.
+    /// Lifetime of the session in hours.
     pub hours: u32,
 }
 
-/// One link by each name that the pages have. The first visit by any of them spends it.
+/// One link for each host name of the pages. The first use of any of them invalidates all.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PageLinks {
     pub links: Vec<String>,
 }
 
-/// Asks that what long ended runs left be archived.
+/// Request to archive the texts of runs that ended long ago.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ArchiveRunsRequest {
     pub older_than: Duration,
     pub to: PathBuf,
 }
 
-/// What came of it, in words.
+/// Result of an archive request, as lines for the user.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ArchiveReport {
     pub lines: Vec<String>,
-    /// Nothing went wrong in any repository.
+    /// Whether every repository was archived without errors.
     pub whole: bool,
 }
 
-/// Which runs to list.
+/// Filter for the list of runs.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct RunListRequest {
     /// `OWNER/REPO`.
     pub repository: Option<String>,
-    /// Those that ended as well.
+    /// Whether to include ended runs.
     pub all: bool,
 }
 
-/// One run as it is listed.
+/// A run in the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunListItem {
     pub run: RunId,
-    /// Its name, or its number where we know no name any more.
+    /// Name of the repository, or its number if the name is unknown.
     pub repository: String,
     pub issue: u64,
     pub workflow: String,
     pub step: String,
     pub status: String,
-    /// When it last moved, as GitHub writes times.
+    /// Time of the last change, in GitHub's format.
     pub since: String,
-    /// Calls of GitHub's API it has cost so far, and how many of them wrote.
+    /// GitHub API calls of the run so far, and how many of them were writes.
     pub calls: u64,
     pub writes: u64,
-    /// Where the issue is.
+    /// URL of the issue.
     pub url: Option<String>,
-    /// What it waits for and what would end that, or why it ended.
+    /// What the run waits for and how to end the wait, or why it ended.
     pub why: Option<String>,
 }
 
-/// Whose calls to add up.
+/// Filter and grouping for the cost report.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct CostReportRequest {
     /// `OWNER/REPO`.
@@ -155,7 +155,7 @@ pub struct CostReportRequest {
     pub by: CostGrouping,
 }
 
-/// What gets a line of its own.
+/// Grouping key of the report.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum CostGrouping {
@@ -166,10 +166,10 @@ pub enum CostGrouping {
     Day,
 }
 
-/// A sum as it is listed.
+/// A line of the cost report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostLine {
-    /// Its name, or its number where we know no name any more.
+    /// Name of the repository, or its number if the name is unknown.
     pub repository: String,
     /// The run, stage, model or day.
     pub what: String,
@@ -177,7 +177,7 @@ pub struct CostLine {
     pub spent: Spending,
 }
 
-/// An answer in words, and the body of every refusal.
+/// A text response, also the body of every error.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ControlMessage {
     pub message: String,
@@ -210,7 +210,7 @@ impl RunListItem {
     }
 }
 
-/// `waits for /approve lld 3f9c2ab1d4e7 or /revise`
+/// Returns a text such as `waits for /approve lld 3f9c2ab1d4e7 or /revise`.
 fn gate_wait_text(gate: &GateRow) -> String {
     let line = |(verb, _): &(Verb, AllowedResponders)| match verb {
         Verb::Approve => format!("/{verb} {} {}", gate.spec.stage, gate.spec.subject.short()),
@@ -222,7 +222,7 @@ fn gate_wait_text(gate: &GateRow) -> String {
     format!("waits for {}", lines.join(" or "))
 }
 
-/// What ends a pause is what began it: of the server, or of one repository.
+/// Returns who paused the run and the command that ends the pause.
 fn resume_hint(pause: &ActivePause, name: Option<&RepoName>) -> String {
     let ActivePause { scope, by, .. } = pause;
     match (scope, name) {
@@ -231,7 +231,7 @@ fn resume_hint(pause: &ActivePause, name: Option<&RepoName>) -> String {
     }
 }
 
-/// Why something asked for is not done.
+/// An error response: status and message.
 #[derive(Debug, thiserror::Error)]
 #[error("{1}")]
 pub struct ControlError(pub(super) StatusCode, pub(super) String);
@@ -256,7 +256,7 @@ impl From<EngineError> for ControlError {
     }
 }
 
-/// Opens the socket. What lies in its place was left by a server that died: the data directory's lock is ours.
+/// Opens the socket. We hold the data directory's lock, so an existing socket file is left over from a crash.
 pub fn listen(data: &Path, clock: SharedClock) -> io::Result<ControlListener> {
     let path = control_socket(data);
     match std::fs::remove_file(&path) {
@@ -268,7 +268,7 @@ pub fn listen(data: &Path, clock: SharedClock) -> io::Result<ControlListener> {
     Ok(ControlListener { listener, refused: LogThrottle::default(), clock })
 }
 
-/// The socket, open to the operator's own processes.
+/// The control socket; accepts only our user and root.
 pub struct ControlListener {
     listener: UnixListener,
     refused: LogThrottle,
@@ -284,10 +284,7 @@ impl Listener for ControlListener {
             let (stream, address) = Listener::accept(&mut self.listener).await;
             let Some(why) = peer_refusal(&stream) else { return (stream, address) };
             if let Some(refused) = self.refused.record(self.clock.now()) {
-                tracing::warn!(
-                    refused,
-                    "connections to the control socket were refused, the last because {why}"
-                );
+                tracing::warn!(refused, "refused connections to the control socket; last reason: {why}");
             }
         }
     }
@@ -297,16 +294,16 @@ impl Listener for ControlListener {
     }
 }
 
-/// Why the process at the other end may not connect.
+/// Returns why the peer may not connect.
 fn peer_refusal(stream: &UnixStream) -> Option<String> {
     match stream.peer_cred() {
         Ok(peer) if [rustix::process::geteuid().as_raw(), 0].contains(&peer.uid()) => None,
-        Ok(peer) => Some(format!("it is of user {}", peer.uid())),
-        Err(error) => Some(format!("who it is can't be told: {error}")),
+        Ok(peer) => Some(format!("it runs as user {}", peer.uid())),
+        Err(error) => Some(format!("its user cannot be determined: {error}")),
     }
 }
 
-/// The socket's routes.
+/// Returns the socket's routes.
 pub fn routes(control: ControlContext) -> Router {
     Router::new()
         .route("/runs", get(runs))
@@ -328,11 +325,11 @@ async fn require_token(State(token): State<ServerToken>, request: Request, next:
     if token.authorizes(request.headers()) {
         return next.run(request).await;
     }
-    let why = "the token of this server is missing, or is another one's; it is in the data directory";
+    let why = "the token of this server is missing or wrong; it is in the data directory";
     ControlError(StatusCode::UNAUTHORIZED, why.to_owned()).into_response()
 }
 
-/// The repository last seen under a name, or a refusal that says how it would become known.
+/// Returns the repository last seen under a name, or an error that says how to write the name.
 pub async fn find_repository(store: &Store, name: &RepoName) -> Result<RepoId, ControlError> {
     let found = store.installation_registry().repository_named(name).await?;
     found.map(|row| row.id).ok_or_else(|| {
@@ -341,7 +338,7 @@ pub async fn find_repository(store: &Store, name: &RepoName) -> Result<RepoId, C
     })
 }
 
-/// The same for a name that is not read yet.
+/// Same for a name that is not parsed yet.
 async fn named_by(store: &Store, text: &str) -> Result<RepoId, ControlError> {
     let name = text.parse().map_err(|_| {
         ControlError(StatusCode::BAD_REQUEST, format!("`{text}` is not a repository's name: OWNER/REPO"))
@@ -361,29 +358,29 @@ async fn pause_scope(
 
 async fn pause(
     State(control): State<ControlContext>,
-    Json(asked): Json<PauseRequest>,
+    Json(request): Json<PauseRequest>,
 ) -> ControlResult<ControlMessage> {
-    let (scope, what) = pause_scope(&control, asked.repository.as_ref()).await?;
-    control.pause(scope, asked.by, "asked to on the command line").await?;
-    let name = asked.repository.map(|name| format!(" {name}")).unwrap_or_default();
+    let (scope, what) = pause_scope(&control, request.repository.as_ref()).await?;
+    control.pause(scope, request.by, "requested on the command line").await?;
+    let name = request.repository.map(|name| format!(" {name}")).unwrap_or_default();
     control_message(format!(
-        "{what} is paused: deliveries are still taken in, and no step begins until `countersign resume{name}`"
+        "{what} is paused: deliveries are still accepted, but no step starts until `countersign resume{name}`"
     ))
 }
 
 async fn resume(
     State(control): State<ControlContext>,
-    Json(asked): Json<PauseRequest>,
+    Json(request): Json<PauseRequest>,
 ) -> ControlResult<ControlMessage> {
-    let (scope, what) = pause_scope(&control, asked.repository.as_ref()).await?;
-    let ended = control.resume(scope, asked.by).await?;
+    let (scope, what) = pause_scope(&control, request.repository.as_ref()).await?;
+    let ended = control.resume(scope, request.by).await?;
     let still = scope != PauseScope::Server
         && control.engine.pauses().await?.iter().any(|pause| pause.scope == PauseScope::Server);
     control_message(match (ended, still) {
         (_, true) => {
-            format!("{what} itself is not paused now, but the whole server is: `countersign resume`")
+            format!("{what} itself is not paused, but the whole server is; run `countersign resume`")
         }
-        (true, false) => format!("{what} goes on"),
+        (true, false) => format!("{what} is resumed"),
         (false, false) => format!("{what} was not paused"),
     })
 }
@@ -395,16 +392,16 @@ impl ControlContext {
         Ok(())
     }
 
-    /// False: it was not paused.
+    /// Returns false if it was not paused.
     pub(super) async fn resume(&self, scope: PauseScope, by: String) -> Result<bool, EngineError> {
         let ended = self.engine.resume(scope, by).await?;
         self.pause_bell.notify_one();
         Ok(ended)
     }
 
-    /// Has a run tried again, or says why not.
+    /// Retries a run, or says why it cannot be retried.
     pub(super) async fn retry(&self, run: RunId, by: String) -> Result<(), ControlError> {
-        // Each time it is asked for it is a wish of its own.
+        // A cause per request, so that each request retries the run.
         let cause = Cause(format!("operator-{run}-{}", self.clock.now().0));
         let no = |status, why| Err(ControlError(status, why));
         match self.engine.retry(RetryRunRequest { run, cause, by }).await? {
@@ -416,14 +413,14 @@ impl ControlContext {
             RetryDecision::NotFailed(view) => no(
                 StatusCode::CONFLICT,
                 format!(
-                    "{run} is {}: only a run that failed, waits for a model or is parked can be tried again",
+                    "{run} is {}: only a run that failed, waits for a model or is parked can be retried",
                     view.status
                 ),
             ),
             RetryDecision::OtherRunLive(view) => no(
                 StatusCode::CONFLICT,
                 format!(
-                    "{} of the same workflow is at work on issue #{} now; wait for it or end it with `/stop`",
+                    "{} of the same workflow is already running on issue #{}; wait for it or end it with `/stop`",
                     view.id, view.issue
                 ),
             ),
@@ -433,47 +430,47 @@ impl ControlContext {
 
 async fn retry(
     State(control): State<ControlContext>,
-    Json(asked): Json<RetryCommandRequest>,
+    Json(request): Json<RetryCommandRequest>,
 ) -> ControlResult<ControlMessage> {
-    let RetryCommandRequest { run, by } = asked;
+    let RetryCommandRequest { run, by } = request;
     control.retry(run, by).await?;
-    control_message(format!("{run} is tried again at the step it failed at"))
+    control_message(format!("{run} retries the step it failed at"))
 }
 
 async fn open(
     State(control): State<ControlContext>,
-    Json(asked): Json<PageLinkRequest>,
+    Json(request): Json<PageLinkRequest>,
 ) -> ControlResult<PageLinks> {
     let secret =
         random_hex().map_err(|error| ControlError(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let scope = if asked.act { SessionScope::Act } else { SessionScope::Read };
-    let lasts = Duration::from_secs(3600 * u64::from(asked.hours));
+    let scope = if request.act { SessionScope::Act } else { SessionScope::Read };
+    let lasts = Duration::from_secs(3600 * u64::from(request.hours));
     control.store.make_link(Hash::digest(secret.as_bytes()), scope, lasts).await?;
     let here = format!("http://{}/", control.at);
-    let doors = std::iter::once(here).chain(control.public_url.iter().map(Url::to_string));
-    Ok(Json(PageLinks { links: doors.map(|door| format!("{door}enter?link={secret}")).collect() }))
+    let bases = std::iter::once(here).chain(control.public_url.iter().map(Url::to_string));
+    Ok(Json(PageLinks { links: bases.map(|base| format!("{base}enter?link={secret}")).collect() }))
 }
 
 async fn close(State(control): State<ControlContext>) -> ControlResult<ControlMessage> {
     let (sessions, links) = control.store.revoke_sessions().await?;
     let (sessions, links) =
         (count(sessions, "session is", "sessions are"), count(links, "link is", "links are"));
-    control_message(format!("{sessions} over, and {links} taken back: no browser sees the pages any more"))
+    control_message(format!("{sessions} closed, and {links} revoked: no browser can open the pages now"))
 }
 
 async fn runs(
     State(control): State<ControlContext>,
-    Query(asked): Query<RunListRequest>,
+    Query(request): Query<RunListRequest>,
 ) -> ControlResult<Vec<RunListItem>> {
-    let repo = match &asked.repository {
+    let repo = match &request.repository {
         None => None,
         Some(text) => Some(named_by(&control.store, text).await?),
     };
-    let found = control.engine.list(RunFilter { repo, issue: None, live_only: !asked.all }).await?;
+    let found = control.engine.list(RunFilter { repo, issue: None, live_only: !request.all }).await?;
     Ok(Json(summarize_runs(&control.store, &found, &control.web_url).await?))
 }
 
-/// Runs as they are listed, with the names of now.
+/// Returns runs as list items, with the current repository names.
 pub async fn summarize_runs(
     store: &Store,
     runs: &[RunView],
@@ -495,29 +492,29 @@ pub async fn summarize_runs(
 
 async fn cost(
     State(control): State<ControlContext>,
-    Query(asked): Query<CostReportRequest>,
+    Query(request): Query<CostReportRequest>,
 ) -> ControlResult<Vec<CostLine>> {
-    Ok(Json(sum_costs(&control.store, &asked).await?))
+    Ok(Json(sum_costs(&control.store, &request).await?))
 }
 
-/// Sums of the ledgers, a line for each repository and whatever is asked for; or why there is nothing to add up.
-pub async fn sum_costs(store: &Store, asked: &CostReportRequest) -> Result<Vec<CostLine>, ControlError> {
-    let repos = match (&asked.repository, asked.run) {
+/// Sums the ledgers by repository and requested grouping.
+pub async fn sum_costs(store: &Store, request: &CostReportRequest) -> Result<Vec<CostLine>, ControlError> {
+    let repos = match (&request.repository, request.run) {
         (Some(text), _) => vec![named_by(store, text).await?],
         (None, Some(run)) => vec![run.repo],
         (None, None) => store.repositories().await?,
     };
-    if let Some(run) = asked.run.filter(|run| !repos.contains(&run.repo)) {
-        let why = format!("{run} is no run of that repository; `countersign runs --all` lists them");
+    if let Some(run) = request.run.filter(|run| !repos.contains(&run.repo)) {
+        let why = format!("{run} is not a run of that repository; `countersign runs --all` lists them");
         return Err(ControlError(StatusCode::NOT_FOUND, why));
     }
     let mut lines = Vec::new();
     for repo in repos {
         let Some(db) = store.existing_repository_database(repo).await? else { continue };
-        let rows = db.call_costs(asked.run, Timestamp(0)).await?;
+        let rows = db.call_costs(request.run, Timestamp(0)).await?;
         let name = store.installation_registry().repository(repo).await?.map(|row| row.name.to_string());
         let repository = name.unwrap_or_else(|| repo.to_string());
-        let sums = Spending::grouped_by(&rows, |row| match asked.by {
+        let sums = Spending::grouped_by(&rows, |row| match request.by {
             CostGrouping::Run => format!("{} {} #{}", row.run, row.workflow, row.issue),
             CostGrouping::Stage => format!("{} {}", row.workflow, row.call.role),
             CostGrouping::Model => row.call.served.as_ref().unwrap_or(&row.call.asked).clone(),
@@ -534,22 +531,22 @@ pub async fn sum_costs(store: &Store, asked: &CostReportRequest) -> Result<Vec<C
 
 async fn forget(
     State(control): State<ControlContext>,
-    Json(asked): Json<ForgetRepositoryRequest>,
+    Json(request): Json<ForgetRepositoryRequest>,
 ) -> ControlResult<ControlMessage> {
-    let name = &asked.repository;
+    let name = &request.repository;
     let repo = find_repository(&control.store, name).await?;
     let live = control.engine.list(RunFilter { repo: Some(repo), issue: None, live_only: true }).await?;
     if let Some(run) = live.first() {
         let why = format!(
-            "{} of {name} not ended, {} on issue #{} first; end them with `/stop` there, or stop the server and ask again",
-            count(live.len(), "run has", "runs have"),
+            "{name} has {}, the first is {} on issue #{}; end them with `/stop` there, or stop the server and try again",
+            count(live.len(), "live run", "live runs"),
             run.id,
             run.issue
         );
         return Err(ControlError(StatusCode::CONFLICT, why));
     }
     control.store.forget_repo(repo).await?;
-    tracing::warn!(repository = %name, %repo, "forgotten");
+    tracing::warn!(repository = %name, %repo, "deleted everything stored about a repository");
     control_message(forgotten_message(name))
 }
 
@@ -560,33 +557,35 @@ async fn reload(State(control): State<ControlContext>) -> ControlResult<ControlM
     }
 }
 
-/// What a person is told who had a repository forgotten.
+/// Returns the message for a user who had a repository forgotten.
 pub fn forgotten_message(name: &RepoName) -> String {
-    format!("nothing is kept of {name} any more; while the App is installed there, it is new to it")
+    format!(
+        "deleted everything stored about {name}; if the App is still installed there, it starts from scratch"
+    )
 }
 
 async fn archive(
     State(control): State<ControlContext>,
-    Json(asked): Json<ArchiveRunsRequest>,
+    Json(request): Json<ArchiveRunsRequest>,
 ) -> ControlResult<ArchiveReport> {
-    Ok(Json(archive_runs(&control.store, &*control.clock, &asked).await?))
+    Ok(Json(archive_runs(&control.store, &*control.clock, &request).await?))
 }
 
-/// Archives what every repository has of that age. One that cannot be archived keeps no other from it.
+/// Archives runs of that age in every repository. An error in one repository does not stop the others.
 pub async fn archive_runs(
     store: &Store,
     clock: &dyn Clock,
-    asked: &ArchiveRunsRequest,
+    request: &ArchiveRunsRequest,
 ) -> Result<ArchiveReport, StoreError> {
-    let before = clock.now().minus(asked.older_than);
-    let mut shelved = ArchiveReport { lines: Vec::new(), whole: true };
+    let before = clock.now().minus(request.older_than);
+    let mut report = ArchiveReport { lines: Vec::new(), whole: true };
     for repo in store.repositories().await? {
         let row = store.installation_registry().repository(repo).await?;
         let name = row.map_or_else(|| repo.to_string(), |row| row.name.to_string());
-        match store.archive_runs(repo, before, &asked.to).await {
+        match store.archive_runs(repo, before, &request.to).await {
             Ok(None) => {}
             Ok(Some(done)) => {
-                shelved.lines.push(format!(
+                report.lines.push(format!(
                     "{name}: {} of {} are in {}",
                     count(done.documents, "text", "texts"),
                     count(done.runs, "run", "runs"),
@@ -594,27 +593,27 @@ pub async fn archive_runs(
                 ));
                 for text in done.damaged {
                     let stays = "is damaged and stays in the database; a backup may have it whole";
-                    shelved.lines.push(format!("{name}: the text {text} {stays}"));
-                    shelved.whole = false;
+                    report.lines.push(format!("{name}: the text {text} {stays}"));
+                    report.whole = false;
                 }
             }
             Err(error) => {
-                shelved.lines.push(format!("{name}: not archived: {error}"));
-                shelved.whole = false;
+                report.lines.push(format!("{name}: not archived: {error}"));
+                report.whole = false;
             }
         }
     }
-    if shelved.lines.is_empty() {
-        shelved.lines.push("No run ended that long ago.".to_owned());
+    if report.lines.is_empty() {
+        report.lines.push("No run ended that long ago.".to_owned());
     }
-    Ok(shelved)
+    Ok(report)
 }
 
 fn control_message(message: String) -> ControlResult<ControlMessage> {
     Ok(Json(ControlMessage { message }))
 }
 
-/// What came back from a server.
+/// A server's reply to the command line.
 #[derive(Debug)]
 pub enum ControlReply<T> {
     /// No server runs on this data directory.
@@ -623,7 +622,7 @@ pub enum ControlReply<T> {
     Refused(String),
 }
 
-/// Asks the server of a data directory; without `body` it is a question.
+/// Sends a request to the server of a data directory: POST with a `body`, GET without.
 pub async fn call_server<T: DeserializeOwned>(
     data: &Path,
     path: &str,
@@ -634,7 +633,8 @@ pub async fn call_server<T: DeserializeOwned>(
         Ok(_) => {}
         Err(_) => return Ok(ControlReply::NotRunning),
     }
-    // One provider a process; an earlier one is as good. Nothing here is encrypted, and the client asks for one anyway.
+    // One TLS provider per process; an earlier one is as good. This connection is not encrypted, but the client
+    // requires a provider.
     drop(rustls::crypto::ring::default_provider().install_default());
     let client = reqwest::Client::builder().no_proxy().unix_socket(socket).build()?;
     let url = format!("http://countersign{path}");
@@ -656,6 +656,6 @@ pub async fn call_server<T: DeserializeOwned>(
         return answer.json().await.map(ControlReply::Done);
     }
     let status = answer.status();
-    let why = answer.json::<ControlMessage>().await.map(|said| said.message);
+    let why = answer.json::<ControlMessage>().await.map(|reply| reply.message);
     Ok(ControlReply::Refused(why.unwrap_or_else(|_| format!("the server answered {status}"))))
 }

@@ -1,8 +1,8 @@
-//! A door that is open: connections are accepted, served and closed, and bounded in number and in patience.
+//! Connection handling: accepts, serves and closes connections, with limits on their number and idle time.
 //!
-//! Anybody may connect and say nothing. A connection without a whole request head is closed after a while. And where a
-//! door is full, the connection that has been quiet for longest gives way to a new one: so whoever holds many open and
-//! waits keeps nobody out. A burst of honest ones is over before that comes to pass, and waits in line meanwhile.
+//! Anybody may connect and send nothing. A connection without a complete request head is closed after a while. At the
+//! connection limit, the connection idle for longest is closed for a new one, so a client that holds many connections
+//! open blocks nobody. Honest bursts are shorter than that, and new connections wait meanwhile.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -25,29 +25,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{clock::SharedClock, limits, types::Timestamp};
 
-/// A connection that has brought no whole request head for so long, new or after an answer, is closed. That is longer than
-/// proxies keep one that they would use again (nginx for 60 s): a delivery on one that we close at that moment is lost. In
-/// a full door a silent one gives way sooner.
+/// Time without a complete request head after which a connection is closed, new or after a response. Longer than
+/// proxies keep an idle connection for reuse (nginx: 60 s), because a delivery sent on a connection that we close at
+/// that moment is lost. At the connection limit an idle one is closed sooner.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// In a full door a connection gives way that has been quiet for so long: an honest one brings its request at once, and it
-/// is on disk within milliseconds.
+/// Idle time after which a connection may be closed at the connection limit. An honest client sends its request at
+/// once, and the request is on disk within milliseconds.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Between two lines of the log about what anybody can cause as often as they like.
+/// Minimum interval between log lines about events that anybody can cause at will.
 const LOG_GAP: Duration = Duration::from_secs(60);
 
-/// What a door puts up with.
+/// Limits of a listener.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// Connections at a time.
+    /// Maximum concurrent connections.
     pub connections: usize,
-    /// How long a connection may be without a whole request head, new or between two requests.
+    /// Maximum time without a complete request head, new or between two requests.
     pub head: Duration,
 }
 
 impl ConnectionLimits {
-    /// So many connections, as far as the files go that this process may have open.
+    /// Creates limits for this many connections, capped by the process's open-file limit.
     pub fn new(connections: usize) -> Self {
         let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
         let share = files.unwrap_or(usize::MAX) / limits::CONNECTION_SHARE_OF_FILES;
@@ -55,7 +55,7 @@ impl ConnectionLimits {
     }
 }
 
-/// Serves until `stop`; then nobody is let in any more, and requests that are under way are answered.
+/// Serves until `stop`; then accepts no more connections and finishes the requests in progress.
 pub async fn serve<L: Listener>(
     mut listener: L,
     router: Router,
@@ -77,9 +77,9 @@ pub async fn serve<L: Listener>(
             next = next => next,
             () = stop.cancelled() => break,
         };
-        let (heard, router) = (Arc::clone(&connection), TowerToHyperService::new(router.clone()));
+        let (tracked, router) = (Arc::clone(&connection), TowerToHyperService::new(router.clone()));
         let service = service_fn(move |request| {
-            *heard.last_activity() = Instant::now();
+            *tracked.last_activity() = Instant::now();
             router.call(request)
         });
         let served = closing.watch(http.serve_connection(TokioIo::new(stream), service));
@@ -87,15 +87,15 @@ pub async fn serve<L: Listener>(
         tokio::spawn(async move {
             let why = tokio::select! {
                 served = served => {
-                    // One that was of use may well be idle.
-                    let silent = *connection.last_activity() == connection.came;
+                    // A connection that has served a request may well be idle.
+                    let silent = *connection.last_activity() == connection.opened;
                     let late = served.is_err_and(|error| error.is_timeout());
-                    (late && silent).then_some("sent no whole request in time")
+                    (late && silent).then_some("sent no complete request in time")
                 }
-                () = connection.close.cancelled() => Some("gave way to a newer one"),
+                () = connection.close.cancelled() => Some("was closed for a newer one"),
             };
             if let Some((why, closed)) = why.and_then(|why| Some((why, closed.record(clock.now())?))) {
-                tracing::warn!(closed, "connections were closed, the last because it {why}");
+                tracing::warn!(closed, "connections were closed; the last one {why}");
             }
         });
     }
@@ -103,33 +103,33 @@ pub async fn serve<L: Listener>(
     closing.shutdown().await;
 }
 
-/// For a line of the log about what anybody can cause as often as they like.
+/// Throttle for log lines about events that anybody can cause at will.
 #[derive(Default)]
 pub(super) struct LogThrottle(Mutex<LogThrottleState>);
 
 #[derive(Default)]
 struct LogThrottleState {
     all: u64,
-    /// How many of them there were at the last line, and when that was.
-    told: u64,
+    /// Events at the last log line, and its time.
+    logged: u64,
     at: Option<Timestamp>,
 }
 
 impl LogThrottle {
-    /// How often it has happened since the last line, when it is time for another one.
+    /// Counts an event. Returns the events since the last log line if a new line is due.
     pub(super) fn record(&self, now: Timestamp) -> Option<u64> {
         let mut happened = self.lock();
         happened.all += 1;
-        // A line that is yet to come was written before the clock was set back.
+        // If the last line is in the future, the clock was set back.
         let due = happened.at.is_none_or(|at| at > now || now.since(at) >= LOG_GAP);
         due.then(|| {
-            let untold = happened.all - happened.told;
-            (happened.told, happened.at) = (happened.all, Some(now));
-            untold
+            let unlogged = happened.all - happened.logged;
+            (happened.logged, happened.at) = (happened.all, Some(now));
+            unlogged
         })
     }
 
-    /// How often it has happened at all.
+    /// Returns the total number of events.
     pub(super) fn total(&self) -> u64 {
         self.lock().all
     }
@@ -139,7 +139,7 @@ impl LogThrottle {
     }
 }
 
-/// The connections of one door.
+/// Connections of one listener.
 struct OpenConnections {
     most: usize,
     all: Vec<Weak<ClientConnection>>,
@@ -147,22 +147,26 @@ struct OpenConnections {
 }
 
 struct ClientConnection {
-    /// When it last gave a sign of life: it came, or a request did.
-    sign: Mutex<Instant>,
-    came: Instant,
+    /// Time of the last activity: the connection was opened or sent a request.
+    activity: Mutex<Instant>,
+    opened: Instant,
     close: CancellationToken,
     left: Arc<Notify>,
 }
 
 impl OpenConnections {
-    /// Waits for a place, and has whoever was quiet for too long give way.
+    /// Waits for a free slot; closes the connection idle for longest once it exceeds [`QUIET_TIMEOUT`].
     async fn admit(&mut self) -> Arc<ClientConnection> {
         loop {
             self.all.retain(|connection| connection.strong_count() > 0);
             if self.all.len() < self.most {
                 let (now, left) = (Instant::now(), Arc::clone(&self.left));
-                let connection =
-                    ClientConnection { sign: now.into(), came: now, close: CancellationToken::new(), left };
+                let connection = ClientConnection {
+                    activity: now.into(),
+                    opened: now,
+                    close: CancellationToken::new(),
+                    left,
+                };
                 let connection = Arc::new(connection);
                 self.all.push(Arc::downgrade(&connection));
                 return connection;
@@ -179,7 +183,7 @@ impl OpenConnections {
                 self.left.notified().await;
                 continue;
             }
-            // Meanwhile it may have left, or given a sign.
+            // It may close or become active meanwhile.
             tokio::select! {
                 () = self.left.notified() => {}
                 () = tokio::time::sleep_until(patience) => {}
@@ -190,7 +194,7 @@ impl OpenConnections {
 
 impl ClientConnection {
     fn last_activity(&self) -> MutexGuard<'_, Instant> {
-        self.sign.lock().unwrap_or_else(PoisonError::into_inner)
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -205,19 +209,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_in_a_gap_counts_what_had_none() {
-        let (seldom, gap) = (LogThrottle::default(), LOG_GAP);
+    fn throttle_logs_once_per_gap_with_count() {
+        let (throttle, gap) = (LogThrottle::default(), LOG_GAP);
         let mut at = Timestamp(0);
         let lines: Vec<_> = [gap / 2, gap / 2, gap]
             .map(|later| {
                 at = at.plus(later);
-                seldom.record(at)
+                throttle.record(at)
             })
             .into();
         assert_eq!(lines, [Some(1), None, Some(2)]);
-        assert_eq!(seldom.record(at), None);
-        let back = [Timestamp(0), Timestamp(0)].map(|back| seldom.record(back));
+        assert_eq!(throttle.record(at), None);
+        let back = [Timestamp(0), Timestamp(0)].map(|back| throttle.record(back));
         assert_eq!(back, [Some(2), None], "a clock that was set back silences nothing");
-        assert_eq!(seldom.total(), 6);
+        assert_eq!(throttle.total(), 6);
     }
 }

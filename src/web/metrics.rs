@@ -1,5 +1,5 @@
-//! `GET /metrics`, in the text form of OpenMetrics: what is kept is read from the rows, what only happens was counted where
-//! it happened. A scrape opens no repository's database, whatever lives in it.
+//! `GET /metrics` in OpenMetrics text format. Stored values are read from the database, events come from counters. A
+//! scrape opens no repository database.
 
 use std::sync::atomic::AtomicU64;
 
@@ -19,52 +19,44 @@ use crate::{
     traces,
 };
 
-/// As the specification names the form.
+/// Content type required by the OpenMetrics specification.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const PREFIX: &str = "countersign";
 
 type LabeledGauge<const LABELS: usize> = Family<[(&'static str, &'static str); LABELS], Gauge>;
 
-/// Every metric: its name without the prefix, its labels, and what it tells.
+/// Every metric: name without the prefix, labels, and help text.
 pub const METRIC_DESCRIPTIONS: [(&str, &str, &str); 18] = [
-    ("deliveries", "outcome", "Requests to the webhook, by what was answered"),
-    ("inbox", "state", "Deliveries that are kept"),
-    ("inbox_oldest_seconds", "", "Age of the oldest delivery that is neither ended nor put off"),
-    ("runs", "workflow, step, status", "Live runs, by where they were saved last"),
-    ("runs_ended", "workflow, end", "Runs that were done, failed or were stopped"),
-    ("pauses", "", "What an operator paused: the whole server, or a repository each"),
+    ("deliveries", "outcome", "Webhook requests, by response"),
+    ("inbox", "state", "Stored deliveries"),
+    ("inbox_oldest_seconds", "", "Age of the oldest delivery that is neither finished nor deferred"),
+    ("runs", "workflow, step, status", "Live runs, by last saved step"),
+    ("runs_ended", "workflow, end", "Runs that finished, failed or were stopped"),
+    ("pauses", "", "Active pauses: the whole server, or one per repository"),
     (
         "run_seconds",
         "workflow, on",
-        "What the time of runs went to: work, people, others (models, tests, CI) or the queue",
+        "Time of runs, spent on work, people, others (models, tests, CI) or the queue",
     ),
-    ("model_calls", "provider, model, outcome", "Calls of models that were sent"),
-    ("model_seconds", "provider, model", "How long they took"),
-    ("model_tokens", "provider, model, kind", "Tokens that they took"),
-    ("model_dollars", "provider, model, paid", "What they cost, and by list price where a subscription pays"),
+    ("model_calls", "provider, model, outcome", "Model calls sent"),
+    ("model_seconds", "provider, model", "Time of model calls"),
+    ("model_tokens", "provider, model, kind", "Tokens of model calls"),
+    ("model_dollars", "provider, model, paid", "Cost of model calls; at list price if a subscription pays"),
     (
         "month_dollars",
         "",
-        "What counts against this month's caps, with what is held back for calls under way",
+        "Spend counted against this month's caps, including amounts held for calls in progress",
     ),
-    (
-        "github_calls_left",
-        "limit",
-        "Calls that GitHub leaves in this hour to the installation that has least",
-    ),
-    (
-        "unlike_nodes",
-        "",
-        "Other living nodes whose settings differ from this node's, where several serve from one Postgres",
-    ),
-    ("commit_seconds", "", "How long commits took on this disk"),
-    ("sandbox_seconds", "end", "Time of commands in the sandbox, by how they ended"),
-    ("trace_spans", "outcome", "Spans that a collector took, or that were given up"),
-    ("trace_visits_lost", "", "Visits that came faster than the collector took them"),
+    ("github_calls_left", "limit", "Remaining GitHub calls this hour of the installation with the fewest"),
+    ("unlike_nodes", "", "Other live nodes on the same Postgres whose settings differ from this node's"),
+    ("commit_seconds", "", "Time of database commits"),
+    ("sandbox_seconds", "end", "Time of sandboxed commands, by how they ended"),
+    ("trace_spans", "outcome", "Trace spans, by whether the collector accepted them"),
+    ("trace_visits_lost", "", "Visits dropped because the collector was too slow"),
 ];
 
-/// What is counted where it happens, by whoever has no other handle on it.
+/// Counters that other modules maintain.
 pub struct MetricSources {
     pub deliveries: DeliveryOutcomeCounter,
     pub github: RemainingRateLimits,
@@ -76,10 +68,10 @@ pub struct MetricSources {
 }
 
 impl MetricSources {
-    /// All of it, as it is now.
-    pub(super) async fn render(&self, room: &OperatorContext) -> Result<String, StoreError> {
-        let inbox = room.control.store.inbox();
-        let store = &room.control.store;
+    /// Renders all metrics with their current values.
+    pub(super) async fn render(&self, operator: &OperatorContext) -> Result<String, StoreError> {
+        let inbox = operator.control.store.inbox();
+        let store = &operator.control.store;
         let (counts, oldest, month, pauses) = (
             inbox.counts().await?,
             inbox.oldest_waiting().await?,
@@ -94,14 +86,17 @@ impl MetricSources {
         }
         let age = oldest.map_or(0.0, |oldest| self.clock.now().since(oldest).as_secs_f64());
         let runs = LabeledGauge::<3>::default();
-        for (place, count) in room.control.store.count_run_positions() {
-            // One of a version that is not here any more.
-            let (workflow, step) =
-                room.control.engine.step_names(&place.workflow, &place.step).unwrap_or(("other", "other"));
+        for (place, count) in operator.control.store.count_run_positions() {
+            // A step or workflow that this version no longer has.
+            let (workflow, step) = operator
+                .control
+                .engine
+                .step_names(&place.workflow, &place.step)
+                .unwrap_or(("other", "other"));
             let labels = [("workflow", workflow), ("step", step), ("status", status_label(place.status))];
             runs.get_or_create(&labels).inc_by(to_gauge_value(count));
         }
-        let calls = room.providers.metrics();
+        let calls = operator.providers.metrics();
         let left = LabeledGauge::<1>::default();
         for (limit, calls) in self.github.lowest_by_limit(self.clock.now()) {
             left.get_or_create(&[("limit", limit)]).set(calls);
@@ -121,7 +116,7 @@ impl MetricSources {
         all.add("month_dollars", gauge(month.0 as f64 / 1e6));
         all.add("github_calls_left", left);
         all.add("unlike_nodes", gauge(store.differing_nodes().len() as f64));
-        all.add("commit_seconds", room.control.store.commit_seconds().clone());
+        all.add("commit_seconds", operator.control.store.commit_seconds().clone());
         all.add("sandbox_seconds", self.sandbox_time.clone());
         all.add("trace_spans", self.traces.spans.clone());
         all.add::<Counter>("trace_visits_lost", self.traces.lost.clone());

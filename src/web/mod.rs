@@ -1,9 +1,9 @@
-//! The doors: a public one for webhooks, a private one and a control socket for the people who run the server.
+//! The HTTP servers: a public listener for webhooks, and an operator listener and a control socket for operators.
 //!
-//! The public door verifies a delivery on its raw bytes, has it committed to disk and answers 202; it
-//! parses nothing and starts nothing. The private door stays on loopback, the socket in the data directory, and both want
-//! a secret, because models' programs run on this machine and as our user: the socket the server's token, the pages a
-//! session that came of a link which the socket gave.
+//! The public listener verifies a delivery's raw bytes, commits it to disk and answers 202; it parses only the ids that
+//! order deliveries and starts no work. The operator listener is bound to loopback and the socket is in the data
+//! directory. Both require a secret, because model programs run on this machine as our user: the socket requires the
+//! server's token, the pages a session from a link that the socket issued.
 
 mod body_buffer;
 pub mod control;

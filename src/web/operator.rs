@@ -1,5 +1,5 @@
-//! `GET /readyz` and the pages, for the operator; bound to loopback, which anybody on this machine can reach. Without the
-//! server's token `/readyz` tells its state and nothing else.
+//! `GET /readyz`, `GET /metrics` and the pages, for the operator. The listener is bound to loopback, which any local
+//! user can reach. Without the server's token `/readyz` returns its state and nothing else.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{
     rounds::StepServices,
 };
 
-/// What the routes for the operator show, and act through.
+/// State of the operator's routes.
 pub struct OperatorContext {
     pub control: ControlContext,
     pub providers: Arc<ModelProviders>,
@@ -34,45 +34,45 @@ pub struct OperatorContext {
     pub reviewer: ReloadableValue<String>,
     pub refusals: Arc<WebhookRefusalLog>,
     pub observed: MetricSources,
-    /// Whose graphs are drawn.
+    /// Workflows whose graphs the pages draw.
     pub workflows: &'static [&'static dyn AnyWorkflow<StepServices>],
-    /// Rung when a delivery is to be dealt with again.
+    /// Notified when a delivery should be processed again.
     pub bell: Arc<Notify>,
-    /// Ends what would go on for as long as somebody listens.
+    /// Ends streams that would otherwise last as long as the client listens.
     pub stop: CancellationToken,
 }
 
-/// The routes for whoever sits at the machine.
+/// Returns the routes for the operator.
 pub fn operator_router(operator: OperatorContext) -> Router {
-    let room = Arc::new(operator);
+    let operator = Arc::new(operator);
     Router::new()
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .with_state(Arc::clone(&room))
-        .merge(pages::router(Arc::clone(&room)))
-        .layer(from_fn_with_state(room, pages::require_known_host))
+        .with_state(Arc::clone(&operator))
+        .merge(pages::router(Arc::clone(&operator)))
+        .layer(from_fn_with_state(operator, pages::require_known_host))
 }
 
-/// Ready is a server that takes deliveries in and keeps them. One whose models cannot be asked does: the runs that need
-/// them wait. So that is `degraded` and no reason for whoever watches to start it anew.
-async fn ready(State(room): State<Arc<OperatorContext>>, headers: HeaderMap) -> Response {
-    let ControlContext { token, store, engine, .. } = &room.control;
-    let knows = token.authorizes(&headers);
+/// Reports readiness: the server accepts and stores deliveries. Unavailable models make it `degraded`, not unready,
+/// because runs wait for them and a restart would not help.
+async fn ready(State(operator): State<Arc<OperatorContext>>, headers: HeaderMap) -> Response {
+    let ControlContext { token, store, engine, .. } = &operator.control;
+    let authorized = token.authorizes(&headers);
     let inbox = match store.inbox().counts().await {
         Ok(inbox) => inbox,
-        Err(error) => return not_ready(&error.to_string(), knows),
+        Err(error) => return not_ready(&error.to_string(), authorized),
     };
-    let mut settings = Settings::clone(&room.settings);
-    settings.models.reviewer.clone_from(&room.reviewer.get());
-    let readiness = room.providers.readiness(&settings.models);
+    let mut settings = Settings::clone(&operator.settings);
+    settings.models.reviewer.clone_from(&operator.reviewer.get());
+    let readiness = operator.providers.readiness(&settings.models);
     let degraded = readiness.iter().any(|model| model.lacks.is_some());
-    if !knows {
+    if !authorized {
         return Json(json!({ "ready": true, "degraded": degraded })).into_response();
     }
-    // Which takes a look into every repository: not for whoever merely asks.
+    // Lists the runs of every repository, so only for authorized requests.
     let runs = match engine.list(RunFilter { live_only: true, ..RunFilter::default() }).await {
         Ok(runs) => runs,
-        Err(error) => return not_ready(&error.to_string(), knows),
+        Err(error) => return not_ready(&error.to_string(), authorized),
     };
     let waiting = runs.iter().filter(|run| run.gate.is_some()).count();
     let models: serde_json::Map<_, _> = readiness
@@ -82,7 +82,7 @@ async fn ready(State(room): State<Arc<OperatorContext>>, headers: HeaderMap) -> 
             (role.to_string(), json!({ "spec": spec, "ready": ready, "lacks": lacks }))
         })
         .collect();
-    let roles: serde_json::Map<_, _> = roles::role_states(&settings, &room.providers)
+    let roles: serde_json::Map<_, _> = roles::role_states(&settings, &operator.providers)
         .into_iter()
         .map(|role| (role.name.to_owned(), json!({ "state": role.state, "why": role.why })))
         .collect();
@@ -93,23 +93,23 @@ async fn ready(State(room): State<Arc<OperatorContext>>, headers: HeaderMap) -> 
         "roles": roles,
         "version": env!("CARGO_PKG_VERSION"),
         "inbox": { "new": inbox.new, "taken": inbox.taken, "done": inbox.done, "dead": inbox.dead },
-        "webhooks_refused": room.refusals.count(),
+        "webhooks_refused": operator.refusals.count(),
         "runs": { "live": runs.len(), "waiting_for_people": waiting },
     }))
     .into_response()
 }
 
-fn not_ready(why: &str, knows: bool) -> Response {
-    let said = if knows { json!({ "ready": false, "why": why }) } else { json!({ "ready": false }) };
-    (StatusCode::SERVICE_UNAVAILABLE, Json(said)).into_response()
+fn not_ready(why: &str, authorized: bool) -> Response {
+    let body = if authorized { json!({ "ready": false, "why": why }) } else { json!({ "ready": false }) };
+    (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
 }
 
-async fn metrics(State(room): State<Arc<OperatorContext>>, headers: HeaderMap) -> Response {
-    if !room.control.token.authorizes(&headers) {
-        let why = "Metrics ask for the token in the data directory: Authorization: Bearer TOKEN.\n";
+async fn metrics(State(operator): State<Arc<OperatorContext>>, headers: HeaderMap) -> Response {
+    if !operator.control.token.authorizes(&headers) {
+        let why = "Metrics require the token in the data directory: Authorization: Bearer TOKEN.\n";
         return (StatusCode::UNAUTHORIZED, why).into_response();
     }
-    match room.observed.render(&room).await {
+    match operator.observed.render(&operator).await {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }

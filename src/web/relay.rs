@@ -1,6 +1,6 @@
-//! Deliveries by way of a relay that speaks as smee does, for a server that GitHub cannot reach: the relay takes GitHub's
-//! request and hands it on as an event of a stream that this server holds open. What comes goes through the same door as
-//! GitHub's own requests, signature and all: a relay is trusted with nothing but to pass things on.
+//! Client of a webhook relay (smee protocol), for a server that GitHub cannot reach. The relay receives GitHub's
+//! requests and forwards them as server-sent events. They pass the same checks as direct requests, including the
+//! signature, so the relay is not trusted.
 
 use std::{
     collections::BTreeMap,
@@ -27,60 +27,60 @@ use url::Url;
 use super::control::ControlMessage;
 use crate::{clock::SharedClock, limits, types::with_causes};
 
-/// smee's server says something every 30 s; from one that is silent for so long nothing will come.
+/// Timeout of a silent stream; smee's server sends something every 30 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Before a relay is asked again that was lost or is away: the first time, doubled each time, and at most.
+/// First and longest delay before reconnecting; doubled each time.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
-/// An event may be this much longer than the body in it, which it quotes, and the headers.
+/// Maximum size of an event: it quotes the body and adds headers.
 const EVENT_BYTES: usize = 2 * limits::WEBHOOK_BODY_BYTES;
 
-/// The headers that the door reads.
+/// Headers that the webhook route reads.
 const HEADERS: [&str; 4] = ["content-type", "x-github-delivery", "x-github-event", "x-hub-signature-256"];
 
-/// A relay's channel, and the door that its deliveries go to.
+/// Forwards deliveries from a relay's channel to the webhook route.
 pub struct WebhookRelay {
     channel: Url,
     client: reqwest::Client,
-    door: TowerToHyperService<Router>,
+    router: TowerToHyperService<Router>,
     clock: SharedClock,
 }
 
 impl WebhookRelay {
-    pub fn new(channel: Url, door: Router, clock: SharedClock) -> reqwest::Result<Self> {
-        // One provider a process; an earlier one is as good.
+    pub fn new(channel: Url, router: Router, clock: SharedClock) -> reqwest::Result<Self> {
+        // One TLS provider per process; an earlier one is as good.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
         let client = if channel.scheme() == "http" { client.no_proxy() } else { client };
-        Ok(Self { channel, client: client.build()?, door: TowerToHyperService::new(door), clock })
+        Ok(Self { channel, client: client.build()?, router: TowerToHyperService::new(router), clock })
     }
 
-    /// Listens for good. What is missed while the relay is away is in GitHub's log of deliveries, where the sweep finds it.
+    /// Listens forever. The sweep of GitHub's delivery log finds deliveries missed while the relay is unavailable.
     pub async fn run(self) {
         let mut pause = FIRST_RETRY;
         loop {
-            let mut heard = false;
-            let why = match self.listen(&mut heard).await {
+            let mut received = false;
+            let why = match self.listen(&mut received).await {
                 Ok(()) => "it closed the connection".to_owned(),
                 Err(why) => why,
             };
-            if heard {
+            if received {
                 pause = FIRST_RETRY;
             }
-            tracing::warn!("nothing comes from the relay: {why}; it is asked again in {} s", pause.as_secs());
+            tracing::warn!("lost the relay: {why}; reconnecting in {} s", pause.as_secs());
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(LONGEST_RETRY);
         }
     }
 
-    /// One connection, until it ends or is of no use.
-    async fn listen(&self, heard: &mut bool) -> Result<(), String> {
+    /// Reads one connection until it ends or fails.
+    async fn listen(&self, received: &mut bool) -> Result<(), String> {
         let lost = |error: reqwest::Error| with_causes(&error.without_url());
-        let asked = self.client.get(self.channel.clone()).header(header::ACCEPT, "text/event-stream");
+        let request = self.client.get(self.channel.clone()).header(header::ACCEPT, "text/event-stream");
         let answer = tokio::select! {
-            answer = asked.send() => answer.map_err(lost)?,
+            answer = request.send() => answer.map_err(lost)?,
             () = self.clock.sleep(SILENCE_TIMEOUT) => return Err("it does not answer".to_owned()),
         };
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -89,7 +89,7 @@ impl WebhookRelay {
         {
             let status = answer.status();
             return Err(format!(
-                "it answers {status} and no stream of events; check the address after --relay"
+                "it answered {status} instead of an event stream; check the address after --relay"
             ));
         }
         tracing::info!("listening to the relay");
@@ -113,8 +113,8 @@ impl WebhookRelay {
         while let Some(event) = events.next().await {
             let event = event.map_err(|error| with_causes(&error))?;
             unread.store(0, Ordering::Relaxed);
-            *heard = true;
-            // It greets with `ready`, and says `ping` while there is nothing to say.
+            *received = true;
+            // smee also sends `ready` at the start and `ping` while idle.
             if event.event.is_none_or(|kind| kind == "message")
                 && let Some(data) = event.data
             {
@@ -126,35 +126,35 @@ impl WebhookRelay {
 
     async fn forward_delivery(&self, event: &str) {
         let Some(request) = parse_request(event) else {
-            return tracing::warn!("the relay sent something that is no request; nothing was made of it");
+            return tracing::warn!("the relay sent an event that is not a request; ignored it");
         };
-        let Ok(answer) = self.door.call(request).await;
+        let Ok(answer) = self.router.call(request).await;
         let status = answer.status();
         if status.is_success() {
             return;
         }
         let body = answer.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let why = serde_json::from_slice(&body)
-            .map_or_else(|_| status.to_string(), |said: ControlMessage| said.message);
+            .map_or_else(|_| status.to_string(), |reply: ControlMessage| reply.message);
         let hint = match status {
             StatusCode::UNAUTHORIZED => {
-                " A relay that reads the JSON and writes it otherwise breaks the signature, too; the sweep of GitHub's log \
+                " A relay that reformats the JSON also breaks the signature; the sweep of GitHub's log \
                  fetches the delivery itself."
             }
             _ => "",
         };
-        tracing::warn!(status = status.as_u16(), "a delivery of the relay was refused: {why}{hint}");
+        tracing::warn!(status = status.as_u16(), "delivery from the relay refused: {why}{hint}");
     }
 }
 
-/// The request that an event tells of: its headers by their names, and beside them the body.
+/// Builds the webhook request from an event, which has the headers by name next to the body.
 fn parse_request(event: &str) -> Option<Request<Body>> {
-    let told: BTreeMap<String, Box<RawValue>> = serde_json::from_str(event).ok()?;
-    let text = |name: &str| serde_json::from_str::<String>(told.get(name)?.get()).ok();
-    // The signature is over bytes. Some relays send them as they came; of the others the body is taken as it stands in the
-    // event, since reading it and writing it anew could only change more of it.
+    let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(event).ok()?;
+    let text = |name: &str| serde_json::from_str::<String>(fields.get(name)?.get()).ok();
+    // The signature covers the exact bytes. Some relays send them in `rawbody` or as a string. Otherwise use the body's
+    // JSON text as it is in the event, since re-serializing could change more of it.
     let body =
-        text("rawbody").or_else(|| text("body")).or_else(|| Some(told.get("body")?.get().to_owned()))?;
+        text("rawbody").or_else(|| text("body")).or_else(|| Some(fields.get("body")?.get().to_owned()))?;
     let mut request = Request::post("/webhook");
     for name in HEADERS {
         if let Some(value) = text(name) {
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_body_is_taken_byte_for_byte() {
+    async fn relay_body_keeps_its_exact_bytes() {
         let written = r#"{"b": 1.0,"a":"\u003c"}"#;
         let quoted = serde_json::to_string(written).unwrap();
         for event in [

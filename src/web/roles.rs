@@ -1,4 +1,4 @@
-//! How each role stands on this server: which workflow has work for it, and with which model.
+//! State of each agent role on this server: which model it uses, and whether it can work.
 
 use crate::{
     agents::{AgentRole, ROLES},
@@ -6,7 +6,7 @@ use crate::{
     providers::ModelProviders,
 };
 
-/// Whether a role can work on this server.
+/// State of a role on this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleState {
     pub name: &'static str,
@@ -21,13 +21,13 @@ impl RoleState {
     }
 }
 
-/// All ten, as they stand now.
+/// Returns the current state of all roles.
 pub fn role_states(settings: &Settings, providers: &ModelProviders) -> Vec<RoleState> {
     ROLES.iter().map(|role| state(role, settings, providers)).collect()
 }
 
 fn state(role: &AgentRole, settings: &Settings, providers: &ModelProviders) -> RoleState {
-    let said = |state, why| RoleState { name: role.name, state, why };
+    let role_state = |state, why| RoleState { name: role.name, state, why };
     let (models, routing) = (&settings.models, settings.routing());
     let drafter = models.drafter_of(role.name);
     let routing = routing.filter(|routing| routing.mode != RouteMode::Manual);
@@ -35,7 +35,7 @@ fn state(role: &AgentRole, settings: &Settings, providers: &ModelProviders) -> R
         "architect" => (drafter, "drafts designs"),
         "implementer" => (drafter, "drafts code"),
         "tester" => (drafter, "drafts tests"),
-        "maintainer" => (drafter, "mends what CI finds"),
+        "maintainer" => (drafter, "fixes what CI finds"),
         "ingestor" => (drafter, "drafts issues"),
         "reviewer" => (models.reviewer.as_str(), "reviews"),
         "narrator" => match routing {
@@ -43,17 +43,17 @@ fn state(role: &AgentRole, settings: &Settings, providers: &ModelProviders) -> R
                 (routing.model.as_str(), "plans searches, answers questions and says what changes do")
             }
             None => {
-                return said(
+                return role_state(
                     "unavailable",
-                    "[route] is switched off, and its model would work in it".to_owned(),
+                    "[route] is switched off, and this role uses its model".to_owned(),
                 );
             }
         },
-        _ => return said("unavailable", "no workflow has work for it yet".to_owned()),
+        _ => return role_state("unavailable", "no workflow uses it yet".to_owned()),
     };
     match providers.missing_requirement(spec) {
-        // The model's own entry says what it lacks.
-        Some(_) => said("unavailable", format!("{spec} cannot be asked")),
-        None => said("ready", format!("{spec} {does}")),
+        // The model's own entry says what is missing.
+        Some(_) => role_state("unavailable", format!("{spec} cannot be asked")),
+        None => role_state("ready", format!("{spec} {does}")),
     }
 }

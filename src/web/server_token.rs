@@ -1,5 +1,5 @@
-//! The secret of the operator's doors. To come from this machine, or as our user, proves nothing: a model's program does,
-//! too. What that cannot do is read this file, for the kernel keeps it from the data directory.
+//! The secret of the operator listener and the control socket. A local connection or our user id proves nothing,
+//! because model programs have both. They cannot read this file: the sandbox keeps them out of the data directory.
 
 use std::{
     fs,
@@ -16,29 +16,29 @@ pub(super) fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h 
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Sixty-four hexadecimal digits that nobody can guess.
+/// Returns 64 random hexadecimal digits.
 pub(super) fn random_hex() -> io::Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(hex::encode(bytes))
 }
 
-/// Compares without telling by its time how much of it was right.
+/// Compares in constant time.
 pub(super) fn constant_time_eq(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
-/// What a boot of the server wants to hear on its control socket, and from whoever asks it for more than its health.
+/// Bearer token of one server start. The control socket requires it, and so do `/metrics` and the details of `/readyz`.
 #[derive(Debug, Clone)]
 pub struct ServerToken(SecretString);
 
-/// Where a data directory keeps it.
+/// Returns the path of a data directory's token file.
 pub fn token_file(data: &Path) -> PathBuf {
     data.join("token")
 }
 
 impl ServerToken {
-    /// Makes a new one, and leaves it in the data directory for the command line.
+    /// Creates a new token and writes it to the data directory for the command line.
     pub fn renew(data: &Path) -> io::Result<Self> {
         let (token, path) = (random_hex()?, token_file(data));
         match fs::remove_file(&path) {
@@ -58,12 +58,12 @@ impl ServerToken {
         Ok(Self(fs::read_to_string(token_file(data))?.into()))
     }
 
-    /// As an `Authorization` header has it.
+    /// Returns the value of the `Authorization` header.
     pub(super) fn bearer(&self) -> String {
         format!("Bearer {}", self.0.expose_secret())
     }
 
-    /// Does a request bring it?
+    /// Returns whether the request carries this token.
     pub(super) fn authorizes(&self, headers: &HeaderMap) -> bool {
         let given = header_text(headers, &header::AUTHORIZATION).strip_prefix("Bearer ");
         given.is_some_and(|given| constant_time_eq(given, self.0.expose_secret()))

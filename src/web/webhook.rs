@@ -33,34 +33,34 @@ use crate::{
     types::{DeliveryId, Timestamp},
 };
 
-/// A webhook's whole body, from its first byte; GitHub itself gives up after ten seconds.
+/// Timeout for reading a whole body; GitHub itself gives up after ten seconds.
 const WEBHOOK_READ: Duration = Duration::from_secs(15);
 
-/// When a sender who was turned away may come again.
+/// `Retry-After` of a refused delivery.
 const WEBHOOK_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What the public door needs.
+/// State of the public listener's routes.
 pub struct WebhookContext {
     pub store: Arc<Store>,
-    /// The webhook's secret, and while it is being rotated the one before.
+    /// The webhook secret, and during a rotation the previous one.
     pub secrets: ReloadableValue<Vec<SecretString>>,
-    /// Rung after each stored delivery.
+    /// Notified after each stored delivery.
     pub bell: Arc<Notify>,
     pub clock: SharedClock,
     pub refusals: Arc<WebhookRefusalLog>,
     pub deliveries: DeliveryOutcomeCounter,
 }
 
-/// Requests to the webhook since this server started, by what was answered.
+/// Webhook requests since the server's start, by response.
 pub type DeliveryOutcomeCounter = Family<[(&'static str, &'static str); 1], Counter>;
 
-/// Requests that were turned away as no delivery of GitHub's. A wrong secret shows nowhere else, and anybody may send
-/// any number of them, so all are counted and a few are logged.
+/// Counter and throttled log of requests refused as not from GitHub. A wrong webhook secret shows nowhere else. Anybody
+/// can send such requests at will, so all are counted but few are logged.
 #[derive(Default)]
 pub struct WebhookRefusalLog(LogThrottle);
 
 impl WebhookRefusalLog {
-    /// Since this server started.
+    /// Returns the refused requests since the server's start.
     pub fn count(&self) -> u64 {
         self.0.total()
     }
@@ -80,74 +80,74 @@ impl WebhookContext {
     }
 }
 
-/// The door and how much may stand in it.
+/// Context and body buffer of the webhook route.
 struct WebhookState {
-    door: WebhookContext,
-    /// What waits to be written is in it too, so that it bounds the writer's queue.
-    room: BodyBuffer,
+    context: WebhookContext,
+    /// Includes bodies that wait to be written, so that it also bounds the writer's queue.
+    buffer: BodyBuffer,
 }
 
-/// The routes the world may reach.
-pub fn webhook_router(door: WebhookContext) -> Router {
-    let room = BodyBuffer::new(limits::PENDING_DELIVERY_BYTES);
+/// Returns the routes of the public listener.
+pub fn webhook_router(context: WebhookContext) -> Router {
+    let buffer = BodyBuffer::new(limits::PENDING_DELIVERY_BYTES);
     Router::new()
         .route("/webhook", post(receive))
         .route("/healthz", get(|| async { "ok\n" }))
-        .with_state(Arc::new(WebhookState { door, room }))
+        .with_state(Arc::new(WebhookState { context, buffer }))
 }
 
-async fn receive(State(entrance): State<Arc<WebhookState>>, request: Request) -> Response {
-    let door = &entrance.door;
+async fn receive(State(state): State<Arc<WebhookState>>, request: Request) -> Response {
+    let context = &state.context;
     let (parts, body) = request.into_parts();
-    let turn_away = |refused: WebhookRefusal| {
-        door.count("refused");
-        door.refusals.record(&parts.headers, &refused, door.clock.now());
+    let refuse = |refused: WebhookRefusal| {
+        context.count("refused");
+        context.refusals.record(&parts.headers, &refused, context.clock.now());
         text_response(refused.status, refused.sentence)
     };
     if let Err(refused) = webhook::claimed_digest(&parts.headers) {
-        return turn_away(refused);
+        return refuse(refused);
     }
     let read = tokio::select! {
-        read = read_body(&entrance.room, &parts.headers, body) => read,
-        () = door.clock.sleep(WEBHOOK_READ) => {
+        read = read_body(&state.buffer, &parts.headers, body) => read,
+        () = context.clock.sleep(WEBHOOK_READ) => {
             let seconds = WEBHOOK_READ.as_secs();
             let sentence = format!("The body did not arrive within {seconds} seconds; send it again.");
             Err(text_response(StatusCode::REQUEST_TIMEOUT, &sentence))
         }
     };
-    // The share of the room is given back when the answer is ready.
+    // The permit is released when the response is ready.
     let (bytes, _share) = match read {
         Ok(read) => read,
         Err(refusal) => {
-            door.count("unread");
+            context.count("unread");
             return refusal;
         }
     };
-    let verified = match webhook::verify(&door.secrets.get(), &parts.headers, &bytes) {
+    let verified = match webhook::verify(&context.secrets.get(), &parts.headers, &bytes) {
         Ok(verified) => verified,
-        Err(refused) => return turn_away(refused),
+        Err(refused) => return refuse(refused),
     };
-    store_delivery(door, verified, bytes).await
+    store_delivery(context, verified, bytes).await
 }
 
-async fn store_delivery(door: &WebhookContext, verified: VerifiedDelivery, body: Vec<u8>) -> Response {
+async fn store_delivery(context: &WebhookContext, verified: VerifiedDelivery, body: Vec<u8>) -> Response {
     let VerifiedDelivery { id, event } = verified;
     let subject = WebhookEvent::subject(&event, &body);
     let delivery = NewDelivery { id: id.clone(), event, subject, swept: false, body };
-    match door.store.inbox().accept_delivery(delivery).await {
+    match context.store.inbox().accept_delivery(delivery).await {
         Ok(accepted) => {
-            door.bell.notify_one();
+            context.bell.notify_one();
             let (outcome, message) = match accepted {
                 DeliveryReceipt::New => ("stored", "stored"),
                 DeliveryReceipt::Duplicate => ("duplicate", "stored before"),
                 DeliveryReceipt::Rearmed => ("rearmed", "stored before; will be tried again"),
             };
-            door.count(outcome);
+            context.count(outcome);
             (StatusCode::ACCEPTED, Json(DeliveryResponseBody { delivery: &id, message })).into_response()
         }
         Err(error) => {
-            door.count("failed");
-            tracing::error!(delivery = %id, %error, "a delivery could not be stored");
+            context.count("failed");
+            tracing::error!(delivery = %id, %error, "could not store a delivery; the sender should retry");
             retry_later("The delivery could not be stored; redeliver it later.")
         }
     }
@@ -159,10 +159,10 @@ struct DeliveryResponseBody<'a> {
     message: &'static str,
 }
 
-/// The whole body and its share of the room, or the refusal: 413 above GitHub's own limit, 400 when it breaks
-/// off, 503 when there is no room or it had to give way.
+/// Reads the whole body and returns it with its buffer permit. Otherwise returns the error response: 413 above GitHub's
+/// own limit, 400 if the body ends early, 503 if the buffer is full or the body was evicted.
 async fn read_body(
-    room: &BodyBuffer,
+    buffer: &BodyBuffer,
     headers: &HeaderMap,
     mut body: Body,
 ) -> Result<(Vec<u8>, OwnedSemaphorePermit), Response> {
@@ -172,19 +172,19 @@ async fn read_body(
     if longest > limits::WEBHOOK_BODY_BYTES {
         return Err(too_large());
     }
-    let full = |_: BufferFull| retry_later("Too much is arriving at once; redeliver it later.");
-    let mut arriving = room.begin_body(longest).map_err(full)?;
-    let mut came = 0;
+    let full = |_: BufferFull| retry_later("Too many deliveries are arriving at once; redeliver it later.");
+    let mut arriving = buffer.begin_body(longest).map_err(full)?;
+    let mut received = 0;
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
             () = arriving.wait_until_evicted() => return Err(full(BufferFull)),
         };
         let Some(frame) = frame else { return arriving.finish().map_err(full) };
-        let frame = frame.map_err(|_| text_response(StatusCode::BAD_REQUEST, "The body broke off."))?;
+        let frame = frame.map_err(|_| text_response(StatusCode::BAD_REQUEST, "The body ended early."))?;
         let Some(part) = frame.data_ref() else { continue };
-        came += part.len();
-        if came > limits::WEBHOOK_BODY_BYTES {
+        received += part.len();
+        if received > limits::WEBHOOK_BODY_BYTES {
             return Err(too_large());
         }
         arriving.add(part).map_err(full)?;
@@ -195,11 +195,11 @@ fn too_large() -> Response {
     let limit = limits::WEBHOOK_BODY_BYTES / 1024 / 1024;
     text_response(
         StatusCode::PAYLOAD_TOO_LARGE,
-        &format!("The body is above {limit} MB, GitHub's own limit."),
+        &format!("The body is larger than {limit} MB, GitHub's own limit."),
     )
 }
 
-/// Not now. GitHub does not come again by itself; the sweep of its delivery log does.
+/// Returns a 503. GitHub does not retry by itself; the sweep of its delivery log does.
 fn retry_later(sentence: &str) -> Response {
     let mut response = text_response(StatusCode::SERVICE_UNAVAILABLE, sentence);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(WEBHOOK_RETRY_AFTER.as_secs()));

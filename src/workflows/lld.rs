@@ -1,10 +1,9 @@
-//! `lld`: an issue becomes a low-level design that a second model family has tried to break and a person has
-//! approved, unless the settings ask nobody about what the review approved.
+//! `lld`: turns an issue into a low-level design. A second model family reviews it and a person approves it, unless the
+//! settings require no person after an APPROVED review.
 //!
-//! Ten steps; [`LldWorkflow::GRAPH`] is the whole of what may follow what. What a step does is the [`stage`]'s, which every
-//! reviewed document shares; what a design is stands in [`documents::lld`](crate::documents::lld), and `DesignDocument` hands it to
-//! the stage. The only way to [`LldStep::Finalize`] is through review and the verdict gate, and what it publishes is bytes that
-//! both were about.
+//! [`LldWorkflow::GRAPH`] lists all transitions. The steps' bodies are in [`stage`], the design format in
+//! [`documents::lld`](crate::documents::lld); `DesignDocument` connects the two. Only review and verdict gate lead to
+//! [`LldStep::Finalize`], which publishes exactly the reviewed and approved bytes.
 
 use std::collections::BTreeMap;
 
@@ -31,13 +30,13 @@ use crate::{
 /// The workflow.
 pub struct LldWorkflow;
 
-/// What its settings are called, and its defaults.
+/// Names of its settings and their defaults.
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     looks: true,
     ..WorkflowDefaults::for_document(LldWorkflow::NAME, "docs/lld/LLD-{issue}.md")
 };
 
-/// Where a run is.
+/// The steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LldStep {
     Load,
@@ -59,14 +58,14 @@ impl WorkflowStep for LldStep {
             Self::Load => ("N0", "Load the issue", StepKind::Work),
             Self::Analyze => ("N0b", "Analyze the codebase", StepKind::Work),
             Self::Draft => ("N1", "Draft the design", StepKind::Draft),
-            Self::Fix => ("NP", "Fix mechanically", StepKind::Work),
-            Self::Check => ("N1.5", "Validate mechanically", StepKind::Work),
+            Self::Fix => ("NP", "Fix automatically", StepKind::Work),
+            Self::Check => ("N1.5", "Validate the design", StepKind::Work),
             Self::TestPlan => ("N1b", "Validate the test plan", StepKind::Work),
             Self::DraftGate => ("N2", "Human gate: draft", StepKind::Gate),
             Self::Review => ("N3", "Adversarial review", StepKind::Review),
             Self::VerdictGate => ("N4", "Human gate: verdict", StepKind::Gate),
             Self::Finalize => ("N5", "Finalize", StepKind::Publish),
-            Self::Budget => ("NM", "Wait for money", StepKind::Pause),
+            Self::Budget => ("NM", "Wait for budget", StepKind::Pause),
         };
         StepInfo { id, title, kind }
     }
@@ -109,7 +108,7 @@ impl Workflow<StepServices> for LldWorkflow {
         CommandSpec {
             name: AUTO,
             usage: "/auto",
-            about: "design, spec and code one after the other, each behind its own gates",
+            about: "run design, spec and code one after the other, each with its own gates",
             role: Role::Write,
             label: Some("countersign:auto"),
             kind: CommandKind::Start,
@@ -117,7 +116,7 @@ impl Workflow<StepServices> for LldWorkflow {
         CommandSpec {
             name: HOTFIX,
             usage: "/hotfix REASON",
-            about: "the same without people's approval of design and spec, for this one time; that of the code stays",
+            about: "like `/auto`, but without approval of design and spec, this once; the code still needs it",
             role: Role::Maintain,
             label: None,
             kind: CommandKind::Start,
@@ -126,7 +125,7 @@ impl Workflow<StepServices> for LldWorkflow {
     const NEXT_WORKFLOW: Option<&'static str> = Some("spec");
 
     fn max_iterations() -> u32 {
-        // A round that never reaches review goes round as well.
+        // A round that never reaches review counts as well.
         2 * MOST_ROUNDS
     }
 
@@ -167,7 +166,6 @@ impl Workflow<StepServices> for LldWorkflow {
     }
 }
 
-/// Where a step's end leads.
 fn next_step(at: LldStep, exit: &StepResult) -> Option<LldStep> {
     Some(match (at, exit) {
         (LldStep::Load, StepResult::Pass) | (_, StepResult::Reread) => LldStep::Analyze,
@@ -189,7 +187,6 @@ fn next_step(at: LldStep, exit: &StepResult) -> Option<LldStep> {
     })
 }
 
-/// What is a design's own.
 struct DesignDocument;
 
 impl StageDocument for DesignDocument {

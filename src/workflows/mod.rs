@@ -1,4 +1,4 @@
-//! The workflows. Adding one is a file here and three lines below.
+//! The workflows. A new one needs a file here and three lines below.
 
 pub mod implement;
 pub mod issue;
@@ -15,7 +15,7 @@ use crate::{
     rounds::StepServices,
 };
 
-/// Every workflow there is, in the order `/help` shows them.
+/// All workflows, in the order of `/help`.
 pub static ALL: &[&dyn AnyWorkflow<StepServices>] = &[
     &route::RouteWorkflow,
     &scout::ScoutWorkflow,
@@ -25,14 +25,14 @@ pub static ALL: &[&dyn AnyWorkflow<StepServices>] = &[
     &implement::ImplementWorkflow,
 ];
 
-/// Their settings.
+/// Settings of the workflows, in the same order.
 pub const TABLES: &[WorkflowDefaults] =
     &[route::TABLE, scout::TABLE, issue::TABLE, lld::TABLE, spec::TABLE, implement::TABLE];
 
-/// Reads the server's settings, those of every workflow among them.
+/// Reads the server's settings, including those of each workflow.
 ///
 /// # Errors
-/// What in the file can't be used, with its line and what to do about it.
+/// The first setting that cannot be used, with its line and the fix.
 pub fn load_settings(file: &Path) -> Result<Settings, ConfigError> {
     Settings::load(file, TABLES)
 }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use crate::engine::{SavedCheckpoint, Workflow};
 
-    /// Every checkpoint that a version of it stored, at any step, is read as it is or brought to what it is now.
+    /// Reads or upcasts each checkpoint in the fixtures of every version.
     fn reads_what_it_stored<W: Workflow<StepServices>>() {
         let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/states");
         let mut read = 0;
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_under_way_go_on_after_an_upgrade() {
+    fn checkpoints_of_earlier_versions_can_be_read() {
         reads_what_it_stored::<route::RouteWorkflow>();
         reads_what_it_stored::<scout::ScoutWorkflow>();
         reads_what_it_stored::<issue::IssueWorkflow>();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_workflow_has_its_settings() {
+    fn every_workflow_has_settings() {
         let tables: Vec<_> = TABLES.iter().map(|table| table.name).collect();
         let names: Vec<_> = ALL.iter().map(|workflow| workflow.name()).collect();
         assert_eq!(tables, names);

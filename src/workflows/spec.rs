@@ -1,8 +1,8 @@
-//! `spec`: from an approved design to an implementation spec, on the same branch and in the same pull request.
+//! `spec`: turns an approved design into an implementation spec, on the same branch and pull request.
 //!
-//! Seven steps, and one in which it waits for money; [`SpecWorkflow::GRAPH`] is the whole of what may follow what. What a step does
-//! is the [`stage`]'s; what a spec has to have stands in [`documents::spec`](crate::documents::spec). Its gate stands
-//! before the review, and where the settings leave it open an APPROVED publishes the spec: nothing runs because of it.
+//! [`SpecWorkflow::GRAPH`] lists all transitions. The steps' bodies are in [`stage`], the spec format in
+//! [`documents::spec`](crate::documents::spec). The gate comes before the review. If the settings turn it off, an
+//! APPROVED review publishes the spec: a spec executes nothing.
 
 use std::collections::BTreeMap;
 
@@ -29,20 +29,20 @@ use crate::{
 /// The workflow.
 pub struct SpecWorkflow;
 
-/// What its settings are called, and its defaults.
+/// Names of its settings and their defaults.
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     asks_before: true,
     looks: true,
     ..WorkflowDefaults::for_document(SpecWorkflow::NAME, "docs/spec/SPEC-{issue}.md")
 };
 
-/// What it builds on.
+/// Artifact that the spec builds on.
 const DESIGN: &str = "lld";
 
-/// Files that a design may change: each has an excerpt in the spec, which people are to read.
+/// Maximum files that a design may change: the spec has an excerpt of each, and people have to read it.
 const MOST_FILES: usize = 60;
 
-/// Where a run is.
+/// The steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SpecStep {
     Load,
@@ -65,7 +65,7 @@ impl WorkflowStep for SpecStep {
             Self::Gate => ("N4", "Human gate", StepKind::Gate),
             Self::Review => ("N5", "Adversarial review", StepKind::Review),
             Self::Finalize => ("N6", "Finalize", StepKind::Publish),
-            Self::Budget => ("NM", "Wait for money", StepKind::Pause),
+            Self::Budget => ("NM", "Wait for budget", StepKind::Pause),
         };
         StepInfo { id, title, kind }
     }
@@ -99,7 +99,7 @@ impl Workflow<StepServices> for SpecWorkflow {
     const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
         name: "spec",
         usage: "/spec",
-        about: "write the implementation spec of the approved design and have it reviewed",
+        about: "write the implementation spec for the approved design and have it reviewed",
         role: Role::Triage,
         label: Some("countersign:spec"),
         kind: CommandKind::Start,
@@ -107,7 +107,7 @@ impl Workflow<StepServices> for SpecWorkflow {
     const NEXT_WORKFLOW: Option<&'static str> = Some("implement");
 
     fn max_iterations() -> u32 {
-        // A round that never reaches review goes round as well.
+        // A round that never reaches review counts as well.
         2 * MOST_ROUNDS
     }
 
@@ -126,7 +126,7 @@ impl Workflow<StepServices> for SpecWorkflow {
             text.texts = text.read_files(s, cx).await?;
         }
         let v = &StepVisit::begin(s, &text, at, cx);
-        // People may approve another design meanwhile, or take this one away.
+        // People may approve another design meanwhile, or remove this one.
         if matches!(at, SpecStep::Analyze | SpecStep::Generate | SpecStep::Review | SpecStep::Finalize) {
             stage::require_unchanged_input(s, v, DESIGN).await?;
         }
@@ -164,7 +164,6 @@ impl Workflow<StepServices> for SpecWorkflow {
     }
 }
 
-/// Where a step's end leads.
 fn next_step(at: SpecStep, exit: &StepResult) -> Option<SpecStep> {
     Some(match (at, exit) {
         (SpecStep::Load, StepResult::Pass) | (_, StepResult::Reread) => SpecStep::Analyze,
@@ -182,37 +181,35 @@ fn next_step(at: SpecStep, exit: &StepResult) -> Option<SpecStep> {
     })
 }
 
-/// What is a spec's own.
 #[derive(Default)]
 struct SpecDocument {
     /// The approved design; empty before it was loaded.
     design: String,
-    /// Files as they are at the commit.
+    /// File contents at the base commit.
     texts: BTreeMap<String, String>,
 }
 
 impl SpecDocument {
-    /// Does the design still fit the code? If not, no draft could be right, and none is paid for.
+    /// Checks that the design still fits the code. Otherwise no draft could be right, so none is paid for.
     async fn require_design_fits(&self, s: &StageState, cx: &StepContext) -> Result<StepResult, StepError> {
         let files = self.files_to_change().len();
         if files > MOST_FILES {
             return Err(StepError::User(format!(
-                "The approved design changes {files} files, and a spec is of at most {MOST_FILES}. Make several issues of \
-                 it, each with a design of its own."
+                "The approved design changes {files} files, but a spec may change at most {MOST_FILES}. Split it into \
+                 several issues, each with its own design."
             )));
         }
         let tree = cx.tools().file_tree(cx, s.base()?).await?;
         let mistakes = lld::check(&self.design, s.issue()?.number, &tree);
         match mistakes.iter().find(|mistake| mistake.is_error() && mistake.rule.starts_with("files.")) {
             Some(mistake) => Err(StepError::User(format!(
-                "The approved design does not fit the code any more: {}. Write `/lld` to have it revised, then start anew.",
+                "The approved design no longer fits the code: {}. Write `/lld` to revise it, then start again.",
                 mistake.message
             ))),
             None => Ok(StepResult::Pass),
         }
     }
 
-    /// The texts of the files that the spec says something of.
     async fn read_files(
         &self,
         s: &StageState,
@@ -258,7 +255,7 @@ impl StageDocument for SpecDocument {
     }
 
     fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
-        // Of such a workflow the policy says `verdict_gate` where its rules take a person.
+        // For this workflow, `verdict_gate` is on if the gate rules require a person.
         let on = policy.draft_gate || policy.verdict_gate;
         (step == SpecStep::Gate.id()).then_some(DocumentGate {
             word: "spec",

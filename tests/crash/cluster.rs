@@ -1,5 +1,6 @@
-//! Several servers on one Postgres, killed, frozen and cut off at random while its own primary dies: on GitHub it is as if one had
-//! done it all in peace, and nobody who lost a run wrote anything more.
+//! Several servers share one Postgres. At random the test kills, freezes and disconnects servers, and once fails over
+//! the database. GitHub must end as with one undisturbed server, and a server that lost a run's lease must write
+//! nothing.
 
 use std::{
     fs,
@@ -30,16 +31,16 @@ use crate::{
     world::{Known, SECRET, without_toys},
 };
 
-/// The shortest there is: whoever is frozen for longer has lost what it had.
+/// Shortest allowed lease. A server frozen for longer loses its runs.
 const LEASE: Duration = Duration::from_secs(8);
 
-/// A model's answer takes long enough to be killed in the middle of, now and then.
-const THINKING: Duration = Duration::from_millis(1000);
+/// Time the models take for a response, long enough that some kills hit a call.
+const MODEL_DELAY: Duration = Duration::from_millis(1000);
 
-/// What goes wrong.
-const KINDS: [&str; 4] = ["cut", "kill", "freeze", "promote the other database beside"];
+/// Kinds of faults.
+const KINDS: [&str; 4] = ["cut", "kill", "freeze", "database failover instead of a fault of"];
 
-/// How much goes on, and how much goes wrong.
+/// Amount of work, and number of faults.
 #[derive(Clone, Copy)]
 struct Size {
     repositories: usize,
@@ -47,7 +48,8 @@ struct Size {
     faults: usize,
 }
 
-/// Notes whose writes are applied, and who has the run in hand at that moment. Each server has a role of its own.
+/// SQL that records each write with the server that made it and the node that held the run at that moment. Each
+/// server connects with its own role.
 const HISTORY: &str = "
     CREATE TABLE public.history (by TEXT, what TEXT, run TEXT, visit BIGINT, holder BIGINT);
     CREATE TABLE public.process (by TEXT, node BIGINT);
@@ -70,13 +72,13 @@ const HISTORY: &str = "
     CREATE TRIGGER saved AFTER UPDATE ON countersign.all_run FOR EACH ROW
         WHEN (NEW.visit <> OLD.visit OR NEW.state <> OLD.state) EXECUTE FUNCTION public.saved();";
 
-/// Journal entries and checkpoints by whoever had not the run in hand.
-const FENCED: &str = "
+/// Query for journal entries and checkpoints written by a server that did not hold the run.
+const WRITES_WITHOUT_LEASE: &str = "
     SELECT history.by || ' wrote ' || what || ' of run ' || run || ', visit ' || visit || ', held by '
         || COALESCE(process.by || ' as node ' || holder, 'nobody')
     FROM public.history LEFT JOIN public.process ON node = holder WHERE process.by IS DISTINCT FROM history.by";
 
-/// A hub here, and servers as processes that know it and each other's database alone.
+/// Hub in this process, and servers as child processes that know only the hub and their shared database.
 struct Site {
     directory: TempDir,
     hub: Hub,
@@ -95,13 +97,13 @@ struct Server {
 }
 
 impl Site {
-    /// None: there is no Postgres here, and that was said.
+    /// Returns `None` if Postgres is not installed, which is printed.
     fn open(runtime: &Runtime, models: &Models, key: &str, servers: usize, size: Size) -> Option<Self> {
         let pair = Pair::start()?;
-        let of_world = async {
+        let setup = async {
             let world = matrix::world(models, key).await;
             let (known, address) = (world.known(), world.hub.base_url().to_string());
-            let (threads, installations) = Self::people(&world.hub, &known, size);
+            let (threads, installations) = Self::create_threads(&world.hub, &known, size);
             let directory = world.leave().await;
             let options = HubOptions {
                 listen: ([127, 0, 0, 1], 0).into(),
@@ -111,7 +113,7 @@ impl Site {
             };
             (known, address, threads, installations, Hub::start(options).await.unwrap(), directory)
         };
-        let (known, address, threads, installations, hub, directory) = runtime.block_on(of_world);
+        let (known, address, threads, installations, hub, directory) = runtime.block_on(setup);
         let home = directory.path().join("bot");
         let settings = without_toys(fs::read_to_string(home.join("countersign.toml")).unwrap());
         let (before, rest) = settings.split_once("allow = [").unwrap();
@@ -120,18 +122,19 @@ impl Site {
         let settings =
             format!("{before}allow = [{allowed}]{after}").replace(&address, hub.base_url().as_str());
         let servers = (1..=servers).map(|number| {
-            let (name, door) = (format!("node{number}"), free_address());
+            let (name, listen) = (format!("node{number}"), free_address());
             let file = home.join(format!("{name}.url"));
             super::world::write_secret(&file, &pair.address(&name));
             let data = format!(
                 "dir = \"{name}\"\npostgres_file = \"{name}.url\"\nlease_seconds = {}",
                 LEASE.as_secs()
             );
-            let doors = format!("[server]\nlisten = \"{door}\"\nprivate_listen = \"{}\"\n", free_address());
+            let server_section =
+                format!("[server]\nlisten = \"{listen}\"\nprivate_listen = \"{}\"\n", free_address());
             let config = home.join(format!("{name}.toml"));
-            fs::write(&config, settings.replace("dir = \"data\"", &data) + &doors).unwrap();
+            fs::write(&config, settings.replace("dir = \"data\"", &data) + &server_section).unwrap();
             let config = config.to_str().unwrap().to_owned();
-            let webhook = format!("http://{door}/webhook").parse().unwrap();
+            let webhook = format!("http://{listen}/webhook").parse().unwrap();
             Server { name, config, webhook, running: None, frozen: false }
         });
         let servers = servers.collect();
@@ -140,22 +143,22 @@ impl Site {
             let role = format!("CREATE ROLE {} LOGIN SUPERUSER", server.name);
             site.pair.connect(site.pair.first).batch_execute(&role).unwrap();
         }
-        // The first one makes the tables, and is ended before anybody notes who writes to them.
+        // The first server creates the tables and stops before the triggers are installed.
         let mut first = site.start(0);
-        first.hear("serving");
+        first.wait_for_line("serving");
         first.signal(Signal::TERM);
         first.end();
         site.pair.connect(site.pair.first).batch_execute(HISTORY).unwrap();
         for number in 0..site.servers.len() {
             let mut running = site.start(number);
-            running.hear("serving");
+            running.wait_for_line("serving");
             site.servers[number].running = Some(running);
         }
         Some(site)
     }
 
-    /// Each repository is of somebody else, so that none waits for another's turn at writing to GitHub.
-    fn people(hub: &Hub, known: &Known, size: Size) -> (Vec<(RepoId, IssueNo)>, Vec<InstallationId>) {
+    /// Each repository has its own owner, so that no run waits for another to write to GitHub.
+    fn create_threads(hub: &Hub, known: &Known, size: Size) -> (Vec<(RepoId, IssueNo)>, Vec<InstallationId>) {
         let sample = embedded_sample();
         let (title, body) = &sample.issues[0];
         let maya = hub.user_id("maya").unwrap();
@@ -180,7 +183,7 @@ impl Site {
         Running::start(&mut countersign(&["serve", "--config", &self.servers[number].config]))
     }
 
-    /// The database, wherever it may be written.
+    /// Connects to whichever database accepts writes.
     fn database(&self) -> Client {
         self.pair
             .address("countersign")
@@ -191,20 +194,20 @@ impl Site {
             .unwrap()
     }
 
-    /// The last word of a thread is not the last thing a run does.
+    /// Counts unfinished runs: a run does more after its last comment.
     fn runs_left(&self) -> i64 {
         let sql =
             "SELECT COUNT(*) FROM countersign.all_run WHERE status NOT IN ('done', 'failed', 'stopped')";
         self.database().query_one(sql, &[]).unwrap().get(0)
     }
 
-    fn no_fenced_server_wrote(&self) {
-        let rows = self.database().query(FENCED, &[]).unwrap();
+    fn assert_no_write_without_lease(&self) {
+        let rows = self.database().query(WRITES_WITHOUT_LEASE, &[]).unwrap();
         let found: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-        assert!(found.is_empty(), "written by whoever had lost the run: {found:#?}");
+        assert!(found.is_empty(), "written by a server that had lost the run's lease: {found:#?}");
     }
 
-    /// How many calls are in the middle for this server, or for any.
+    /// Counts the unfinished calls of this server, or of all servers.
     fn in_flight(&self, of: Option<&str>) -> usize {
         let sql = "SELECT COUNT(*) FROM countersign.all_call c JOIN countersign.all_run r ON r.repo = c.repo AND r.seq = c.run
             JOIN public.process p ON p.node = r.taken WHERE c.status = 'reserved' AND ($1::text IS NULL OR p.by = $1)";
@@ -212,18 +215,19 @@ impl Site {
         usize::try_from(row.get::<_, i64>(0)).unwrap()
     }
 
-    /// People, GitHub and what goes wrong, until every thread is at its end. How many calls that may have cost.
+    /// Plays people and GitHub and injects faults until every thread is finished. Returns the number of calls that
+    /// may have been lost.
     fn live(&mut self, random: &mut Random, faults: usize) -> usize {
         let begun = Instant::now();
-        let (mut lost, mut done) = (0, 0);
+        let (mut lost, mut injected) = (0, 0);
         let mut next = begun + Duration::from_secs(3);
-        // What was done to a server, and when it ends.
-        let mut ailing: Option<(usize, Instant)> = None;
-        let mut looked = begun;
+        // Faulty server, and the time its fault ends.
+        let mut faulty: Option<(usize, Instant)> = None;
+        let mut last_check = begun;
         loop {
             let now = Instant::now();
-            if let Some((number, until)) = ailing.filter(|(_, until)| now >= *until) {
-                ailing = None;
+            if let Some((number, until)) = faulty.filter(|(_, until)| now >= *until) {
+                faulty = None;
                 next = until + random.between(Duration::from_millis(500), Duration::from_secs(3));
                 if std::mem::take(&mut self.servers[number].frozen) {
                     self.servers[number].running.as_ref().unwrap().signal(Signal::CONT);
@@ -231,11 +235,12 @@ impl Site {
                     self.servers[number].running = Some(self.start(number));
                 }
             }
-            if ailing.is_none() && done < faults && now >= next {
+            if faulty.is_none() && injected < faults && now >= next {
                 let number = random.below(self.servers.len());
                 let name = self.servers[number].name.clone();
-                // Each kind once, and then what chance will have; the database dies once.
-                let kind = KINDS[if done < KINDS.len() { done } else { random.below(KINDS.len() - 1) }];
+                // Each kind once, then a random kind; the database fails over only once.
+                let kind =
+                    KINDS[if injected < KINDS.len() { injected } else { random.below(KINDS.len() - 1) }];
                 next = now + random.between(Duration::from_millis(500), Duration::from_secs(2));
                 match kind {
                     "cut" => {
@@ -248,13 +253,13 @@ impl Site {
                         running.signal(Signal::KILL);
                         running.child.wait().unwrap();
                         lost += self.in_flight(Some(&name));
-                        ailing = Some((number, now + random.between(Duration::ZERO, LEASE / 2)));
+                        faulty = Some((number, now + random.between(Duration::ZERO, LEASE / 2)));
                     }
                     "freeze" => {
                         self.servers[number].running.as_ref().unwrap().signal(Signal::STOP);
                         self.servers[number].frozen = true;
                         lost += self.in_flight(Some(&name));
-                        ailing = Some((number, now + LEASE + random.between(Duration::ZERO, LEASE / 2)));
+                        faulty = Some((number, now + LEASE + random.between(Duration::ZERO, LEASE / 2)));
                     }
                     _ => {
                         let flying = self.in_flight(None);
@@ -263,9 +268,9 @@ impl Site {
                     }
                 }
                 crate::say(&format!("{kind} {name}"));
-                done += 1;
+                injected += 1;
             }
-            // A balancer gives deliveries to whoever answers, as far as it knows.
+            // Like a load balancer, sends each delivery to some server believed to be healthy.
             let well: Vec<_> = self.servers.iter().filter(|s| s.running.is_some() && !s.frozen).collect();
             let webhook = well[random.below(well.len())].webhook.clone();
             self.hub.set_webhook(self.known.app, Some(webhook), &SecretString::from(SECRET)).unwrap();
@@ -286,34 +291,37 @@ impl Site {
                     }
                 }
             }
-            if over && ailing.is_none() && self.runs_left() == 0 {
+            if over && faulty.is_none() && self.runs_left() == 0 {
                 break;
             }
-            if faults > 0 && looked.elapsed() > Duration::from_secs(1) {
-                self.no_fenced_server_wrote();
-                looked = Instant::now();
+            if faults > 0 && last_check.elapsed() > Duration::from_secs(1) {
+                self.assert_no_write_without_lease();
+                last_check = Instant::now();
             }
-            assert!(begun.elapsed() < PATIENCE, "it comes to no end:\n{}", self.told());
+            assert!(begun.elapsed() < PATIENCE, "the runs did not finish in time:\n{}", self.describe());
             thread::sleep(Duration::from_millis(30));
         }
-        assert!(done >= faults.min(KINDS.len()), "it was over before everything had gone wrong");
+        assert!(
+            injected >= faults.min(KINDS.len()),
+            "the runs finished before each kind of fault was injected"
+        );
         lost
     }
 
-    /// What each repository came to, as people see it.
+    /// State of each repository as people see it on GitHub.
     fn seen(&self) -> Vec<String> {
         let sql = "SELECT hash, 'AUDIT' FROM countersign.all_audit UNION ALL
             SELECT repo || '-' || seq, 'RUN ' || workflow || ' of ' || issue FROM countersign.all_run";
         let rows = self.database().query(sql, &[]).unwrap();
         let mut numbered: Vec<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-        // None that begins as another does is taken for it.
+        // Longest names first, so that no name is replaced as the prefix of another.
         numbered.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         let mut repositories: Vec<_> = self.threads.iter().map(|(repo, _)| *repo).collect();
         repositories.dedup();
         repositories.iter().map(|repo| seen::repository(&self.hub, *repo, &numbered)).collect()
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let threads = self.threads.iter().map(|(repo, issue)| {
             let comments = self.hub.issue(*repo, *issue).unwrap().comments;
             let last = comments.last().map(|c| c.body.lines().take(3).collect::<Vec<_>>().join(" "));
@@ -325,7 +333,7 @@ impl Site {
         threads.chain(notes).collect::<Vec<_>>().join("\n")
     }
 
-    /// Ends the servers, and says what they said.
+    /// Stops the servers and returns their output.
     fn end(&mut self) -> String {
         let ended = self.servers.iter_mut().map(|server| {
             let Some(running) = server.running.take() else { return String::new() };
@@ -347,14 +355,14 @@ impl Site {
 
 #[test]
 #[ignore = "takes long"]
-fn servers_and_their_database_die_and_it_is_as_if_nothing_had_happened() {
+fn cluster_with_faults_ends_as_one_server_without_faults() {
     let size = if crate::world::all() {
         Size { repositories: 8, issues: 5, faults: 24 }
     } else {
         Size { repositories: 2, issues: 3, faults: KINDS.len() }
     };
     let mut random = Random::seeded("cluster");
-    let models = Models::start(THINKING);
+    let models = Models::start(MODEL_DELAY);
     let runtime = matrix::runtime();
     let _inside = runtime.enter();
     let Some(mut calm) = Site::open(&runtime, &models, "calm", 1, size) else { return };
@@ -367,13 +375,13 @@ fn servers_and_their_database_die_and_it_is_as_if_nothing_had_happened() {
     let begun = Instant::now();
     let may_be_lost = site.live(&mut random, size.faults);
     site.end();
-    site.no_fenced_server_wrote();
+    site.assert_no_write_without_lease();
     let writes: i64 = site.database().query_one("SELECT COUNT(*) FROM public.history", &[]).unwrap().get(0);
     assert!(writes > 0);
-    let (asked, runs) = (site.calls(&models, "ailing"), site.threads.len());
+    let (calls_made, runs) = (site.calls(&models, "ailing"), site.threads.len());
     crate::say(&format!(
-        "{runs} runs, {} faults: {needed} calls in peace, {asked} then ({may_be_lost} were in the middle), {writes} writes \
-             looked at, {} s",
+        "{runs} runs, {} faults: {needed} calls without faults, {calls_made} with ({may_be_lost} may be lost), {writes} writes \
+             checked, {} s",
         size.faults,
         begun.elapsed().as_secs()
     ));
@@ -381,5 +389,8 @@ fn servers_and_their_database_die_and_it_is_as_if_nothing_had_happened() {
         let difference = similar::TextDiff::from_lines(expected, found).unified_diff().to_string();
         assert!(difference.is_empty(), "repository {number}:\n{difference}");
     }
-    assert!(asked >= needed && asked <= needed + may_be_lost, "{needed} calls are needed, {asked} were made");
+    assert!(
+        calls_made >= needed && calls_made <= needed + may_be_lost,
+        "{needed} calls are needed, {calls_made} were made"
+    );
 }

@@ -1,5 +1,5 @@
-//! `countersign demo`, killed in the middle and started again with the same data: the thread it leaves is the
-//! one it would have left.
+//! Kills `countersign demo` and starts it again with the same data. The final thread must equal that of a demo that
+//! was not killed.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use crate::{
     matrix::runtime,
-    process::{Running, countersign, finished, text},
+    process::{Running, countersign, run_countersign, text},
     random::Random,
 };
 
@@ -20,17 +20,17 @@ fn demo(data: &Path) -> [String; 6] {
     ["demo", "--yes", "--through", "lld", "--data", data.to_str().unwrap()].map(str::to_owned)
 }
 
-/// Lets it play to its end.
-fn played(data: &Path) -> String {
+/// Runs the demo to its end and returns its output.
+fn run_demo(data: &Path) -> String {
     let arguments = demo(data);
-    let output = finished(&arguments.each_ref().map(String::as_str));
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    said
+    let output = run_countersign(&arguments.each_ref().map(String::as_str));
+    let printed = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    printed
 }
 
-/// What the hub it leaves shows of its issue, its pull requests and its branch.
-fn left(data: &Path) -> String {
+/// Returns the issue, the pull requests and the branch that the demo left on its hub.
+fn final_state(data: &Path) -> String {
     runtime().block_on(async {
         let hub = Hub::start(HubOptions {
             listen: ([127, 0, 0, 1], 0).into(),
@@ -62,7 +62,11 @@ fn left(data: &Path) -> String {
             .collect();
         let whole = |body: &str| {
             Some(
-                body.split_once("<summary>The whole LLD</summary>")?.1.split("</details>").next()?.to_owned(),
+                body.split_once("<summary>The whole design</summary>")?
+                    .1
+                    .split("</details>")
+                    .next()?
+                    .to_owned(),
             )
         };
         let design = issue.comments.iter().find_map(|c| whole(&c.body)).expect("the gate holds the design");
@@ -75,14 +79,14 @@ fn left(data: &Path) -> String {
 }
 
 #[test]
-fn killed_twice_the_thread_is_as_if_nothing_had_happened() {
+fn demo_killed_twice_ends_as_if_not_killed() {
     let home = tempfile::tempdir().unwrap();
     let calm = home.path().join("calm");
-    played(&calm);
-    let expected = left(&calm);
+    run_demo(&calm);
+    let expected = final_state(&calm);
 
     let mut random = Random::seeded("demo");
-    // Early: it is still setting its stage. Later: everywhere.
+    // The first round kills the demo while it sets up, the others at any time.
     let rounds = if crate::world::all() { 4 } else { 2 };
     for (round, longest) in [300, 3_000, 1_500, 3_000].into_iter().take(rounds).enumerate() {
         let data = home.path().join(format!("killed-{round}"));
@@ -96,10 +100,10 @@ fn killed_twice_the_thread_is_as_if_nothing_had_happened() {
             running.child.wait().unwrap();
             kills.push(after);
         }
-        let said = played(&data);
-        let is = left(&data);
+        let output = run_demo(&data);
+        let is = final_state(&data);
         let diff = similar::TextDiff::from_lines(&expected, &is).unified_diff().to_string();
-        assert!(expected == is, "killed after {kills:?}:\n{diff}\n{said}");
+        assert!(expected == is, "killed after {kills:?}:\n{diff}\n{output}");
         assert!(fs::read_dir(data.join("hub/repositories")).unwrap().count() == 1);
     }
 }

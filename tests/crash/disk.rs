@@ -1,5 +1,5 @@
-//! The disk fills up or turns read-only, again and again, in the middle of everything: nothing is corrupted, what
-//! could not be kept is not acknowledged, and with room again it goes on.
+//! The disk becomes full or read-only again and again during a run. No database is corrupted, the server acknowledges
+//! nothing it could not store, and the run continues once the disk works.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use countersign::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    matrix::{self, Books, redeliver, runtime},
+    matrix::{self, LedgerTotals, redeliver, runtime},
     models::{Models, READ},
     postgres,
     process::PATIENCE,
@@ -26,14 +26,15 @@ use crate::{
     world::World,
 };
 
-/// A disk breaks after so many commits; a number that divides none of the patterns a run has.
-const COMMITS: usize = 23;
+/// Commits between two disk failures. The number divides no pattern of a run, so that the failures hit different
+/// moments.
+const COMMITS_PER_FAILURE: usize = 23;
 
-/// How long it stays broken, in looks of a second each.
-const BROKEN: usize = 4;
+/// Length of a failure, in ticks of one second each.
+const FAILURE_TICKS: usize = 4;
 
 #[test]
-fn a_disk_that_fails_costs_nothing_but_time() {
+fn runs_finish_on_a_disk_that_keeps_failing() {
     let scenario = &scenarios::ALL[0];
     let models = Models::start(Duration::ZERO);
     runtime().block_on(async {
@@ -41,7 +42,7 @@ fn a_disk_that_fails_costs_nothing_but_time() {
         let expected = matrix::baseline(calm, scenario, (&models, "calm"), |_| ()).await;
 
         let w = matrix::world(&models, "broken").await;
-        let before = w.hub.deliveries().len(); // sent while the bot was being built
+        let before = w.hub.deliveries().len(); // sent during the setup
         let commits = Arc::new(AtomicUsize::new(0));
         let seen_by_store = commits.clone();
         w.app.store.on_commit(move |_| {
@@ -57,36 +58,36 @@ fn a_disk_that_fails_costs_nothing_but_time() {
         let broken = live_through(&w, scenario, &commits).await;
         stop.cancel();
         for work in working {
-            // What waits for a disk to get well does so by this clock.
+            // A task that waits for the disk uses the simulated clock.
             while !work.is_finished() {
                 w.pass(1);
                 tokio::time::sleep(Duration::from_millis(15)).await;
             }
             work.await.unwrap();
         }
-        w.hub.wait_for_webhooks().await; // the door closes on nobody
+        w.hub.wait_for_webhooks().await; // so that no request is cut off by the shutdown
         let refused = w.hub.deliveries().iter().filter(|d| d.status == Some(503)).count();
-        // An engine that was told to stop begins nothing more; what is left is for the next boot.
+        // A stopping engine starts no further step; the next boot finishes the run.
         let mut w = w.restart().await;
-        matrix::played_on(&mut w, scenario).await;
-        let (books, asked) = (Books::of(&w).await, models.calls(w.directory(), "broken"));
-        let lost = books.lost;
-        // Of a lost call the answer may be known; whether it could be written down depends on when.
-        assert!(books.read <= READ * asked as u64, "{asked} calls asked, {books:?}");
-        assert_eq!(books.differ(asked, books.read), None);
-        let difference = expected.differs(&seen(&w, &[]).await, asked, lost);
+        matrix::redeliver_and_play(&mut w, scenario).await;
+        let (totals, calls_made) = (LedgerTotals::of(&w).await, models.calls(w.directory(), "broken"));
+        let lost = totals.lost;
+        // The response to a lost call may be recorded or not, depending on when the disk failed.
+        assert!(totals.read <= READ * calls_made as u64, "{calls_made} calls asked, {totals:?}");
+        assert_eq!(totals.mismatch(calls_made, totals.read), None);
+        let difference = expected.differs(&seen(&w, &[]).await, calls_made, lost);
         assert!(difference.is_none(), "{}", difference.unwrap());
         say(&format!("the disk failed {broken} times, {refused} deliveries were refused, {lost} calls lost"));
         assert!(broken >= 8 && refused >= 2);
         let answers: Vec<_> = w.hub.deliveries().iter().skip(before).map(|d| d.status).collect();
-        // 408: by a clock that runs this fast a busy machine's bodies can be late.
+        // 408: the simulated clock runs so fast that on a busy machine a request body can time out.
         assert!(answers.iter().all(|status| matches!(status, Some(202 | 408 | 503))), "{answers:?}");
     });
 }
 
-/// A disk that is really full, under the server: a comment too long for what room is left in a page is not taken.
+/// Postgres on a disk that is really full: a comment too long for the free space of its pages is refused.
 #[test]
-fn a_full_disk_of_the_database_costs_nothing_but_time() {
+fn run_finishes_after_the_postgres_disk_was_full() {
     let Some(address) = postgres::database_on_a_small_disk() else { return };
     let (scenario, models) = (&scenarios::ALL[0], Models::start(Duration::ZERO));
     runtime().block_on(async {
@@ -110,39 +111,39 @@ fn a_full_disk_of_the_database_costs_nothing_but_time() {
         w.hub.wait_for_webhooks().await;
         let refused = |w: &World| w.hub.deliveries().iter().filter(|d| d.status == Some(503)).count();
         assert_eq!(refused(&w), 1);
-        let said = w.app.store.inbox().accept_delivery(unkept(0)).await.unwrap_err().to_string();
-        assert!(said.contains("make room on the server's disk"), "{said}");
+        let message = w.app.store.inbox().accept_delivery(large_delivery(0)).await.unwrap_err().to_string();
+        assert!(message.contains("make room on the server's disk"), "{message}");
 
         postgres::sql(&address, "DROP TABLE public.filler");
-        matrix::played_on(&mut w, scenario).await;
+        matrix::redeliver_and_play(&mut w, scenario).await;
         assert!(w.view().comments.iter().any(|c| c.body.contains(scenario.end)), "{}", w.thread());
         assert_eq!(refused(&w), 1);
-        let asked = models.calls(w.directory(), "small");
-        assert_eq!(Books::of(&w).await.differ(asked, READ * asked as u64), None);
+        let calls_made = models.calls(w.directory(), "small");
+        assert_eq!(LedgerTotals::of(&w).await.mismatch(calls_made, READ * calls_made as u64), None);
     });
 }
 
-/// People act and time passes while the disk breaks now and then; says how often it did.
+/// Lets people act and time pass while the disk fails now and then. Returns the number of failures.
 async fn live_through(w: &World, scenario: &scenarios::Scenario, commits: &AtomicUsize) -> usize {
     let thread = Thread { hub: &w.hub, repo: w.repo, issue: w.issue };
-    let (mut broken, mut left, mut look) = (0, 0, 0);
+    let (mut broken, mut left, mut tick) = (0, 0, 0);
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
-        look += 1;
-        let due = (broken + 1) * COMMITS;
+        tick += 1;
+        let due = (broken + 1) * COMMITS_PER_FAILURE;
         if left == 0 && commits.load(Ordering::SeqCst) >= due {
-            left = BROKEN;
+            left = FAILURE_TICKS;
             broken += 1;
             w.app.store.simulate_disk(if broken % 2 == 0 {
                 SimulatedDisk::ReadOnly
             } else {
                 SimulatedDisk::Full
             });
-            refuses(w, look, broken % 2 == 0).await;
+            assert_delivery_refused(w, tick, broken % 2 == 0).await;
         } else if left > 0 {
             left -= 1;
             if left == 0 {
-                sound(w);
+                assert_databases_intact(w);
                 w.app.store.simulate_disk(SimulatedDisk::Healthy);
             }
         }
@@ -157,25 +158,25 @@ async fn live_through(w: &World, scenario: &scenarios::Scenario, commits: &Atomi
             }
         }
         w.pass(1);
-        // Others work in real time.
+        // The bot's tasks run in real time.
         tokio::time::sleep(Duration::from_millis(15)).await;
     }
-    panic!("it comes to no end:\n{}", w.thread());
+    panic!("the run did not finish in time:\n{}", w.thread());
 }
 
-/// Nothing is taken that cannot be kept, and the reason is said.
-async fn refuses(w: &World, number: usize, read_only: bool) {
+/// Asserts that the server refuses a delivery it cannot store, and says why.
+async fn assert_delivery_refused(w: &World, number: usize, read_only: bool) {
     let maya = w.user("maya");
     w.hub.label(w.repo, w.issue, maya, "question").unwrap();
     w.hub.unlabel(w.repo, w.issue, maya, "question").unwrap();
-    w.hub.wait_for_webhooks().await; // told of it while the disk is broken
-    let said = w.app.store.inbox().accept_delivery(unkept(number)).await.unwrap_err().to_string();
+    w.hub.wait_for_webhooks().await; // delivered while the disk is broken
+    let message = w.app.store.inbox().accept_delivery(large_delivery(number)).await.unwrap_err().to_string();
     let reason = if read_only { "may not be written" } else { "the disk is full" };
-    assert!(said.contains("main.db") && said.contains(reason), "{said}");
+    assert!(message.contains("main.db") && message.contains(reason), "{message}");
 }
 
-/// Larger than any page that happens to be free, also when it is packed.
-fn unkept(number: usize) -> NewDelivery {
+/// A delivery larger than the free space of any page, even when compressed.
+fn large_delivery(number: usize) -> NewDelivery {
     NewDelivery {
         id: DeliveryId(format!("unkept-{number}")),
         event: "ping".to_owned(),
@@ -187,15 +188,15 @@ fn unkept(number: usize) -> NewDelivery {
     }
 }
 
-/// Every database holds together while the disk is broken.
-fn sound(w: &World) {
+/// Asserts that each database passes SQLite's integrity check while the disk is broken.
+fn assert_databases_intact(w: &World) {
     let data = w.directory().join("bot/data");
     for file in ["main.db".to_owned(), format!("repos/{}/checkpoints.db", w.repo)] {
         let path = data.join(file);
         if path.exists() {
             let database = rusqlite::Connection::open(path).unwrap();
-            let says: String = database.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-            assert_eq!(says, "ok");
+            let result: String = database.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+            assert_eq!(result, "ok");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The real program, killed outright at random times, again and again; GitHub goes on meanwhile.
+//! Kills the server process at random times, again and again, while GitHub and people continue.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use url::Url;
 
 use crate::{
-    matrix::{self, Books, redeliver},
+    matrix::{self, LedgerTotals, redeliver},
     models::{Models, READ},
     process::{PATIENCE, Running, countersign, free_address},
     random::Random,
@@ -29,23 +29,23 @@ use crate::{
     world::{Known, SECRET, World, without_toys},
 };
 
-/// From its start to its death. A boot takes a part of the shortest, a whole design several of the longest.
+/// Time from a start to its kill. A boot takes part of the shortest time, and a whole design several of the longest.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_millis(900);
 
-/// A model's answer takes long enough to be killed in the middle of, now and then.
-const THINKING: Duration = Duration::from_millis(80);
+/// Time the models take for a response, long enough that some kills hit a call.
+const MODEL_DELAY: Duration = Duration::from_millis(80);
 
-/// Kills in one run of a scenario; then it may go on to its end.
-const KILLS_A_STORY: usize = 10;
+/// Kills in one run of a scenario; after that the run may finish.
+const KILLS_PER_SCENARIO_RUN: usize = 10;
 
-/// A hub here, and the bot as a process that knows it by HTTP alone.
+/// Hub in this process, and the bot as a child process that reaches it by HTTP only.
 struct Site {
     directory: TempDir,
     hub: Hub,
     known: Known,
     webhook: Url,
-    /// Deliveries from before the program's first start.
+    /// Number of deliveries before the first start of the server.
     before: usize,
 }
 
@@ -61,13 +61,13 @@ impl Site {
             keeps: true,
         };
         let hub = Hub::start(options).await.unwrap();
-        let door = free_address();
-        let webhook: Url = format!("http://{door}/webhook").parse().unwrap();
+        let listen = free_address();
+        let webhook: Url = format!("http://{listen}/webhook").parse().unwrap();
         hub.set_webhook(known.app, Some(webhook.clone()), &SecretString::from(SECRET)).unwrap();
         let config = directory.path().join("bot/countersign.toml");
         let text = without_toys(fs::read_to_string(&config).unwrap());
         let text = text.replace(&address, hub.base_url().as_str());
-        let server = format!("[server]\nlisten = \"{door}\"\nprivate_listen = \"{}\"\n", free_address());
+        let server = format!("[server]\nlisten = \"{listen}\"\nprivate_listen = \"{}\"\n", free_address());
         fs::write(&config, format!("{text}{server}")).unwrap();
         let before = hub.deliveries().len();
         Self { directory, hub, known, webhook, before }
@@ -83,8 +83,8 @@ impl Site {
         TcpStream::connect(address.as_slice()).is_ok()
     }
 
-    /// People and GitHub while one process of the bot lives; true when the story is at its end.
-    async fn life(&self, scenario: &Scenario, until: Option<Duration>) -> bool {
+    /// Plays people and GitHub during the life of one server process. Returns whether the scenario is finished.
+    async fn run_server_once(&self, scenario: &Scenario, until: Option<Duration>) -> bool {
         let mut bot = self.serve();
         let born = Instant::now();
         let thread = Thread { hub: &self.hub, repo: self.known.repo, issue: self.known.issue };
@@ -93,9 +93,9 @@ impl Site {
                 break false;
             }
             if bot.child.try_wait().unwrap().is_some() {
-                // While it was down a connection of somebody's may have been given its port.
-                let (_, said) = std::mem::replace(&mut bot, self.serve()).end();
-                assert!(said.contains("in use"), "it ended by itself:\n{said}");
+                // While the server was down, another connection may have been given its port.
+                let (_, printed) = std::mem::replace(&mut bot, self.serve()).end();
+                assert!(printed.contains("in use"), "the server exited by itself:\n{printed}");
             }
             if self.listens() {
                 redeliver(&self.hub);
@@ -107,18 +107,22 @@ impl Site {
                 }
                 _ => {}
             }
-            assert!(born.elapsed() < PATIENCE, "it comes to no end: {:#?}", thread.view().comments);
+            assert!(
+                born.elapsed() < PATIENCE,
+                "the run did not finish in time: {:#?}",
+                thread.view().comments
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
         bot.signal(Signal::KILL);
         bot.child.wait().unwrap();
-        self.nothing_acknowledged_is_missing();
+        self.assert_acknowledged_deliveries_stored();
         over
     }
 
-    /// Every delivery that was answered 202 is in the inbox, as a kill left it. What came before, by a clock of long
-    /// ago, is old enough to be forgotten.
-    fn nothing_acknowledged_is_missing(&self) {
+    /// Asserts that the inbox left by a kill has every delivery that was answered with 202. Deliveries from before
+    /// the first start have old timestamps, so the retention rule may have deleted them.
+    fn assert_acknowledged_deliveries_stored(&self) {
         let data = self.directory.path().join("bot/data");
         let copy = tempfile::tempdir().unwrap();
         for file in ["main.db", "main.db-wal"].into_iter().filter(|file| data.join(file).exists()) {
@@ -139,30 +143,32 @@ impl Site {
 }
 
 #[test]
-fn killed_at_random_the_last_boot_ends_it_as_if_nothing_had_happened() {
+fn run_ends_as_if_not_killed_after_random_kills() {
     let wanted: usize = if crate::world::all() { 20 } else { 4 };
     let mut random = Random::seeded("kills");
     let begun = Instant::now();
-    let (mut kills, mut stories, mut lost_calls) = (0, 0, 0);
-    let models = Models::start(THINKING);
+    let (mut kills, mut scenario_runs, mut lost_calls) = (0, 0, 0);
+    let models = Models::start(MODEL_DELAY);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let mut baselines = Vec::new();
-        for scenario in scenarios::ALL.iter().take(wanted.div_ceil(KILLS_A_STORY)) {
+        for scenario in scenarios::ALL.iter().take(wanted.div_ceil(KILLS_PER_SCENARIO_RUN)) {
             let key = format!("calm-{}", baselines.len());
             let world = matrix::world(&models, &key).await;
             baselines.push(matrix::baseline(world, scenario, (&models, &key), |_| ()).await);
         }
         while kills < wanted {
-            let (scenario, baseline) =
-                (&scenarios::ALL[stories % baselines.len()], &baselines[stories % baselines.len()]);
-            let key = format!("killed-{stories}");
+            let (scenario, baseline) = (
+                &scenarios::ALL[scenario_runs % baselines.len()],
+                &baselines[scenario_runs % baselines.len()],
+            );
+            let key = format!("killed-{scenario_runs}");
             let site = Site::open(&models, &key).await;
             let mut here = 0;
             loop {
-                let last = here == KILLS_A_STORY || kills == wanted;
+                let last = here == KILLS_PER_SCENARIO_RUN || kills == wanted;
                 let until = (!last).then(|| random.between(SHORTEST, LONGEST));
-                if site.life(scenario, until).await {
+                if site.run_server_once(scenario, until).await {
                     break;
                 }
                 (here, kills) = (here + 1, kills + 1);
@@ -171,26 +177,26 @@ fn killed_at_random_the_last_boot_ends_it_as_if_nothing_had_happened() {
             let address = hub.base_url().to_string();
             hub.stop().await;
             let mut w = World::go_on(directory, known, SystemClock.now()).await;
-            matrix::played_on(&mut w, scenario).await;
-            let (books, asked) = (Books::of(&w).await, models.calls(w.directory(), &key));
-            let lost = books.lost;
+            matrix::redeliver_and_play(&mut w, scenario).await;
+            let (totals, calls_made) = (LedgerTotals::of(&w).await, models.calls(w.directory(), &key));
+            let lost = totals.lost;
             assert!(lost <= here + 1, "{here} kills lost {lost} calls");
-            // A call is settled in one commit with its answer, so nothing is known of one that was lost.
-            assert_eq!(books.differ(asked, READ * books.settled as u64), None);
-            let difference = baseline.differs(&seen(&w, &[address]).await, asked, lost);
+            // A call and its response are stored in one commit, so the ledger has no tokens of a lost call.
+            assert_eq!(totals.mismatch(calls_made, READ * totals.settled as u64), None);
+            let difference = baseline.differs(&seen(&w, &[address]).await, calls_made, lost);
             assert!(difference.is_none(), "{}, after {here} kills:\n{}", scenario.name, difference.unwrap());
-            (stories, lost_calls) = (stories + 1, lost_calls + lost);
+            (scenario_runs, lost_calls) = (scenario_runs + 1, lost_calls + lost);
         }
     });
     crate::say(&format!(
-        "{kills} kills of the program in {stories} stories, {lost_calls} calls lost, {} s",
+        "{kills} kills of the server in {scenario_runs} scenario runs, {lost_calls} calls lost, {} s",
         begun.elapsed().as_secs()
     ));
 }
 
-/// The drafter and a program it started in a session of its own, while the server is killed and another comes.
+/// The drafter and a grandchild in its own session outlive a killed server. The next server must end both.
 #[test]
-fn what_a_killed_server_had_started_ends_with_the_next_and_nobody_else() {
+fn next_server_ends_only_orphans_of_the_killed_one() {
     let models = Models::hanging();
     matrix::runtime().block_on(async {
         let site = Site::open(&models, "orphans").await;
@@ -216,7 +222,7 @@ fn what_a_killed_server_had_started_ends_with_the_next_and_nobody_else() {
         bot.child.wait().unwrap();
         let [leader, grandchild, home] = running;
         assert!(alive(&leader) && alive(&grandchild) && Path::new(&home).exists());
-        // Somebody who has the number of another child now.
+        // An unrelated process that now has the PID in an old record.
         let mut stranger = std::process::Command::new("sleep").arg("300").spawn().unwrap();
         let records = data.join("children");
         let record = fs::read_dir(&records).unwrap().next().unwrap().unwrap().path();
@@ -227,8 +233,8 @@ fn what_a_killed_server_had_started_ends_with_the_next_and_nobody_else() {
         fs::write(&old, written.to_string()).unwrap();
 
         let mut next = site.serve();
-        next.hear("ended what a crashed server had left running");
-        // A record goes when all that it tells of is gone.
+        next.wait_for_line("ended a process that a crashed server left running");
+        // A record is deleted once every process in it has ended.
         while !site.listens() || record.exists() || old.exists() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -242,7 +248,7 @@ fn what_a_killed_server_had_started_ends_with_the_next_and_nobody_else() {
     });
 }
 
-/// Is it there, and not merely waiting to be collected?
+/// Returns whether the process exists and is not a zombie.
 fn alive(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))

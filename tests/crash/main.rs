@@ -1,4 +1,4 @@
-//! Killed anywhere, it goes on as if nothing had happened: shown by trying it everywhere.
+//! Crash tests: kill the bot at any moment and check that the resumed run ends as if it had not been killed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
@@ -14,22 +14,22 @@ mod points;
 #[allow(dead_code, reason = "each of the binaries with tests needs another part of it")]
 mod postgres;
 #[path = "../stories/shell/process.rs"]
-#[allow(dead_code, reason = "shared with the stories told at a shell")]
+#[allow(dead_code, reason = "shared with the stories that run the program")]
 mod process;
 mod random;
 mod scenarios;
 #[path = "../stories/script.rs"]
-#[allow(dead_code, reason = "shared with the stories, which say more by it")]
+#[allow(dead_code, reason = "shared with the stories, which use more of it")]
 mod script;
 mod seen;
 mod sequences;
 #[path = "../stories/toys/mod.rs"]
 mod toys;
 #[path = "../stories/unseen.rs"]
-#[allow(dead_code, reason = "only stories have to look at everything")]
+#[allow(dead_code, reason = "only the stories use all of it")]
 mod unseen;
 #[path = "../stories/world.rs"]
-#[allow(dead_code, reason = "stories are told of the same world and need other parts")]
+#[allow(dead_code, reason = "the stories use other parts of it")]
 mod world;
 
 use random::say;

@@ -1,5 +1,5 @@
-//! The crash matrix: one run of each scenario, killed after everything it does, each time resumed apart and
-//! compared with the run that nobody killed.
+//! The crash matrix. One run of each scenario is copied after each commit, write, call and act, as a kill would leave
+//! it. Each copy is resumed on its own and compared with the run that was not killed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,50 +28,50 @@ use crate::{
     world::{Setting, World},
 };
 
-/// The workflow that runs what it makes.
+/// Workflow whose changes are built and tested.
 const CODE: &str = "implement";
 
-/// Some time after a kill somebody starts it again.
-const AWAY: Duration = Duration::from_secs(7);
+/// Time from a kill to the next start.
+const DOWNTIME: Duration = Duration::from_secs(7);
 
-/// What the run that nobody killed came to.
+/// Result of the run that was not killed.
 pub(crate) struct Baseline {
     pub(crate) seen: String,
     pub(crate) calls: usize,
-    /// The steps it passed, as they are stored.
+    /// Steps of the run, as stored.
     steps: BTreeSet<String>,
 }
 
-/// What a run came to that was killed at one point and resumed.
+/// Result of a run that was killed at one point and resumed.
 pub(crate) struct Resumed {
     number: usize,
     moment: Moment,
-    /// The run's step when it was killed, as it is stored; none before there was a run.
+    /// Step of the run at the kill, as stored. `None` before the run started.
     step: Option<String>,
     seen: String,
-    /// Paid calls before and after the kill.
+    /// Number of paid calls before and after the kill.
     calls: usize,
-    pub(crate) books: Books,
-    /// What is wrong about money at the kill or at the end.
+    pub(crate) totals: LedgerTotals,
+    /// Spending error at the kill or at the end.
     overspent: Option<String>,
-    /// What the books should say was read: what they said at the kill, and what was asked since.
+    /// Input tokens the ledger should have: those recorded at the kill, and those of the calls since.
     read: u64,
 }
 
-/// What the ledger says of the paid calls.
+/// Totals of the ledger's calls.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Books {
-    /// Calls whose end is known.
+pub(crate) struct LedgerTotals {
+    /// Calls with a recorded outcome.
     pub(crate) settled: usize,
-    /// Calls that nobody knows the end of.
+    /// Calls whose outcome is unknown.
     pub(crate) lost: usize,
-    /// Calls that are still to end.
+    /// Calls still in progress.
     reserved: usize,
-    /// Tokens that the models said they have read.
+    /// Input tokens reported by the models.
     pub(crate) read: u64,
 }
 
-impl Books {
+impl LedgerTotals {
     pub(crate) async fn of(w: &World) -> Self {
         let calls: Vec<_> = ledgers(w).await.into_iter().flat_map(|ledger| ledger.calls).collect();
         let count = |status| calls.iter().filter(|row| row.status == status).count();
@@ -83,15 +83,16 @@ impl Books {
         }
     }
 
-    /// In what they are not what the models were asked, which was `read` tokens as far as anybody can know.
-    pub(crate) fn differ(&self, asked: usize, read: u64) -> Option<String> {
+    /// Describes how the totals differ from the calls the models received, which read `read` tokens as far as is
+    /// known.
+    pub(crate) fn mismatch(&self, calls_made: usize, read: u64) -> Option<String> {
         let Self { settled, lost, reserved, .. } = *self;
-        let right = (settled..=settled + lost).contains(&asked) && reserved == 0 && self.read == read;
-        (!right).then(|| format!("{asked} calls asked, {read} tokens read, and in the books {self:?}"))
+        let right = (settled..=settled + lost).contains(&calls_made) && reserved == 0 && self.read == read;
+        (!right).then(|| format!("{calls_made} calls asked, {read} tokens read, but the ledger has {self:?}"))
     }
 }
 
-/// Of every run there was.
+/// Returns the ledger of every run.
 async fn ledgers(w: &World) -> Vec<RunLedger> {
     let db = w.app.store.repository_database(w.repo).await.unwrap();
     let runs = db.runs(RunFilter { repo: Some(w.repo), issue: None, live_only: false }).await.unwrap();
@@ -102,7 +103,7 @@ async fn ledgers(w: &World) -> Vec<RunLedger> {
     ledgers
 }
 
-/// What is wrong with what is spent or held back, where so many reviews were asked for.
+/// Describes spending or reservations that do not fit this number of reviews.
 async fn overspent(w: &World, scenario: &Scenario, reviews: usize) -> Option<String> {
     let ledgers = ledgers(w).await;
     let of = |ledger: &RunLedger| ledger.calls.iter().map(|row| row.shared_cap_amount().0).sum::<u64>();
@@ -111,26 +112,26 @@ async fn overspent(w: &World, scenario: &Scenario, reviews: usize) -> Option<Str
     let raises: usize = ledgers.iter().map(|ledger| ledger.raises.len()).sum();
     let sum = "SELECT CAST(COALESCE(SUM(microusd), 0) AS BIGINT) FROM spend";
     let shared = w.number(None, sum).unsigned_abs();
-    let asked = reviews as u64 * REVIEW;
-    // What runs share is written down before a run's own books are, and never less.
+    let cost = reviews as u64 * REVIEW;
+    // The shared total is stored before a run's own ledger, so it is never lower.
     let of_run = |ledger: &RunLedger| ledger.calls.iter().map(|row| row.run_cap_amount().0).sum::<u64>();
     let within = ledgers.iter().all(|ledger| of_run(ledger) <= cap(ledger));
-    let right = asked <= counted.max(shared) && counted <= shared && within && raises <= 1;
+    let right = cost <= counted.max(shared) && counted <= shared && within && raises <= 1;
     (!right).then(|| {
-        format!("{reviews} reviews for {asked}, {counted} in the books, {shared} in those of all; within the caps: {within}")
+        format!("{reviews} reviews cost {cost}; ledgers have {counted}, the shared total {shared}; within budgets: {within}")
     })
 }
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
-    // As in a server, where a step commits on its own thread.
+    // As in a server: each step commits on its own thread.
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Lets people act and the bot work until there is nothing left to do.
+/// Lets people act and the bot work until the scenario is finished.
 pub(crate) async fn play(w: &mut World, scenario: &Scenario, acted: impl Fn(&'static str)) {
     for _ in 0..200 {
         w.settle().await;
-        // Tests run beside the world's clock.
+        // Test commands run in real time, not by the world's clock.
         while scenario.workflow == CODE
             && w.run().await.is_some_and(|run| run.status == RunViewStatus::Waiting)
         {
@@ -145,19 +146,19 @@ pub(crate) async fn play(w: &mut World, scenario: &Scenario, acted: impl Fn(&'st
                 (act.act)(&thread_of(w));
                 acted(act.what);
             }
-            // What comes late comes now.
+            // Waits for late events.
             Turn::Over if !running => return w.wait(120).await,
             _ => w.pass(15),
         }
     }
-    panic!("it comes to no end:\n{}", w.thread());
+    panic!("the scenario does not finish:\n{}", w.thread());
 }
 
 fn thread_of(w: &World) -> Thread<'_> {
     Thread { hub: &w.hub, repo: w.repo, issue: w.issue }
 }
 
-/// The usual world, with models that cost money.
+/// World with default settings and models that cost money.
 pub(crate) async fn world(models: &Models, key: &str) -> World {
     World::new(setting(models, key)).await
 }
@@ -168,7 +169,7 @@ pub(crate) fn setting(models: &Models, key: &str) -> Setting {
     Setting { models, toml, env, toys: true, ..Setting::default() }
 }
 
-/// The same, with the scenario's cap, and in this Postgres where one is named.
+/// The same with the scenario's budget, and on this Postgres database if one is given.
 pub(crate) async fn capped_world(
     scenario: &Scenario,
     (models, key): (&Models, &str),
@@ -183,7 +184,7 @@ pub(crate) async fn capped_world(
     World::new(Setting { models, toml, env, files, bare, toys: true, postgres, ..Setting::default() }).await
 }
 
-/// Plays a scenario that nobody kills.
+/// Plays a scenario without kills.
 pub(crate) async fn baseline(
     mut w: World,
     scenario: &Scenario,
@@ -195,23 +196,23 @@ pub(crate) async fn baseline(
     assert_eq!(run.status, RunViewStatus::Done, "{}", w.thread());
     let db = w.app.store.repository_database(w.repo).await.unwrap();
     let filter = RunFilter { repo: Some(w.repo), issue: Some(w.issue), live_only: false };
-    // One that began another is not the last.
+    // A run that started another run is not the last.
     let runs = db.runs(filter).await.unwrap();
-    let run = runs.iter().rfind(|run| run.workflow == scenario.workflow).expect("it was played");
+    let run = runs.iter().rfind(|run| run.workflow == scenario.workflow).expect("the scenario's run exists");
     let trail = db.trail(run.id).await.unwrap();
     let calls = models.calls(w.directory(), key);
-    assert_eq!(Books::of(&w).await.differ(calls, READ * calls as u64), None);
+    assert_eq!(LedgerTotals::of(&w).await.mismatch(calls, READ * calls as u64), None);
     Baseline { seen: seen(&w, &[]).await, calls, steps: trail.into_iter().map(|row| row.step).collect() }
 }
 
-/// The same, killed at times: whatever GitHub was told in vain is asked for again, and it is played to its end.
-pub(crate) async fn played_on(w: &mut World, scenario: &Scenario) {
-    // GitHub does not try again by itself; whoever looks through its log of deliveries asks for it.
+/// Requests the failed deliveries again and plays the scenario to its end.
+pub(crate) async fn redeliver_and_play(w: &mut World, scenario: &Scenario) {
+    // GitHub never retries a delivery by itself; the app requests it from the delivery log.
     redeliver(&w.hub);
     play(w, scenario, |_| ()).await;
 }
 
-/// Asks for every delivery again that was not taken.
+/// Requests a redelivery of every delivery that was not accepted.
 pub(crate) fn redeliver(hub: &Hub) {
     let all = hub.deliveries();
     let settled = |guid: &str| {
@@ -225,7 +226,7 @@ pub(crate) fn redeliver(hub: &Hub) {
     }
 }
 
-/// Starts bot and hub on what the kill left and plays on.
+/// Starts bot and hub on the data of a kill and plays the scenario to its end.
 pub(crate) async fn resume(point: Point, scenario: &Scenario, models: &Models) -> Resumed {
     let Point { number, moment, step, directory, now, calls, settled, known, address } = point;
     let key = format!("{}-{}-{number}", scenario.workflow, scenario.name.replace(' ', "-"));
@@ -235,17 +236,17 @@ pub(crate) async fn resume(point: Point, scenario: &Scenario, models: &Models) -
     )
     .unwrap();
     let drafts_before = models.calls(directory.path(), &key);
-    let mut w = World::go_on(directory, known, now.plus(AWAY)).await;
+    let mut w = World::go_on(directory, known, now.plus(DOWNTIME)).await;
     let reviews = calls - drafts_before;
     let at_the_kill = overspent(&w, scenario, reviews).await;
-    // A person who reads the thread while nobody answers acts then and there.
+    // In half of the runs a person acts while the bot is down.
     if number % 2 == 1
         && let Turn::Person(act) = scenario.turn(&thread_of(&w))
     {
         w.pass(60);
         (act.act)(&thread_of(&w));
     }
-    played_on(&mut w, scenario).await;
+    redeliver_and_play(&mut w, scenario).await;
     let since = models.calls(w.directory(), &key) - drafts_before;
     let reviews = reviews + models.reviews(&key);
     Resumed {
@@ -255,25 +256,25 @@ pub(crate) async fn resume(point: Point, scenario: &Scenario, models: &Models) -
         step,
         seen: seen(&w, &[address]).await,
         calls: calls + since,
-        books: Books::of(&w).await,
+        totals: LedgerTotals::of(&w).await,
         read: settled + READ * since as u64,
     }
 }
 
-/// What is wrong with a resumed run, if anything.
+/// Describes the first error of a resumed run, if any.
 pub(crate) fn wrong(resumed: &Resumed, baseline: &Baseline) -> Option<String> {
-    let Resumed { calls, books, read, overspent, .. } = resumed;
+    let Resumed { calls, totals, read, overspent, .. } = resumed;
     if overspent.is_some() {
         return overspent.clone();
     }
-    if books.lost > 1 {
-        return Some(format!("one kill lost {} calls", books.lost));
+    if totals.lost > 1 {
+        return Some(format!("one kill lost {} calls", totals.lost));
     }
-    books.differ(*calls, *read).or_else(|| baseline.differs(&resumed.seen, *calls, books.lost))
+    totals.mismatch(*calls, *read).or_else(|| baseline.differs(&resumed.seen, *calls, totals.lost))
 }
 
 impl Baseline {
-    /// In what another end of the same story differs, and whether it cost more than what was lost.
+    /// Describes how another run of the scenario differs from this one, or that it made more calls than were lost.
     pub(crate) fn differs(&self, seen: &str, calls: usize, lost: usize) -> Option<String> {
         if calls < self.calls || calls > self.calls + lost {
             return Some(format!("{calls} paid calls, {lost} of them lost, instead of {}", self.calls));
@@ -283,7 +284,7 @@ impl Baseline {
     }
 }
 
-/// Resumes points as they come, two at a time.
+/// Resumes points as they arrive, one per core at a time.
 fn resume_all(points: Receiver<Point>, scenario: &'static Scenario, models: &Arc<Models>) -> Vec<Resumed> {
     let points = Mutex::new(points);
     let all = Mutex::new(Vec::new());
@@ -305,21 +306,21 @@ fn resume_all(points: Receiver<Point>, scenario: &'static Scenario, models: &Arc
     all
 }
 
-/// Of what is kept at the kills of a sample, one in so many is resumed.
-const RESUMED: usize = 12;
+/// A sample resumes one of this many kept points.
+const RESUME_ONE_IN: usize = 12;
 
-/// Killed at one commit in `step` and at whatever else is kept, from a random one on; a sample of that where not everything
-/// is to be tried.
-fn killed_everywhere(scenario: &'static Scenario, step: usize) {
+/// Kills the scenario at one commit in `step`, starting with a random one, and at every other kept moment. Resumes
+/// only a sample of these unless `COUNTERSIGN_TESTS=all`.
+fn check_kills(scenario: &'static Scenario, step: usize) {
     let begun = Instant::now();
     let models = Arc::new(Models::start(Duration::ZERO));
-    // What only begins another run has few moments of its own, and so have some steps of one.
+    // A workflow that only starts another has few moments, and so have scenarios limited to some steps.
     let sampled = match scenario.workflow {
         CODE => 24,
         "patch" => 10,
         "route" => 2,
         _ if !scenario.killed_in.is_empty() => 4,
-        _ => RESUMED,
+        _ => RESUME_ONE_IN,
     };
     let (step, one_in) = if crate::world::all() { (step, 1) } else { (20, sampled) };
     let mut random = Random::seeded(scenario.name);
@@ -356,11 +357,11 @@ fn killed_everywhere(scenario: &'static Scenario, step: usize) {
     }
     if scenario.workflow == CODE {
         for step in ["Lint", "EndToEnd", "Attack", "TryAttack", "Watch"] {
-            assert!(baseline.steps.contains(&format!("{step:?}")), "{step} was not passed");
+            assert!(baseline.steps.contains(&format!("{step:?}")), "the run did not reach {step}");
         }
     }
     let hit: BTreeSet<String> = all.iter().filter_map(|resumed| resumed.step.clone()).collect();
-    let lost: usize = all.iter().map(|resumed| resumed.books.lost).sum();
+    let lost: usize = all.iter().map(|resumed| resumed.totals.lost).sum();
     crate::say(&format!(
         "{}, {}: {} kills at {} moments ({kinds:?}; first {}, step {}), {} of {} steps hit, {} comparisons, {lost} calls \
          lost, {} s",
@@ -382,8 +383,8 @@ fn killed_everywhere(scenario: &'static Scenario, step: usize) {
             Some(format!("--- killed at moment {number} ({moment:?}, step {step:?}):\n{why}"))
         })
         .collect();
-    assert!(wrong.is_empty(), "{} of {} kills show:\n{}", wrong.len(), all.len(), wrong.join("\n"));
-    // A question's answer takes the fewest.
+    assert!(wrong.is_empty(), "{} of {} kills went wrong:\n{}", wrong.len(), all.len(), wrong.join("\n"));
+    // Answering a question takes the fewest.
     let least = if scenario.killed_in.contains(&"\"Answer\"") { 50 } else { 150 };
     assert!(moments > least && !all.is_empty(), "{} kills at {moments} moments", all.len());
     if one_in > 1 {
@@ -391,41 +392,41 @@ fn killed_everywhere(scenario: &'static Scenario, step: usize) {
     }
     let mut wanted = baseline.steps.clone();
     wanted.retain(|step| sample.within.is_empty() || sample.within.contains(&step.as_str()));
-    assert_eq!(hit, wanted, "a step in which nothing was killed");
+    assert_eq!(hit, wanted, "some step was never killed");
     assert!(wanted.len() < baseline.steps.len() || all.len() >= moments / sample.step);
     assert!(sample.step > 1 || (kinds.len() == 4 && lost > 0), "a kind of moment was not tried: {kinds:?}");
 }
 
 #[test]
-fn killed_anywhere_the_thread_is_as_if_nothing_had_happened() {
+fn run_killed_at_any_moment_ends_as_if_not_killed() {
     for (at, scenario) in scenarios::ALL.iter().enumerate() {
-        // The others do much of what the first does.
-        killed_everywhere(scenario, if at == 0 { 1 } else { 12 });
+        // The other scenarios repeat much of the first.
+        check_kills(scenario, if at == 0 { 1 } else { 12 });
     }
 }
 
 #[test]
 #[ignore = "takes long"]
-fn killed_anywhere_another_document_is_published_once() {
+fn other_documents_are_published_once_after_a_kill() {
     for scenario in scenarios::OTHERWISE {
-        killed_everywhere(scenario, 6);
+        check_kills(scenario, 6);
     }
 }
 
 #[test]
-fn killed_anywhere_a_run_pauses_once_and_spends_no_more_than_it_may() {
-    killed_everywhere(&scenarios::PAUSED, 10);
+fn run_pauses_once_within_its_budget_after_a_kill() {
+    check_kills(&scenarios::PAUSED, 10);
 }
 
 #[test]
 #[ignore = "takes long"]
-fn killed_anywhere_code_is_pushed_once_and_its_tests_run_again() {
+fn code_is_pushed_once_and_tests_rerun_after_a_kill() {
     let can = runtime().block_on(async {
         let own = std::path::Path::new(env!("CARGO_BIN_EXE_countersign"));
         countersign::sandbox::Sandbox::detect(own, None).await
     });
     match can {
-        Ok(_) => killed_everywhere(&scenarios::CODE, 60),
+        Ok(_) => check_kills(&scenarios::CODE, 60),
         Err(error) => crate::say(&format!("skipped: {error}")),
     }
 }

@@ -1,5 +1,5 @@
-//! Two models that cost money: each call is counted where it arrives, whatever becomes of its answer. What they
-//! answer depends on the prompt alone, as if to whoever asks again.
+//! Two paid models that count every call on arrival. A response depends on the prompt alone, so a retry gets the
+//! same.
 
 use std::{
     collections::HashMap,
@@ -21,29 +21,29 @@ use url::Url;
 
 use crate::script;
 
-/// Each world pays with a key of its own.
+/// API key of one world.
 pub(crate) type Key = String;
 
-type Told = Arc<dyn Fn() + Send + Sync>;
+type Callback = Arc<dyn Fn() + Send + Sync>;
 
-/// The first draft has this weakness, and a review finds it.
+/// Weak sentence of the first draft, which the review finds.
 const WEAK: &str = "2. Invalid input is handled appropriately.";
 const STRONG: &str =
     "2. An invalid input ends with exit status 2 and one line on standard error; no file is changed.";
-/// Stands in every version, so that a person can have any of them revised.
+/// Heading in every version, so that any version can be revised.
 const ANCHOR: &str = "### Open Questions";
 
-/// How the drafter's model reads a request in free words.
+/// Route the drafter's model chooses for a request in free words.
 const ROUTED: &str = r#"{"skill": "feature-brief", "confidence": 0.8, "intent": "work"}"#;
 
-/// What either model says it has read, whatever it was asked.
+/// Input tokens reported for every call.
 pub(crate) const READ: u64 = 1000;
 
-/// What one review costs by the list, in micro-dollars: that many tokens read and those of its answer.
+/// List price of one review in micro-dollars, for `READ` input and `ANSWERED` output tokens.
 pub(crate) const REVIEW: u64 = READ * 2 + ANSWERED * 12;
 const ANSWERED: u64 = 100;
 
-/// Both models, for every world there is.
+/// Both models, shared by all worlds.
 pub(crate) struct Models {
     reviewer: Arc<Reviewer>,
     url: Url,
@@ -54,12 +54,13 @@ pub(crate) struct Models {
 struct Reviewer {
     thinking: Duration,
     calls: Mutex<HashMap<Key, usize>>,
-    /// Told of a call that has come and is not answered yet.
-    told: Mutex<HashMap<Key, Told>>,
+    /// Callbacks by key, called for each review before it is answered.
+    on_review: Mutex<HashMap<Key, Callback>>,
 }
 
 impl Models {
-    /// Serves until the process ends, on a thread of its own: worlds come and go. Each answer takes so long.
+    /// Starts the models. The reviewer serves on its own thread until the process ends, because worlds come and go.
+    /// Each response takes `thinking`.
     pub(crate) fn start(thinking: Duration) -> Self {
         let reviewer = Arc::new(Reviewer { thinking, ..Reviewer::default() });
         let router = Router::new().route("/v1beta/models/{call}", post(review)).with_state(reviewer.clone());
@@ -98,14 +99,14 @@ impl Models {
             ),
             ("plan", r#"{"queries": ["weeks"]}"#.to_owned(), None),
             ("further", r#"{"queries": ["hours"]}"#.to_owned(), None),
-            // As text, too: where tools are offered, no form is demanded.
+            // Both as text and as a value: with tools, a call has no schema.
             ("better", better.to_string(), Some(better)),
             ("revised", revised.to_string(), Some(revised)),
             ("look", look.to_string(), None),
         ] {
             fs::write(package.join(name), transcript(&text, value)).unwrap();
         }
-        // Below the heading of its file stands nothing: that was written before.
+        // The final response has only the heading, because the tool call wrote the file.
         let code = &script::small().0[3];
         let (heading, block) = code.split_once("```rust\n").unwrap();
         let with = json!({ "path": "src/lib.rs", "text": block.split("```").next().unwrap() });
@@ -122,16 +123,16 @@ impl Models {
         Self { reviewer, url, drafter }
     }
 
-    /// A drafter that never answers and heeds no SIGTERM, with a child in a session of its own. Both numbers and the home
-    /// it was given are noted in its configuration directory.
+    /// Starts models whose drafter never answers, ignores SIGTERM and has a child in its own session. The drafter
+    /// writes both PIDs and its home to its configuration directory.
     pub(crate) fn hanging() -> Self {
         let models = Self::start(Duration::ZERO);
         fs::write(package(&models.drafter).join("claude"), HANGING).unwrap();
         models
     }
 
-    /// The lines of `countersign.toml` that make a world use them. Calls of the drafter are counted below the
-    /// world's own data directory, so a copy of it begins with what was paid for until then.
+    /// Lines of `countersign.toml` that make a world use these models. The drafter's calls are counted below the
+    /// world's own data directory, so a copy of the world starts with the calls up to then.
     pub(crate) fn toml(&self) -> String {
         format!(
             "[providers.claude]\npath = {:?}\nbase_url = \"{1}\"\n[providers.gemini]\nbase_url = \"{1}\"\n",
@@ -144,34 +145,34 @@ impl Models {
         format!("GEMINI_API_KEY={key}\n")
     }
 
-    /// Every call there was in the world in `directory`, which pays with this key.
+    /// Counts all calls of the world in `directory`, which uses this key.
     pub(crate) fn calls(&self, directory: &Path, key: &str) -> usize {
         let drafts = fs::read_to_string(counter(directory)).map_or(0, |text| text.lines().count());
         drafts + self.reviews(key)
     }
 
-    /// Those of the reviewer alone, which are on the bill.
+    /// Counts the calls of the reviewer, which are billed.
     pub(crate) fn reviews(&self, key: &str) -> usize {
         self.reviewer.calls.lock().unwrap().get(key).copied().unwrap_or(0)
     }
 
-    /// Calls `told` while a review is being written.
-    pub(crate) fn watch(&self, key: &str, told: impl Fn() + Send + Sync + 'static) {
-        self.reviewer.told.lock().unwrap().insert(key.to_owned(), Arc::new(told));
+    /// Calls `on_review` during each review.
+    pub(crate) fn watch(&self, key: &str, on_review: impl Fn() + Send + Sync + 'static) {
+        self.reviewer.on_review.lock().unwrap().insert(key.to_owned(), Arc::new(on_review));
     }
 }
 
-/// Where the drafter is installed: packages of npm may read what lies beside them.
+/// Directory of the drafter's program. The sandbox lets npm packages read neighbouring files.
 fn package(drafter: &tempfile::TempDir) -> PathBuf {
     drafter.path().join("node_modules")
 }
 
-/// Where the drafter notes its calls: the settings make this its configuration directory.
+/// File in which the drafter counts its calls, in its configuration directory.
 fn counter(directory: &Path) -> PathBuf {
     directory.join("bot/data/claude/calls")
 }
 
-/// The drafter. It is given no environment but its own and the prompt on its standard input.
+/// Script of the drafter. It gets a clean environment, and the prompt on standard input.
 const PROGRAM: &str = r#"#!/bin/sh
 if [ "$1" = --version ]; then echo 2.1.329; exit; fi
 echo called >>"$CLAUDE_CONFIG_DIR/calls"
@@ -216,15 +217,15 @@ while :; do sleep 300; done
 fn transcript(text: &str, value: Option<Value>) -> String {
     let usage = json!({ "input_tokens": READ, "output_tokens": 500 });
     let message = json!({ "id": "m", "model": "claude-opus-5-5", "usage": usage });
-    let said = json!({ "type": "assistant", "message": message });
+    let assistant = json!({ "type": "assistant", "message": message });
     let result = json!({
         "type": "result", "subtype": "success", "is_error": false, "result": text, "structured_output": value,
         "usage": usage,
     });
-    format!("{said}\n{result}\n")
+    format!("{assistant}\n{result}\n")
 }
 
-/// The rehearsal's first draft for a workflow of its own answers.
+/// First rehearsal draft of a workflow with its own answers.
 fn rehearsed(workflow: &str) -> String {
     let text = script::rehearsed(workflow).replace("{{issue}}", "1").replace("{{title}}", "weeks");
     let sample = countersign::localhub::embedded_sample();
@@ -233,13 +234,13 @@ fn rehearsed(workflow: &str) -> String {
     text.replace("{{path}}", path).replace("{{line}}", line)
 }
 
-/// A question that the sample's first issue could leave to a person.
+/// Question about the sample's first issue.
 fn question() -> Value {
     let quote = "its output does not change by a byte";
     json!({ "questions": [{ "quote": quote, "question": "Both are given: which holds?", "default": "The first." }] })
 }
 
-/// The rehearsal's first draft, for the first issue of the sample.
+/// First rehearsal draft for the sample's first issue.
 fn design() -> String {
     let rehearsal: toml::Value =
         toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
@@ -260,9 +261,9 @@ async fn review(
     }
     let key = headers["x-goog-api-key"].to_str().unwrap().to_owned();
     *reviewer.calls.lock().unwrap().entry(key.clone()).or_default() += 1;
-    let told = reviewer.told.lock().unwrap().get(&key).cloned();
-    if let Some(told) = told {
-        tokio::task::spawn_blocking(move || told()).await.unwrap();
+    let on_review = reviewer.on_review.lock().unwrap().get(&key).cloned();
+    if let Some(on_review) = on_review {
+        tokio::task::spawn_blocking(move || on_review()).await.unwrap();
     }
     tokio::time::sleep(reviewer.thinking).await;
     let prompt = request["contents"][0]["parts"][0]["text"].as_str().unwrap();
@@ -274,7 +275,7 @@ async fn review(
         "severity": "high", "category": "tests", "place": "3", "title": "Requirement 2 can't be tested as written",
         "detail": "Say what is observed.", "repeats": null,
     }]);
-    // What changed since the last review is shown as well, before it.
+    // The changes since the last review come earlier in the prompt.
     let document = prompt.rsplit("<<<document ").next().unwrap();
     let (verdict, findings, resolved) = if document.contains(WEAK) {
         ("REVISE", findings, json!([]))

@@ -1,5 +1,5 @@
-//! The crash matrix where the bot's data are in a Postgres. A database in use cannot be copied, so each kill has a run of its own:
-//! at one moment the process is cut off from the database for good, and another one joins what is left.
+//! The crash matrix on Postgres. A database in use cannot be copied, so each kill needs its own run: at one moment
+//! the process loses its database connection for good, and another process takes over.
 
 use std::{
     collections::VecDeque,
@@ -25,7 +25,7 @@ use crate::{
     world::{World, directory},
 };
 
-/// What it is killed after, of which each kind is counted for itself.
+/// Kinds of moments to kill at; each kind is counted separately.
 const KINDS: [&str; 3] = ["commit", "write to GitHub", "call"];
 
 fn kind_of(moment: &Moment) -> Option<usize> {
@@ -37,7 +37,8 @@ fn kind_of(moment: &Moment) -> Option<usize> {
     }
 }
 
-/// Plays a scenario in a new database and kills it at this moment of this kind; none: it had ended before.
+/// Plays a scenario in a new database and kills it at this moment of this kind. Returns `None` if the run finished
+/// before.
 fn killed_at(
     (kind, moment): (usize, usize),
     scenario: &'static Scenario,
@@ -50,36 +51,36 @@ fn killed_at(
         let mut w = capped_world(scenario, (models, &key), Some(address.clone())).await;
         let (killed, left) = (CancellationToken::new(), Arc::new(Mutex::new(None)));
         let seen = Arc::new(AtomicUsize::new(0));
-        let (told, kept, counted) = (killed.clone(), left.clone(), seen.clone());
+        let (token, slot, counted) = (killed.clone(), left.clone(), seen.clone());
         let kill = Arc::new(kill(&w, models.clone(), key.clone(), address));
         watch(&w, models, &key, move |what| {
             if kind_of(&what) == Some(kind) && counted.fetch_add(1, Ordering::SeqCst) == moment {
-                // Said also where the kill fails, for which it would be waited in vain.
-                let _told = told.clone().drop_guard();
-                // A number of its own for each kind: what a model is asked goes by it.
-                *kept.lock().unwrap() = Some(kill(moment * KINDS.len() + kind, what));
+                // Also cancels if the kill panics, since the test would wait for ever.
+                let _cancel_on_drop = token.clone().drop_guard();
+                // The number differs by kind because the models' keys contain it.
+                *slot.lock().unwrap() = Some(kill(moment * KINDS.len() + kind, what));
             }
         });
         let playing = tokio::spawn(async move { play(&mut w, scenario, |_| ()).await });
         tokio::select! {
             biased;
             () = killed.cancelled() => {}
-            // What is told to a database that is away it takes badly.
+            // The bot panics when its database is gone.
             ended = playing => match ended {
                 Err(_) if seen.load(Ordering::SeqCst) > moment => killed.cancelled().await,
                 ended => ended.unwrap(),
             }
         }
         let left = left.lock().unwrap().take();
-        assert!(left.is_some() || !killed.is_cancelled(), "what kills it failed");
+        assert!(left.is_some() || !killed.is_cancelled(), "the kill itself failed");
         left
     });
-    // Of what it still does nobody hears.
+    // Drops the tasks that are still running.
     runtime.shutdown_background();
     point
 }
 
-/// What kills this world and says what it left.
+/// Returns the function that kills this world and returns its state.
 fn kill(
     w: &World,
     models: Arc<Models>,
@@ -101,17 +102,18 @@ fn kill(
         let read =
             "SELECT CAST(COALESCE(SUM(CAST(body ->> 'input_tokens' AS BIGINT)), 0) AS BIGINT) FROM call";
         let (calls, settled) = (models.calls(directory.path(), &key), asked(read).unsigned_abs());
-        // Its lease goes by the clock of the database, which no test moves.
+        // The lease uses the clock of the database, which no test controls.
         asked("UPDATE node SET until = now() RETURNING id");
         Point { number, moment, step: None, directory, now, calls, settled, known, address }
     }
 }
 
-/// After one commit or write in so many it is killed, where everything is to be tried: each takes a run of seconds.
+/// With `COUNTERSIGN_TESTS=all`, one moment of this many is killed. Each takes a run of some seconds.
 const ONE_IN: usize = 8;
 
-/// Killed after so many commits, one write and one call, or at one in some, evenly spread from a random one on.
-fn killed_on_postgres(scenario: &'static Scenario, commits: usize) {
+/// Kills the scenario at this many commits, one write and one call. With `COUNTERSIGN_TESTS=all` it kills at evenly
+/// spread moments, starting with a random one.
+fn check_kills_on_postgres(scenario: &'static Scenario, commits: usize) {
     let Some(address) = postgres::database() else { return };
     let begun = Instant::now();
     let models = Arc::new(Models::start(Duration::ZERO));
@@ -149,7 +151,7 @@ fn killed_on_postgres(scenario: &'static Scenario, commits: usize) {
         }
     });
     let all = all.into_inner().unwrap();
-    let lost: usize = all.iter().map(|(.., resumed)| resumed.books.lost).sum();
+    let lost: usize = all.iter().map(|(.., resumed)| resumed.totals.lost).sum();
     crate::say(&format!(
         "{}, {}, on Postgres: {} kills at {moments:?} moments ({KINDS:?}), {lost} calls lost, {} s",
         scenario.workflow,
@@ -163,8 +165,8 @@ fn killed_on_postgres(scenario: &'static Scenario, commits: usize) {
             Some(format!("--- killed at {moment}:\n{}", wrong(resumed, &baseline)?))
         })
         .collect();
-    assert!(wrong.is_empty(), "{} of {} kills show:\n{}", wrong.len(), all.len(), wrong.join("\n"));
-    // A moment more or less there may be, by what happened at the same time.
+    assert!(wrong.is_empty(), "{} of {} kills went wrong:\n{}", wrong.len(), all.len(), wrong.join("\n"));
+    // The number of moments varies a little with concurrency.
     assert!(moments[0] > 50 && all.len() + 2 >= planned, "{} kills of {planned}", all.len());
     for (kind, name) in KINDS.iter().enumerate() {
         assert!(all.iter().any(|(killed, ..)| *killed == kind), "no {name}");
@@ -173,14 +175,14 @@ fn killed_on_postgres(scenario: &'static Scenario, commits: usize) {
 
 #[test]
 #[ignore = "takes long"]
-fn killed_anywhere_on_postgres_the_thread_is_as_if_nothing_had_happened() {
+fn run_killed_on_postgres_ends_as_if_not_killed() {
     for scenario in scenarios::ALL.iter().take(if crate::world::all() { scenarios::ALL.len() } else { 2 }) {
-        killed_on_postgres(scenario, 3);
+        check_kills_on_postgres(scenario, 3);
     }
 }
 
 #[test]
 #[ignore = "takes long"]
-fn killed_anywhere_on_postgres_a_run_spends_no_more_than_it_may() {
-    killed_on_postgres(&scenarios::PAUSED, 4);
+fn run_killed_on_postgres_stays_within_its_budget() {
+    check_kills_on_postgres(&scenarios::PAUSED, 4);
 }

@@ -1,6 +1,5 @@
-//! Where it could be killed: after each commit, after each write that GitHub took, inside each paid call, and
-//! between a person's act and the first that the bot hears of it. At each such point everything is copied as a
-//! kill would leave it.
+//! Points to kill the bot at: after each commit, after each write GitHub accepted, during each paid call, and between
+//! a person's act and the bot's first event of it. At each point the data are copied as a kill would leave them.
 
 use std::{
     collections::BTreeSet,
@@ -22,52 +21,52 @@ use crate::{
     world::{Known, ManualClock, World, directory},
 };
 
-/// What had just happened.
+/// Event just before a kill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// This database was committed to.
+    /// A commit to this database.
     Commit(String),
-    /// GitHub did this and its answer is on its way.
+    /// GitHub applied this write, and its response is not read yet.
     Write(String),
-    /// A model has been asked.
+    /// A model received a call.
     Call,
-    /// A person acted.
+    /// A person's act.
     Act(&'static str),
 }
 
-/// A world as a kill at that moment leaves it.
+/// Copy of a world as a kill at that moment leaves it.
 pub(crate) struct Point {
-    /// Counted from 0 over all moments, also those not kept.
+    /// Number of the moment, from 0, including moments that were not kept.
     pub(crate) number: usize,
     pub(crate) moment: Moment,
-    /// The run's step as it is stored; none before there is a run.
+    /// Step of the run, as stored. `None` before there is a run.
     pub(crate) step: Option<String>,
     pub(crate) directory: TempDir,
     pub(crate) now: Timestamp,
-    /// Paid calls until then.
+    /// Number of paid calls so far.
     pub(crate) calls: usize,
-    /// What the ledger on disk knew of them by then, in tokens read.
+    /// Input tokens of these calls in the ledger on disk.
     pub(crate) settled: u64,
     pub(crate) known: Known,
-    /// Where its hub was: texts name it.
+    /// Address of its hub, which appears in texts.
     pub(crate) address: String,
 }
 
-/// Which commits are kept: each `step`th, beginning at `first`, the first in each step of the workflow, and each
-/// that settles a paid call. Of what happens outside nothing is left out: there a moment can be the only one of its kind.
+/// Selection of commits to copy: every `step`th from `first` on, the first in each workflow step, and each that
+/// records the outcome of a paid call. Moments outside the database are always copied, since each may be unique.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) first: usize,
     pub(crate) step: usize,
-    /// Nothing is kept of the run of another, which was before it.
+    /// Only runs of this workflow are copied, not those before it.
     pub(crate) workflow: &'static str,
-    /// The steps of the workflow, as they are stored, that anything is kept of; none: all.
+    /// Steps, as stored, to restrict the copies to. Empty means all.
     pub(crate) within: &'static [&'static str],
 }
 
-/// Copies a world at the moments asked for.
+/// Copies a world at the selected moments.
 pub(crate) struct Recorder {
-    /// None once it is over.
+    /// `None` after the end.
     source: Mutex<Option<Source>>,
     seen: AtomicUsize,
     steps: Mutex<BTreeSet<String>>,
@@ -75,7 +74,7 @@ pub(crate) struct Recorder {
     sample: Sample,
 }
 
-/// What is copied, and who gets the copies.
+/// Data to copy, and the receiver of the copies.
 struct Source {
     keep: Box<dyn Fn(Point) + Send>,
     hub: Hub,
@@ -86,7 +85,7 @@ struct Source {
     known: Known,
 }
 
-/// Tells of each moment as it comes but of people's acts, which are the test's own.
+/// Calls `moment` for each moment except people's acts, which the test itself reports.
 pub(crate) fn watch(
     world: &World,
     models: &Models,
@@ -94,22 +93,22 @@ pub(crate) fn watch(
     moment: impl Fn(Moment) + Clone + Send + Sync + 'static,
 ) {
     let data = world.directory().join("bot/data");
-    let told = moment.clone();
+    let report = moment.clone();
     world.app.store.on_commit(move |file| {
         let file = file.strip_prefix(&data).unwrap_or(file);
-        told(Moment::Commit(file.display().to_string()));
+        report(Moment::Commit(file.display().to_string()));
     });
-    let told = moment.clone();
+    let report = moment.clone();
     world.hub.watch_writes(move |request| {
-        told(Moment::Write(format!("{} {}", request.method, request.path)));
+        report(Moment::Write(format!("{} {}", request.method, request.path)));
     });
     models.watch(key, move || moment(Moment::Call));
 }
 
 impl Source {
-    /// The run's step, what all calls are known to have read, and the run's workflow: of the newest, or of one of this
-    /// workflow that lives beside it.
-    fn look(&self, workflow: &str) -> Option<(String, i64, String)> {
+    /// Returns the run's step, the input tokens of all recorded calls, and the run's workflow. The run is a live one
+    /// of this workflow, or else the newest.
+    fn current_run(&self, workflow: &str) -> Option<(String, i64, String)> {
         let file = self.bot.join(format!("data/repos/{}/checkpoints.db", self.known.repo));
         let database = rusqlite::Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
         let sql = "SELECT step, (SELECT COALESCE(SUM(body ->> 'input_tokens'), 0) FROM call), workflow
@@ -119,7 +118,7 @@ impl Source {
 }
 
 impl Recorder {
-    /// Watches `world`, which pays with `key`.
+    /// Starts recording `world`, which uses the API key `key`.
     pub(crate) fn watch(
         world: &World,
         models: &Arc<Models>,
@@ -139,8 +138,8 @@ impl Recorder {
         let (source, seen) = (Mutex::new(Some(source)), AtomicUsize::new(0));
         let (steps, settled) = (Mutex::default(), AtomicI64::new(0));
         let recorder = Arc::new(Self { source, seen, steps, settled, sample });
-        let told = recorder.clone();
-        watch(world, models, key, move |moment| told.moment(moment));
+        let report = recorder.clone();
+        watch(world, models, key, move |moment| report.moment(moment));
         recorder
     }
 
@@ -148,7 +147,7 @@ impl Recorder {
         let source = self.source.lock().unwrap();
         let Some(source) = source.as_ref() else { return };
         let number = self.seen.fetch_add(1, Ordering::SeqCst);
-        let (step, settled) = match source.look(self.sample.workflow) {
+        let (step, settled) = match source.current_run(self.sample.workflow) {
             Some((.., workflow)) if workflow != self.sample.workflow => return,
             Some((step, settled, _)) => (Some(step), settled),
             None => (None, 0),
@@ -173,15 +172,15 @@ impl Recorder {
         (source.keep)(Point { number, moment, step, directory, now, calls, settled, known, address });
     }
 
-    /// No moment counts after this; how many there were.
+    /// Stops recording and returns the number of moments.
     pub(crate) fn end(&self) -> usize {
         *self.source.lock().unwrap() = None;
         self.seen.load(Ordering::SeqCst)
     }
 }
 
-/// A directory as it is on disk, without what goes away meanwhile. The index of a write-ahead log is made anew by whoever
-/// opens it next.
+/// Copies a directory, skipping files that disappear meanwhile. Skips the index of a write-ahead log, which SQLite
+/// recreates on open.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

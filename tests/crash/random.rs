@@ -1,13 +1,13 @@
-//! Chance that can be had again: the seed is printed, and taken from `COUNTERSIGN_SEED`.
+//! Reproducible randomness: the seed is printed, and read from `COUNTERSIGN_SEED` if set.
 
 use std::{io::Write as _, time::Duration};
 
-/// Says it also where the output of tests that pass is not shown: without the counts nobody knows what was tried.
+/// Prints even when the test harness captures output, because the counts show what a passing test covered.
 pub(crate) fn say(text: &str) {
     std::io::stderr().write_all(format!("{text}\n").as_bytes()).unwrap();
 }
 
-/// `SplitMix64`: what decides when to kill needs no more.
+/// SplitMix64, which is good enough to choose moments.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -24,7 +24,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Another one, which goes its own way from here.
+    /// Returns an independent generator seeded from this one.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }

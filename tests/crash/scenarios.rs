@@ -1,5 +1,5 @@
-//! What people do in each workflow, told so that it can go on from any point: who sees this and has not yet done
-//! that, does it.
+//! Acts of people in each workflow, written so that a scenario can continue from any point: each act has a condition
+//! that makes it due and a condition that shows it was done.
 
 use countersign::{
     localhub::{ActionsJob, Hub, HubIssueView, HubTimelineItem},
@@ -7,19 +7,19 @@ use countersign::{
     workflows,
 };
 
-/// An issue as people meet it.
+/// An issue and its hub.
 pub(crate) struct Thread<'a> {
     pub(crate) hub: &'a Hub,
     pub(crate) repo: RepoId,
     pub(crate) issue: IssueNo,
 }
 
-/// A thing a person does once.
+/// One act of a person, done once.
 pub(crate) struct Act {
     pub(crate) what: &'static str,
-    /// Has it been done?
+    /// Whether the act was done.
     done: fn(&Thread<'_>) -> bool,
-    /// Is there on the thread what it answers?
+    /// Whether the thread is ready for the act.
     ready: fn(&Thread<'_>) -> bool,
     pub(crate) act: fn(&Thread<'_>),
 }
@@ -28,22 +28,22 @@ pub(crate) struct Scenario {
     pub(crate) workflow: &'static str,
     pub(crate) name: &'static str,
     acts: &'static [Act],
-    /// What a run may spend before it pauses, in micro-dollars.
+    /// Budget of a run in micro-dollars, after which it pauses.
     pub(crate) cap: u64,
-    /// Lines of the settings.
+    /// Extra lines of the settings.
     pub(crate) toml: &'static str,
-    /// In these steps it is killed, as they are stored; none: in all.
+    /// Steps, as stored, to kill the run in. Empty means all.
     pub(crate) killed_in: &'static [&'static str],
-    /// In a comment at the end.
+    /// Text in a comment that shows the end.
     pub(crate) end: &'static str,
 }
 
-/// Whose turn it is.
+/// Next actor of a scenario.
 pub(crate) enum Turn {
     Person(&'static Act),
-    /// The bot's, before a person can do anything.
+    /// The bot must act before a person can.
     Bot,
-    /// Everything was said that people have to say.
+    /// People have done all their acts.
     Over,
 }
 
@@ -57,13 +57,13 @@ impl Scenario {
     }
 }
 
-/// At least one for each registered workflow.
+/// Scenarios, at least one for each registered workflow.
 pub(crate) const ALL: &[Scenario] = &[
     Scenario {
         workflow: "lld",
         name: "approved at the first gate",
         acts: &[LABEL, APPROVE],
-        cap: USUAL_CAP,
+        cap: DEFAULT_CAP,
         toml: "",
         killed_in: &[],
         end: "lld: done",
@@ -71,8 +71,8 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario {
         workflow: "lld",
         name: "sent back once",
-        acts: &[LABEL, REVISE, Act { ready: |t| t.sent_back() && t.gates().len() == 1, ..APPROVE }],
-        cap: USUAL_CAP,
+        acts: &[LABEL, REVISE, Act { ready: |t| t.was_sent_back() && t.gates().len() == 1, ..APPROVE }],
+        cap: DEFAULT_CAP,
         toml: "",
         killed_in: &[],
         end: "lld: done",
@@ -80,8 +80,8 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario {
         workflow: "issue",
         name: "asked, answered, and filed as a new one",
-        acts: &[LABEL_IDEA, ANSWER, Act { act: |t| t.say("sam", &t.way("new")), ..APPROVE }],
-        cap: USUAL_CAP,
+        acts: &[LABEL_IDEA, ANSWER, Act { act: |t| t.comment("sam", &t.approve_with("new")), ..APPROVE }],
+        cap: DEFAULT_CAP,
         toml: "[route]\nmodel = \"claude:opus\"\n",
         killed_in: &[],
         end: "issue: done",
@@ -90,7 +90,7 @@ pub(crate) const ALL: &[Scenario] = &[
         workflow: "spec",
         name: "from an approved design to its spec",
         acts: &[LABEL, APPROVE, LABEL_SPEC],
-        cap: USUAL_CAP,
+        cap: DEFAULT_CAP,
         toml: "",
         killed_in: &[],
         end: "spec: done",
@@ -99,7 +99,7 @@ pub(crate) const ALL: &[Scenario] = &[
         workflow: "scout",
         name: "a search that finds nothing, and its brief",
         acts: &[Act { act: |t| t.label("countersign:scout"), ..LABEL }, APPROVE],
-        cap: USUAL_CAP,
+        cap: DEFAULT_CAP,
         toml: "",
         killed_in: &[],
         end: "scout: done",
@@ -108,14 +108,14 @@ pub(crate) const ALL: &[Scenario] = &[
         workflow: "route",
         name: "asked for in free words, and the design that comes of it",
         acts: &[ASK, APPROVE],
-        cap: USUAL_CAP,
+        cap: DEFAULT_CAP,
         toml: "[route]\nmodel = \"claude:opus\"\n",
         killed_in: &["\"Choose\"", "\"Begin\""],
         end: "lld: done",
     },
 ];
 
-/// Whatever runs tests takes seconds from each moment of it. Its repository is the one of a single function.
+/// Scenario that runs tests, which takes seconds for each moment. Its repository has a single function.
 pub(crate) const CODE: Scenario = Scenario {
     workflow: "implement",
     name: "from an approved spec to code",
@@ -126,21 +126,25 @@ pub(crate) const CODE: Scenario = Scenario {
         LABEL_CODE,
         APPROVE_CODE,
         ASKS_WHETHER_IT_WAITS,
-        Act { ready: |t| t.answered_that_it_waits() == 1, ..MERGES },
+        Act { ready: |t| t.count_wait_replies() == 1, ..MERGES },
     ],
-    cap: USUAL_CAP,
+    cap: DEFAULT_CAP,
     toml: "[implement]\ntools = true\n",
     killed_in: &[],
     end: "implement: done",
 };
 
-/// Documents that are published otherwise: on another target, with several files, unasked.
+/// Documents that are published differently: to another target, as several files, or without a gate.
 pub(crate) const OTHERWISE: &[Scenario] = &[
     Scenario {
         workflow: "issue",
         name: "filed in place, which no model reviewed",
-        acts: &[LABEL_IDEA, ANSWER, Act { act: |t| t.say("sam", &t.way("in-place")), ..APPROVE }],
-        cap: USUAL_CAP,
+        acts: &[
+            LABEL_IDEA,
+            ANSWER,
+            Act { act: |t| t.comment("sam", &t.approve_with("in-place")), ..APPROVE },
+        ],
+        cap: DEFAULT_CAP,
         toml: "[issue]\nreview = false\n[route]\nmodel = \"claude:opus\"\n",
         killed_in: &["\"DraftGate\"", "\"File\""],
         end: "issue: done",
@@ -148,8 +152,8 @@ pub(crate) const OTHERWISE: &[Scenario] = &[
     Scenario {
         workflow: "route",
         name: "a question, which is answered",
-        acts: &[Act { act: |t| t.say("sam", "@countersign how does it add up?"), ..ASK }],
-        cap: USUAL_CAP,
+        acts: &[Act { act: |t| t.comment("sam", "@countersign how does it add up?"), ..ASK }],
+        cap: DEFAULT_CAP,
         toml: "[route]\nmodel = \"claude:opus\"\n",
         killed_in: &["\"Choose\"", "\"Answer\""],
         end: "It adds up by project.",
@@ -158,7 +162,7 @@ pub(crate) const OTHERWISE: &[Scenario] = &[
         workflow: "scout",
         name: "a search that finds nothing, and another one",
         acts: &[Act { act: |t| t.label("countersign:scout"), ..LABEL }, APPROVE],
-        cap: USUAL_CAP,
+        cap: DEFAULT_CAP,
         toml: "[route]\nmodel = \"claude:opus\"\n",
         killed_in: &["\"Search\"", "\"Read\"", "\"Further\""],
         end: "scout: done",
@@ -167,7 +171,7 @@ pub(crate) const OTHERWISE: &[Scenario] = &[
         workflow: "lld",
         name: "approved by its review alone",
         acts: &[LABEL],
-        cap: USUAL_CAP,
+        cap: DEFAULT_CAP,
         toml: "[lld]\nverdict_gate = false\n",
         killed_in: &["\"VerdictGate\"", "\"Finalize\""],
         end: "lld: done",
@@ -176,7 +180,7 @@ pub(crate) const OTHERWISE: &[Scenario] = &[
         workflow: "lld",
         name: "drafted after a look at files",
         acts: &[LABEL, APPROVE],
-        cap: USUAL_CAP,
+        cap: DEFAULT_CAP,
         toml: "[lld]\ntools = true\n",
         killed_in: &["\"Draft\""],
         end: "lld: done",
@@ -185,7 +189,7 @@ pub(crate) const OTHERWISE: &[Scenario] = &[
         workflow: "pages",
         name: "several files",
         acts: &[Act { act: |t| t.label("countersign:pages"), ..LABEL }, APPROVE],
-        cap: USUAL_CAP,
+        cap: DEFAULT_CAP,
         toml: "",
         killed_in: &["\"Gate\"", "\"Publish\""],
         end: "pages: done",
@@ -201,32 +205,32 @@ pub(crate) const OTHERWISE: &[Scenario] = &[
             Act { ready: |t| t.gates().len() == 1, ..APPROVE_AGAIN },
             REMARKS,
             Act {
-                done: |t| t.times("sam", "/approve") == 3,
+                done: |t| t.count_comments("sam", "/approve") == 3,
                 ready: |t| t.gates().len() == 1,
                 ..APPROVE_AGAIN
             },
-            Act { done: |t| t.times("max", "/override") == 2, ..ASKS_WHETHER_IT_WAITS },
+            Act { done: |t| t.count_comments("max", "/override") == 2, ..ASKS_WHETHER_IT_WAITS },
             MERGES,
         ],
-        cap: USUAL_CAP,
+        cap: DEFAULT_CAP,
         toml: "",
         killed_in: &["\"Watch\"", "\"Publish\"", "\"Gate\""],
         end: "patch: done",
     },
 ];
 
-/// What shows that it waits is there before it does; it answers only then.
+/// The comment that shows the wait appears before the run really waits; only a waiting run replies to this command.
 const ASKS_WHETHER_IT_WAITS: Act = Act {
     what: "max says something for which there is no gate",
-    done: |t| t.said("max", "/override"),
-    ready: |t| t.watched() && t.gates().is_empty(),
-    act: |t| t.say("max", "/override nothing"),
+    done: |t| t.has_commented("max", "/override"),
+    ready: |t| t.waits_for_merge() && t.gates().is_empty(),
+    act: |t| t.comment("max", "/override nothing"),
 };
 
 const MERGES: Act = Act {
     what: "maya merges it",
     done: |t| t.hub.pulls(t.repo).iter().any(|pull| pull.merged),
-    ready: |t| t.answered_that_it_waits() == 2,
+    ready: |t| t.count_wait_replies() == 2,
     act: |t| {
         let (pull, maya) = (t.hub.pulls(t.repo)[0].number, t.hub.user_id("maya").unwrap());
         t.hub.set_draft(t.repo, pull, maya, false).unwrap();
@@ -237,7 +241,7 @@ const MERGES: Act = Act {
 const REMARKS: Act = Act {
     what: "sam remarks at a line",
     done: |t| t.hub.pulls(t.repo).iter().any(|pull| !pull.reviews.is_empty()),
-    ready: |t| t.times("sam", "/approve") == 2 && t.watched(),
+    ready: |t| t.count_comments("sam", "/approve") == 2 && t.waits_for_merge(),
     act: |t| {
         let (pull, sam) = (t.hub.pulls(t.repo)[0].number, t.hub.user_id("sam").unwrap());
         t.hub
@@ -247,9 +251,9 @@ const REMARKS: Act = Act {
 };
 
 const CI_FAILS: Act = Act {
-    what: "CI fails on what was pushed",
+    what: "CI fails on the pushed change",
     done: |t| t.hub.checks(t.repo).iter().any(|check| check.name == "build"),
-    ready: |t| t.answered_that_it_waits() == 1,
+    ready: |t| t.count_wait_replies() == 1,
     act: |t| {
         let head = t.hub.pulls(t.repo)[0].head_oid.clone();
         let job = ActionsJob {
@@ -261,7 +265,7 @@ const CI_FAILS: Act = Act {
     },
 };
 
-/// One review may cost more than its cap.
+/// A review that may cost more than the run's budget.
 pub(crate) const PAUSED: Scenario = Scenario {
     workflow: "lld",
     name: "paused at its cap",
@@ -272,14 +276,14 @@ pub(crate) const PAUSED: Scenario = Scenario {
     end: "lld: done",
 };
 
-/// As the settings have it that say nothing of it.
-const USUAL_CAP: u64 = 10_000_000;
+/// Default budget of the settings.
+const DEFAULT_CAP: u64 = 10_000_000;
 
 const RAISE: Act = Act {
     what: "max raises the cap",
-    done: |t| t.said("max", "/budget"),
+    done: |t| t.has_commented("max", "/budget"),
     ready: |t| t.view().comments.iter().any(|c| c.body.contains("### ✋ Paused before Adversarial review")),
-    act: |t| t.say("max", "/budget +3"),
+    act: |t| t.comment("max", "/budget +3"),
 };
 
 const LABEL: Act = Act {
@@ -291,9 +295,9 @@ const LABEL: Act = Act {
 
 const ASK: Act = Act {
     what: "sam asks for it",
-    done: |t| t.said("sam", "@countersign"),
+    done: |t| t.has_commented("sam", "@countersign"),
     ready: |_| true,
-    act: |t| t.say("sam", "@countersign can we have this by week as well?"),
+    act: |t| t.comment("sam", "@countersign can we have this by week as well?"),
 };
 
 const LABEL_IDEA: Act = Act { act: |t| t.label("countersign:issue"), ..LABEL };
@@ -312,33 +316,36 @@ const LABEL_CODE: Act = Act {
     act: |t| t.label("countersign:implement"),
 };
 
-const APPROVE_CODE: Act =
-    Act { what: "sam approves the code", done: |t| t.times("sam", "/approve implement") == 1, ..APPROVE };
+const APPROVE_CODE: Act = Act {
+    what: "sam approves the code",
+    done: |t| t.count_comments("sam", "/approve implement") == 1,
+    ..APPROVE
+};
 
 const ANSWER: Act = Act {
     what: "maya answers what she is asked",
-    done: |t| t.said("maya", "/answer"),
+    done: |t| t.has_commented("maya", "/answer"),
     ready: |t| t.view().comments.iter().any(|c| c.body.contains("before this is drafted")),
-    act: |t| t.say("maya", "/answer 1: the second one"),
+    act: |t| t.comment("maya", "/answer 1: the second one"),
 };
 
 const REVISE: Act = Act {
     what: "sam has it revised",
-    done: |t| t.said("sam", "/revise"),
+    done: |t| t.has_commented("sam", "/revise"),
     ready: |t| t.gates().len() == 1,
-    act: |t| t.say("sam", "/revise say what happens to an empty file"),
+    act: |t| t.comment("sam", "/revise say what happens to an empty file"),
 };
 
 const APPROVE: Act = Act {
     what: "sam approves",
-    done: |t| t.said("sam", "/approve"),
+    done: |t| t.has_commented("sam", "/approve"),
     ready: |t| t.gates().len() == 1,
-    act: |t| t.say("sam", t.gates().last().unwrap()),
+    act: |t| t.comment("sam", t.gates().last().unwrap()),
 };
 
 const APPROVE_AGAIN: Act = Act {
     what: "sam approves what became of it",
-    done: |t| t.times("sam", "/approve") >= 2,
+    done: |t| t.count_comments("sam", "/approve") >= 2,
     ready: |t| t.view().comments.iter().any(|c| c.body.contains("was accepted")) && t.gates().len() == 1,
     ..APPROVE
 };
@@ -348,15 +355,15 @@ impl Thread<'_> {
         self.hub.issue(self.repo, self.issue).unwrap()
     }
 
-    fn said(&self, who: &str, words: &str) -> bool {
-        self.times(who, words) > 0
+    fn has_commented(&self, who: &str, words: &str) -> bool {
+        self.count_comments(who, words) > 0
     }
 
-    fn times(&self, who: &str, words: &str) -> usize {
+    fn count_comments(&self, who: &str, words: &str) -> usize {
         self.view().comments.iter().filter(|c| c.author == who && c.body.starts_with(words)).count()
     }
 
-    fn say(&self, who: &str, text: &str) {
+    fn comment(&self, who: &str, text: &str) {
         let user = self.hub.user_id(who).unwrap();
         self.hub.comment(self.repo, self.issue, user, text).unwrap();
     }
@@ -371,25 +378,25 @@ impl Thread<'_> {
         events.any(|item| item.detail.as_deref() == Some(label))
     }
 
-    /// Does what was pushed wait for its merge alone?
-    fn watched(&self) -> bool {
+    /// Whether the pushed change only waits for its merge.
+    fn waits_for_merge(&self) -> bool {
         self.view().comments.iter().any(|c| c.body.contains("**Waits for the merge.**"))
     }
 
-    fn answered_that_it_waits(&self) -> usize {
+    fn count_wait_replies(&self) -> usize {
         self.view().comments.iter().filter(|c| c.body.contains("waits for the merge. `/revise TEXT`")).count()
     }
 
-    fn sent_back(&self) -> bool {
+    fn was_sent_back(&self) -> bool {
         self.view().comments.iter().any(|c| c.body.contains("was sent back"))
     }
 
-    /// The line to copy for this way of accepting.
-    fn way(&self, way: &str) -> String {
-        self.gates().last().unwrap().replace(" in-place ", &format!(" {way} "))
+    /// Approve command for this option.
+    fn approve_with(&self, option: &str) -> String {
+        self.gates().last().unwrap().replace(" in-place ", &format!(" {option} "))
     }
 
-    /// The line to copy from each comment that asks a person.
+    /// Approve command in each open gate comment.
     fn gates(&self) -> Vec<String> {
         let comments = self.view().comments;
         let asking = comments.iter().filter(|c| c.body.contains("waits for a person"));
@@ -402,6 +409,6 @@ impl Thread<'_> {
 fn every_workflow_has_a_scenario() {
     for workflow in workflows::ALL {
         let known = ALL.iter().chain([&CODE]).any(|scenario| scenario.workflow == workflow.name());
-        assert!(known, "add what people do in `{}` to the table in {}", workflow.name(), file!());
+        assert!(known, "add a scenario for `{}` to the table in {}", workflow.name(), file!());
     }
 }

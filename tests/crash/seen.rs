@@ -1,4 +1,4 @@
-//! What people can see of an issue when all is done, and what it cost; without what is different each time.
+//! Visible state of an issue at the end, and its costs, without details that differ between runs.
 
 use std::{fmt::Write as _, path::Path, process::Command};
 
@@ -10,7 +10,8 @@ use countersign::{
 
 use crate::world::World;
 
-/// Everything that must be the same however often it was killed, as text to be compared.
+/// Returns as text everything that must be the same however often the bot was killed. `elsewhere` has earlier
+/// addresses of the hub.
 pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
     let mut out = String::new();
     let view = w.view();
@@ -18,7 +19,7 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
     assert!(chain.iter().all(|row| row.has_valid_hash()), "the audit chain is broken");
     let own = w.hub.base_url().to_string();
     let hubs = elsewhere.iter().chain([&own]).map(|a| (a.trim_end_matches('/').to_owned(), "HUB".to_owned()));
-    // How many there are is up to the calls that were lost.
+    // The number of audit entries depends on the lost calls.
     let links = chain.iter().map(|row| (row.hash.to_string(), format!("AUDIT {}", row.what)));
     let names: Vec<(String, String)> = hubs.chain(comments(&view)).chain(links).collect();
     let plain = |text: &str| plain(text, &names);
@@ -48,11 +49,11 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
     out
 }
 
-/// All that GitHub shows of a repository whose runs went on side by side: without the numbers that depend on which was first.
-/// Nor are `numbered` the same, its runs and the links of its audit chain.
+/// Returns everything GitHub shows of a repository whose runs ran in parallel. Numbers that depend on their order are
+/// replaced, and so are the `numbered` runs and audit hashes.
 pub(crate) fn repository(hub: &Hub, repo: RepoId, numbered: &[(String, String)]) -> String {
     let mut issues: Vec<_> = (1..).map(IssueNo).map_while(|number| hub.issue(repo, number)).collect();
-    // A nod that cannot be given now is not given later.
+    // A reaction that fails is not retried.
     for view in &mut issues {
         view.comments.iter_mut().for_each(|comment| comment.reactions.clear());
         view.reactions.clear();
@@ -74,7 +75,7 @@ pub(crate) fn repository(hub: &Hub, repo: RepoId, numbered: &[(String, String)])
     out
 }
 
-/// Comments by their place on a thread.
+/// Replaces comment ids by positions on the thread.
 fn comments(view: &HubIssueView) -> Vec<(String, String)> {
     let comments = view.comments.iter().enumerate();
     let comments = comments.flat_map(|(n, c)| {
@@ -108,10 +109,10 @@ fn pulls_and_branches(out: &mut String, hub: &Hub, repo: RepoId, plain: &impl Fn
         let state = (&pull.state, pull.draft, &pull.head, &pull.base, &pull.labels, comments);
         let number = plain(&format!("#{}", pull.number));
         writeln!(out, "=== pull {number} {:?} {state:?}\n{}", pull.title, plain(&pull.body)).unwrap();
-        for said in hub.line_comments(repo, pull.number) {
-            // The number of the thread is in the marker.
-            let text = said.body.split("<!--").next().unwrap();
-            writeln!(out, "--- {} in a thread\n{}", said.author, plain(text)).unwrap();
+        for line_comment in hub.line_comments(repo, pull.number) {
+            // The marker contains the thread's id.
+            let text = line_comment.body.split("<!--").next().unwrap();
+            writeln!(out, "--- {} in a thread\n{}", line_comment.author, plain(text)).unwrap();
         }
     }
     let (git_dir, checks) = (hub.git_dir(repo), hub.checks(repo));
@@ -123,13 +124,14 @@ fn pulls_and_branches(out: &mut String, hub: &Hub, repo: RepoId, plain: &impl Fn
                 .unwrap();
             for check in checks.iter().filter(|check| check.head == commit.oid) {
                 let (id, state) = (plain(&check.external_id), (&check.status, &check.conclusion));
-                let (says, url) = (plain(&check.summary), check.details_url.as_deref().map(plain));
+                let (summary, url) = (plain(&check.summary), check.details_url.as_deref().map(plain));
                 let remarks = check.annotations.len();
-                writeln!(out, "check {id} {state:?} {:?} {says:?} {url:?} {remarks}", check.title).unwrap();
+                writeln!(out, "check {id} {state:?} {:?} {summary:?} {url:?} {remarks}", check.title)
+                    .unwrap();
             }
             for line in git(&git_dir, &["ls-tree", "-r", commit.oid.as_str()]).lines() {
                 let (object, path) = line.split_once('\t').unwrap();
-                // The log of the reviews names commits and times.
+                // The review log contains commits and times.
                 let log = path.ends_with(".review.md");
                 let object = object.split(' ').next_back().unwrap();
                 let content = if log {
@@ -143,7 +145,7 @@ fn pulls_and_branches(out: &mut String, hub: &Hub, repo: RepoId, plain: &impl Fn
     }
 }
 
-/// Text with these names said otherwise, and without times and commits.
+/// Replaces these names in the text, and all times and commits.
 fn plain(text: &str, names: &[(String, String)]) -> String {
     let text = names.iter().fold(text.to_owned(), |text, (name, word)| text.replace(name, word));
     let mut out = String::new();
@@ -152,7 +154,7 @@ fn plain(text: &str, names: &[(String, String)]) -> String {
         let (word, rest) = word.split_at(end);
         let hex = word.bytes().all(|b| b.is_ascii_hexdigit());
         let exact = word.len() >= 20 && word.ends_with('Z') && word.as_bytes()[10] == b'T';
-        // A day and a time of day, as people read them.
+        // A date or a time of day in human format.
         let digits = |sign: u8| word.bytes().all(|b| b.is_ascii_digit() || b == sign);
         let day = word.len() == 10 && word.as_bytes()[4] == b'-' && digits(b'-');
         let time = exact || day || (word.len() == 5 && word.as_bytes()[2] == b':' && digits(b':'));

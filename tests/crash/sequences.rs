@@ -1,5 +1,5 @@
-//! Whatever people, GitHub and fate do in whatever order: some things always hold, and a bot that was killed in between
-//! ends where one ends that was not.
+//! Random sequences of acts by people and GitHub. Some invariants always hold, and a bot that was killed in between
+//! ends in the same state as one that was not.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,13 +32,13 @@ use crate::{
     world::{Known, SECRET, Setting, World, directory},
 };
 
-/// Somebody does something. What makes no sense as things stand is left out by whoever carries it out.
+/// One act. Acts that are impossible at the time are skipped when they are executed.
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Label(&'static str, &'static str),
     Unlabel(&'static str),
     Say(&'static str, Words),
-    /// The newest comment of a person is edited into a command.
+    /// Edits the newest comment of a person into a command.
     EditComment,
     EditIssue,
     Close,
@@ -47,22 +47,22 @@ enum Act {
     ReopenPull,
     Suspend,
     Lift,
-    /// GitHub delivers again what it delivered: this one of all.
+    /// GitHub delivers this delivery again.
     Redeliver(usize),
-    /// Somebody asks for everything that was lost, the newest first.
+    /// Someone requests redelivery of every lost delivery, newest first.
     RedeliverLost,
-    /// Our own look through GitHub's log.
+    /// The bot's own sweep of GitHub's delivery log.
     Sweep,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Words {
     Plain(&'static str),
-    /// The line that the newest gate shows.
+    /// Approve command shown by the newest gate.
     Approve,
 }
 
-/// What time and bot do after an act.
+/// Progress of time and bot after an act.
 #[derive(Debug, Clone, Copy)]
 enum Then {
     Nothing,
@@ -74,10 +74,10 @@ enum Then {
 #[derive(Debug, Clone, Copy)]
 struct Move {
     act: Act,
-    /// Its webhooks reach nobody.
+    /// Whether the act's webhooks are lost.
     lost: bool,
     then: Then,
-    /// The bot is killed before this act, and another one goes on from what a kill leaves on disk.
+    /// Whether the bot is killed before this act and restarted on the data a kill leaves.
     killed: bool,
 }
 
@@ -133,7 +133,7 @@ fn then(random: &mut Random) -> Then {
     }
 }
 
-/// It begins with a label, so that there is something to be killed.
+/// Creates a random sequence. It starts with a label, so that there is a run to kill.
 fn sequence(random: &mut Random) -> Vec<Move> {
     let first = Move { act: Act::Label("maya", START), lost: false, then: then(random), killed: false };
     let mut moves = vec![first];
@@ -145,21 +145,24 @@ fn sequence(random: &mut Random) -> Vec<Move> {
     moves
 }
 
-/// The straight way to an approval, which chance does not always find.
-fn straight() -> Vec<Move> {
+/// Shortest sequence to an approval, which random ones do not always contain.
+fn shortest_approval() -> Vec<Move> {
     let killed = |act| Move { act, lost: false, then: Then::Settle, killed: true };
     vec![killed(Act::Label("maya", START)), killed(Act::Say("sam", Words::Approve))]
 }
 
 impl World {
-    async fn acted(mut self, Move { act, lost, then, killed }: Move, kills: bool) -> Self {
+    async fn apply_move(mut self, Move { act, lost, then, killed }: Move, kills: bool) -> Self {
         self.pass(7);
         self.hub.wait_for_webhooks().await;
         if killed && kills {
             let (bot, left) = (self.directory().join("bot"), self.directory().join("left"));
             copy(&bot, &left);
-            // An orderly end empties it.
-            assert!(fs::metadata(left.join("data/main.db-wal")).unwrap().len() > 0, "no kill leaves this");
+            // A clean shutdown empties the write-ahead log.
+            assert!(
+                fs::metadata(left.join("data/main.db-wal")).unwrap().len() > 0,
+                "the write-ahead log is empty, so this is not the state after a kill"
+            );
             let swap = |_: &Hub| {
                 fs::remove_dir_all(&bot).unwrap();
                 fs::rename(&left, &bot).unwrap();
@@ -167,18 +170,18 @@ impl World {
             self = self.restart_after(swap).await;
         }
         if killed {
-            // What a kill left in doubt is looked at twice, seconds apart. What people do in these seconds may be
-            // answered otherwise than if nothing had happened, so they wait, and the calm world with them.
+            // After a kill the bot checks uncertain writes twice, seconds apart. An act within these seconds might
+            // get a different reply, so both worlds wait.
             self.wait(60).await;
         }
         if lost {
-            let nobody = "http://127.0.0.1:9/".parse().unwrap();
-            self.deliver_to(nobody);
-            self.done(act);
+            let unreachable = "http://127.0.0.1:9/".parse().unwrap();
+            self.deliver_to(unreachable);
+            self.apply_act(act);
             self.hub.wait_for_webhooks().await;
             self.deliver_to(self.webhook.clone());
         } else {
-            self.done(act);
+            self.apply_act(act);
         }
         if matches!(act, Act::Sweep) {
             self.hub.wait_for_webhooks().await;
@@ -198,11 +201,11 @@ impl World {
         self.hub.set_webhook(app, Some(url), &SecretString::from(SECRET)).unwrap();
     }
 
-    fn done(&self, act: Act) {
-        drop(done(&self.hub, (self.repo, self.issue, self.installation), act, &self.line()));
+    fn apply_act(&self, act: Act) {
+        drop(apply_act(&self.hub, (self.repo, self.issue, self.installation), act, &self.line()));
     }
 
-    /// The line of the newest gate; a line like it where there is none.
+    /// Approve command of the newest gate, or one with a wrong hash without a gate.
     fn line(&self) -> String {
         let comments = self.view().comments;
         let ours = comments.iter().rev().filter(|c| c.author == BOT);
@@ -216,8 +219,8 @@ impl World {
         self.app.engine.list(filter).await.unwrap()
     }
 
-    /// Until nothing more is to be expected of anybody.
-    async fn come_to_rest(&mut self) {
+    /// Waits until nothing more can happen.
+    async fn wait_for_quiet(&mut self) {
         drop(self.hub.suspend(self.installation, false));
         self.settle().await;
         for _ in 0..2 {
@@ -235,7 +238,7 @@ const BOT: &str = "countersign[bot]";
 
 type Place = (RepoId, IssueNo, InstallationId);
 
-fn done(hub: &Hub, (repo, issue, installation): Place, act: Act, line: &str) -> Result<(), HubError> {
+fn apply_act(hub: &Hub, (repo, issue, installation): Place, act: Act, line: &str) -> Result<(), HubError> {
     let user = |login: &str| hub.user_id(login).unwrap();
     let pull = || hub.pulls(repo).last().map(|pull| pull.number).ok_or_else(|| missing("no pull request"));
     match act {
@@ -276,16 +279,16 @@ fn missing(what: &str) -> HubError {
     HubError::Missing(what.to_owned())
 }
 
-/// Somebody's comments as they were written: what is edited into one afterwards was never said.
-fn said_by(hub: &Hub, login: &str) -> Vec<String> {
+/// Comments of this person as first posted. Text edited in later does not count.
+fn posted_comments(hub: &Hub, login: &str) -> Vec<String> {
     let created = |d: &HubDelivery| d.event == "issue_comment" && d.action.as_deref() == Some("created");
-    let told = hub.deliveries().into_iter().filter(created).filter_map(|d| hub.delivery_body(&d.guid));
-    let told = told.map(|body| serde_json::from_slice::<serde_json::Value>(&body).unwrap());
-    let by_them = told.filter(|event| event["comment"]["user"]["login"] == login);
+    let events = hub.deliveries().into_iter().filter(created).filter_map(|d| hub.delivery_body(&d.guid));
+    let events = events.map(|body| serde_json::from_slice::<serde_json::Value>(&body).unwrap());
+    let by_them = events.filter(|event| event["comment"]["user"]["login"] == login);
     by_them.map(|event| event["comment"]["body"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What holds at the end of every sequence; each line is something that does not.
+/// Checks the invariants at the end of a sequence; returns one line for each violation.
 async fn wrong(w: &World) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut must = |holds: bool, what: String| {
@@ -296,8 +299,8 @@ async fn wrong(w: &World) -> Vec<String> {
     let counts = w.app.store.inbox().counts().await.unwrap();
     must(counts.new + counts.taken + counts.dead == 0, format!("the inbox still has {counts:?}"));
     let sent = w.hub.deliveries().into_iter().map(|d| DeliveryId(d.guid)).collect();
-    let unheard = w.app.store.missing_deliveries(sent).await.unwrap();
-    must(unheard.is_empty(), format!("these never came in: {unheard:?}"));
+    let missing_deliveries = w.app.store.missing_deliveries(sent).await.unwrap();
+    must(missing_deliveries.is_empty(), format!("these never came in: {missing_deliveries:?}"));
 
     let view = w.view();
     let mut markers: BTreeMap<&str, usize> = BTreeMap::new();
@@ -332,21 +335,21 @@ async fn wrong(w: &World) -> Vec<String> {
         let approvals =
             w.app.store.repository_database(w.repo).await.unwrap().ledger(run.id).await.unwrap().approvals;
         must(
-            // Stopped before it was done, it may have been approved.
+            // A run that was stopped early may already have its approval.
             approvals.len() <= 1 && (run.status != RunViewStatus::Done || approvals.len() == 1),
             format!("{} is {:?} with {approvals:?}", run.id, run.status),
         );
         for approval in approvals {
             let (by, subject) =
                 (approval.answer.as_ref().unwrap().by.login.as_str(), approval.subject.to_string());
-            let said = said_by(&w.hub, by);
+            let comments = posted_comments(&w.hub, by);
             let meant = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
                 ["/approve"] | ["/override", ..] => true,
                 ["/approve", "lld", hash] => subject.starts_with(hash),
                 _ => false,
             };
             must(
-                ["maya", "max", "sam"].contains(&by) && said.iter().any(|text| text.lines().any(meant)),
+                ["maya", "max", "sam"].contains(&by) && comments.iter().any(|text| text.lines().any(meant)),
                 format!("{by} did not approve {subject}"),
             );
             let trailer = format!("Countersign-Document: {}", approval.document);
@@ -357,23 +360,23 @@ async fn wrong(w: &World) -> Vec<String> {
     wrong
 }
 
-/// What a sequence came to.
+/// Result of a sequence.
 struct End {
     seen: String,
     wrong: Vec<String>,
     statuses: BTreeSet<&'static str>,
 }
 
-/// A world as it is before anything happens, to be copied.
-struct Beginning {
+/// Initial world, to be copied.
+struct InitialWorld {
     directory: TempDir,
     known: Known,
     now: Timestamp,
 }
 
-impl Beginning {
+impl InitialWorld {
     async fn make(models: &Models) -> Self {
-        // Half of the acts are on the branch of a design.
+        // Many acts concern the branch of a design, so the design is published as files.
         let w = World::new(Setting { as_files: true, ..setting(models, "sequences") }).await;
         let (known, now) = (w.known(), w.clock.now());
         Self { directory: w.leave().await, known, now }
@@ -386,12 +389,12 @@ impl Beginning {
     }
 }
 
-async fn played(beginning: &Beginning, moves: &[Move], kills: bool) -> End {
-    let mut w = beginning.world().await;
+async fn play_sequence(initial: &InitialWorld, moves: &[Move], kills: bool) -> End {
+    let mut w = initial.world().await;
     for next in moves {
-        w = w.acted(*next, kills).await;
+        w = w.apply_move(*next, kills).await;
     }
-    w.come_to_rest().await;
+    w.wait_for_quiet().await;
     let mut wrong = wrong(&w).await;
     if !wrong.is_empty() {
         wrong.push(w.thread());
@@ -401,42 +404,43 @@ async fn played(beginning: &Beginning, moves: &[Move], kills: bool) -> End {
     End { seen, wrong, statuses }
 }
 
-/// What is wrong with a sequence, if anything; and how its runs ended.
-fn tried(beginning: &Beginning, moves: &[Move]) -> (String, BTreeSet<&'static str>) {
-    let play = |kills| runtime().block_on(played(beginning, moves, kills));
+/// Plays a sequence with and without kills. Returns its errors, and the final statuses of its runs.
+fn check_sequence(initial: &InitialWorld, moves: &[Move]) -> (String, BTreeSet<&'static str>) {
+    let play = |kills| runtime().block_on(play_sequence(initial, moves, kills));
     let (calm, killed) = (play(false), play(true));
-    let mut said = String::new();
+    let mut report = String::new();
     for (name, end) in [("calm", &calm), ("killed", &killed)] {
         for line in &end.wrong {
-            writeln!(said, "{name}: {line}").unwrap();
+            writeln!(report, "{name}: {line}").unwrap();
         }
     }
     if calm.seen != killed.seen {
         let diff = similar::TextDiff::from_lines(&calm.seen, &killed.seen);
-        writeln!(said, "killed, it ends elsewhere:\n{}", diff.unified_diff().context_radius(2)).unwrap();
+        writeln!(report, "with kills the final state differs:\n{}", diff.unified_diff().context_radius(2))
+            .unwrap();
     }
-    (said, killed.statuses)
+    (report, killed.statuses)
 }
 
 #[test]
-fn whatever_happens_in_whatever_order_some_things_always_hold() {
+fn invariants_hold_after_random_event_sequences() {
     let (begun, models) = (Instant::now(), Models::start(Duration::ZERO));
-    let beginning = runtime().block_on(Beginning::make(&models));
+    let initial = runtime().block_on(InitialWorld::make(&models));
     let mut random = Random::seeded("random sequences");
     let many = if crate::world::all() { 17 } else { 5 };
     let mut sequences: Vec<_> = (1..many).map(|_| sequence(&mut random.fork())).collect();
-    sequences.push(straight());
+    sequences.push(shortest_approval());
     let (next, ends) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        // Most of the time goes into waiting for the disk.
+        // Most of the time is spent waiting for the disk.
         for _ in 0..2 * thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
                 while let Some((number, moves)) = {
                     let number = next.fetch_add(1, Ordering::SeqCst);
                     sequences.get(number).map(|moves| (number, moves))
                 } {
-                    let (said, statuses) = tried(&beginning, moves);
-                    ends.lock().unwrap().push((number, said, statuses));
+                    let (report, statuses) = check_sequence(&initial, moves);
+                    ends.lock().unwrap().push((number, report, statuses));
                 }
             });
         }
@@ -451,12 +455,12 @@ fn whatever_happens_in_whatever_order_some_things_always_hold() {
         begun.elapsed().as_secs()
     ));
     let mut wrong = String::new();
-    for (number, said, _) in ends.iter().filter(|(_, said, _)| !said.is_empty()) {
-        writeln!(wrong, "--- sequence {number}: {:#?}\n{said}", sequences[*number]).unwrap();
+    for (number, report, _) in ends.iter().filter(|(_, report, _)| !report.is_empty()) {
+        writeln!(wrong, "--- sequence {number}: {:#?}\n{report}", sequences[*number]).unwrap();
     }
     assert!(wrong.is_empty(), "{wrong}");
     let wanted = [RunViewStatus::Done, RunViewStatus::Stopped, RunViewStatus::Asking];
-    // A few need not come to each of these.
+    // Five sequences do not always reach each status.
     for status in wanted.into_iter().filter(|_| crate::world::all()) {
         assert!(statuses.contains(&status.as_str()), "no run came to be {status:?}");
     }

@@ -1,20 +1,20 @@
-//! What a repository has its own tools do when its tests are built and run.
+//! Attacks through the build: a repository's own files make its tools run a script when its tests are built or run.
 
 use std::fs;
 
 use crate::{
     cells,
-    world::{CANARY, Seen, World},
+    world::{CANARY, CommandOutput, World},
 };
 
 struct Build {
-    what: &'static str,
-    /// What runs it: a machine without it can't try.
+    name: &'static str,
+    /// Program that runs the attack. Without it the row is skipped.
     needs: &'static str,
     files: &'static [(&'static str, &'static str)],
 }
 
-/// Each of them runs it, and a test that fails shows what it said.
+/// Attack script run by each row. A failing test prints its output.
 const ATTACK: &str = "exec >>\"$HOME/said\" 2>&1; echo tried\n\
     cat {home}/.ssh/id_ed25519 {home}/private-key.pem {home}/.env {home}/main.db {home}/cache/other/secret; ls {home} {home}/cache\n\
     env; cat /proc/{pid}/environ /etc/shadow\n\
@@ -27,7 +27,7 @@ const NODE_SHOWS: &str = "const { readFileSync } = require('node:fs');\nrequire(
 
 const BUILDS: &[Build] = &[
     Build {
-        what: "cargo's configuration names a wrapper",
+        name: "cargo's configuration names a wrapper",
         needs: "cargo",
         files: &[
             ("Cargo.toml", MANIFEST),
@@ -37,7 +37,7 @@ const BUILDS: &[Build] = &[
         ],
     },
     Build {
-        what: "build.rs",
+        name: "build.rs",
         needs: "cargo",
         files: &[
             ("Cargo.toml", MANIFEST),
@@ -49,7 +49,7 @@ const BUILDS: &[Build] = &[
         ],
     },
     Build {
-        what: "conftest.py",
+        name: "conftest.py",
         needs: "pytest",
         files: &[
             ("pytest.ini", ""),
@@ -61,7 +61,7 @@ const BUILDS: &[Build] = &[
         ],
     },
     Build {
-        what: ".npmrc names a shell",
+        name: ".npmrc names a shell",
         needs: "npm",
         files: &[
             ("package.json", "{ \"scripts\": { \"pretest\": \"true\", \"test\": \"node --test\" } }"),
@@ -72,7 +72,7 @@ const BUILDS: &[Build] = &[
         ],
     },
     Build {
-        what: "a test of node's",
+        name: "a test of node's",
         needs: "node",
         files: &[
             ("package.json", "{}"),
@@ -84,7 +84,7 @@ const BUILDS: &[Build] = &[
         ],
     },
     Build {
-        what: ".mvn names what the virtual machine runs",
+        name: ".mvn names what the virtual machine runs",
         needs: "mvn",
         files: &[
             (".mvn/jvm.config", "-Xmx6m -XX:OnOutOfMemoryError=./attack.sh\n"),
@@ -99,7 +99,7 @@ const BUILDS: &[Build] = &[
         ],
     },
     Build {
-        what: "a command, and git's hooks and configuration",
+        name: "a command, and git's hooks and configuration",
         needs: "sh",
         files: &[
             (".github/countersign.toml", "[test]\ncommand = \"sh attack.sh; cat $HOME/said; exit 1\"\n"),
@@ -116,24 +116,25 @@ const BUILDS: &[Build] = &[
     },
 ];
 
-/// Every row in every cell that has what it needs: it was tried, and showed nothing, and nothing came of it.
+/// Runs each row in each cell that has the program. The attack must run, print no secret and change nothing outside.
 #[test]
-fn builds_get_nothing_out() {
+fn build_attacks_reach_nothing_outside_the_sandbox() {
     for cell in cells() {
-        for Build { what, needs, files } in BUILDS {
+        for Build { name, needs, files } in BUILDS {
             let world = World::new(cell);
             let repository = world.repository(files, ATTACK);
-            let Seen { out, err, .. } = world.tested(&repository);
-            let told = format!("{what}, {}: {out}{err}", cell.name);
-            let lacks = ["install", "ermission denied", "not found"].iter().any(|words| told.contains(words));
+            let CommandOutput { out, err, .. } = world.run_tests(&repository);
+            let printed = format!("{name}, {}: {out}{err}", cell.name);
+            let lacks =
+                ["install", "ermission denied", "not found"].iter().any(|words| printed.contains(words));
             if !out.contains("tried") && lacks && *needs != "sh" {
-                eprintln!("skipped: {told}");
+                eprintln!("skipped: {printed}");
                 continue;
             }
-            assert!(out.contains("tried"), "{told}");
-            assert!(!told.contains(CANARY), "{told}");
-            assert_eq!(world.changed(), Vec::<String>::new(), "{told}");
-            assert!(fs::exists(repository.join(".git/HEAD")).unwrap(), "{told}");
+            assert!(out.contains("tried"), "{printed}");
+            assert!(!printed.contains(CANARY), "{printed}");
+            assert_eq!(world.violations(), Vec::<String>::new(), "{printed}");
+            assert!(fs::exists(repository.join(".git/HEAD")).unwrap(), "{printed}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What code that nobody vouches for tries, and what comes of it: each row in each level of the sandbox, for root and for an
-//! ordinary user. After each, what is outside must be as it was, nothing may have heard of it, and nothing it started may be
-//! left. `COUNTERSIGN_TEST_SANDBOX` makes what this machine can't do a failure instead of a line.
+//! Escape attempts of untrusted code: each row in each sandbox level, as root and as an ordinary user. After each
+//! attempt everything outside must be unchanged, no outside listener contacted, and no process left running.
+//! `COUNTERSIGN_TEST_SANDBOX` turns a skipped test into a failure.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
@@ -27,10 +27,10 @@ use crate::{
     world::{World, countersign},
 };
 
-/// Someone who is not root and owns nothing.
+/// User id of an ordinary user who owns no files.
 const NOBODY: u32 = 65534;
 
-/// Who starts it, and in which level.
+/// User and sandbox level to test.
 #[derive(Clone, Copy)]
 struct Cell {
     name: &'static str,
@@ -48,13 +48,13 @@ fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// A line for what can't be tried here; where it must be, the end.
+/// Prints that a test is skipped, or fails if `COUNTERSIGN_TEST_SANDBOX` is set.
 fn skip(why: &str) {
     assert!(std::env::var_os("COUNTERSIGN_TEST_SANDBOX").is_none(), "must be tried here, but {why}");
     eprintln!("skipped: {why}");
 }
 
-/// Those that this machine and this user can do.
+/// Returns the cells that work on this machine for the current user.
 fn cells() -> Vec<Cell> {
     if std::process::Command::new("perl").arg("-e1").status().is_err() {
         skip("perl is not installed, by which the attempts are made");
@@ -73,9 +73,9 @@ fn cells() -> Vec<Cell> {
     CELLS.iter().filter(own).filter_map(possible).collect()
 }
 
-/// Every row in every cell, and all that went wrong at once.
+/// Runs every row in every cell and reports all failures together.
 #[test]
-fn nothing_gets_out() {
+fn escape_attempts_fail_in_every_cell() {
     let (found, cells) = (Mutex::new(Vec::new()), cells());
     std::thread::scope(|scope| {
         for cell in &cells {
@@ -83,12 +83,12 @@ fn nothing_gets_out() {
                 let world = World::new(*cell);
                 let part = |(at, row): (usize, &Row)| format!("echo '== {at} '\n({}\n)\n", row.script);
                 let parts: String = TOGETHER.iter().enumerate().map(part).collect();
-                let said = world.run(&[], &world.filled(&format!("exec 2>&1\n{parts}"))).out;
+                let output = world.run(&[], &world.fill_placeholders(&format!("exec 2>&1\n{parts}"))).out;
                 for (at, row) in TOGETHER.iter().enumerate() {
-                    let part = said.split("== ").find_map(|part| part.strip_prefix(&format!("{at} ")));
-                    found.lock().unwrap().push(judged(row, *cell, part.unwrap_or("(not reached)")));
+                    let part = output.split("== ").find_map(|part| part.strip_prefix(&format!("{at} ")));
+                    found.lock().unwrap().push(check_output(row, *cell, part.unwrap_or("(not reached)")));
                 }
-                let wrong = world.changed();
+                let wrong = world.violations();
                 assert!(wrong.is_empty(), "{}: {wrong:?}", cell.name);
             });
             for half in 0..2 {
@@ -96,10 +96,10 @@ fn nothing_gets_out() {
                 scope.spawn(move || {
                     for row in ALONE.iter().skip(half).step_by(2) {
                         let world = World::new(*cell);
-                        let seen = world.run(row.flags, &world.filled(row.script));
-                        let said = format!("{}{}code {}", seen.out, seen.err, seen.code);
-                        let (name, ours, mut wrong) = judged(row, *cell, &said);
-                        wrong.extend(world.changed());
+                        let result = world.run(row.flags, &world.fill_placeholders(row.script));
+                        let output = format!("{}{}code {}", result.out, result.err, result.code);
+                        let (name, ours, mut wrong) = check_output(row, *cell, &output);
+                        wrong.extend(world.violations());
                         found.lock().unwrap().push((name, ours, wrong));
                     }
                 });
@@ -109,70 +109,75 @@ fn nothing_gets_out() {
     let mut found = found.into_inner().unwrap();
     found.sort_by_key(|((_, cell), ..)| CELLS.iter().position(|known| known.name == *cell));
     for row in TOGETHER.iter().chain(ALONE) {
-        let seen: Vec<_> = found.iter().filter(|(at, ..)| at.0 == row.what).collect();
-        let cells: Vec<_> = seen.iter().map(|((_, cell), said, _)| format!("{cell}: {said}")).collect();
+        let result: Vec<_> = found.iter().filter(|(at, ..)| at.0 == row.what).collect();
+        let cells: Vec<_> = result.iter().map(|((_, cell), output, _)| format!("{cell}: {output}")).collect();
         let _ = writeln!(std::io::stderr(), "| {} | {} |", row.what, cells.join(" | "));
     }
     let wrong: Vec<_> = found.iter().filter(|(.., wrong)| !wrong.is_empty()).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-type Judged = ((&'static str, &'static str), String, Vec<String>);
+type CheckedOutput = ((&'static str, &'static str), String, Vec<String>);
 
-/// Whether what was printed holds all that it must.
-fn judged(row: &Row, cell: Cell, said: &str) -> Judged {
-    let wanted = if cell.level == "full" { row.full } else { row.basic };
-    let lacks = |wanted: &&&str| !said.contains(**wanted);
-    let wrong = wanted.iter().filter(lacks).map(|wanted| format!("no {wanted:?} in what is shown"));
-    let shown = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+/// Checks that the output has every expected text.
+fn check_output(row: &Row, cell: Cell, output: &str) -> CheckedOutput {
+    let expected = if cell.level == "full" { row.full } else { row.basic };
+    let lacks = |expected: &&&str| !output.contains(**expected);
+    let wrong = expected.iter().filter(lacks).map(|expected| format!("no {expected:?} in what is shown"));
+    let shown = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
     let start = shown.char_indices().rev().nth(199).map_or(0, |(at, _)| at);
     ((row.what, cell.name), shown[start..].to_owned(), wrong.collect())
 }
 
-/// Without namespaces and without a user of its own there is no sandbox, and one sentence says so.
+/// Without namespaces and without a separate user there is nothing to isolate with, so the sandbox refuses in one
+/// sentence.
 #[test]
-fn the_servers_own_user_is_refused() {
+fn basic_level_as_the_servers_own_user_is_refused() {
     let user = if own_user() == 0 { NOBODY } else { own_user() };
     let world = World::new(Cell { name: "user, basic", user, level: "basic" });
-    let seen = world.run(&[], "true");
-    assert_eq!(seen.code, 125);
-    assert!(seen.err.contains("needs a user of its own"), "{}", seen.err);
-    assert_eq!(seen.err.lines().count(), 1, "{}", seen.err);
+    let result = world.run(&[], "true");
+    assert_eq!(result.code, 125);
+    assert!(result.err.contains("needs a user of its own"), "{}", result.err);
+    assert_eq!(result.err.lines().count(), 1, "{}", result.err);
 }
 
-/// What the server would leave behind if it were killed, or told to end. In the basic level the next one ends what a killed one
-/// left.
+/// Kills or terminates the server while a daemon of a command runs. In the basic level the next server ends the
+/// daemon that a killed one left.
 #[test]
-fn a_killed_server_leaves_nothing_running() {
+fn killed_server_leaves_no_process_running() {
     let daemon = "perl -MPOSIX -e 'exit if fork; setsid(); exit if fork; %ENV = (); exec {\"sleep\"} \"{mark}\", 600'; sleep 60";
     for cell in cells() {
         for signal in [Signal::KILL, Signal::TERM] {
             let world = World::new(cell);
-            let mut running = world.command(&[], &world.filled(daemon)).spawn().unwrap();
-            world.waited("it begins", || !world.left().is_empty());
+            let mut running = world.command(&[], &world.fill_placeholders(daemon)).spawn().unwrap();
+            world.wait_until("it begins", || !world.leftover_processes().is_empty());
             kill_process(Pid::from_child(&running), signal).unwrap();
             running.wait().unwrap();
             if cell.level == "basic" && signal == Signal::KILL {
                 assert_eq!(World::new(cell).run(&[], "true").code, 0);
             }
-            world.waited("it ends", || world.left().is_empty());
+            world.wait_until("it ends", || world.leftover_processes().is_empty());
         }
     }
 }
 
-/// Where the server is not root, what it must count may be hidden from it.
+/// If the server is not root, a command can make its own files unreadable for the server's disk count.
 #[test]
-fn nothing_is_hidden_from_the_count() {
+fn unreadable_directory_counts_as_over_the_disk_limit() {
     let script = "mkdir hidden; : >hidden/own; chmod 300 hidden; sleep 600; echo not seen";
     for cell in cells().into_iter().filter(|cell| cell.user != 0 || own_user() != 0) {
-        let seen = World::new(cell).run(&[], script);
-        assert!(seen.code == 124 && seen.err.contains("more bytes or files"), "{}: {}", cell.name, seen.err);
+        let result = World::new(cell).run(&[], script);
+        assert!(
+            result.code == 124 && result.err.contains("exceeded its disk limit"),
+            "{}: {}",
+            cell.name,
+            result.err
+        );
     }
 }
 
-/// While tests run, another user of the machine sees none of their code.
 #[test]
-fn no_other_user_reads_the_code_that_is_tested() {
+fn other_users_cannot_read_the_tested_code() {
     let other = if own_user() == 0 { NOBODY - 1 } else { return skip("only root can be another user") };
     for cell in cells() {
         let world = World::new(cell);
@@ -180,99 +185,100 @@ fn no_other_user_reads_the_code_that_is_tested() {
         let repository = world.repository(&files, "exec perl -e 'exec {\"sleep\"} \"{mark}\", 600'\n");
         let temporary = tempfile::tempdir().unwrap();
         fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-        let mut running = world.testing(&repository).env("TMPDIR", temporary.path()).spawn().unwrap();
-        world.waited("it begins", || !world.left().is_empty());
-        let mut look = std::process::Command::new("find");
-        look.arg(temporary.path()).args(["-mindepth", "1", "(", "-readable", "-o", "-executable", ")"]);
-        let seen = look.uid(other).gid(other).output().unwrap();
+        let mut running = world.test_command(&repository).env("TMPDIR", temporary.path()).spawn().unwrap();
+        world.wait_until("it begins", || !world.leftover_processes().is_empty());
+        let mut find = std::process::Command::new("find");
+        find.arg(temporary.path()).args(["-mindepth", "1", "(", "-readable", "-o", "-executable", ")"]);
+        let result = find.uid(other).gid(other).output().unwrap();
         kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
         running.wait().unwrap();
-        assert_eq!(String::from_utf8_lossy(&seen.stdout), "", "{}", cell.name);
+        assert_eq!(String::from_utf8_lossy(&result.stdout), "", "{}", cell.name);
     }
 }
 
-/// What another owner has is not given away through a link, and the system's directories not at all.
+/// A symlink passed to `--rw` would hand over files of another owner; system directories are refused as well.
 #[test]
-fn links_and_directories_of_the_system_are_not_given_to_write() {
+fn symlinks_and_system_directories_are_not_writable() {
     for cell in cells() {
         let world = World::new(cell);
         let link = world.tree().with_file_name("link");
-        symlink(world.filled("{home}/outside"), &link).unwrap();
-        let seen = world.run(&["--rw", link.to_str().unwrap()], "true");
-        assert!(seen.code == 125 && seen.err.contains("is a link to"), "{}: {}", cell.name, seen.err);
+        symlink(world.fill_placeholders("{home}/outside"), &link).unwrap();
+        let result = world.run(&["--rw", link.to_str().unwrap()], "true");
+        assert!(result.code == 125 && result.err.contains("is a link to"), "{}: {}", cell.name, result.err);
         for system in ["/srv", "/usr/share", "/var/lib/dpkg"].iter().filter(|_| cell.user == 0) {
-            let seen = world.run(&["--rw", system], "true");
+            let result = world.run(&["--rw", system], "true");
             assert!(
-                seen.code == 125 && seen.err.contains("is a system directory"),
+                result.code == 125 && result.err.contains("is a system directory"),
                 "{}: {}",
                 cell.name,
-                seen.err
+                result.err
             );
         }
-        assert_eq!(world.changed(), Vec::<String>::new());
+        assert_eq!(world.violations(), Vec::<String>::new());
     }
 }
 
-/// Root lends its directory to the command's user. It takes none from another owner: a server that is killed could not give it back.
+/// Root lends its directory to the command's user. It refuses files of another owner, because a killed server could
+/// not give them back.
 #[test]
-fn files_of_another_owner_are_not_taken_from_them() {
+fn tree_with_files_of_another_owner_is_refused() {
     for cell in cells().into_iter().filter(|cell| cell.user == 0) {
         let world = World::new(cell);
-        // Deeper than there may be open folders.
+        // Deeper than the limit on open directories.
         let deep = world.tree().join("d/".repeat(1500));
         fs::create_dir_all(&deep).unwrap();
         let owner =
             |path: &std::path::Path| fs::metadata(path).map(|found| (found.uid(), found.gid())).unwrap();
-        let seen = world.run(&[], "echo x >new");
+        let result = world.run(&[], "echo x >new");
         let owners = [world.tree().join("new"), deep.clone(), world.tree()].map(|path| owner(&path));
-        assert_eq!((seen.code, owners), (0, [(0, 0); 3]), "{}: {}", cell.name, seen.err);
+        assert_eq!((result.code, owners), (0, [(0, 0); 3]), "{}: {}", cell.name, result.err);
         let theirs = deep.join("theirs");
         fs::write(&theirs, "").unwrap();
         chown(&theirs, Some(NOBODY), Some(NOBODY - 1)).unwrap();
-        let seen = world.run(&[], "echo x >theirs");
-        let refused = seen.code == 125 && seen.err.contains("holds files of another owner (65534:65533)");
-        assert!(refused, "{}: {}", cell.name, seen.err);
+        let result = world.run(&[], "echo x >theirs");
+        let refused = result.code == 125 && result.err.contains("holds files of another owner (65534:65533)");
+        assert!(refused, "{}: {}", cell.name, result.err);
         assert_eq!([owner(&theirs), owner(&deep)], [(NOBODY, NOBODY - 1), (0, 0)], "{}", cell.name);
     }
 }
 
-/// What goes deeper than a path may be long is told of, and is the tree's owner's again.
+/// A tree deeper than the longest path is still counted, and its owner gets it back.
 #[test]
-fn a_deep_tree_costs_no_result() {
+fn very_deep_tree_is_handled() {
     let script =
         "perl -e 'for (1..3000) { mkdir \"deep\" and chdir \"deep\" or die $! } print \"deep enough\"'";
     for cell in cells() {
         let world = World::new(cell);
-        let seen = world.run(&[], script);
-        // On a slow machine it is counted in the middle, and ended: so deep it can't be counted.
-        let counted = seen.code == 124 && seen.err.contains("more bytes or files");
-        assert!(seen.out.contains("deep enough") || counted, "{}: {}", cell.name, seen.err);
-        let seen = world.run(&[], "rm -r deep");
-        assert_eq!(seen.code, 0, "{}: {}", cell.name, seen.err);
-        assert_eq!(world.changed(), Vec::<String>::new());
+        let result = world.run(&[], script);
+        // On a slow machine the disk count runs before the tree is complete and ends the command, because it cannot
+        // count so deep.
+        let counted = result.code == 124 && result.err.contains("exceeded its disk limit");
+        assert!(result.out.contains("deep enough") || counted, "{}: {}", cell.name, result.err);
+        let result = world.run(&[], "rm -r deep");
+        assert_eq!(result.code, 0, "{}: {}", cell.name, result.err);
+        assert_eq!(world.violations(), Vec::<String>::new());
     }
 }
 
-/// Neither all there is nor the server's own home is given to read.
 #[test]
-fn home_is_not_given_to_read() {
+fn servers_home_cannot_be_mounted_readable() {
     for cell in cells() {
         let world = World::new(cell);
-        for path in ["/", &world.filled("{home}")] {
-            let seen = world.run(&["--ro", path], "true");
+        for path in ["/", &world.fill_placeholders("{home}")] {
+            let result = world.run(&["--ro", path], "true");
             assert!(
-                seen.code == 125 && seen.err.contains("the server's home"),
+                result.code == 125 && result.err.contains("the server's home"),
                 "{}: {}",
                 cell.name,
-                seen.err
+                result.err
             );
         }
     }
 }
 
-/// The only way out, for the hosts that are named and for nothing else.
+/// The proxy is the only way to the network and connects only to the named hosts.
 #[test]
-fn a_way_out_leads_to_what_is_named() {
+fn proxy_reaches_only_the_named_hosts() {
     let outside = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = outside.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -286,19 +292,30 @@ fn a_way_out_leads_to_what_is_named() {
              IO::Socket::INET->new(\"127.0.0.1:3128\") or die $!; print $out \"CONNECT $to HTTP/1.1\\r\\n\\r\\n\"; \
              print <$out>, \"\\n\" }}' 127.0.0.1:{port} 127.0.0.2:{port} example.org:443"
         );
-        let seen = World::new(cell).run(&["--host", &format!("127.0.0.1:{port}")], &script);
-        assert!(seen.out.starts_with("http://127.0.0.1:3128\n"), "{}: {} {}", cell.name, seen.out, seen.err);
-        assert_eq!(seen.out.matches("hello from outside").count(), 1, "{}: {}", cell.name, seen.out);
+        let result = World::new(cell).run(&["--host", &format!("127.0.0.1:{port}")], &script);
+        assert!(
+            result.out.starts_with("http://127.0.0.1:3128\n"),
+            "{}: {} {}",
+            cell.name,
+            result.out,
+            result.err
+        );
+        assert_eq!(result.out.matches("hello from outside").count(), 1, "{}: {}", cell.name, result.out);
         for host in [format!("127.0.0.2:{port}"), "example.org".to_owned()] {
-            let told = format!("`hosts = [\"{host}\"]` under [sandbox]");
-            assert!(seen.out.contains(&told) && seen.err.contains(&told), "{}: {}", cell.name, seen.err);
+            let hint = format!("`hosts = [\"{host}\"]` under [sandbox]");
+            assert!(
+                result.out.contains(&hint) && result.err.contains(&hint),
+                "{}: {}",
+                cell.name,
+                result.err
+            );
         }
     }
 }
 
-/// It is for our own use.
+/// `countersign within` is internal.
 #[test]
-fn the_inner_stage_by_hand_does_nothing() {
+fn within_command_refuses_to_run_by_hand() {
     let output = countersign().arg("within").output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&output.stderr).contains("not by hand"));

@@ -1,5 +1,5 @@
-//! Ten roles and all tools, done for real: what a role's row has works, with the command really run in the sandbox, and the rest
-//! is refused by name.
+//! Agent roles and their tools, run for real: each role's own tools work, with commands in the sandbox, and every
+//! other tool is refused by name.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{NOBODY, own_user, skip, world::CANARY};
 
-/// Each role's tools once more, as the project that had the idea lists its commands.
+/// Expected tools of each role, copied from the project that had the idea.
 const TABLE: [(&str, &str); 10] = [
     ("architect", "typecheck read list search count"),
     ("implementer", "typecheck lint format read list search write"),
@@ -41,7 +41,7 @@ const TABLE: [(&str, &str); 10] = [
     ("catcher", "read list search"),
 ];
 
-/// The names of each tool in a repository of Rust, and what shows that it was done.
+/// Each tool with its command names in a Rust repository, its arguments, and text that shows it worked.
 const TOOLS: [(&str, &[&str], &str, &str); 11] = [
     ("typecheck", &["cargo check"], "{}", "it ended well"),
     ("lint", &["cargo clippy"], "{}", "it ended well"),
@@ -53,7 +53,7 @@ const TOOLS: [(&str, &[&str], &str, &str); 11] = [
     ("count", &["wc"], r#"{"path": "src/lib.rs"}"#, "3 lines"),
     ("diff", &[], r#"{"path": "src/lib.rs", "other": "tests/one.rs"}"#, "-pub fn one()"),
     ("write", &["cp", "mkdir"], r#"{"path": "src/new.rs", "from": "src/lib.rs"}"#, "written; it has 3 lines"),
-    // Of those who have it none works here yet.
+    // No role can use it yet.
     ("fetch", &["curl"], r#"{"url": "{loopback}"}"#, "but it is not done here"),
 ];
 
@@ -67,8 +67,8 @@ const FILES: [(&str, &str); 4] = [
 const SPEC: &str = "# 1 - Implementation: One\n\n## Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
                     | `src/lib.rs` | Modify | x |\n| `src/new.rs` | Add | x |\n";
 
-/// A repository with a secret beside it and one of its own, and whoever looks at it.
-struct Bench {
+/// Repository with a secret next to it and one inside, and the executor that reads it.
+struct ToolSetup {
     place: TempDir,
     sandbox: Sandbox,
     snapshot: Snapshot,
@@ -76,7 +76,7 @@ struct Bench {
     outside: TcpListener,
 }
 
-impl Bench {
+impl ToolSetup {
     async fn new() -> Option<Self> {
         Self::of(&FILES).await
     }
@@ -111,41 +111,41 @@ impl Bench {
         Some(Self { place, sandbox, snapshot, index, outside })
     }
 
-    /// Does what a role asks for, commands in the sandbox.
-    async fn asks(&self, role: &AgentRole, calls: &[(&str, Value)]) -> ToolCallReport {
+    /// Runs a role's tool calls, with commands in the sandbox.
+    async fn run_calls(&self, role: &AgentRole, calls: &[(&str, Value)]) -> ToolCallReport {
         let base = [("src/lib.rs".to_owned(), FILES[2].1.to_owned())].into();
         let copy = Workspace::new(ChangeScope::from_spec(&spec::parse(SPEC), ChangeSection::Code), base, "");
         let tree = TreeIndex::new(self.snapshot.entries().iter().map(|entry| entry.path.as_str()));
-        let desk = ToolExecutor::new(self.index.clone(), self.snapshot.clone(), true);
-        // Whoever has no row for it has no copy either; that it is refused must not hang on that.
-        let mut desk = desk.with_workspace(copy, tree);
-        let asked = calls
+        let executor = ToolExecutor::new(self.index.clone(), self.snapshot.clone(), true);
+        // A role without the write tool gets the copy as well, so that the refusal depends on the role alone.
+        let mut executor = executor.with_workspace(copy, tree);
+        let requests = calls
             .iter()
             .map(|(name, with)| ToolRequest { name: (*name).to_owned(), arguments: with.clone() });
-        let asked: Vec<ToolRequest> = asked.collect();
-        desk.run_write_calls(role, &asked).await.unwrap();
-        let overlay = change::overlay_files(desk.workspace().unwrap().changed_files());
-        for (tool, line) in desk.commands_to_run(role, &asked) {
+        let requests: Vec<ToolRequest> = requests.collect();
+        executor.run_write_calls(role, &requests).await.unwrap();
+        let overlay = change::overlay_files(executor.workspace().unwrap().changed_files());
+        for (tool, line) in executor.commands_to_run(role, &requests) {
             let (settings, overlay) =
                 (TestSettings::from_command(&format!("PYTHONPATH=site {line}")), overlay.clone());
             let run = runners::TestRequest { settings, overlay, ..runners::TestRequest::default() };
-            let said = match runners::run_tests(&self.sandbox, &self.snapshot, run, &CancellationToken::new())
-                .await
-            {
-                Ok(tested) if tested.found.has_passed() => "it ended well".to_owned(),
-                Ok(tested) => {
-                    let failed = tested.found.failures().map(|test| test.message.clone());
-                    let all = failed.chain(tested.found.trouble.clone()).chain(tested.notes);
-                    format!("it failed\n{}", all.collect::<Vec<_>>().join("\n"))
-                }
-                Err(error) => format!("it could not be run: {error}"),
-            };
-            desk = desk.with_command_output(tool, &said);
+            let output =
+                match runners::run_tests(&self.sandbox, &self.snapshot, run, &CancellationToken::new()).await
+                {
+                    Ok(tested) if tested.found.has_passed() => "it ended well".to_owned(),
+                    Ok(tested) => {
+                        let failed = tested.found.failures().map(|test| test.message.clone());
+                        let all = failed.chain(tested.found.trouble.clone()).chain(tested.notes);
+                        format!("it failed\n{}", all.collect::<Vec<_>>().join("\n"))
+                    }
+                    Err(error) => format!("it could not be run: {error}"),
+                };
+            executor = executor.with_command_output(tool, &output);
         }
-        desk.run_calls(role, &asked).await.unwrap()
+        executor.run_calls(role, &requests).await.unwrap()
     }
 
-    /// What is otherwise than the table says.
+    /// Returns the deviations from the table.
     async fn wrong(&self, roles: &[AgentRole]) -> Vec<String> {
         let mut wrong = Vec::new();
         let loopback = format!("http://{}/", self.outside.local_addr().unwrap());
@@ -153,15 +153,15 @@ impl Bench {
             for (tool, words, with, done) in TOOLS {
                 let has = tools.split(' ').any(|known| known == tool);
                 let with: Value = serde_json::from_str(&with.replace("{loopback}", &loopback)).unwrap();
-                // A command under one name is enough: each is a build.
+                // One command name is enough, since each run builds the repository.
                 let more = if has && done == "it ended well" { &[][..] } else { words };
                 for word in [tool].iter().chain(more) {
-                    let seen = self.asks(role, &[(word, with.clone())]).await;
+                    let result = self.run_calls(role, &[(word, with.clone())]).await;
                     let refusal = format!("refused: {word:?} is not for the {name}; it has ");
-                    let said = if has { done } else { &refusal };
+                    let expected = if has { done } else { &refusal };
                     let refused = usize::from(!has || tool == "fetch");
-                    if seen.refused != refused || !shows(&seen.text, said) {
-                        wrong.push(format!("{name}, {word}: {}", seen.text));
+                    if result.refused != refused || !output_contains(&result.text, expected) {
+                        wrong.push(format!("{name}, {word}: {}", result.text));
                     }
                 }
             }
@@ -170,28 +170,29 @@ impl Bench {
     }
 }
 
-/// Does it say so? A user to whom the machine's toolchain is closed sees at least that the sandbox's own shell looked for it.
-fn shows(said: &str, what: &str) -> bool {
-    let closed = own_user() != 0 && said.contains("cargo: not found");
+/// Returns whether the output contains the text. If this user cannot run the machine's toolchain, it is enough that
+/// the sandbox's shell looked for it.
+fn output_contains(output: &str, what: &str) -> bool {
+    let closed = own_user() != 0 && output.contains("cargo: not found");
     if closed {
         eprintln!("only looked for, as the toolchain is closed to this user: {what}");
     }
-    said.contains(what) || closed
+    output.contains(what) || closed
 }
 
-async fn table() {
-    let Some(bench) = Bench::new().await else { return };
-    assert_eq!(bench.wrong(&ROLES).await, [""; 0]);
+async fn check_role_table() {
+    let Some(setup) = ToolSetup::new().await else { return };
+    assert_eq!(setup.wrong(&ROLES).await, [""; 0]);
     let mut widened = ROLES;
     widened[5].tools = &[AgentTool::Read];
-    assert!(!bench.wrong(&widened).await.is_empty(), "the narrator may read, and nobody saw");
+    assert!(!setup.wrong(&widened).await.is_empty(), "a narrator that may read was not noticed");
 }
 
-/// What shell tools of other projects let out.
-async fn escapes() {
-    let Some(bench) = Bench::new().await else { return };
-    let secret = bench.place.path().join("secret");
-    let (secret, port) = (secret.to_str().unwrap(), bench.outside.local_addr().unwrap().port());
+/// Attempts that succeed against shell tools of other projects.
+async fn check_escape_attempts() {
+    let Some(setup) = ToolSetup::new().await else { return };
+    let secret = setup.place.path().join("secret");
+    let (secret, port) = (secret.to_str().unwrap(), setup.outside.local_addr().unwrap().port());
     let path = |path: &str| json!({ "path": path });
     let url = |url: String| json!({ "url": url });
     let attempts = [
@@ -236,19 +237,19 @@ async fn escapes() {
     ];
     for role in &ROLES {
         for (name, with) in &attempts {
-            let seen = bench.asks(role, &[(name, with.clone())]).await;
-            let said = format!("{}, {name} {with}: {}", role.name, seen.text);
-            assert!(seen.refused == 1 && !seen.text.contains(CANARY), "{said}");
+            let result = setup.run_calls(role, &[(name, with.clone())]).await;
+            let message = format!("{}, {name} {with}: {}", role.name, result.text);
+            assert!(result.refused == 1 && !result.text.contains(CANARY), "{message}");
         }
     }
-    // A command sees what was written and nothing beside it, and all of it ends with it.
+    // A command sees the changed files but nothing next to the repository, and its own writes are discarded.
     let test = format!(
         "#[test]\nfn tries() {{\n    assert_eq!(std::fs::read_to_string({secret:?}).unwrap(), \"\");\n}}\n"
     );
     let maintainer = ROLES.iter().find(|role| role.name == "maintainer").unwrap();
-    fs::write(bench.place.path().join("repo/tests/one.rs"), test).unwrap();
+    fs::write(setup.place.path().join("repo/tests/one.rs"), test).unwrap();
     let line = "git -c user.name=A -c user.email=a@example.com commit --quiet --all -m b";
-    let root = bench.place.path().join("repo");
+    let root = setup.place.path().join("repo");
     assert!(
         Command::new("sh")
             .args(["-c", line])
@@ -258,35 +259,35 @@ async fn escapes() {
             .unwrap()
             .success()
     );
-    let bench = Bench { snapshot: git::open_local(&root, "HEAD").await.unwrap(), ..bench };
-    let seen = bench.asks(maintainer, &[("test", json!({}))]).await;
-    assert!(seen.text.contains("it failed") && shows(&seen.text, "tries"), "{}", seen.text);
-    assert!(!seen.text.contains(CANARY), "{}", seen.text);
-    // What is wrong with what it writes the implementer is told by the command that it asks for then.
+    let setup = ToolSetup { snapshot: git::open_local(&root, "HEAD").await.unwrap(), ..setup };
+    let result = setup.run_calls(maintainer, &[("test", json!({}))]).await;
+    assert!(result.text.contains("it failed") && output_contains(&result.text, "tries"), "{}", result.text);
+    assert!(!result.text.contains(CANARY), "{}", result.text);
+    // The implementer's compile error is reported by the command of the same turn.
     let implementer = ROLES.iter().find(|role| role.name == "implementer").unwrap();
     let broken = json!({ "path": "src/lib.rs", "text": "pub fn one() -> u8 {\n    nowhere\n}\n" });
-    let seen = bench.asks(implementer, &[("typecheck", json!({})), ("write", broken)]).await;
-    assert!(shows(&seen.text, "cannot find value `nowhere`"), "{}", seen.text);
-    assert_eq!(fs::read_to_string(bench.place.path().join("secret")).unwrap(), CANARY);
+    let result = setup.run_calls(implementer, &[("typecheck", json!({})), ("write", broken)]).await;
+    assert!(output_contains(&result.text, "cannot find value `nowhere`"), "{}", result.text);
+    assert_eq!(fs::read_to_string(setup.place.path().join("secret")).unwrap(), CANARY);
     assert_eq!(fs::read_to_string(root.join("src/lib.rs")).unwrap(), FILES[2].1);
-    assert!(bench.outside.accept().is_err(), "somebody asked the machine");
+    assert!(setup.outside.accept().is_err(), "a tool connected to the machine");
 }
 
 #[tokio::test]
-async fn every_role_does_what_its_row_has_and_nothing_else() {
-    table().await;
+async fn each_role_can_use_exactly_its_tools() {
+    check_role_table().await;
 }
 
 #[tokio::test]
-async fn what_gets_out_elsewhere_gets_out_for_no_role() {
-    Box::pin(escapes()).await;
+async fn escape_attempts_are_refused_for_every_role() {
+    Box::pin(check_escape_attempts()).await;
 }
 
-/// Of the repository, under the name of the tool that judges it.
-const STANDS_IN: &str = "import sys\nsys.exit('stands in')\n";
+/// Module in the repository with the name of the tool that would check it.
+const FAKE_MODULE: &str = "import sys\nsys.exit('stands in')\n";
 
-/// In the place of the programs of two other kinds of repositories, each as it is to be called: what is called otherwise fails.
-const STAND_INS: [(&str, &[(&str, &str)]); 2] = [
+/// Fake programs for two other kinds of repositories. Each fails unless it is called as expected.
+const FAKE_PROGRAMS: [(&str, &[(&str, &str)]); 2] = [
     (
         "npx",
         &[
@@ -301,9 +302,9 @@ const STAND_INS: [(&str, &[(&str, &str)]); 2] = [
         "python3",
         &[
             ("pyproject.toml", ""),
-            ("mypy.py", STANDS_IN),
-            ("ruff.py", STANDS_IN),
-            ("black.py", STANDS_IN),
+            ("mypy.py", FAKE_MODULE),
+            ("ruff.py", FAKE_MODULE),
+            ("black.py", FAKE_MODULE),
             ("site/mypy.py", "import sys\nsys.exit(sys.argv[1:] != ['.'])\n"),
             ("site/ruff.py", "import sys\nprint('1 problem')\nsys.exit(sys.argv[1:] == ['check', '.'])\n"),
             ("site/black.py", "import sys\nsys.exit(sys.argv[1:] != ['--check', '.'])\n"),
@@ -313,52 +314,56 @@ const STAND_INS: [(&str, &[(&str, &str)]); 2] = [
 ];
 
 #[tokio::test]
-async fn commands_of_other_kinds_of_repositories_are_run_as_well() {
-    for (program, files) in STAND_INS {
+async fn commands_run_in_node_and_python_repositories() {
+    for (program, files) in FAKE_PROGRAMS {
         if Command::new(program).arg("--version").output().is_err() {
             eprintln!("skipped: {program} is not installed");
             continue;
         }
-        let Some(bench) = Bench::of(files).await else { return };
-        for (tool, said) in [
+        let Some(setup) = ToolSetup::of(files).await else { return };
+        for (tool, expected) in [
             ("typecheck", "it ended well"),
             ("lint", "1 problem"),
             ("format", "it ended well"),
             ("test", "it ended well"),
         ] {
             for role in &ROLES {
-                let seen = bench.asks(role, &[(tool, json!({}))]).await;
+                let result = setup.run_calls(role, &[(tool, json!({}))]).await;
                 let has = role.tools.iter().any(|known| known.name() == tool);
-                let said = if has { said } else { "refused: " };
-                assert!(seen.text.contains(said), "{program}, {}, {tool}: {}", role.name, seen.text);
+                let expected = if has { expected } else { "refused: " };
+                assert!(result.text.contains(expected), "{program}, {}, {tool}: {}", role.name, result.text);
             }
         }
     }
 }
 
-/// Both once more, by a server that is not root.
+/// Runs both tests again as a server that is not root.
 #[test]
-fn the_same_holds_where_an_ordinary_user_serves() {
+fn roles_hold_when_an_ordinary_user_serves() {
     if own_user() != 0 {
         return;
     }
     let home = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "roles::every_role_does_what_its_row_has_and_nothing_else"]);
+    command.args(["--exact", "roles::each_role_can_use_exactly_its_tools"]);
     command
-        .args(["roles::what_gets_out_elsewhere_gets_out_for_no_role", "--nocapture"])
+        .args(["roles::escape_attempts_are_refused_for_every_role", "--nocapture"])
         .env("HOME", home.path());
     for (name, folder) in [("RUSTUP_HOME", ".rustup"), ("CARGO_HOME", ".cargo")] {
         let usual = || Some(Path::new(&std::env::var_os("HOME")?).join(folder).into_os_string());
         command.envs(std::env::var_os(name).or_else(usual).map(|path| (name, path)));
     }
     let output = command.current_dir("/").uid(NOBODY).gid(NOBODY).output().unwrap();
-    let said =
-        [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).join("\n");
-    assert!(output.status.success() && said.contains("2 passed"), "{said}");
-    said.lines().filter(|line| line.starts_with("only looked for")).for_each(|line| eprintln!("{line}"));
-    if let Some(skipped) = said.lines().find(|line| line.starts_with("skipped: ")) {
+    let output_text = [output.stdout, output.stderr]
+        .map(|output_text| String::from_utf8_lossy(&output_text).into_owned())
+        .join("\n");
+    assert!(output.status.success() && output_text.contains("2 passed"), "{output_text}");
+    output_text
+        .lines()
+        .filter(|line| line.starts_with("only looked for"))
+        .for_each(|line| eprintln!("{line}"));
+    if let Some(skipped) = output_text.lines().find(|line| line.starts_with("skipped: ")) {
         skip(skipped);
     }
 }

@@ -1,10 +1,10 @@
-//! What is tried, and what must be seen.
+//! Escape attempts and the output each must produce.
 
 pub(crate) struct Row {
     pub(crate) what: &'static str,
     pub(crate) script: &'static str,
     pub(crate) flags: &'static [&'static str],
-    /// All of these, in the full level.
+    /// Texts that the output must contain in the full level.
     pub(crate) full: &'static [&'static str],
     pub(crate) basic: &'static [&'static str],
 }
@@ -32,14 +32,14 @@ const ABSENT: &str = "No such file or directory";
 const DENIED: &str = "Permission denied";
 const REFUSED: &str = "Operation not permitted";
 
-/// Numbers of system calls differ between kinds of processors.
+/// System call numbers depend on the processor architecture.
 macro_rules! calls {
     ($x86:literal, $others:literal) => {
         if cfg!(target_arch = "x86_64") { $x86 } else { $others }
     };
 }
 
-/// What goes on afterwards: all of them in one run.
+/// Attempts after which the command continues; all of them share one run.
 pub(crate) const TOGETHER: &[Row] = &[
     row(
         "works in its tree and in /tmp",
@@ -226,7 +226,7 @@ pub(crate) const TOGETHER: &[Row] = &[
     ),
 ];
 
-/// What ends the run: each in one of its own.
+/// Attempts that end the run; each gets its own.
 pub(crate) const ALONE: &[Row] = &[
     limited(
         "forks without end",
@@ -246,8 +246,8 @@ pub(crate) const ALONE: &[Row] = &[
         "sleeps for ever",
         &["--time", "1"],
         "trap '' TERM; while :; do sleep 60; done",
-        &["took longer than it may", "code 124"],
-        &["took longer than it may", "code 124"],
+        &["exceeded its time limit", "code 124"],
+        &["exceeded its time limit", "code 124"],
     ),
     limited(
         "writes one large file",
@@ -260,22 +260,22 @@ pub(crate) const ALONE: &[Row] = &[
         "fills the disk",
         &["--disk", "4", "--time", "600"],
         "i=0; while :; do i=$((i+1)); head -c 2000000 /dev/zero >f$i; sleep 0.05; done",
-        &["more bytes or files", "code 124"],
-        &["more bytes or files", "code 124"],
+        &["exceeded its disk limit", "code 124"],
+        &["exceeded its disk limit", "code 124"],
     ),
     limited(
         "uses up the files",
         &["--files", "200", "--time", "600"],
         "i=0; while :; do i=$((i+1)); : >f$i; sleep 0.001; done",
-        &["more bytes or files", "code 124"],
-        &["more bytes or files", "code 124"],
+        &["exceeded its disk limit", "code 124"],
+        &["exceeded its disk limit", "code 124"],
     ),
     limited(
         "fills /tmp",
         &["--disk", "4", "--time", "600"],
         "i=0; while head -c 2000000 /dev/zero >\"$TMPDIR/f$i\"; do i=$((i+1)); sleep 0.05; done",
         &["No space left on device"],
-        &["more bytes or files"],
+        &["exceeded its disk limit"],
     ),
     limited(
         "takes all the memory by files in it",
@@ -289,32 +289,32 @@ pub(crate) const ALONE: &[Row] = &[
         &["--host", "example.org", "--time", "600"],
         "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline 2>/dev/null | grep -q -e 'within --forward' && grep -e CapEff -e 'Seccomp:' $p/status; done; perl -MIO::Socket::INET -e '$SIG{ALRM} = sub { die \"it is dead\" }; alarm 300; my @all = map { IO::Socket::INET->new(\"127.0.0.1:3128\") } 1..600; @all = (); while (1) { my $out = IO::Socket::INET->new(\"127.0.0.1:3128\") or die $!; print $out \"CONNECT a:1 HTTP/1.1\\r\\n\\r\\n\"; my $said = <$out>; print(\"it lives: $said\"), last if $said; select undef, undef, undef, 0.1 }'",
         &["CapEff:\t0000000000000000", "Seccomp:\t2", "it lives: HTTP/1.1 403"],
-        &["only the full level of the sandbox has a way out"],
+        &["only the full level of the sandbox has network access"],
     ),
     limited(
         "uses up the files of /tmp",
         &["--files", "200", "--time", "600"],
         "i=0; while : >\"$TMPDIR/f$i\"; do i=$((i+1)); sleep 0.001; done",
         &["No space left on device"],
-        &["more bytes or files"],
+        &["exceeded its disk limit"],
     ),
     limited(
         "takes all the memory",
         &["--memory", "100", "--time", "600"],
         "perl -e '$x = \"x\" x 400000000; sleep 60'",
-        &["more memory than it may", "code 124"],
-        &["more memory than it may", "code 124"],
+        &["exceeded its memory limit", "code 124"],
+        &["exceeded its memory limit", "code 124"],
     ),
     limited(
         "prints without end",
         &["--time", "600"],
         "yes",
-        &["printed more than it may", "bytes left out", "code 124"],
-        &["printed more than it may", "bytes left out", "code 124"],
+        &["exceeded its output limit", "bytes left out", "code 124"],
+        &["exceeded its output limit", "bytes left out", "code 124"],
     ),
     row(
         "prints what we would",
-        "printf '%032dok\\n%032dno lies\\n' 0 0 >&2; echo 'countersign: the command was ended' >&2; exit 125",
+        "printf '%032dok\\n%032dno lies\\n' 0 0 >&2; echo 'countersign: the command was stopped' >&2; exit 125",
         &["no lies", "code 125"],
         &["no lies", "code 125"],
     ),

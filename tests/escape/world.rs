@@ -1,4 +1,4 @@
-//! What is to be kept: a home with secrets, somebody's process, and sockets that listen.
+//! Surroundings that the sandbox must protect: a home with secrets, a process, and listening sockets.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::{Cell, own_user};
 
-/// In the server's environment and in every file of its own.
+/// Secret in the server's environment and in each of its files.
 pub(crate) const CANARY: &str = "canary-in-the-coal-mine";
 
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -32,7 +32,7 @@ pub(crate) fn countersign() -> Command {
     command
 }
 
-pub(crate) struct Seen {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -61,7 +61,7 @@ impl World {
             fs::create_dir_all(home.join(name).parent().unwrap()).unwrap();
             fs::write(home.join(name), CANARY).unwrap();
         }
-        // Go counts its calls in the home of whoever asks it for its version, unless it is told not to.
+        // Go writes telemetry to the caller's home even for a version request, unless it is turned off.
         let counts = home.join(".config/go/telemetry");
         fs::create_dir_all(&counts).unwrap();
         fs::write(counts.join("mode"), "off").unwrap();
@@ -75,7 +75,7 @@ impl World {
         udp.set_nonblocking(true).unwrap();
         unix.iter().for_each(|listener| listener.set_nonblocking(true).unwrap());
         if own_user() == 0 {
-            given_to(cell.user, place.path());
+            chown_tree(cell.user, place.path());
         }
         let mut victim = Command::new("sleep");
         victim.arg("600").env("SECRET", CANARY);
@@ -92,8 +92,8 @@ impl World {
         self.place.path().join("tree")
     }
 
-    /// A script with what it must know of this world.
-    pub(crate) fn filled(&self, script: &str) -> String {
+    /// Fills a script's placeholders with the values of this world.
+    pub(crate) fn fill_placeholders(&self, script: &str) -> String {
         let shown = |path: PathBuf| path.to_str().unwrap().to_owned();
         [
             ("{place}", shown(self.place.path().to_owned())),
@@ -108,7 +108,8 @@ impl World {
         .fold(script.to_owned(), |script, (name, value)| script.replace(name, value))
     }
 
-    /// The script in the sandbox, with a descriptor open that nobody closed, and a secret in the environment.
+    /// Command that runs the script in the sandbox, with an inherited open descriptor and a secret in the
+    /// environment.
     pub(crate) fn command(&self, flags: &[&str], script: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", "exec 7<\"$0\"; exec \"$@\""]).arg(self.home().join(".env"));
@@ -120,53 +121,53 @@ impl World {
         command
     }
 
-    pub(crate) fn run(&self, flags: &[&str], script: &str) -> Seen {
-        self.seen(&mut self.command(flags, script))
+    pub(crate) fn run(&self, flags: &[&str], script: &str) -> CommandOutput {
+        self.output_of(&mut self.command(flags, script))
     }
 
-    fn seen(&self, command: &mut Command) -> Seen {
+    fn output_of(&self, command: &mut Command) -> CommandOutput {
         let output = command.output().unwrap();
         let [out, err] =
             [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         assert!(!out.contains(CANARY) && !err.contains(CANARY), "{}: a secret: {out}{err}", self.cell.name);
-        Seen { code: output.status.code().unwrap_or(-1), out, err }
+        CommandOutput { code: output.status.code().unwrap_or(-1), out, err }
     }
 
-    /// A repository of these files, and of the script that they run; git's own are written when it has its commit.
+    /// Creates a repository of these files and the attack script. Files below `.git` are written after the commit.
     pub(crate) fn repository(&self, files: &[(&str, &str)], attack: &str) -> PathBuf {
         let root = self.place.path().join("repo");
         let write = |(path, text): (&str, &str)| {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, self.filled(text)).unwrap();
+            fs::write(&path, self.fill_placeholders(text)).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         };
-        let of_git = |path: &str| path.starts_with(".git/");
-        let committed = files.iter().filter(|(path, _)| !of_git(path));
+        let is_git_file = |path: &str| path.starts_with(".git/");
+        let committed = files.iter().filter(|(path, _)| !is_git_file(path));
         committed.chain([&("attack.sh", attack)]).copied().for_each(write);
         let line = "git init --quiet && git add --all && git -c user.name=A -c user.email=a@example.com commit --quiet -m a";
         let made =
             Command::new("sh").args(["-c", line]).current_dir(&root).env("HOME", &root).status().unwrap();
         assert!(made.success());
-        files.iter().filter(|(path, _)| of_git(path)).copied().for_each(write);
+        files.iter().filter(|(path, _)| is_git_file(path)).copied().for_each(write);
         if own_user() == 0 {
-            given_to(self.cell.user, &root);
+            chown_tree(self.cell.user, &root);
         }
         root
     }
 
-    /// What its tests came to, all that is told.
-    pub(crate) fn tested(&self, repository: &Path) -> Seen {
-        self.seen(&mut self.testing(repository))
+    /// Runs the repository's tests and returns everything printed.
+    pub(crate) fn run_tests(&self, repository: &Path) -> CommandOutput {
+        self.output_of(&mut self.test_command(repository))
     }
 
-    pub(crate) fn testing(&self, repository: &Path) -> Command {
+    pub(crate) fn test_command(&self, repository: &Path) -> Command {
         let mut command = countersign();
         command
             .args(["test", "--json", "--level", self.cell.level, "--cache"])
             .arg(self.home().join("cache"));
         command.arg("--repo").arg(repository).env("SECRET", CANARY);
-        // By these a toolchain is found that is the user's own.
+        // These variables find the user's own toolchain.
         for (name, folder) in [("RUSTUP_HOME", ".rustup"), ("PYENV_ROOT", ".pyenv")] {
             let usual = || Some(Path::new(&std::env::var_os("HOME")?).join(folder).into_os_string());
             command.envs(std::env::var_os(name).or_else(usual).map(|path| (name, path)));
@@ -176,8 +177,8 @@ impl World {
         command
     }
 
-    /// What of it is not as it was.
-    pub(crate) fn changed(&self) -> Vec<String> {
+    /// Lists everything outside that changed or was reached.
+    pub(crate) fn violations(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let after = state(&self.home());
         if after != self.before {
@@ -186,19 +187,20 @@ impl World {
         if !Path::new(&format!("/proc/{}/environ", self.victim.id())).exists() {
             wrong.push("a process outside was ended".to_owned());
         }
-        let unheard =
-            |heard: std::io::Result<()>| matches!(heard, Err(error) if error.kind() == ErrorKind::WouldBlock);
-        let heard = [
-            unheard(self.tcp.accept().map(drop)),
-            unheard(self.udp.recv(&mut [0; 8]).map(drop)),
-            unheard(self.unix[0].accept().map(drop)),
-            unheard(self.unix[1].accept().map(drop)),
+        let untouched = |result: std::io::Result<()>| matches!(result, Err(error) if error.kind() == ErrorKind::WouldBlock);
+        let listeners = [
+            untouched(self.tcp.accept().map(drop)),
+            untouched(self.udp.recv(&mut [0; 8]).map(drop)),
+            untouched(self.unix[0].accept().map(drop)),
+            untouched(self.unix[1].accept().map(drop)),
         ];
-        if heard.contains(&false) {
-            wrong.push(format!("heard outside by TCP, UDP, a socket's path, its name: {heard:?}"));
+        if listeners.contains(&false) {
+            wrong.push(format!(
+                "untouched outside listeners (TCP, UDP, socket path, socket name): {listeners:?}"
+            ));
         }
-        wrong.extend(self.left().into_iter().map(|left| format!("left running: {left}")));
-        for found in walked(&self.tree()) {
+        wrong.extend(self.leftover_processes().into_iter().map(|left| format!("left running: {left}")));
+        for found in walk(&self.tree()) {
             let data = found.symlink_metadata().unwrap();
             let kind = data.file_type();
             let lends = data.is_file() && data.mode() & 0o6000 != 0;
@@ -215,8 +217,8 @@ impl World {
         wrong
     }
 
-    /// Processes that say they are of this world.
-    pub(crate) fn left(&self) -> Vec<String> {
+    /// Processes named after this world.
+    pub(crate) fn leftover_processes(&self) -> Vec<String> {
         let entries = fs::read_dir("/proc").unwrap().flatten();
         let named = entries.filter_map(|entry| {
             let line = fs::read(entry.path().join("cmdline")).ok()?;
@@ -225,9 +227,9 @@ impl World {
         named.collect()
     }
 
-    pub(crate) fn waited(&self, what: &str, mut there: impl FnMut() -> bool) {
+    pub(crate) fn wait_until(&self, what: &str, mut condition: impl FnMut() -> bool) {
         let until = Instant::now() + PATIENCE;
-        while !there() {
+        while !condition() {
             assert!(Instant::now() < until, "{}: {what}", self.cell.name);
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -245,12 +247,12 @@ fn as_user(command: &mut Command, user: u32) -> &mut Command {
     if own_user() == 0 && user != 0 { command.uid(user).gid(user) } else { command }
 }
 
-fn given_to(user: u32, place: &Path) {
-    walked(place).iter().for_each(|path| chown(path, Some(user), Some(user)).unwrap());
+fn chown_tree(user: u32, place: &Path) {
+    walk(place).iter().for_each(|path| chown(path, Some(user), Some(user)).unwrap());
 }
 
-/// It and all in it, links not followed.
-fn walked(place: &Path) -> Vec<PathBuf> {
+/// Lists the path and everything below it, without following links.
+fn walk(place: &Path) -> Vec<PathBuf> {
     let mut all = vec![place.to_owned()];
     let mut at = 0;
     while at < all.len() {
@@ -263,9 +265,9 @@ fn walked(place: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Everything about the files of a place that could be changed.
+/// Describes every changeable property of the files below a path.
 fn state(place: &Path) -> Vec<String> {
-    let told = |path: &PathBuf| {
+    let describe = |path: &PathBuf| {
         let data = path.symlink_metadata().unwrap();
         let text = if data.is_file() {
             String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned()
@@ -281,7 +283,7 @@ fn state(place: &Path) -> Vec<String> {
             data.nlink()
         )
     };
-    let mut all: Vec<_> = walked(place).iter().map(told).collect();
+    let mut all: Vec<_> = walk(place).iter().map(describe).collect();
     all.sort();
     all
 }

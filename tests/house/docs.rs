@@ -1,5 +1,4 @@
-//! Papers that repeat what the code says, held to it. `UPDATE_DOCS=1 cargo test --test house docs` writes
-//! them anew.
+//! Checks documentation that repeats facts of the code. `UPDATE_DOCS=1 cargo test --test house docs` rewrites it.
 
 use std::{
     fs,
@@ -25,7 +24,7 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// What people read before they type something: name and text of each page.
+/// Name and text of each documentation page.
 fn pages() -> Vec<(String, String)> {
     let mut names =
         ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned).to_vec();
@@ -45,7 +44,7 @@ fn pages() -> Vec<(String, String)> {
     names.into_iter().map(read).map(|(text, name)| (name, text)).collect()
 }
 
-/// The one page that has these marks.
+/// The only page with these markers.
 fn page_with((open, _): (&str, &str)) -> (String, String) {
     let mut having = pages().into_iter().filter(|(_, text)| text.contains(open));
     let page = having.next().unwrap_or_else(|| panic!("no page has a line {open:?}"));
@@ -53,7 +52,7 @@ fn page_with((open, _): (&str, &str)) -> (String, String) {
     page
 }
 
-/// The text before, between and after the marks; both must be there once.
+/// Splits the text into the parts before, between and after the markers. Each marker must occur once.
 fn split<'a>(name: &str, text: &'a str, (open, close): (&str, &str)) -> [&'a str; 3] {
     let Some((before, rest)) = text.split_once(open) else { panic!("{name} has no line {open:?}") };
     assert!(!rest.contains(open), "{name} has two lines {open:?}");
@@ -61,9 +60,9 @@ fn split<'a>(name: &str, text: &'a str, (open, close): (&str, &str)) -> [&'a str
     [before, &rest[..end], &rest[end..]]
 }
 
-/// Holds what stands between the marks to `truth`, or writes it there.
+/// Checks that the text between the markers equals `truth`, or writes it if `UPDATE_DOCS` is set.
 #[track_caller]
-fn holds(name: &str, marks: (&str, &str), truth: &str) {
+fn check_section(name: &str, marks: (&str, &str), truth: &str) {
     let text = fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     let [before, written, after] = split(name, &text, marks);
     if written == truth {
@@ -73,14 +72,17 @@ fn holds(name: &str, marks: (&str, &str), truth: &str) {
         fs::write(path(name), format!("{before}{}{truth}{after}", marks.0)).unwrap();
         return;
     }
-    assert_eq!(written, truth, "{name} is behind the code; run UPDATE_DOCS=1 cargo test --test house docs");
+    assert_eq!(
+        written, truth,
+        "{name} differs from the code; run UPDATE_DOCS=1 cargo test --test house docs"
+    );
 }
 
 #[test]
-fn diagrams_are_the_graphs() {
+fn workflow_diagrams_match_the_graphs() {
     for workflow in workflows::ALL {
         let diagram = workflow.mermaid();
-        holds(
+        check_section(
             &format!("docs/workflows/{}.md", workflow.name()),
             DIAGRAM,
             &format!("{}\n", diagram.trim_end()),
@@ -89,20 +91,20 @@ fn diagrams_are_the_graphs() {
 }
 
 #[test]
-fn the_command_table_is_the_commands() {
+fn command_table_matches_the_commands() {
     let rows = workflows::ALL.iter().flat_map(|workflow| workflow.commands()).chain(COMMON);
     let mut table = "| write | or label | least role | what it does |\n|---|---|---|---|\n".to_owned();
     rows.for_each(|row| table += &table_row(row));
-    holds(&page_with(COMMANDS).0, COMMANDS, &table);
+    check_section(&page_with(COMMANDS).0, COMMANDS, &table);
 }
 
 #[test]
-fn the_table_of_metrics_is_what_is_told() {
+fn metrics_table_matches_the_metrics() {
     let mut table = "| metric | labels | what it tells |\n|---|---|---|\n".to_owned();
     web::METRIC_DESCRIPTIONS
         .iter()
         .for_each(|(name, labels, help)| table += &format!("| `countersign_{name}` | {labels} | {help} |\n"));
-    holds(&page_with(METRICS).0, METRICS, &table);
+    check_section(&page_with(METRICS).0, METRICS, &table);
 }
 
 fn table_row(row: &CommandSpec) -> String {
@@ -111,14 +113,14 @@ fn table_row(row: &CommandSpec) -> String {
     format!("| `{usage}` | {label} | {} | {about} |\n", row.role)
 }
 
-/// A fenced block: its language, the number of its first line, its lines.
+/// Fenced code block: language, number of its first line, and text.
 struct Block<'a> {
     language: &'a str,
     line: usize,
     text: String,
 }
 
-/// The fenced blocks of a page, and what stands in backticks outside of them.
+/// Fenced blocks of a page, and the inline code outside of them.
 fn code(markdown: &str) -> (Vec<Block<'_>>, Vec<&str>) {
     let (mut blocks, mut inline): (Vec<Block<'_>>, Vec<&str>) = (Vec::new(), Vec::new());
     let mut inside = false;
@@ -136,7 +138,7 @@ fn code(markdown: &str) -> (Vec<Block<'_>>, Vec<&str>) {
     (blocks, inline)
 }
 
-/// The arguments of each call of ours in what is for a shell: what follows `countersign`, or `cargo run … --`.
+/// Arguments of each `countersign` command in shell text, also in the form `cargo run … --`.
 fn invocations(shell: &str) -> Vec<Vec<&str>> {
     let mut found = Vec::new();
     for line in shell.lines() {
@@ -153,73 +155,77 @@ fn invocations(shell: &str) -> Vec<Vec<&str>> {
     found
 }
 
-/// Holds a command line to what the program takes, without running it. What text mentions may lack something.
+/// Checks a command line against the program's argument parser without running it. Inline mentions may be incomplete.
 #[track_caller]
-fn takes(at: &str, arguments: &[&str], whole: bool) {
+fn check_command_line(at: &str, arguments: &[&str], whole: bool) {
     let help = (!whole).then_some("--help");
     let words = ["countersign"].iter().chain(arguments).copied().chain(help);
     if let Err(error) = cli::command().try_get_matches_from(words) {
         let shows = match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
-            ErrorKind::ValueValidation => !whole, // a word that stands for one, as RUN
+            ErrorKind::ValueValidation => !whole, // a placeholder such as RUN
             _ => false,
         };
         assert!(shows, "{at}: `countersign {}`: {error}", arguments.join(" "));
     }
 }
 
-/// Every line of a `.env` sets something that is read.
+/// Checks that every line of a `.env` sets something the server reads.
 #[track_caller]
-fn is_env(at: &str, text: &str) {
+fn check_env(at: &str, text: &str) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join(".env");
-    let shown = |line: &str| {
+    let debug_text = |line: &str| {
         fs::write(&file, line.replace("_FILE=", "=")).unwrap();
         Secrets::load(&file)
             .map(|secrets| format!("{secrets:?}"))
             .unwrap_or_else(|error| panic!("{at}: {error}"))
     };
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        assert_ne!(shown(line), shown(""), "{at}: {line:?} sets nothing that is read");
+        assert_ne!(debug_text(line), debug_text(""), "{at}: {line:?} sets nothing the server reads");
     }
 }
 
 #[test]
-fn every_block_of_every_page_is_what_it_says_it_is() {
+fn code_blocks_are_valid() {
     let mut checked = 0;
     for (name, text) in pages() {
         let (blocks, inline) = code(&text);
         for Block { language, line, text } in blocks {
-            let at = &format!("{name}:{line}");
+            let place = &format!("{name}:{line}");
             checked += 1;
             match language {
-                "toml" => drop(settings(&completed(&text)).unwrap_or_else(|error| panic!("{at}: {error}"))),
-                "env" => is_env(at, &text),
+                "toml" => drop(
+                    settings(&with_required_tables(&text)).unwrap_or_else(|error| panic!("{place}: {error}")),
+                ),
+                "env" => check_env(place, &text),
                 "sh" => {
                     let lines = text.replace("\\\n", " ");
-                    invocations(&lines).iter().for_each(|arguments| takes(at, arguments, true));
+                    invocations(&lines)
+                        .iter()
+                        .for_each(|arguments| check_command_line(place, arguments, true));
                 }
                 "yaml" => {
                     drop(
                         serde_norway::from_str::<serde_norway::Value>(&text)
-                            .unwrap_or_else(|error| panic!("{at}: {error}")),
+                            .unwrap_or_else(|error| panic!("{place}: {error}")),
                     );
                 }
-                // For people, or for programs of others.
+                // Text for people or for other programs.
                 "text" | "mermaid" => {}
                 other => panic!(
-                    "{at}: nothing here checks `{other}`: use toml, yaml, env, sh or text, or add to this test"
+                    "{place}: nothing here checks `{other}`: use toml, yaml, env, sh or text, or add to this test"
                 ),
             }
         }
         for arguments in inline.into_iter().flat_map(invocations).filter(|words| !words.is_empty()) {
-            takes(&name, &arguments, false);
+            check_command_line(&name, &arguments, false);
         }
     }
-    assert!(checked > 10, "the pages hold hardly a block");
+    assert!(checked > 10, "the pages have almost no code block");
 }
 
-/// The links of a page, and what its headings are called in links, as GitHub does it.
+/// Links of a page, and the anchors GitHub makes of its headings.
 fn links(markdown: &str) -> (Vec<String>, Vec<String>) {
     let (mut links, mut headings, mut heading) = (Vec::new(), Vec::new(), None);
     for event in Parser::new_ext(markdown, Options::ENABLE_TABLES) {
@@ -240,7 +246,7 @@ fn links(markdown: &str) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn links_lead_to_what_is_there() {
+fn relative_links_have_targets() {
     let mut checked = 0;
     let headings_of = |file: &Path| links(&fs::read_to_string(file).unwrap()).1;
     for (name, text) in pages() {
@@ -251,13 +257,13 @@ fn links_lead_to_what_is_there() {
                 "" => path(&name),
                 file => path(&name).parent().unwrap().join(file),
             };
-            assert!(target.exists(), "{name}: nothing is at {link}");
+            assert!(target.exists(), "{name}: {link} does not exist");
             let named = || headings_of(&target).iter().any(|there| there == heading);
-            assert!(heading.is_empty() || named(), "{name}: {link} names a heading that is not there");
+            assert!(heading.is_empty() || named(), "{name}: {link} names a missing heading");
             checked += 1;
         }
     }
-    assert!(checked > 40, "the pages hold hardly a link");
+    assert!(checked > 40, "the pages have almost no link");
     let (found, headings) = links("[a](b#c) ![d](e.png)\n\n## What `it` may, and may not\n");
     assert_eq!(
         (found, headings),
@@ -266,7 +272,7 @@ fn links_lead_to_what_is_there() {
 }
 
 #[test]
-fn pages_are_short_and_the_index_names_each() {
+fn pages_are_short_and_in_the_index() {
     let readme = fs::read_to_string(path("README.md")).unwrap();
     assert!(readme.lines().count() <= 130, "README.md has {} lines", readme.lines().count());
     assert!(
@@ -285,25 +291,25 @@ fn pages_are_short_and_the_index_names_each() {
 }
 
 #[test]
-fn a_snippet_that_would_not_work_is_noticed() {
+fn broken_snippet_is_detected() {
     let fails = |check: &(dyn Fn() + std::panic::RefUnwindSafe)| std::panic::catch_unwind(check).is_err();
     assert!(
-        settings(&completed("[[providers.gemini.key]]\ntier = \"paid\"\n")).is_err(),
-        "it lacks its name"
+        settings(&with_required_tables("[[providers.gemini.key]]\ntier = \"paid\"\n")).is_err(),
+        "a key without a name is refused"
     );
-    assert!(settings(&completed("[lld]\nmax_rounds = 2\n")).is_ok());
-    assert!(fails(&|| is_env("here", "GEMINI_KEY=x")));
-    assert!(fails(&|| takes("here", &["localhub"], true)), "it lacks --data");
-    assert!(!fails(&|| takes("here", &["localhub"], false)));
-    assert!(fails(&|| takes("here", &["demo", "--no"], false)));
+    assert!(settings(&with_required_tables("[lld]\nmax_rounds = 2\n")).is_ok());
+    assert!(fails(&|| check_env("here", "GEMINI_KEY=x")));
+    assert!(fails(&|| check_command_line("here", &["localhub"], true)), "--data is required");
+    assert!(!fails(&|| check_command_line("here", &["localhub"], false)));
+    assert!(fails(&|| check_command_line("here", &["demo", "--no"], false)));
     let shell = "target/release/countersign serve # it\ncargo run --release -- demo --yes && x\nsay /countersign help\n";
     assert_eq!(invocations(shell), [vec!["serve"], vec!["demo", "--yes"]]);
     let (blocks, inline) = code("Say `one`.\n  ```sh\n  two\n  ```\n`three`\n");
     assert_eq!((blocks[0].language, blocks[0].line, inline), ("sh", 3, vec!["one", "three"]));
 }
 
-/// What must be in a settings file, where a snippet leaves it out.
-fn completed(text: &str) -> String {
+/// Adds the required tables that a snippet leaves out.
+fn with_required_tables(text: &str) -> String {
     let least = ["[app]\nid = 123456\nprivate_key_file = \"private-key.pem\"\n", "[data]\ndir = \"data\"\n"];
     let has =
         |table: &str| text.lines().any(|line| table.starts_with(line.trim()) && line.trim().starts_with('['));
@@ -311,7 +317,7 @@ fn completed(text: &str) -> String {
     missing.fold(format!("{text}\n"), |whole, table| whole + table)
 }
 
-/// The settings that `text` means, in a directory that is the same for each.
+/// Loads `text` as a settings file in a temporary directory.
 fn settings(text: &str) -> Result<Settings, ConfigError> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("countersign.toml");
@@ -324,13 +330,13 @@ fn settings(text: &str) -> Result<Settings, ConfigError> {
     workflows::load_settings(&file)
 }
 
-/// What `Debug` shows of them, wherever they were read from.
-fn shown(settings: &Settings) -> String {
+/// `Debug` text of the settings, without their directory.
+fn debug_text(settings: &Settings) -> String {
     let directory = settings.file.parent().unwrap().to_str().unwrap();
     format!("{settings:?}").replace(directory, "")
 }
 
-/// The settings listed on all pages, as one file.
+/// All settings listed on the pages, as one file.
 fn listed_settings() -> String {
     let pages = pages();
     let listing = pages.iter().filter(|(_, text)| text.contains(SETTINGS.0));
@@ -338,18 +344,21 @@ fn listed_settings() -> String {
 }
 
 #[test]
-fn the_settings_that_are_listed_are_the_defaults() {
+fn listed_settings_equal_the_defaults() {
     let written = listed_settings();
-    assert_eq!(shown(&settings(&written).unwrap()), shown(&settings(&completed("")).unwrap()));
-    // With its `# key =` lines in force it still means something, so none of them is a key that is gone.
+    assert_eq!(
+        debug_text(&settings(&written).unwrap()),
+        debug_text(&settings(&with_required_tables("")).unwrap())
+    );
+    // With the commented `# key =` lines enabled the file must load, so that none of them is an obsolete key.
     let full: String =
         written.lines().map(|line| format!("{}\n", line.strip_prefix("# ").unwrap_or(line))).collect();
-    // A folder has to be there.
+    // The directory must exist.
     settings(&full.replace("/etc/countersign/home", "/")).unwrap();
 }
 
 #[test]
-fn every_setting_is_listed() {
+fn each_setting_is_listed() {
     let written = listed_settings();
     for table in ["app", "github", "server", "data", "installations", "models", "providers", "workers", "lld"]
         .into_iter()
@@ -381,7 +390,7 @@ fn every_setting_is_listed() {
     }
 }
 
-/// The keys of a table, by what it says to one that it does not know.
+/// Keys of a settings table, taken from the error for an unknown key.
 fn keys(table: &str) -> Vec<String> {
     let error = settings(&format!("[{table}]\nno_such_key = 1\n")).unwrap_err().to_string();
     let (_, list) = error.split_once("expected").unwrap_or_else(|| panic!("[{table}]: {error}"));

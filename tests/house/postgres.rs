@@ -1,5 +1,5 @@
-//! A Postgres for whoever wants to see ours at work on one: the machine's own program, started once on a free port of
-//! loopback, in a directory that goes with it. It ends with the process that started it.
+//! Postgres for tests: the installed server, started once per process on a free loopback port in a temporary
+//! directory. It ends with the process that started it.
 
 use std::{
     fs,
@@ -18,35 +18,36 @@ use countersign::proc::reserved_address;
 use postgres::{Client, NoTls, error::SqlState};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Set by who has installed one: then nothing may be skipped.
+/// Set if Postgres is installed; then no test may be skipped.
 const WANTED: &str = "COUNTERSIGN_TEST_POSTGRES";
 
-/// Where the server, and nobody else, sees a disk of its own.
+/// Mount point of the server's private small disk.
 const SMALL_DISK: &str = "/mnt";
 
-/// Runs a program until it ends or is to end; a server's data go with it.
-const UNTIL_ENDED: &str = r#""$@" & child=$!
+/// Runs a program until it ends or gets SIGTERM, and then deletes a server's data.
+const RUN_UNTIL_TERM: &str = r#""$@" & child=$!
 trap 'kill -INT $child' TERM
 wait $child; code=$?
 if [ "${1##*/}" = postgres ]; then wait $child; rm -rf "$3"; rmdir "$PWD" 2>/dev/null; fi
 exit $code"#;
 
-/// An authority that no system knows, and what it says of the server: that it is `localhost`.
+/// Creates a private certificate authority and a server certificate for `localhost`.
 const CERTIFICATES: &str =
     "new='openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2'
 $new -subj /CN=authority -keyout authority.key -out authority.crt &&
 $new -CA authority.crt -CAkey authority.key -subj /CN=localhost -addext subjectAltName=DNS:localhost \
     -addext basicConstraints=critical,CA:FALSE -keyout data/server.key -out data/server.crt";
 
-/// A role that has to say its password. Whoever needs it makes it.
+/// Role that needs a password. The test that uses it creates it.
 pub(super) const GUARDED: &str = "guarded";
 
-/// The address of a database that nobody used before; none where no Postgres is installed.
+/// Address of a new database, or `None` if Postgres is not installed.
 pub(super) fn database() -> Option<String> {
-    made("")
+    create_database("")
 }
 
-/// The same on a disk of 24 MB that nobody else has; none as well where none can be made, which only root can.
+/// Address of a new database on a private disk of 24 MB. `None` also if the disk cannot be created, which only root
+/// can.
 pub(super) fn database_on_a_small_disk() -> Option<String> {
     static SMALL: OnceLock<bool> = OnceLock::new();
     let server = database()?;
@@ -58,10 +59,10 @@ pub(super) fn database_on_a_small_disk() -> Option<String> {
         eprintln!("skipped: a full disk under Postgres, because only root can make a small one");
         return None;
     }
-    made("TABLESPACE small")
+    create_database("TABLESPACE small")
 }
 
-/// Who vouches for the server as long as its host is called `localhost`; none where openssl could not say so.
+/// Certificate authority of the server, valid for the host `localhost`. `None` if openssl could not create it.
 pub(super) fn authority() -> Option<PathBuf> {
     let home = server()?.1;
     if !home.join("data/server.crt").exists() {
@@ -71,14 +72,14 @@ pub(super) fn authority() -> Option<PathBuf> {
     Some(home.join("authority.crt"))
 }
 
-/// The port of the one that was started for all, and its home.
+/// Port and directory of the shared server.
 fn server() -> Option<(u16, &'static Path)> {
     static SERVER: OnceLock<Option<(u16, PathBuf)>> = OnceLock::new();
     let started = thread::spawn(|| SERVER.get_or_init(start)).join().unwrap().as_ref()?;
     Some((started.0, &started.1))
 }
 
-fn made(how: &str) -> Option<String> {
+fn create_database(how: &str) -> Option<String> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let (port, _) = server()?;
     let name = format!("t{}", MADE.fetch_add(1, SeqCst));
@@ -86,25 +87,25 @@ fn made(how: &str) -> Option<String> {
     Some(address(port, &name))
 }
 
-/// Somebody else says this to a database.
+/// Runs SQL on a connection of its own.
 pub(super) fn sql(address: &str, sql: &str) {
     let (address, sql) = (address.to_owned(), sql.to_owned());
     let work = move || Client::connect(&address, NoTls).unwrap().batch_execute(&sql).unwrap();
     thread::spawn(work).join().unwrap();
 }
 
-/// One number from our schema, as somebody else asks it who first says this.
+/// Runs `first` and then queries one number from our schema, on a connection of its own.
 pub(super) fn number(address: &str, first: &str, sql: &str) -> i64 {
     let (address, first, sql) = (address.to_owned(), first.to_owned(), sql.to_owned());
-    let asked = thread::spawn(move || {
+    let query = thread::spawn(move || {
         let mut client = Client::connect(&address, NoTls).unwrap();
         client.batch_execute(&format!("SET search_path = countersign; {first}")).unwrap();
         client.query_one(&sql, &[]).unwrap().get(0)
     });
-    asked.join().unwrap()
+    query.join().unwrap()
 }
 
-/// Whoever uses this database is cut off, and writes nothing to it any more: it has another address from now on.
+/// Disconnects all users of this database for good by renaming it. Returns the new address.
 pub(super) fn cut_off(address: &str) -> String {
     let (others, name) = address.rsplit_once('/').unwrap();
     let (others, name, renamed) = (format!("{others}/postgres"), name.to_owned(), format!("{name}_cut_off"));
@@ -114,7 +115,7 @@ pub(super) fn cut_off(address: &str) -> String {
         client.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).unwrap();
         let ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1";
         let rename = format!("ALTER DATABASE {name} RENAME TO {renamed}");
-        // Who was on the way in when the database was closed may come in yet.
+        // A client that was connecting when the database closed may still get in.
         loop {
             client.query(ended, &[&name]).unwrap();
             match client.batch_execute(&rename) {
@@ -133,7 +134,7 @@ fn address(port: u16, database: &str) -> String {
     format!("postgres://countersign@127.0.0.1:{port}/{database}")
 }
 
-/// Nobody else's until this process ends.
+/// Reserves a free port until this process ends.
 fn free_port() -> u16 {
     let (address, socket) = reserved_address().unwrap();
     std::mem::forget(socket);
@@ -153,13 +154,13 @@ fn start() -> Option<(u16, PathBuf)> {
     let programs = installed()?;
     let home = tempfile::Builder::new().prefix("countersign-postgres-").tempdir().unwrap().keep();
     let (owner, port) = (unprivileged(&home), free_port());
-    let ours = Cluster { programs: &programs, home: &home, owner, small_disk: small_disk(owner) };
-    ours.make();
-    ours.serve("data", port);
+    let cluster = Cluster { programs: &programs, home: &home, owner, small_disk: small_disk(owner) };
+    cluster.make();
+    cluster.serve("data", port);
     Some((port, home))
 }
 
-/// What has to be said so that the server, and nobody else, has a small disk; only root can.
+/// Shell command that mounts a small disk only this server sees, which needs root.
 fn small_disk(owner: Option<(u32, u32)>) -> Option<String> {
     let own_mounts =
         Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|end| end.success());
@@ -168,7 +169,7 @@ fn small_disk(owner: Option<(u32, u32)>) -> Option<String> {
     })
 }
 
-/// A directory with what servers keep, and whom they run as.
+/// Directory of database servers, and the user they run as.
 struct Cluster<'a> {
     programs: &'a Path,
     home: &'a Path,
@@ -183,19 +184,19 @@ impl Cluster<'_> {
             command = Command::new("unshare");
             command.args(["--mount", "sh", "-c", mount, "sh", "setpriv"]);
         }
-        // It ends when the thread that started it does, which is with this process.
+        // The program ends with the thread that started it, so with this process.
         command.args(["--pdeathsig", "TERM"]);
         if let Some((user, group)) = self.owner {
             let (user, group) = (format!("--reuid={user}"), format!("--regid={group}"));
             command.args([user.as_str(), group.as_str(), "--clear-groups"]);
         }
-        command.args(["--", "sh", "-c", UNTIL_ENDED, "sh"]).arg(self.programs.join(program));
+        command.args(["--", "sh", "-c", RUN_UNTIL_TERM, "sh"]).arg(self.programs.join(program));
         command.stdin(Stdio::null()).current_dir(self.home);
         command
     }
 
     fn make(&self) {
-        let made = self
+        let created = self
             .as_owner("initdb")
             .args([
                 "--username=countersign",
@@ -208,7 +209,7 @@ impl Cluster<'_> {
             ])
             .output()
             .unwrap();
-        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        assert!(created.status.success(), "initdb: {}", String::from_utf8_lossy(&created.stderr));
         let rules = self.home.join("data/pg_hba.conf");
         let others = fs::read_to_string(&rules).unwrap();
         fs::write(&rules, format!("host all {GUARDED} all scram-sha-256\n{others}")).unwrap();
@@ -220,12 +221,12 @@ impl Cluster<'_> {
         }
     }
 
-    /// Until this process ends, or it is stopped.
+    /// Starts the server, which runs until this process ends or it is stopped.
     fn serve(&self, data: &str, port: u16) {
         let mut server = self.as_owner("postgres");
         server.args(["-D", data, "-p", &port.to_string(), "-k", "", "-c", "listen_addresses=127.0.0.1"]);
         server.args(["-c", "max_connections=200"]).stdout(Stdio::null()).stderr(Stdio::null());
-        // As long as this thread waits for it, it runs; and no longer.
+        // The server runs exactly as long as this thread waits for it.
         thread::spawn(move || server.status());
         for _ in 0..6000 {
             if Client::connect(&address(port, "postgres"), NoTls).is_ok() {
@@ -237,7 +238,7 @@ impl Cluster<'_> {
     }
 }
 
-/// Where its programs are: on the path, or where Debian has them.
+/// Directory of the Postgres programs: on the path, or at Debian's location.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(Result::ok);
@@ -247,7 +248,7 @@ fn programs() -> Option<PathBuf> {
     places.into_iter().find(|place| all.iter().all(|program| place.join(program).exists()))
 }
 
-/// Postgres refuses to run as root: then it runs as somebody else, to whom its home is given.
+/// Postgres refuses to run as root. If we are root, gives the directory to another user and returns that user.
 fn unprivileged(home: &Path) -> Option<(u32, u32)> {
     if fs::metadata(home).unwrap().uid() != 0 {
         return None;
@@ -263,7 +264,7 @@ fn unprivileged(home: &Path) -> Option<(u32, u32)> {
     Some((user, group))
 }
 
-/// A server that takes writes, and another one that has each of them before they count, until it is told to take its place.
+/// A primary server and a synchronous standby that can take its place.
 pub(super) struct Pair {
     pub(super) first: u16,
     pub(super) second: u16,
@@ -271,26 +272,26 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// None where no Postgres is installed.
+    /// Returns `None` if Postgres is not installed.
     pub(super) fn start() -> Option<Self> {
         let programs = installed()?;
         let home = tempfile::Builder::new().prefix("countersign-postgres-").tempdir().unwrap().keep();
         let owner = unprivileged(&home);
         let (first, second) = (free_port(), free_port());
-        let ours = Cluster { programs: &programs, home: &home, owner, small_disk: None };
-        ours.make();
-        ours.serve("data", first);
+        let cluster = Cluster { programs: &programs, home: &home, owner, small_disk: None };
+        cluster.make();
+        cluster.serve("data", first);
         let from = format!("--dbname=postgres://countersign@127.0.0.1:{first}/postgres");
-        let copied = ours
+        let copied = cluster
             .as_owner("pg_basebackup")
             .args(["-D", "second", "-R", "-X", "stream", "-c", "fast", &from])
             .output();
         let copied = copied.unwrap();
         assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
-        ours.serve("second", second);
+        cluster.serve("second", second);
         let pair = Self { first, second, home };
-        pair.ask(first, "ALTER SYSTEM SET synchronous_standby_names = '*'");
-        pair.ask(first, "SELECT pg_reload_conf()");
+        pair.execute(first, "ALTER SYSTEM SET synchronous_standby_names = '*'");
+        pair.execute(first, "SELECT pg_reload_conf()");
         for _ in 0..6000 {
             let synchronous = "SELECT COUNT(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
             if pair.connect(first).query_one(synchronous, &[]).unwrap().get::<_, i64>(0) == 1 {
@@ -301,7 +302,7 @@ impl Pair {
         panic!("the second Postgres does not follow the first");
     }
 
-    /// Of the database that both have, whichever may be written.
+    /// Address of both servers; the client picks the writable one.
     pub(super) fn address(&self, user: &str) -> String {
         format!("postgres://{user}@127.0.0.1:{},127.0.0.1:{}/postgres", self.first, self.second)
     }
@@ -310,11 +311,11 @@ impl Pair {
         Client::connect(&address(port, "postgres"), NoTls).unwrap()
     }
 
-    fn ask(&self, port: u16, sql: &str) {
+    fn execute(&self, port: u16, sql: &str) {
         self.connect(port).batch_execute(sql).unwrap();
     }
 
-    /// The first one dies in the middle of whatever it does, and the second takes its place.
+    /// Kills the primary and promotes the standby.
     pub(super) fn promote(&self) {
         let noted = fs::read_to_string(self.home.join("data/postmaster.pid")).unwrap();
         let pid = noted.lines().next().unwrap().parse().ok().and_then(Pid::from_raw).unwrap();
@@ -322,6 +323,6 @@ impl Pair {
         while Client::connect(&address(self.first, "postgres"), NoTls).is_ok() {
             thread::sleep(Duration::from_millis(20));
         }
-        self.ask(self.second, "SELECT pg_promote()");
+        self.execute(self.second, "SELECT pg_promote()");
     }
 }

@@ -1,6 +1,5 @@
-//! The contract with aimock, somebody else's imitation of the models' services: what its authors and ours believe of
-//! these APIs must agree. `COUNTERSIGN_TEST_AIMOCK` names its `cli.js` (run by `node`); without it each of these says
-//! that it was skipped.
+//! Contract tests with aimock, an independent imitation of the models' APIs: both imitations must agree.
+//! `COUNTERSIGN_TEST_AIMOCK` names its `cli.js`, which `node` runs. Without the variable each test is skipped.
 
 use std::{
     io::{BufRead, BufReader},
@@ -17,11 +16,11 @@ use countersign::{
 };
 use serde_json::json;
 
-use crate::{Still, ask_by, question, schema, settings};
+use crate::{FixedClock, ask_with_clock, question, schema, settings};
 
 const PROGRAM: &str = "COUNTERSIGN_TEST_AIMOCK";
 
-/// A running aimock, ended when dropped.
+/// Running aimock process, killed on drop.
 struct Aimock {
     child: Child,
     url: String,
@@ -35,7 +34,7 @@ impl Drop for Aimock {
 }
 
 impl Aimock {
-    /// On a port of its own choice; `None` = skipped.
+    /// Starts aimock on a free port. Returns `None` and prints that the test is skipped if the variable is not set.
     #[expect(clippy::print_stdout, reason = "a skipped test says so")]
     fn start(test: &str) -> Option<Self> {
         let Some(program) = std::env::var_os(PROGRAM) else {
@@ -51,8 +50,8 @@ impl Aimock {
             .stdout(Stdio::piped())
             .spawn()
             .expect("node is installed where aimock is");
-        let said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let url = said.filter_map(|line| Some(line.split_once("listening on ")?.1.trim().to_owned())).next();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let url = lines.filter_map(|line| Some(line.split_once("listening on ")?.1.trim().to_owned())).next();
         Some(Self { child, url: url.expect("aimock says where it listens") })
     }
 
@@ -74,7 +73,7 @@ impl Aimock {
         let mut call = question(spec);
         call.prompt = prompt.into();
         call.schema = with_schema.then(schema);
-        ask_by(Arc::new(Still), &self.settings(), spec, call).await
+        ask_with_clock(Arc::new(FixedClock), &self.settings(), spec, call).await
     }
 }
 
@@ -100,11 +99,11 @@ const STREAMING: [&str; 3] = ["anthropic:opus", "ollama:qwen3:32b", "openai:gpt-
 const GEMINI: &str = "gemini:pro";
 
 #[tokio::test]
-async fn an_answer_is_read_counted_and_priced() {
+async fn response_is_parsed_counted_and_priced() {
     let Some(aimock) = Aimock::start("an_answer") else { return };
     for (spec, served, tokens, cost) in [
         ("anthropic:opus", "claude-opus-5-5", (1000, 50), Some(5000)),
-        // It tells nothing of Ollama's tokens.
+        // aimock reports no token counts for Ollama.
         ("ollama:qwen3:32b", "qwen3:32b", (0, 0), None),
         ("openai:gpt-x", "gpt-x", (1000, 50), Some(2400)),
     ] {
@@ -117,15 +116,19 @@ async fn an_answer_is_read_counted_and_priced() {
 }
 
 #[tokio::test]
-async fn an_answer_that_names_no_model_is_no_review() {
+async fn response_without_model_name_is_rejected() {
     let Some(aimock) = Aimock::start("no_model") else { return };
     let error = aimock.ask(GEMINI, "Is this sound?", true).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::WrongModel { served: None });
-    assert_eq!((error.usage.input_tokens, error.usage.output_tokens), (1000, 50), "and was paid for");
+    assert_eq!(
+        (error.usage.input_tokens, error.usage.output_tokens),
+        (1000, 50),
+        "the call is billed all the same"
+    );
 }
 
 #[tokio::test]
-async fn refusals_say_what_to_do_next() {
+async fn error_responses_map_to_error_kinds() {
     let Some(aimock) = Aimock::start("refusals") else { return };
     let reset = Some(Duration::from_secs(1));
     for spec in STREAMING.into_iter().chain([GEMINI]) {
@@ -138,20 +141,20 @@ async fn refusals_say_what_to_do_next() {
             assert_eq!(aimock.ask(spec, prompt, false).await.unwrap_err().kind, kind, "{spec}: {prompt}");
         }
         let garbled = aimock.ask(spec, "garbled", false).await.unwrap_err();
-        // To a reader of event streams a line that is none says nothing, so the answer never came.
+        // Readers of event streams ignore a malformed line, so the response counts as missing.
         let kinds = [CallErrorKind::InvalidOutput, CallErrorKind::Unavailable];
         assert!(kinds.contains(&garbled.kind), "{spec}: {garbled:?}");
     }
 }
 
 #[tokio::test]
-async fn half_an_answer_is_none() {
+async fn truncated_response_is_an_error() {
     let Some(aimock) = Aimock::start("half") else { return };
     for spec in STREAMING {
         let error = aimock.ask(spec, "goes away", false).await.unwrap_err();
         assert_eq!(error.kind, CallErrorKind::Unavailable, "{spec}");
     }
-    // It imitates no such end of Ollama's, and for Gemini the missing name comes first.
+    // aimock cannot truncate an Ollama response, and for Gemini the missing model name is reported first.
     for spec in ["anthropic:opus", "openai:gpt-x"] {
         let error = aimock.ask(spec, "cut off", false).await.unwrap_err();
         assert_eq!(error.kind, CallErrorKind::Truncated, "{spec}");

@@ -1,4 +1,4 @@
-//! A small imitation of Anthropic's Messages API, streaming where it is asked to.
+//! Small imitation of Anthropic's Messages API, with and without streaming.
 
 use std::{
     convert::Infallible,
@@ -16,36 +16,36 @@ use axum::{
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 
-/// Tokens that it counts in any prompt.
+/// Token count returned for every prompt.
 const COUNTED: u64 = 2000;
 
-/// What the imitation answers, whatever it is asked.
+/// Response of the imitation to every request.
 #[derive(Clone)]
 pub(crate) enum Behaviour {
-    /// Text, by the model asked or another.
+    /// Text from the requested model, or from `served` if that is set.
     Text {
         served: Option<&'static str>,
     },
-    /// The tool for structured output, called with this.
+    /// Call of the structured output tool with this input.
     Structured(Value),
-    /// An error status with its type, and a Retry-After.
+    /// Error status, error type and `Retry-After` in seconds.
     Error(u16, &'static str, Option<u32>),
-    /// Text, as given.
+    /// The given text.
     Says(&'static str),
     MaxTokens,
     Refusal,
     Empty,
-    /// The connection ends before the message does.
+    /// The connection closes in the middle of the message.
     Cut,
-    /// The service gives up in the middle of the message.
+    /// The stream reports an overload error in the middle of the message.
     GivesUp,
-    /// The message begins and does not go on.
+    /// The stream stalls in the middle of the message and stays open.
     Stall,
-    /// The message is whole, and the connection stays.
+    /// The message is complete, and the connection stays open.
     StaysOpen,
-    /// One message within another.
+    /// A second message starts in the middle of the first.
     Twice,
-    /// Never answers.
+    /// No response at all.
     Hang,
 }
 
@@ -120,7 +120,7 @@ async fn messages(State(api): State<Arc<Api>>, headers: HeaderMap, Json(request)
     if request["stream"] == true { events(message, &api.behaviour) } else { Json(message).into_response() }
 }
 
-/// The same message as the events of a stream.
+/// Sends the message as a stream of events.
 fn events(mut message: Value, behaviour: &Behaviour) -> Response {
     let content = message["content"].take();
     let stop = message["stop_reason"].take();

@@ -1,4 +1,4 @@
-//! What is recorded is given again, without a network and without a secret.
+//! Cassettes replay recorded calls without a network and store no secret.
 
 use std::path::Path;
 
@@ -15,22 +15,22 @@ use crate::{
     anthropic, ask,
     claude_api::served,
     fallback::with_broken_program,
-    openai::{at, says},
+    openai::{at, text_stream},
     providers, question, schema,
     streaming::{Behaviour, start},
 };
 
-fn kept(mut settings: ModelSettings, dir: &Path, mode: CassetteMode) -> ModelSettings {
+fn with_cassettes(mut settings: ModelSettings, dir: &Path, mode: CassetteMode) -> ModelSettings {
     settings.cassettes = Some(CassetteSettings { dir: dir.into(), mode });
     settings
 }
 
-fn nobody() -> ModelSettings {
+fn unreachable_service() -> ModelSettings {
     at("http://127.0.0.1:1".parse().unwrap())
 }
 
-/// A reviewer's question, with the random word it must echo.
-fn asking(nonce: &str) -> ModelCall {
+/// Reviewer's call whose response must echo the random nonce.
+fn call_with_nonce(nonce: &str) -> ModelCall {
     let mut call = question("openai");
     call.prompt = format!("Is this sound? Say {nonce}. My key is sk-TheKeyOfThisTest.");
     call.facts.insert("nonce".into(), nonce.into());
@@ -38,13 +38,13 @@ fn asking(nonce: &str) -> ModelCall {
 }
 
 #[tokio::test]
-async fn a_replay_equals_its_recording_and_holds_no_secret() {
+async fn replay_equals_its_recording_without_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let text = "aaaa1111: sound. You sent sk-TheKeyOfThisTest.";
-    let (url, api) = start("/chat/completions", Behaviour::Stream(says(text, "stop"))).await;
-    let recording = kept(at(url), dir.path(), CassetteMode::Record);
-    let said = ask(&recording, "openai:gpt-x", asking("aaaa1111")).await.unwrap();
-    assert_eq!((said.text.as_str(), said.usage.billed), (text, true));
+    let (url, api) = start("/chat/completions", Behaviour::Stream(text_stream(text, "stop"))).await;
+    let recording = with_cassettes(at(url), dir.path(), CassetteMode::Record);
+    let recorded = ask(&recording, "openai:gpt-x", call_with_nonce("aaaa1111")).await.unwrap();
+    assert_eq!((recorded.text.as_str(), recorded.usage.billed), (text, true));
 
     let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     let [file] = &files[..] else { panic!("{files:?}") };
@@ -52,52 +52,56 @@ async fn a_replay_equals_its_recording_and_holds_no_secret() {
     assert!(!written.contains("TheKeyOfThisTest") && written.contains("[secret]"), "{written}");
     assert!(!written.contains("Bearer") && !written.contains("aaaa1111"), "{written}");
 
-    let replay = kept(nobody(), dir.path(), CassetteMode::Replay);
-    let again = |call| ask(&replay, "openai:gpt-x", call);
-    let ModelReply { text, usage, .. } = again(asking("bbbb2222")).await.unwrap();
+    let replay = with_cassettes(unreachable_service(), dir.path(), CassetteMode::Replay);
+    let replayed = |call| ask(&replay, "openai:gpt-x", call);
+    let ModelReply { text, usage, .. } = replayed(call_with_nonce("bbbb2222")).await.unwrap();
     assert_eq!(text, "bbbb2222: sound. You sent [secret].");
-    assert!(!usage.billed, "nobody is paid twice");
-    assert_eq!(usage.cost_microusd, said.usage.cost_microusd);
-    assert_eq!(usage.served, said.usage.served);
+    assert!(!usage.billed, "a replay is not billed");
+    assert_eq!(usage.cost_microusd, recorded.usage.cost_microusd);
+    assert_eq!(usage.served, recorded.usage.served);
     assert_eq!(api.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn values_and_typed_errors_are_given_again() {
+async fn replay_returns_values_and_typed_errors() {
     let dir = tempfile::tempdir().unwrap();
-    let mut with_schema = asking("aaaa1111");
+    let mut with_schema = call_with_nonce("aaaa1111");
     with_schema.schema = Some(schema());
     let refusal = json!({"error": {"code": "content_filter", "message": "no"}});
     let behaviours = [
-        (with_schema, Behaviour::Stream(says("{\"verdict\":\"REVISE\"}", "stop"))),
-        (asking("aaaa1111"), Behaviour::Status(400, refusal, None)),
+        (with_schema, Behaviour::Stream(text_stream("{\"verdict\":\"REVISE\"}", "stop"))),
+        (call_with_nonce("aaaa1111"), Behaviour::Status(400, refusal, None)),
     ];
     for (call, behaviour) in behaviours {
         let (url, _) = start("/chat/completions", behaviour).await;
-        let recording = kept(at(url), dir.path(), CassetteMode::Record);
-        let replay = kept(nobody(), dir.path(), CassetteMode::Replay);
-        let said = ask(&recording, "openai:gpt-x", call.clone()).await;
-        let again = ask(&replay, "openai:gpt-x", call).await;
-        match (said, again) {
-            (Ok(said), Ok(again)) => assert_eq!((said.text, said.value), (again.text, again.value)),
-            (Err(said), Err(again)) => {
-                assert_eq!((said.kind, said.message), (again.kind, again.message));
+        let recording = with_cassettes(at(url), dir.path(), CassetteMode::Record);
+        let replay = with_cassettes(unreachable_service(), dir.path(), CassetteMode::Replay);
+        let recorded = ask(&recording, "openai:gpt-x", call.clone()).await;
+        let replayed = ask(&replay, "openai:gpt-x", call).await;
+        match (recorded, replayed) {
+            (Ok(recorded), Ok(replayed)) => {
+                assert_eq!((recorded.text, recorded.value), (replayed.text, replayed.value))
             }
-            (said, again) => panic!("{said:?} is not {again:?}"),
+            (Err(recorded), Err(replayed)) => {
+                assert_eq!((recorded.kind, recorded.message), (replayed.kind, replayed.message));
+            }
+            (recorded, replayed) => panic!("{recorded:?} is not {replayed:?}"),
         }
     }
 }
 
 #[tokio::test]
-async fn a_missing_one_is_named_and_a_changed_one_is_found() {
+async fn missing_and_edited_cassettes_are_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let replay = kept(nobody(), dir.path(), CassetteMode::Replay);
-    let error = ask(&replay, "openai:gpt-x", asking("aaaa1111")).await.unwrap_err();
+    let replay = with_cassettes(unreachable_service(), dir.path(), CassetteMode::Replay);
+    let error = ask(&replay, "openai:gpt-x", call_with_nonce("aaaa1111")).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Unavailable);
     assert!(error.to_string().contains(".json in ") && error.to_string().contains("record"), "{error}");
 
-    let (url, _) = start("/chat/completions", Behaviour::Stream(says("Yes.", "stop"))).await;
-    ask(&kept(at(url), dir.path(), CassetteMode::Record), "openai:gpt-x", asking("a")).await.unwrap();
+    let (url, _) = start("/chat/completions", Behaviour::Stream(text_stream("Yes.", "stop"))).await;
+    ask(&with_cassettes(at(url), dir.path(), CassetteMode::Record), "openai:gpt-x", call_with_nonce("a"))
+        .await
+        .unwrap();
     let (name, good) = read_cassettes(dir.path()).unwrap().remove(0);
     assert_eq!(good.unwrap().request.model, "gpt-x");
     let file = dir.path().join(name);
@@ -107,8 +111,8 @@ async fn a_missing_one_is_named_and_a_changed_one_is_found() {
     assert!(why.contains("record it again"), "{why}");
 }
 
-/// What was tried, by whom, and how it ended.
-fn told(outcome: &Result<ModelReply, CallError>) -> Vec<(String, String)> {
+/// Provider and outcome of each attempt, in order.
+fn attempts(outcome: &Result<ModelReply, CallError>) -> Vec<(String, String)> {
     let (before, usage, end) = match outcome {
         Ok(reply) => (&reply.earlier_attempts, &reply.usage, reply.text.clone()),
         Err(error) => (&error.earlier_attempts, error.usage.as_ref(), format!("{:?} {error}", error.kind)),
@@ -119,56 +123,60 @@ fn told(outcome: &Result<ModelReply, CallError>) -> Vec<(String, String)> {
     before.iter().map(tried).chain([(usage.provider.clone(), end)]).collect()
 }
 
-async fn put(providers: &ModelProviders, spec: &str, call: &ModelCall) -> Result<ModelReply, CallError> {
+async fn call_model(
+    providers: &ModelProviders,
+    spec: &str,
+    call: &ModelCall,
+) -> Result<ModelReply, CallError> {
     let (provider, id) = providers.resolve(spec).unwrap();
     provider.call(&ModelCall { model: id.model, ..call.clone() }, &CancellationToken::new()).await
 }
 
 #[tokio::test]
-async fn two_ways_to_one_model_are_gone_again_in_their_order() {
-    let (dir, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+async fn replay_repeats_fallback_attempts_in_order() {
+    let (dir, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (mut settings, api) = served(anthropic::Behaviour::Text { served: None }).await;
-    with_broken_program(&mut settings, place.path());
-    let recording = providers(&kept(settings.clone(), dir.path(), CassetteMode::Record));
-    let said = put(&recording, "claude:opus", &question("claude")).await;
-    assert_eq!(said.as_ref().unwrap().earlier_attempts[0].usage.provider, "claude");
+    with_broken_program(&mut settings, directory.path());
+    let recording = providers(&with_cassettes(settings.clone(), dir.path(), CassetteMode::Record));
+    let recorded = call_model(&recording, "claude:opus", &question("claude")).await;
+    assert_eq!(recorded.as_ref().unwrap().earlier_attempts[0].usage.provider, "claude");
 
     settings.anthropic.base_url = "http://127.0.0.1:1".parse().unwrap();
-    let replay = providers(&kept(settings, dir.path(), CassetteMode::Replay));
-    let again = put(&replay, "claude:opus", &question("claude")).await;
-    assert_eq!(told(&again), told(&said));
+    let replay = providers(&with_cassettes(settings, dir.path(), CassetteMode::Replay));
+    let replayed = call_model(&replay, "claude:opus", &question("claude")).await;
+    assert_eq!(attempts(&replayed), attempts(&recorded));
     assert_eq!(api.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn a_request_made_again_is_answered_as_it_was_each_time() {
+async fn repeated_request_replays_each_take_in_turn() {
     let dir = tempfile::tempdir().unwrap();
     let turns = vec![
         Behaviour::Status(503, json!({"error": {"message": "busy"}}), None),
-        Behaviour::Stream(says("Yes.", "stop")),
-        Behaviour::Stream(says("No.", "stop")),
+        Behaviour::Stream(text_stream("Yes.", "stop")),
+        Behaviour::Stream(text_stream("No.", "stop")),
     ];
     let (url, api) = start("/chat/completions", Behaviour::InTurn(turns)).await;
     let call = question("openai");
-    let recording = providers(&kept(at(url.clone()), dir.path(), CassetteMode::Record));
-    let mut said = Vec::new();
+    let recording = providers(&with_cassettes(at(url.clone()), dir.path(), CassetteMode::Record));
+    let mut recorded = Vec::new();
     for _ in 0..3 {
-        said.push(told(&put(&recording, "openai:gpt-x", &call).await));
+        recorded.push(attempts(&call_model(&recording, "openai:gpt-x", &call).await));
     }
-    let replay = providers(&kept(nobody(), dir.path(), CassetteMode::Replay));
-    for said in [&said[0], &said[1], &said[2], &said[2]] {
-        assert_eq!(&told(&put(&replay, "openai:gpt-x", &call).await), said);
+    let replay = providers(&with_cassettes(unreachable_service(), dir.path(), CassetteMode::Replay));
+    for recorded in [&recorded[0], &recorded[1], &recorded[2], &recorded[2]] {
+        assert_eq!(&attempts(&call_model(&replay, "openai:gpt-x", &call).await), recorded);
     }
-    // Another recording begins anew.
-    let recording = providers(&kept(at(url), dir.path(), CassetteMode::Record));
-    put(&recording, "openai:gpt-x", &call).await.unwrap();
+    // A new recording replaces the old one.
+    let recording = providers(&with_cassettes(at(url), dir.path(), CassetteMode::Record));
+    call_model(&recording, "openai:gpt-x", &call).await.unwrap();
     let (_, cassette) = read_cassettes(dir.path()).unwrap().remove(0);
     assert_eq!(cassette.unwrap().takes.len(), 1);
     assert_eq!(api.requests().len(), 4);
 }
 
 #[test]
-fn the_command_lists_who_was_asked_and_what_was_tried() {
+fn replay_command_lists_calls_and_attempts() {
     let dir = tempfile::tempdir().unwrap();
     let kind = CallErrorKind::Quota { reset: None };
     let usage = |served: &str| {
@@ -182,7 +190,7 @@ fn the_command_lists_who_was_asked_and_what_was_tried() {
             "system": "", "prompt": "p"},
         "takes": [{"before": [tried], "outcome": {"answer": {"text": "four", "value": null}}, "usage": usage("b")}],
     });
-    // Its own name is told by whoever looks for it.
+    // The file name depends on the content, so we read the expected name from the error.
     std::fs::write(dir.path().join("x.json"), cassette.to_string()).unwrap();
     let why = read_cassettes(dir.path()).unwrap().remove(0).1.unwrap_err();
     let name = why.split_whitespace().find(|word| word.contains(".json")).unwrap().trim_end_matches(';');
@@ -192,9 +200,9 @@ fn the_command_lists_who_was_asked_and_what_was_tried() {
         .arg(dir.path())
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{said}");
-    let rows: Vec<Vec<_>> = said.lines().map(|line| line.split_whitespace().skip(1).collect()).collect();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{printed}");
+    let rows: Vec<Vec<_>> = printed.lines().map(|line| line.split_whitespace().skip(1).collect()).collect();
     assert_eq!(
         rows[1],
         ["reviewer", "gemini:gemini-2.5-pro", "a", "tried", "first:", "gemini:", "used", "up"]
@@ -203,10 +211,10 @@ fn the_command_lists_who_was_asked_and_what_was_tried() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_called_off_is_nobodys_answer() {
+async fn cancelled_call_is_not_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let (url, _) = start("/chat/completions", Behaviour::Hang).await;
-    let recording = providers(&kept(at(url), dir.path(), CassetteMode::Record));
+    let recording = providers(&with_cassettes(at(url), dir.path(), CassetteMode::Record));
     let (provider, id) = recording.resolve("openai:gpt-x").unwrap();
     let cancel = CancellationToken::new();
     cancel.cancel();

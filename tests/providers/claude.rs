@@ -1,6 +1,5 @@
-//! The contract with the real Claude program, in every version this release was tried with.
-//! `COUNTERSIGN_TEST_CLAUDE` names the binaries, one after the other as `PATH` does; without it each
-//! of these says that it was skipped.
+//! Contract tests with the real Claude program, in each version this release supports. `COUNTERSIGN_TEST_CLAUDE`
+//! lists the binaries, separated as in `PATH`. Without the variable each test is skipped.
 
 use std::{
     path::{Path, PathBuf},
@@ -56,14 +55,14 @@ impl Outcome {
         reply
     }
 
-    /// It failed in this way, and not by its deadline.
+    /// Asserts that the call failed with the expected kind.
     #[track_caller]
     fn failed(&self, expected: CallErrorKind) {
         assert_eq!(self.kind(), Some(&expected), "{}: {:?}", self.binary.display(), self.reply);
     }
 }
 
-/// One call of each real program against an API that behaves so; none = skipped.
+/// Makes one call with each binary against an API with this behaviour. Empty if there are no binaries.
 async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut ModelCall)) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for binary in binaries(BINARIES, test) {
@@ -78,7 +77,7 @@ async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut ModelCa
 }
 
 #[tokio::test]
-async fn an_answer_is_attested_and_counted() {
+async fn response_has_served_model_and_token_counts() {
     for outcome in outcomes("an_answer", Behaviour::Text { served: None }, |_| {}).await {
         let reply = outcome.answer();
         assert_eq!(reply.text, "It is sound.");
@@ -92,7 +91,7 @@ async fn an_answer_is_attested_and_counted() {
 }
 
 #[tokio::test]
-async fn another_model_than_the_one_asked_is_no_answer() {
+async fn response_by_another_model_is_rejected() {
     let served = "claude-haiku-4-5-20251001";
     for outcome in outcomes("another_model", Behaviour::Text { served: Some(served) }, |_| {}).await {
         outcome.failed(CallErrorKind::WrongModel { served: Some(served.into()) });
@@ -100,7 +99,7 @@ async fn another_model_than_the_one_asked_is_no_answer() {
 }
 
 #[tokio::test]
-async fn no_refused_call_costs_more_than_seconds() {
+async fn refused_call_fails_after_two_requests_at_most() {
     for (status, name, expected) in [
         (401, "authentication_error", CallErrorKind::Auth),
         (403, "permission_error", CallErrorKind::Auth),
@@ -117,7 +116,7 @@ async fn no_refused_call_costs_more_than_seconds() {
 }
 
 #[tokio::test]
-async fn the_programs_own_delays_are_no_wait_that_the_service_asks_for() {
+async fn rate_limit_has_no_reset_time() {
     for (case, seconds) in [("a_rate_limit", 2), ("a_long_limit", 7200)] {
         let busy = Behaviour::Error(429, "rate_limit_error", Some(seconds));
         for outcome in outcomes(case, busy, |_| {}).await {
@@ -127,7 +126,7 @@ async fn the_programs_own_delays_are_no_wait_that_the_service_asks_for() {
 }
 
 #[tokio::test]
-async fn answers_cut_empty_or_withheld_are_none() {
+async fn truncated_empty_or_refused_response_is_an_error() {
     for outcome in outcomes("a_cut_answer", Behaviour::MaxTokens, |_| {}).await {
         outcome.failed(CallErrorKind::Truncated);
     }
@@ -139,9 +138,9 @@ async fn answers_cut_empty_or_withheld_are_none() {
     }
 }
 
-/// The program asks again, without a stream; what counts is that no half of an answer arrives.
+/// The program retries without a stream; all that matters here is that no partial response gets through.
 #[tokio::test]
-async fn a_cut_stream_is_asked_for_again() {
+async fn broken_stream_is_retried() {
     for behaviour in [Behaviour::Cut, Behaviour::GivesUp] {
         for outcome in outcomes("a_cut_stream", behaviour, |_| {}).await {
             assert_eq!(outcome.answer().text, "It is sound.");
@@ -151,7 +150,7 @@ async fn a_cut_stream_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn silence_ends_at_the_deadline() {
+async fn silent_call_ends_at_the_deadline() {
     let short = |call: &mut ModelCall| call.deadline = Duration::from_secs(4);
     for behaviour in [Behaviour::Hang, Behaviour::Stall] {
         for outcome in outcomes("silence", behaviour, short).await {
@@ -161,7 +160,7 @@ async fn silence_ends_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn structured_output_fits_the_schema_or_is_none() {
+async fn structured_output_must_match_the_schema() {
     let with_schema = |call: &mut ModelCall| call.schema = Some(schema());
     let behaviour = Behaviour::Structured(json!({"verdict": "REVISE"}));
     for outcome in outcomes("structured_output", behaviour, with_schema).await {
@@ -176,9 +175,9 @@ async fn structured_output_fits_the_schema_or_is_none() {
     }
 }
 
-/// `@/path` in a prompt makes the program read the file into it; a stranger's issue may hold that.
+/// The program replaces `@/path` in a prompt by the file's content, and an issue by a stranger may contain it.
 #[tokio::test]
-async fn a_file_named_in_the_prompt_is_not_read() {
+async fn file_mentioned_in_the_prompt_is_not_read() {
     let secret = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(secret.path(), "the-operators-secret").unwrap();
     let mention = format!("Please see @{} and @\"{0}\".", secret.path().display());
@@ -191,7 +190,7 @@ async fn a_file_named_in_the_prompt_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_looks_like_a_command_reaches_the_model() {
+async fn prompt_like_a_slash_command_reaches_the_model() {
     let slash = |call: &mut ModelCall| call.prompt = "/cost".into();
     for outcome in outcomes("a_slash", Behaviour::Text { served: None }, slash).await {
         assert_eq!(outcome.answer().text, "It is sound.");
@@ -199,7 +198,7 @@ async fn a_prompt_that_looks_like_a_command_reaches_the_model() {
 }
 
 #[tokio::test]
-async fn instructions_too_long_for_an_argument_arrive() {
+async fn long_system_prompt_reaches_the_model() {
     let long = |call: &mut ModelCall| call.system = format!("{} the end", "x".repeat(200_000));
     for outcome in outcomes("long_instructions", Behaviour::Text { served: None }, long).await {
         outcome.answer();
@@ -207,23 +206,22 @@ async fn instructions_too_long_for_an_argument_arrive() {
     }
 }
 
-/// The version is found out by running it, with nothing of ours in its reach.
 #[tokio::test]
-async fn doctor_can_name_the_version() {
+async fn program_version_is_inspected() {
     for binary in binaries(BINARIES, "the_version") {
         let data = tempfile::tempdir().unwrap();
         let settings = with_binary(&binary, data.path(), "http://127.0.0.1:9".parse().unwrap());
         let providers = crate::providers(&settings);
-        let ways = providers.resolve("claude:opus").unwrap().0.inspect().await;
-        let said = ways[0].state.as_ref().unwrap();
-        assert!(said.starts_with("2.1.") && !said.contains("not tried"), "{said}");
+        let backends = providers.resolve("claude:opus").unwrap().0.inspect().await;
+        let state = backends[0].state.as_ref().unwrap();
+        assert!(state.starts_with("2.1.") && !state.contains("not tested"), "{state}");
     }
 }
 
-/// What a hook says goes into the prompt, and it runs with the operator's rights, even without tools: not theirs, and
-/// none that lies above the directory the program runs in.
+/// A hook's output becomes part of the prompt, and the hook runs with the operator's rights even if tools are off. So
+/// neither the operator's hooks nor those of a parent directory may run.
 #[tokio::test]
-async fn no_hook_runs_that_is_not_ours() {
+async fn foreign_hooks_do_not_run() {
     for binary in binaries(BINARIES, "a_hook") {
         let place = tempfile::tempdir().unwrap();
         let plant = |directory: PathBuf| {
@@ -235,10 +233,10 @@ async fn no_hook_runs_that_is_not_ours() {
         };
         let (home, above) = (plant(place.path().join("home")), plant(place.path().join("tmp")));
 
-        // This very test program again, with the planted home as the operator's and the other as where directories for
-        // calls are made.
+        // Runs this test program again. `HOME` is the first directory with a hook, and the calls' working directories
+        // are below the second.
         let output = proc::ChildCommand::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "claude::one_call_from_this_home"])
+            .args(["--ignored", "--exact", "claude::child_call_with_planted_hooks"])
             .env("HOME", &home)
             .env("TMPDIR", &above)
             .env(BINARIES, &binary)
@@ -248,20 +246,23 @@ async fn no_hook_runs_that_is_not_ours() {
         assert!(output.success(), "{}", String::from_utf8_lossy(&output.stdout));
         assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
 
-        // The trap works: with the operator's settings as configuration the hook does run.
+        // Check of the test itself: with the operator's settings as configuration the hook does run.
         let (url, api) = anthropic::start(Behaviour::Text { served: None }).await;
         let mut careless = with_binary(&binary, place.path(), url);
         careless.claude.config_dir = home.join(".claude");
         ask(&careless, "claude:opus", question("claude")).await.unwrap();
-        assert!(format!("{:?}", api.requests()).contains(HOOKED), "the planted hook is no trap");
+        assert!(
+            format!("{:?}", api.requests()).contains(HOOKED),
+            "the planted hook never runs, so this test proves nothing"
+        );
     }
 }
 
 const HOOKED: &str = "a-hook-has-spoken";
 
 #[tokio::test]
-#[ignore = "started by no_hook_runs_that_is_not_ours"]
-async fn one_call_from_this_home() {
+#[ignore = "started by foreign_hooks_do_not_run"]
+async fn child_call_with_planted_hooks() {
     let outcomes = outcomes("one_call", Behaviour::Text { served: None }, |_| {}).await;
     outcomes[0].answer();
     assert!(!format!("{:?}", outcomes[0].requests).contains(HOOKED), "a planted hook ran");

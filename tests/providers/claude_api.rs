@@ -1,4 +1,4 @@
-//! Claude without its program, against the imitation of its API.
+//! Claude through our imitation of its API, without the Claude program.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Hurried,
+    FastClock,
     anthropic::{self, Api, Behaviour},
     question, schema, settings,
     streaming::{Behaviour as Streamed, start},
@@ -50,7 +50,7 @@ async fn failure(behaviour: Behaviour) -> CallError {
 }
 
 #[tokio::test]
-async fn tools_are_told_in_its_own_form_and_its_calls_are_told_in_ours() {
+async fn tools_and_tool_calls_are_translated() {
     let block = |index: u64, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
     let delta =
         |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
@@ -76,20 +76,24 @@ async fn tools_are_told_in_its_own_form_and_its_calls_are_told_in_ours() {
     settings.anthropic.api_key = Some(KEY.into());
     let call = ModelCall { tools: Some(tools()), ..question("claude") };
     let reply = ask(&settings, Arc::new(SystemClock), call).await.unwrap();
-    let asked = json!({"toolCalls": [
+    let expected = json!({"toolCalls": [
         {"name": "read", "arguments": {"path": "src/lib.rs"}}, {"name": "list", "arguments": {}},
     ]});
-    assert_eq!(serde_json::from_str::<Value>(&reply.text).unwrap(), asked);
-    let told = &api.requests()[0].1["tools"];
+    assert_eq!(serde_json::from_str::<Value>(&reply.text).unwrap(), expected);
+    let sent = &api.requests()[0].1["tools"];
     let tool = &tools()[0];
     let own = json!({"name": "read", "description": "a file", "input_schema": tool["parameters"]});
-    assert_eq!(told, &json!([own]));
+    assert_eq!(sent, &json!([own]));
     let unasked = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap_err();
-    assert_eq!(unasked.kind, CallErrorKind::InvalidOutput, "nobody asks for what was not offered");
+    assert_eq!(
+        unasked.kind,
+        CallErrorKind::InvalidOutput,
+        "a call of a tool that was not offered is rejected"
+    );
 }
 
 #[tokio::test]
-async fn an_answer_is_attested_counted_and_asked_for_rightly() {
+async fn request_and_response_match_the_api() {
     let (settings, api) = served(Behaviour::Says("{\"verdict\": \"REVISE\"}")).await;
     let mut call = question("claude");
     call.schema = Some(schema());
@@ -112,7 +116,7 @@ async fn an_answer_is_attested_counted_and_asked_for_rightly() {
 }
 
 #[tokio::test]
-async fn error_statuses_say_what_to_do_next() {
+async fn error_statuses_map_to_error_kinds() {
     for (status, name, wait, expected) in [
         (401, "authentication_error", None, CallErrorKind::Auth),
         (402, "billing_error", None, CallErrorKind::Quota { reset: None }),
@@ -136,7 +140,7 @@ async fn error_statuses_say_what_to_do_next() {
 }
 
 #[tokio::test]
-async fn answers_cut_withheld_or_by_another_are_typed_and_counted() {
+async fn unusable_responses_are_typed_and_counted() {
     for (behaviour, expected) in [
         (Behaviour::MaxTokens, CallErrorKind::Truncated),
         (Behaviour::Refusal, CallErrorKind::Refused),
@@ -151,13 +155,13 @@ async fn answers_cut_withheld_or_by_another_are_typed_and_counted() {
     ] {
         let error = failure(behaviour).await;
         assert_eq!(error.kind, expected);
-        assert_eq!(error.usage.input_tokens, 1000, "{error}: it may be on the bill");
+        assert_eq!(error.usage.input_tokens, 1000, "{error}: it may be billed");
         assert!(error.to_string().contains("request req_7: "), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_schema_that_was_ignored_makes_no_answer() {
+async fn response_that_ignores_the_schema_is_rejected() {
     for words in
         ["It is sound.", "{\"verdict\": \"MAYBE\"}", "{\"verdict\": \"REVISE\", \"verdict\": \"APPROVED\"}"]
     {
@@ -170,23 +174,23 @@ async fn a_schema_that_was_ignored_makes_no_answer() {
 }
 
 #[tokio::test]
-async fn silence_ends_at_the_deadline_and_a_stall_before_it() {
+async fn silence_and_stall_time_out() {
     let (settings, _) = served(Behaviour::Hang).await;
     let mut call = question("claude");
     call.deadline = Duration::from_secs(200);
-    let error = ask(&settings, Arc::new(Hurried(Duration::MAX)), call.clone()).await.unwrap_err();
+    let error = ask(&settings, Arc::new(FastClock(Duration::MAX)), call.clone()).await.unwrap_err();
     let CallErrorKind::Timeout { idle: false, elapsed } = error.kind else { panic!("{error:?}") };
     assert!(elapsed >= call.deadline);
 
     let (settings, _) = served(Behaviour::Stall).await;
     call.deadline = Duration::from_secs(1_000_000);
-    let error = ask(&settings, Arc::new(Hurried(Duration::MAX)), call).await.unwrap_err();
+    let error = ask(&settings, Arc::new(FastClock(Duration::MAX)), call).await.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { idle: true, .. }), "{error:?}");
     assert_eq!(error.usage.served.as_deref(), Some("claude-opus-5-5"));
 }
 
 #[tokio::test]
-async fn without_a_key_nothing_is_sent() {
+async fn call_without_a_key_sends_nothing() {
     let (mut settings, api) = served(Behaviour::Empty).await;
     settings.anthropic.api_key = None;
     let error = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap_err();
@@ -195,7 +199,7 @@ async fn without_a_key_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn a_whole_message_is_not_waited_on_and_a_second_one_is_no_part_of_it() {
+async fn complete_message_ends_the_call_and_a_second_is_rejected() {
     let (settings, _) = served(Behaviour::StaysOpen).await;
     let reply = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap();
     assert_eq!(reply.text, "It is sound.");
@@ -203,10 +207,10 @@ async fn a_whole_message_is_not_waited_on_and_a_second_one_is_no_part_of_it() {
 }
 
 #[tokio::test]
-async fn a_used_up_account_is_its_keys_and_a_new_key_has_its_own() {
+async fn used_up_quota_is_stored_per_key() {
     let data = tempfile::tempdir().unwrap();
     let (mut settings, api) = served(Behaviour::Error(402, "billing_error", Some(3600))).await;
-    let asked = async |settings: &ModelSettings| {
+    let requests_after_call = async |settings: &ModelSettings| {
         let clock: SharedClock = Arc::new(SystemClock);
         let store = Store::open(data.path(), Arc::clone(&clock)).unwrap();
         let providers = ModelProviders::with_store(settings, store, clock).unwrap();
@@ -215,10 +219,10 @@ async fn a_used_up_account_is_its_keys_and_a_new_key_has_its_own() {
         assert!(matches!(error.kind, CallErrorKind::Quota { .. }), "{error:?}");
         api.requests().len()
     };
-    assert_eq!(asked(&settings).await, 1);
-    assert_eq!(asked(&settings).await, 1, "it is known to be used up");
+    assert_eq!(requests_after_call(&settings).await, 1);
+    assert_eq!(requests_after_call(&settings).await, 1, "the used-up account is not called again");
     settings.anthropic.api_key = Some("sk-ant-another-key".into());
-    assert_eq!(asked(&settings).await, 2);
+    assert_eq!(requests_after_call(&settings).await, 2);
     for file in std::fs::read_dir(data.path()).unwrap() {
         let bytes = std::fs::read(file.unwrap().path()).unwrap_or_default();
         assert!(!bytes.windows(6).any(|window| window == b"sk-ant"));

@@ -1,4 +1,4 @@
-//! The Claude program first, the API behind it.
+//! Fallback from the Claude program to the API.
 
 use std::{
     future::Future,
@@ -23,17 +23,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{anthropic::Behaviour, claude_api::served, question};
 
-/// Moves only by hand.
+/// Clock that only the test moves.
 #[derive(Default)]
-struct Hands(AtomicI64);
+struct ManualClock(AtomicI64);
 
-impl Hands {
+impl ManualClock {
     fn forward(&self, seconds: i64) {
         self.0.fetch_add(seconds * 1000, Ordering::Relaxed);
     }
 }
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::Relaxed))
     }
@@ -43,7 +43,7 @@ impl Clock for Hands {
     }
 }
 
-/// A program that is there, seems ready, and fails at once.
+/// Installs a Claude program that reports a version and fails every call.
 pub(crate) fn with_broken_program(settings: &mut ModelSettings, directory: &Path) {
     let program = directory.join("opt/claude");
     std::fs::create_dir(directory.join("opt")).unwrap();
@@ -59,15 +59,15 @@ async fn ask(providers: &ModelProviders) -> Result<ModelReply, CallError> {
     provider.call(&question(&id.model), &CancellationToken::new()).await
 }
 
-fn providers(settings: &ModelSettings, clock: &Arc<Hands>) -> ModelProviders {
+fn providers(settings: &ModelSettings, clock: &Arc<ManualClock>) -> ModelProviders {
     ModelProviders::new(settings, Arc::clone(clock) as SharedClock).unwrap()
 }
 
 #[tokio::test]
-async fn where_the_program_is_missing_or_fails_the_api_answers_and_both_are_told() {
+async fn api_answers_when_the_program_is_missing_or_fails() {
     let directory = tempfile::tempdir().unwrap();
     let (mut settings, api) = served(Behaviour::Text { served: None }).await;
-    let clock = Arc::new(Hands::default());
+    let clock = Arc::new(ManualClock::default());
     settings.claude.path = Some(directory.path().join("claude"));
     let reply = ask(&providers(&settings, &clock)).await.unwrap();
     assert_eq!((reply.text.as_str(), reply.usage.billed), ("It is sound.", true));
@@ -88,11 +88,11 @@ async fn where_the_program_is_missing_or_fails_the_api_answers_and_both_are_told
 }
 
 #[tokio::test]
-async fn when_both_fail_one_error_names_both() {
+async fn error_names_both_when_program_and_api_fail() {
     let directory = tempfile::tempdir().unwrap();
     let (mut settings, _) = served(Behaviour::Error(401, "authentication_error", None)).await;
     with_broken_program(&mut settings, directory.path());
-    let error = ask(&providers(&settings, &Arc::new(Hands::default()))).await.unwrap_err();
+    let error = ask(&providers(&settings, &Arc::new(ManualClock::default()))).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Auth);
     let message = error.to_string();
     assert!(
@@ -107,34 +107,32 @@ async fn when_both_fail_one_error_names_both() {
 }
 
 #[tokio::test]
-async fn without_a_key_the_program_stands_alone() {
+async fn api_is_not_called_without_a_key() {
     let directory = tempfile::tempdir().unwrap();
     let (mut settings, api) = served(Behaviour::Text { served: None }).await;
     settings.anthropic.api_key = None;
     with_broken_program(&mut settings, directory.path());
-    let error = ask(&providers(&settings, &Arc::new(Hands::default()))).await.unwrap_err();
+    let error = ask(&providers(&settings, &Arc::new(ManualClock::default()))).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Unavailable);
     assert!(error.earlier_attempts.is_empty() && api.requests().is_empty());
 }
 
 #[tokio::test]
-async fn an_outage_is_left_alone_for_a_while_through_a_restart_too() {
+async fn program_is_skipped_during_an_outage_across_restarts() {
     let directory = tempfile::tempdir().unwrap();
     let (mut settings, _) = served(Behaviour::Text { served: None }).await;
     with_broken_program(&mut settings, directory.path());
-    let clock = Arc::new(Hands::default());
+    let clock = Arc::new(ManualClock::default());
     let boot = || {
         let clock = Arc::clone(&clock) as SharedClock;
         let store = Store::open(&directory.path().join("data"), Arc::clone(&clock)).unwrap();
         ModelProviders::with_store(&settings, store, clock).unwrap()
     };
     let skipped = async |providers: &ModelProviders| {
-        ask(providers).await.unwrap().earlier_attempts[0]
-            .message
-            .contains("skipped, it failed again and again")
+        ask(providers).await.unwrap().earlier_attempts[0].message.contains("skipped, it failed repeatedly")
     };
     let before = boot();
-    assert!(!skipped(&before).await && !skipped(&before).await, "twice is what makes it an outage");
+    assert!(!skipped(&before).await && !skipped(&before).await, "two failures make an outage");
     assert!(skipped(&before).await);
     drop(before);
 
@@ -143,6 +141,6 @@ async fn an_outage_is_left_alone_for_a_while_through_a_restart_too() {
     assert!(skipped(&after).await, "a restart forgets nothing");
     clock.forward(1);
     let (one, other) = tokio::join!(skipped(&after), skipped(&after));
-    assert!(one != other, "one call tries whether it is back, and one only");
-    assert!(skipped(&after).await, "it is not, so it is left alone again");
+    assert!(one != other, "exactly one call tries the program again");
+    assert!(skipped(&after).await, "that call failed, so the program is skipped again");
 }

@@ -1,4 +1,4 @@
-//! Gemini against an imitation of `generateContent`.
+//! Gemini against our imitation of `generateContent`.
 
 use std::{
     sync::{Arc, Mutex},
@@ -20,7 +20,7 @@ use countersign::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Still, ask, ask_by, question, schema, serve, settings};
+use crate::{FixedClock, ask, ask_with_clock, question, schema, serve, settings};
 
 const KEY: &str = "AIzaTheKeyOfThisTest";
 
@@ -54,7 +54,7 @@ async fn call(status: u16, answer: Value, with_schema: bool) -> (Result<ModelRep
     let (settings, api) = start(status, answer).await;
     let mut call = question("gemini");
     call.schema = with_schema.then(schema);
-    (ask_by(Arc::new(Still), &settings, "gemini:pro", call).await, api)
+    (ask_with_clock(Arc::new(FixedClock), &settings, "gemini:pro", call).await, api)
 }
 
 async fn kind(status: u16, answer: Value) -> CallErrorKind {
@@ -78,7 +78,7 @@ fn with(mut answer: Value, path: &str, value: Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_answer_is_attested_counted_and_asked_for_rightly() {
+async fn request_and_response_match_the_api() {
     let (outcome, api) = call(200, good("{\"verdict\":\"APPROVED\"}"), true).await;
     let reply = outcome.unwrap();
     assert_eq!(reply.value, Some(json!({"verdict": "APPROVED"})));
@@ -100,12 +100,12 @@ async fn an_answer_is_attested_counted_and_asked_for_rightly() {
 }
 
 #[tokio::test]
-async fn a_prompt_is_counted_by_the_service_and_a_count_that_fails_is_none() {
+async fn prompt_tokens_are_counted_by_the_service() {
     for (status, answer, counted) in
         [(200, json!({"totalTokens": 700}), Some(700)), (500, json!({}), None), (200, json!([]), None)]
     {
         let (settings, api) = start(status, answer).await;
-        let providers = ModelProviders::new(&settings, Arc::new(Still)).unwrap();
+        let providers = ModelProviders::new(&settings, Arc::new(FixedClock)).unwrap();
         let (provider, id) = providers.resolve("gemini:pro").unwrap();
         let call = ModelCall { model: id.model, ..question("gemini") };
         assert_eq!(provider.count_tokens(&call).await, counted);
@@ -117,7 +117,7 @@ async fn a_prompt_is_counted_by_the_service_and_a_count_that_fails_is_none() {
 }
 
 #[tokio::test]
-async fn a_quiet_downgrade_is_no_answer() {
+async fn response_by_another_model_is_rejected() {
     let downgraded = with(good("fine"), "/modelVersion", json!("gemini-2.5-flash"));
     let served = Some("gemini-2.5-flash".to_owned());
     assert_eq!(kind(200, downgraded).await, CallErrorKind::WrongModel { served });
@@ -126,7 +126,7 @@ async fn a_quiet_downgrade_is_no_answer() {
 }
 
 #[tokio::test]
-async fn answers_cut_withheld_or_unusable_are_typed() {
+async fn unusable_responses_are_typed() {
     let ended = |reason: &str| with(good("part"), "/candidates/0/finishReason", json!(reason));
     assert_eq!(kind(200, ended("MAX_TOKENS")).await, CallErrorKind::Truncated);
     assert_eq!(kind(200, ended("SAFETY")).await, CallErrorKind::Refused);
@@ -142,7 +142,7 @@ async fn answers_cut_withheld_or_unusable_are_typed() {
 }
 
 #[tokio::test]
-async fn error_statuses_say_what_to_do_next() {
+async fn error_statuses_map_to_error_kinds() {
     let error = |message: &str, details: Value| json!({"error": {"message": message, "details": details}});
     let retry = json!({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "45s"});
     let violation = |id: &str| json!({"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [{"quotaId": id}]});
@@ -169,7 +169,7 @@ async fn error_statuses_say_what_to_do_next() {
 }
 
 #[tokio::test]
-async fn no_key_and_no_server_are_told_apart() {
+async fn missing_key_and_unreachable_server_differ() {
     let mut settings = settings("/nowhere".as_ref());
     settings.gemini.base_url = "http://127.0.0.1:1".parse().unwrap();
     let error = ask(&settings, "gemini:pro", question("gemini")).await.unwrap_err();
@@ -181,7 +181,7 @@ async fn no_key_and_no_server_are_told_apart() {
 }
 
 #[tokio::test]
-async fn silence_ends_at_the_deadline_and_a_word_ends_it_sooner() {
+async fn call_ends_at_the_deadline_or_when_cancelled() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut settings = settings("/nowhere".as_ref());
     settings.gemini.base_url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -203,19 +203,23 @@ async fn silence_ends_at_the_deadline_and_a_word_ends_it_sooner() {
 }
 
 #[tokio::test]
-async fn counts_that_no_model_has_are_no_counts() {
+async fn absurd_token_counts_are_capped() {
     let mut absurd = good("fine");
     for name in ["promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount"] {
         absurd["usageMetadata"][name] = json!(u64::MAX);
     }
     let usage = call(200, absurd, false).await.0.unwrap().usage;
     let bytes = ("Answer briefly.".len() + "Is this sound?".len()) as u64 + 256;
-    assert_eq!((usage.input_tokens, usage.output_tokens), (bytes, 65_536), "no more than it can take");
+    assert_eq!(
+        (usage.input_tokens, usage.output_tokens),
+        (bytes, 65_536),
+        "capped by the prompt's bytes and the model's output limit"
+    );
     assert!(usage.cost_microusd.is_some_and(|cost| cost < 800_000), "{usage:?}");
 }
 
 #[tokio::test]
-async fn an_unpaid_account_is_used_up_and_an_endless_answer_is_none() {
+async fn unpaid_account_and_endless_response_are_errors() {
     let unpaid = kind(402, json!({"error": {"message": "pay"}})).await;
     assert!(matches!(unpaid, CallErrorKind::Quota { .. }), "{unpaid:?}");
     assert_eq!(kind(200, good(&"x".repeat(9 << 20))).await, CallErrorKind::InvalidOutput);

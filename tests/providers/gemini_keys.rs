@@ -1,4 +1,4 @@
-//! Several keys of Gemini's against an imitation that answers each as it is told to.
+//! Several Gemini keys against an imitation that answers each key as the test sets it.
 
 use std::{
     collections::HashMap,
@@ -29,22 +29,22 @@ use tokio_util::sync::CancellationToken;
 use crate::{question, serve, settings};
 
 /// A clock that only the test moves.
-struct Hands(Mutex<Timestamp>);
+struct ManualClock(Mutex<Timestamp>);
 
-impl Hands {
+impl ManualClock {
     fn pass(&self, seconds: u64) {
         let mut now = self.0.lock().unwrap();
         *now = now.plus(Duration::from_secs(seconds));
     }
 }
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         *self.0.lock().unwrap()
     }
 
     fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        unreachable!("a rotation waits for nothing")
+        unreachable!("key rotation never sleeps")
     }
 }
 
@@ -52,11 +52,11 @@ type Answer = (u16, Option<&'static str>, Value);
 
 #[derive(Default)]
 struct Api {
-    /// By key; every other one gets a good answer.
+    /// Answer by key; other keys get a good answer.
     answers: Mutex<HashMap<String, Answer>>,
-    asked: Mutex<Vec<String>>,
-    /// How long an answer takes, by this clock.
-    takes: Mutex<Option<(Arc<Hands>, u64)>>,
+    requested_keys: Mutex<Vec<String>>,
+    /// Clock to move with each answer, and the seconds to move it by.
+    takes: Mutex<Option<(Arc<ManualClock>, u64)>>,
 }
 
 async fn generate(State(api): State<Arc<Api>>, headers: HeaderMap) -> Response {
@@ -66,9 +66,9 @@ async fn generate(State(api): State<Arc<Api>>, headers: HeaderMap) -> Response {
     if let Some((clock, seconds)) = &*api.takes.lock().unwrap() {
         clock.pass(*seconds);
     }
-    api.asked.lock().unwrap().push(name);
+    api.requested_keys.lock().unwrap().push(name);
     let (status, retry_after, body) = answer.unwrap_or_else(|| (200, None, good()));
-    // Some services repeat the key in what they say.
+    // Some services repeat the key in their error messages.
     let body = body.to_string().replace("<key>", &key);
     let mut response = (StatusCode::from_u16(status).unwrap(), body).into_response();
     if let Some(after) = retry_after {
@@ -102,9 +102,9 @@ fn day() -> Answer {
     )
 }
 
-struct Room {
+struct Setup {
     api: Arc<Api>,
-    clock: Arc<Hands>,
+    clock: Arc<ManualClock>,
     settings: ModelSettings,
     data: tempfile::TempDir,
     store: Option<Arc<Store>>,
@@ -113,8 +113,8 @@ struct Room {
 
 const SECRET: &str = "AIzaSyNobodyMayEverSeeThisKey";
 
-/// Keys by name, project and tier.
-async fn room(keys: &[(&str, &str, GeminiTier)]) -> Room {
+/// Starts the API and opens the providers with these keys: name, project and tier.
+async fn setup(keys: &[(&str, &str, GeminiTier)]) -> Setup {
     let api = Arc::new(Api::default());
     let router = Router::new().route("/v1beta/models/{target}", post(generate)).with_state(Arc::clone(&api));
     let data = tempfile::tempdir().unwrap();
@@ -130,46 +130,46 @@ async fn room(keys: &[(&str, &str, GeminiTier)]) -> Room {
         })
         .collect();
     let now = Timestamp::parse("2026-07-04T06:00:00Z").unwrap();
-    let clock = Arc::new(Hands(Mutex::new(now)));
+    let clock = Arc::new(ManualClock(Mutex::new(now)));
     let (store, providers) = open(&settings, data.path(), &clock);
-    Room { api, clock, settings, data, store: Some(store), providers }
+    Setup { api, clock, settings, data, store: Some(store), providers }
 }
 
-fn open(settings: &ModelSettings, data: &Path, clock: &Arc<Hands>) -> (Arc<Store>, ModelProviders) {
+fn open(settings: &ModelSettings, data: &Path, clock: &Arc<ManualClock>) -> (Arc<Store>, ModelProviders) {
     let store = Store::open(data, clock.clone()).unwrap();
     let providers = ModelProviders::with_store(settings, Arc::clone(&store), clock.clone()).unwrap();
     (store, providers)
 }
 
-/// One key of one project and its sibling, and one of another.
-async fn three() -> Room {
+/// Two keys of the project `shop` and one of `lab`.
+async fn three_keys() -> Setup {
     use GeminiTier::Paid;
-    room(&[("one", "shop", Paid), ("two", "shop", Paid), ("three", "lab", Paid)]).await
+    setup(&[("one", "shop", Paid), ("two", "shop", Paid), ("three", "lab", Paid)]).await
 }
 
-impl Room {
+impl Setup {
     fn answer(&self, key: &str, answer: Answer) {
         self.api.answers.lock().unwrap().insert(key.to_owned(), answer);
     }
 
-    fn mend(&self, key: &str) {
+    fn clear_answer(&self, key: &str) {
         self.api.answers.lock().unwrap().remove(key);
     }
 
-    /// Asks once, and which keys it was asked with.
+    /// Makes one call; returns its outcome and the keys it was tried with, in order.
     async fn ask(&self) -> (Result<ModelReply, CallError>, Vec<String>) {
         self.ask_as(CallRole::Reviewer, false).await
     }
 
     async fn ask_as(&self, role: CallRole, private: bool) -> (Result<ModelReply, CallError>, Vec<String>) {
-        self.ask_whom("gemini:pro", role, private).await
+        self.ask_model("gemini:pro", role, private).await
     }
 
     async fn ask_for(&self, spec: &str) -> (Result<ModelReply, CallError>, Vec<String>) {
-        self.ask_whom(spec, CallRole::Reviewer, false).await
+        self.ask_model(spec, CallRole::Reviewer, false).await
     }
 
-    async fn ask_whom(
+    async fn ask_model(
         &self,
         spec: &str,
         role: CallRole,
@@ -183,10 +183,10 @@ impl Room {
         if let Err(error) = &outcome {
             assert!(!error.to_string().contains("AIzaSy"), "{error}");
         }
-        (outcome, std::mem::take(&mut *self.api.asked.lock().unwrap()))
+        (outcome, std::mem::take(&mut *self.api.requested_keys.lock().unwrap()))
     }
 
-    /// The server ends and another one starts on the same directory.
+    /// Restarts the server on the same directory.
     fn restart(&mut self) {
         self.providers = ModelProviders::new(&self.settings, self.clock.clone()).unwrap();
         self.store = None;
@@ -194,7 +194,7 @@ impl Room {
         (self.store, self.providers) = (Some(store), providers);
     }
 
-    /// As `doctor` sees them, beside the server.
+    /// Keys with their cooldowns, as `doctor` reports them.
     fn resting(&self) -> Vec<(String, Vec<KeyCooldownReason>)> {
         let learned = resting_keys(&self.data.path().into()).unwrap();
         gemini_keys(&self.settings.gemini, &learned, self.clock.now())
@@ -205,14 +205,14 @@ impl Room {
 }
 
 #[tokio::test]
-async fn a_used_up_project_is_skipped_with_all_its_keys_until_its_day_ends() {
-    let mut room = three().await;
-    room.answer("one", day());
-    let (outcome, asked) = room.ask().await;
-    assert_eq!(asked, ["one", "three"], "the sibling shares the quota");
+async fn used_up_project_is_skipped_until_its_day_ends() {
+    let mut setup = three_keys().await;
+    setup.answer("one", day());
+    let (outcome, requested_keys) = setup.ask().await;
+    assert_eq!(requested_keys, ["one", "three"], "the sibling shares the quota");
     let reply = outcome.unwrap();
     assert_eq!(reply.earlier_attempts.len(), 1);
-    // An hour is left of the day in California; the three seconds beside it are another limit's.
+    // One hour is left of the day in California. The three seconds belong to another limit.
     let reset = Some(Duration::from_secs(3600));
     assert_eq!(reply.earlier_attempts[0].kind, CallErrorKind::Quota { reset });
     assert_eq!(
@@ -220,39 +220,39 @@ async fn a_used_up_project_is_skipped_with_all_its_keys_until_its_day_ends() {
         ("gemini", 1)
     );
     assert_eq!((reply.usage.attempts, reply.usage.input_tokens), (1, 1000));
-    assert_eq!(room.ask().await.1, ["three"]);
+    assert_eq!(setup.ask().await.1, ["three"]);
 
-    room.restart();
-    assert_eq!(room.ask().await.1, ["three"], "a restart forgets nothing");
+    setup.restart();
+    assert_eq!(setup.ask().await.1, ["three"], "a restart forgets nothing");
     let until = Timestamp::parse("2026-07-04T07:00:00Z").unwrap();
     let shop = vec![KeyCooldownReason::Quota { until }];
     let states = [("one", shop.clone()), ("two", shop), ("three", vec![])].map(|(k, r)| (k.to_owned(), r));
-    assert_eq!(room.resting(), states);
+    assert_eq!(setup.resting(), states);
 
-    room.clock.pass(3599);
-    assert_eq!(room.ask().await.1, ["three"]);
-    room.clock.pass(1);
-    room.mend("one");
-    assert_eq!(room.ask().await.1, ["one"]);
-    assert!(room.resting().iter().all(|(_, rests)| rests.is_empty()));
-    assert!(resting_keys(&room.data.path().into()).unwrap().is_empty(), "what is over is not kept");
+    setup.clock.pass(3599);
+    assert_eq!(setup.ask().await.1, ["three"]);
+    setup.clock.pass(1);
+    setup.clear_answer("one");
+    assert_eq!(setup.ask().await.1, ["one"]);
+    assert!(setup.resting().iter().all(|(_, rests)| rests.is_empty()));
+    assert!(resting_keys(&setup.data.path().into()).unwrap().is_empty(), "an expired cooldown is deleted");
 }
 
 #[tokio::test]
-async fn with_no_project_left_the_soonest_reset_is_told_and_nobody_is_asked() {
-    let room = three().await;
-    room.answer("one", day());
-    room.answer("three", error(429, "daily quota exhausted; resets after 45m10s.", json!([])));
-    let (outcome, asked) = room.ask().await;
-    assert_eq!(asked, ["one", "three"]);
+async fn exhausted_projects_report_the_soonest_reset() {
+    let setup = three_keys().await;
+    setup.answer("one", day());
+    setup.answer("three", error(429, "daily quota exhausted; resets after 45m10s.", json!([])));
+    let (outcome, requested_keys) = setup.ask().await;
+    assert_eq!(requested_keys, ["one", "three"]);
     let error = outcome.unwrap_err();
     let reset = Some(Duration::from_secs(2710));
     assert_eq!(error.kind, CallErrorKind::Quota { reset });
-    assert_eq!((error.earlier_attempts.len(), error.usage.attempts), (1, 1), "each request is told of once");
+    assert_eq!((error.earlier_attempts.len(), error.usage.attempts), (1, 1), "each request is reported once");
 
-    room.clock.pass(10);
-    let (outcome, asked) = room.ask().await;
-    assert_eq!(asked, [""; 0]);
+    setup.clock.pass(10);
+    let (outcome, requested_keys) = setup.ask().await;
+    assert_eq!(requested_keys, [""; 0]);
     let error = outcome.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Quota { reset: Some(Duration::from_secs(2700)) });
     assert_eq!((error.earlier_attempts.len(), error.usage.attempts), (0, 0));
@@ -260,7 +260,7 @@ async fn with_no_project_left_the_soonest_reset_is_told_and_nobody_is_asked() {
 }
 
 #[tokio::test]
-async fn a_minutes_limit_rests_the_project_for_as_long_as_it_says() {
+async fn rate_limit_sets_a_project_cooldown_of_its_length() {
     for (answer, seconds) in [
         (minute(), 30),
         ((429, Some("90"), json!({})), 90),
@@ -268,130 +268,134 @@ async fn a_minutes_limit_rests_the_project_for_as_long_as_it_says() {
         (error(429, "later", json!([{"retryDelay": "1h2m3s"}])), 3723),
         ((429, None, json!({})), 60),
     ] {
-        let room = three().await;
-        room.answer("one", answer.clone());
-        assert_eq!(room.ask().await.1, ["one", "three"]);
-        room.clock.pass(seconds - 1);
-        assert_eq!(room.ask().await.1, ["three"], "{answer:?}");
-        room.mend("one");
-        room.clock.pass(1);
-        assert_eq!(room.ask().await.1, ["one"], "{answer:?}");
+        let setup = three_keys().await;
+        setup.answer("one", answer.clone());
+        assert_eq!(setup.ask().await.1, ["one", "three"]);
+        setup.clock.pass(seconds - 1);
+        assert_eq!(setup.ask().await.1, ["three"], "{answer:?}");
+        setup.clear_answer("one");
+        setup.clock.pass(1);
+        assert_eq!(setup.ask().await.1, ["one"], "{answer:?}");
     }
-    // A limit that is soon over is no quota.
-    let room = three().await;
-    room.answer("one", day());
-    room.answer("three", minute());
+    // If one project waits for a short limit, the error is a rate limit, not a used-up quota.
+    let setup = three_keys().await;
+    setup.answer("one", day());
+    setup.answer("three", minute());
     let reset = Some(Duration::from_secs(30));
-    assert_eq!(room.ask().await.0.unwrap_err().kind, CallErrorKind::RateLimited { reset });
+    assert_eq!(setup.ask().await.0.unwrap_err().kind, CallErrorKind::RateLimited { reset });
 }
 
 #[tokio::test]
-async fn an_overloaded_model_exhausts_no_key() {
-    let room = three().await;
+async fn overloaded_model_causes_no_key_cooldown() {
+    let setup = three_keys().await;
     for answer in [
         error(503, "The model is overloaded.", json!([])),
         error(429, "No capacity", json!([{"reason": "MODEL_CAPACITY_EXHAUSTED"}, {"retryDelay": "45s"}])),
     ] {
-        room.answer("one", answer);
-        let (outcome, asked) = room.ask().await;
+        setup.answer("one", answer);
+        let (outcome, requested_keys) = setup.ask().await;
         assert_eq!(outcome.unwrap_err().kind, CallErrorKind::Capacity);
-        assert_eq!(asked, ["one"], "another key would meet the same model");
+        assert_eq!(requested_keys, ["one"], "another key would meet the same model");
     }
-    room.mend("one");
-    assert_eq!(room.ask().await.1, ["one"]);
+    setup.clear_answer("one");
+    assert_eq!(setup.ask().await.1, ["one"]);
 }
 
 #[tokio::test]
-async fn a_refused_key_is_put_aside_named_and_tried_again_after_a_restart() {
+async fn refused_key_is_skipped_until_a_restart() {
     let invalid = error(400, "API key not valid: <key>", json!([{"reason": "API_KEY_INVALID"}]));
     for answer in
         [invalid, error(401, "no", json!([])), error(403, "<key> was reported as leaked", json!([]))]
     {
-        let mut room = three().await;
-        room.answer("one", answer);
-        let (outcome, asked) = room.ask().await;
-        assert_eq!(asked, ["one", "two"], "its sibling is as good as ever");
+        let mut setup = three_keys().await;
+        setup.answer("one", answer);
+        let (outcome, requested_keys) = setup.ask().await;
+        assert_eq!(requested_keys, ["one", "two"], "the other key of the project still works");
         assert_eq!(outcome.unwrap().earlier_attempts[0].kind, CallErrorKind::Auth);
-        room.clock.pass(30 * 24 * 3600);
-        assert_eq!(room.ask().await.1, ["two"]);
-        assert_eq!(room.resting()[0], ("one".to_owned(), vec![KeyCooldownReason::Refused]));
-        assert!(room.resting()[1].1.is_empty());
-        room.restart();
-        assert_eq!(room.ask().await.1, ["one", "two"]);
-        room.restart();
-        room.mend("one");
-        assert_eq!(room.ask().await.1, ["one"]);
-        assert!(room.resting()[0].1.is_empty());
+        setup.clock.pass(30 * 24 * 3600);
+        assert_eq!(setup.ask().await.1, ["two"]);
+        assert_eq!(setup.resting()[0], ("one".to_owned(), vec![KeyCooldownReason::Refused]));
+        assert!(setup.resting()[1].1.is_empty());
+        setup.restart();
+        assert_eq!(setup.ask().await.1, ["one", "two"]);
+        setup.restart();
+        setup.clear_answer("one");
+        assert_eq!(setup.ask().await.1, ["one"]);
+        assert!(setup.resting()[0].1.is_empty());
     }
-    let room = room(&[("one", "shop", GeminiTier::Paid)]).await;
-    room.answer("one", error(403, "no", json!([])));
+    let setup = setup(&[("one", "shop", GeminiTier::Paid)]).await;
+    setup.answer("one", error(403, "no", json!([])));
     for attempts in [1, 0] {
-        let error = room.ask().await.0.unwrap_err();
+        let error = setup.ask().await.0.unwrap_err();
         assert_eq!((&error.kind, error.usage.attempts), (&CallErrorKind::Auth, attempts));
-        assert!(error.to_string().contains("refuses one"), "{error}");
+        assert!(error.to_string().contains("refuses the key one"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_key_that_may_not_use_one_model_rests_an_hour_and_for_that_model_alone() {
-    let mut room = three().await;
+async fn denied_model_sets_an_hours_cooldown_for_that_model() {
+    let mut setup = three_keys().await;
     let denied = "Permission denied on resource models/gemini-3.1-pro-preview";
-    room.answer("one", error(403, denied, json!([])));
-    let (outcome, asked) = room.ask().await;
-    assert_eq!(asked, ["one", "two"], "what its sibling may is the sibling's");
+    setup.answer("one", error(403, denied, json!([])));
+    let (outcome, requested_keys) = setup.ask().await;
+    assert_eq!(requested_keys, ["one", "two"], "the other key of the project may still use the model");
     assert_eq!(outcome.unwrap().earlier_attempts[0].kind, CallErrorKind::Auth);
-    let until = room.clock.now().plus(Duration::from_secs(3600));
-    assert_eq!(room.resting()[0], ("one".to_owned(), vec![KeyCooldownReason::Denied { until }]));
-    assert!(room.resting()[1].1.is_empty());
-    room.restart();
-    assert_eq!(room.ask().await.1, ["two"], "a restart forgets nothing");
-    room.mend("one");
-    assert_eq!(room.ask_for("gemini:flash").await.1, ["one"], "another model is another matter");
-    room.clock.pass(3599);
-    assert_eq!(room.ask().await.1, ["two"]);
-    room.clock.pass(1);
-    assert_eq!(room.ask().await.1, ["one"]);
+    let until = setup.clock.now().plus(Duration::from_secs(3600));
+    assert_eq!(setup.resting()[0], ("one".to_owned(), vec![KeyCooldownReason::Denied { until }]));
+    assert!(setup.resting()[1].1.is_empty());
+    setup.restart();
+    assert_eq!(setup.ask().await.1, ["two"], "a restart forgets nothing");
+    setup.clear_answer("one");
+    assert_eq!(
+        setup.ask_for("gemini:flash").await.1,
+        ["one"],
+        "the cooldown does not apply to another model"
+    );
+    setup.clock.pass(3599);
+    assert_eq!(setup.ask().await.1, ["two"]);
+    setup.clock.pass(1);
+    assert_eq!(setup.ask().await.1, ["one"]);
 
-    // All that speaks of the key or its project is about every model.
+    // An error about the key or its project concerns every model.
     let project = json!([{"reason": "CONSUMER_SUSPENDED"}]);
-    room.answer("one", error(403, denied, project));
-    assert_eq!(room.ask().await.1, ["one", "two"]);
-    assert_eq!(room.resting()[0].1, [KeyCooldownReason::Refused]);
+    setup.answer("one", error(403, denied, project));
+    assert_eq!(setup.ask().await.1, ["one", "two"]);
+    assert_eq!(setup.resting()[0].1, [KeyCooldownReason::Refused]);
 }
 
 #[tokio::test]
-async fn with_no_key_that_may_use_the_model_its_name_is_told() {
-    let room = room(&[("one", "shop", GeminiTier::Paid)]).await;
-    room.answer("one", error(403, "no access to gemini-3.1-pro-preview", json!([])));
+async fn error_names_the_model_no_key_may_use() {
+    let setup = setup(&[("one", "shop", GeminiTier::Paid)]).await;
+    setup.answer("one", error(403, "no access to gemini-3.1-pro-preview", json!([])));
     for attempts in [1, 0] {
-        let error = room.ask().await.0.unwrap_err();
+        let error = setup.ask().await.0.unwrap_err();
         assert_eq!((&error.kind, error.usage.attempts), (&CallErrorKind::Auth, attempts));
-        assert!(error.to_string().contains("lets no key that is left use gemini-3.1-pro-preview"), "{error}");
+        assert!(error.to_string().contains("no remaining key may use gemini-3.1-pro-preview"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn the_free_tier_sees_nothing_private() {
+async fn free_tier_gets_no_private_prompt() {
     use GeminiTier::{Free, Paid};
-    let mut both = room(&[("free", "a", Free), ("paid", "b", Paid)]).await;
-    let (outcome, asked) = both.ask_as(CallRole::Reviewer, true).await;
-    assert_eq!(asked, ["paid"]);
+    let mut both = setup(&[("free", "a", Free), ("paid", "b", Paid)]).await;
+    let (outcome, requested_keys) = both.ask_as(CallRole::Reviewer, true).await;
+    assert_eq!(requested_keys, ["paid"]);
     assert!(outcome.unwrap().usage.billed);
-    let (outcome, asked) = both.ask().await;
-    assert_eq!(asked, ["free"]);
-    assert!(!outcome.unwrap().usage.billed, "what is free is on no bill");
+    let (outcome, requested_keys) = both.ask().await;
+    assert_eq!(requested_keys, ["free"]);
+    assert!(!outcome.unwrap().usage.billed, "the free tier is not billed");
 
-    // Neither is one of which nobody said what it is; nor does a paid key's rest change anything.
+    // A key of unknown tier counts as free. The cooldown of the paid key does not change that.
     both.settings.gemini.keys[0].tier = None;
     both.restart();
     both.answer("paid", day());
-    let (outcome, asked) = both.ask_as(CallRole::Reviewer, true).await;
-    assert_eq!(asked, ["paid"]);
+    let (outcome, requested_keys) = both.ask_as(CallRole::Reviewer, true).await;
+    assert_eq!(requested_keys, ["paid"]);
     assert!(matches!(outcome.unwrap_err().kind, CallErrorKind::Quota { .. }));
 
-    let mut free = room(&[("free", "a", Free)]).await;
-    let (outcome, asked) = free.ask_as(CallRole::Reviewer, true).await;
-    assert_eq!(asked, [""; 0]);
+    let mut free = setup(&[("free", "a", Free)]).await;
+    let (outcome, requested_keys) = free.ask_as(CallRole::Reviewer, true).await;
+    assert_eq!(requested_keys, [""; 0]);
     let error = outcome.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Auth);
     assert!(error.to_string().contains("allow_free_tier_for_private = true"), "{error}");
@@ -401,33 +405,33 @@ async fn the_free_tier_sees_nothing_private() {
 }
 
 #[tokio::test]
-async fn it_drafts_only_where_the_settings_say_so() {
-    let mut room = three().await;
-    let (outcome, asked) = room.ask_as(CallRole::Drafter, false).await;
-    assert_eq!(asked, [""; 0]);
+async fn drafts_need_the_setting() {
+    let mut setup = three_keys().await;
+    let (outcome, requested_keys) = setup.ask_as(CallRole::Drafter, false).await;
+    assert_eq!(requested_keys, [""; 0]);
     assert!(outcome.unwrap_err().to_string().contains("allow_gemini_drafts = true"));
-    room.settings.gemini.drafts = true;
-    room.restart();
-    assert!(room.ask_as(CallRole::Drafter, false).await.0.is_ok());
+    setup.settings.gemini.drafts = true;
+    setup.restart();
+    assert!(setup.ask_as(CallRole::Drafter, false).await.0.is_ok());
 }
 
 #[tokio::test]
-async fn no_key_is_written_anywhere() {
-    let room = three().await;
-    // Quoted where a log's line is cut, too.
+async fn keys_never_reach_errors_or_files() {
+    let setup = three_keys().await;
+    // Long enough that the log line is truncated inside the key.
     let long = format!("{}<key>", "x".repeat(290));
-    room.answer("one", error(403, &long, json!([])));
-    room.answer("two", error(429, "<key> is used up per day", json!([])));
-    room.answer("three", (429, None, json!({"error": {"message": long}})));
-    let (outcome, asked) = room.ask().await;
-    assert_eq!(asked, ["one", "two", "three"]);
-    let shown = format!("{outcome:?} {:?} {:?}", room.settings, room.resting());
+    setup.answer("one", error(403, &long, json!([])));
+    setup.answer("two", error(429, "<key> is used up per day", json!([])));
+    setup.answer("three", (429, None, json!({"error": {"message": long}})));
+    let (outcome, requested_keys) = setup.ask().await;
+    assert_eq!(requested_keys, ["one", "two", "three"]);
+    let shown = format!("{outcome:?} {:?} {:?}", setup.settings, setup.resting());
     for part in ["AIza", "NobodyMayEverSee"] {
         assert!(!shown.contains(part), "{shown}");
     }
-    drop(room.store);
-    drop(room.providers);
-    for file in std::fs::read_dir(room.data.path()).unwrap() {
+    drop(setup.store);
+    drop(setup.providers);
+    for file in std::fs::read_dir(setup.data.path()).unwrap() {
         let path = file.unwrap().path();
         let Ok(bytes) = std::fs::read(&path) else { continue };
         assert!(!bytes.windows(4).any(|window| window == b"AIza"), "{}", path.display());
@@ -435,82 +439,83 @@ async fn no_key_is_written_anywhere() {
 }
 
 #[tokio::test]
-async fn a_replay_tells_which_keys_were_tried() {
-    let mut room = three().await;
-    room.answer("one", day());
+async fn replay_lists_the_keys_that_were_tried() {
+    let mut setup = three_keys().await;
+    setup.answer("one", day());
     let dir = tempfile::tempdir().unwrap();
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     for mode in [CassetteMode::Record, CassetteMode::Replay] {
-        room.settings.cassettes = Some(CassetteSettings { dir: dir.path().into(), mode });
-        room.restart();
-        let reply = room.ask().await.0.unwrap();
+        setup.settings.cassettes = Some(CassetteSettings { dir: dir.path().into(), mode });
+        setup.restart();
+        let reply = setup.ask().await.0.unwrap();
         let before: Vec<_> =
             reply.earlier_attempts.iter().map(|a| (a.kind.clone(), a.message.clone())).collect();
         assert!(before.len() == 1 && reply.earlier_attempts[0].usage.provider == "gemini");
-        told.push((before, reply.text));
+        outcomes.push((before, reply.text));
     }
-    assert_eq!(told[0], told[1]);
+    assert_eq!(outcomes[0], outcomes[1]);
 }
 
 #[tokio::test]
-async fn all_keys_share_the_calls_time() {
-    let room = three().await;
-    room.answer("one", minute());
-    *room.api.takes.lock().unwrap() = Some((Arc::clone(&room.clock), 300));
-    let (outcome, asked) = room.ask().await;
-    assert_eq!(asked, ["one"], "nothing is left for another");
+async fn keys_share_the_deadline_of_the_call() {
+    let setup = three_keys().await;
+    setup.answer("one", minute());
+    *setup.api.takes.lock().unwrap() = Some((Arc::clone(&setup.clock), 300));
+    let (outcome, requested_keys) = setup.ask().await;
+    assert_eq!(requested_keys, ["one"], "no time is left for another key");
     let error = outcome.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { .. }), "{error:?}");
     assert_eq!((error.earlier_attempts.len(), error.usage.attempts), (0, 1));
 }
 
 #[tokio::test]
-async fn whoever_names_no_wait_at_all_is_not_asked_in_the_same_breath() {
-    let room = room(&[("one", "shop", GeminiTier::Paid)]).await;
-    room.answer("one", error(429, "slow down", json!([{"retryDelay": "0s"}])));
-    let (outcome, asked) = tokio::time::timeout(Duration::from_secs(600), room.ask()).await.unwrap();
-    assert_eq!(asked, ["one"]);
+async fn zero_retry_delay_still_waits_a_second() {
+    let setup = setup(&[("one", "shop", GeminiTier::Paid)]).await;
+    setup.answer("one", error(429, "slow down", json!([{"retryDelay": "0s"}])));
+    let (outcome, requested_keys) =
+        tokio::time::timeout(Duration::from_secs(600), setup.ask()).await.unwrap();
+    assert_eq!(requested_keys, ["one"]);
     let reset = Some(Duration::from_secs(1));
     assert_eq!(outcome.unwrap_err().kind, CallErrorKind::RateLimited { reset });
 }
 
 #[tokio::test]
-async fn the_soonest_reset_is_told_wherever_it_stands() {
-    let room = three().await;
-    room.answer("one", error(429, "daily quota exhausted; resets after 45m10s.", json!([])));
-    room.answer("three", day());
+async fn soonest_reset_is_reported_for_any_key_order() {
+    let setup = three_keys().await;
+    setup.answer("one", error(429, "daily quota exhausted; resets after 45m10s.", json!([])));
+    setup.answer("three", day());
     let reset = Some(Duration::from_secs(2710));
-    assert_eq!(room.ask().await.0.unwrap_err().kind, CallErrorKind::Quota { reset });
+    assert_eq!(setup.ask().await.0.unwrap_err().kind, CallErrorKind::Quota { reset });
 }
 
 #[tokio::test]
-async fn keys_are_swapped_between_two_calls() {
+async fn keys_are_reloaded_between_calls() {
     use GeminiTier::{Free, Paid};
-    let mut room = room(&[("old", "shop", Paid)]).await;
-    room.answer("old", error(403, "revoked", json!([])));
-    let (refused, _) = room.ask().await;
+    let mut setup = setup(&[("old", "shop", Paid)]).await;
+    setup.answer("old", error(403, "revoked", json!([])));
+    let (refused, _) = setup.ask().await;
     assert_eq!(refused.unwrap_err().kind, CallErrorKind::Auth);
-    assert!(!room.providers.depends_on_privacy());
+    assert!(!setup.providers.depends_on_privacy());
 
     let key = GeminiKey {
         tier: Some(Free),
         secret: format!("{SECRET}-new").into(),
-        ..room.settings.gemini.keys[0].clone()
+        ..setup.settings.gemini.keys[0].clone()
     };
-    room.settings.gemini.keys = vec![key];
-    assert_eq!(room.providers.reload_keys(&room.settings), ["GEMINI_API_KEY"]);
-    assert_eq!(room.providers.reload_keys(&room.settings), [""; 0], "they are the same now");
-    assert!(room.providers.depends_on_privacy(), "its tier counts from now on, too");
-    assert_eq!(room.ask().await.1, ["new"]);
+    setup.settings.gemini.keys = vec![key];
+    assert_eq!(setup.providers.reload_keys(&setup.settings), ["GEMINI_API_KEY"]);
+    assert_eq!(setup.providers.reload_keys(&setup.settings), [""; 0], "the keys have not changed since");
+    assert!(setup.providers.depends_on_privacy(), "the new key's tier applies as well");
+    assert_eq!(setup.ask().await.1, ["new"]);
 
-    // A key goes to the address that it was given for, and that holds until a restart.
-    room.settings.gemini.base_url = "https://elsewhere.example".parse().unwrap();
-    room.settings.gemini.keys[0].secret = format!("{SECRET}-third").into();
-    assert_eq!(room.providers.reload_keys(&room.settings), [""; 0]);
+    // A reload never sends a key to a new address; that takes a restart.
+    setup.settings.gemini.base_url = "https://elsewhere.example".parse().unwrap();
+    setup.settings.gemini.keys[0].secret = format!("{SECRET}-third").into();
+    assert_eq!(setup.providers.reload_keys(&setup.settings), [""; 0]);
 }
 
 #[tokio::test]
-async fn a_key_is_tried_without_asking_a_model() {
+async fn key_check_calls_no_model() {
     use countersign::providers::{ApiService, KeyCheck, check_key};
     let models = |headers: HeaderMap| async move {
         let key = headers.get("x-api-key").or(headers.get("x-goog-api-key")).unwrap();

@@ -1,5 +1,5 @@
-//! Providers against what they will meet: the real Claude and OpenCode programs before an imitation of
-//! Anthropic's API, and an imitation of Gemini's. Both imitations are ours and live on loopback.
+//! Provider tests against the real Claude and OpenCode programs and against imitations of the services' APIs. The
+//! imitations of Anthropic's, Gemini's, Ollama's and OpenAI's APIs are ours and listen on loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
@@ -72,7 +72,7 @@ fn schema() -> Value {
     })
 }
 
-/// What is offered with a question.
+/// Tools offered with a call.
 fn tools() -> Value {
     let parameters =
         json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
@@ -83,11 +83,11 @@ fn providers(settings: &ModelSettings) -> ModelProviders {
     ModelProviders::new(settings, Arc::new(SystemClock)).unwrap()
 }
 
-/// A second of the call's time is a millisecond of ours, where no more than so much is slept. What is longer takes its
-/// time, so that no slow machine lets it end first.
-struct Hurried(Duration);
+/// Clock that runs 1000 times faster. A sleep of at most the given duration is shortened to match; a longer sleep
+/// takes its real time, so that a slow machine never ends it too early.
+struct FastClock(Duration);
 
-impl Clock for Hurried {
+impl Clock for FastClock {
     fn now(&self) -> Timestamp {
         Timestamp(SystemClock.now().0 * 1000)
     }
@@ -97,10 +97,10 @@ impl Clock for Hurried {
     }
 }
 
-/// Its hands stand still, so that a wait is told as it was given and not less what has passed; what sleeps wakes up.
-struct Still;
+/// Clock whose time never moves, so that a reported wait equals the wait the service gave. Sleeps take real time.
+struct FixedClock;
 
-impl Clock for Still {
+impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
         Timestamp(1_767_225_600_000)
     }
@@ -110,12 +110,12 @@ impl Clock for Still {
     }
 }
 
-/// Asks the provider that `spec` names, with the call as given but for the model's id.
+/// Calls the provider named by `spec`. The model of `call` is replaced by the one `spec` names.
 async fn ask(settings: &ModelSettings, spec: &str, call: ModelCall) -> Result<ModelReply, CallError> {
-    ask_by(Arc::new(SystemClock), settings, spec, call).await
+    ask_with_clock(Arc::new(SystemClock), settings, spec, call).await
 }
 
-async fn ask_by(
+async fn ask_with_clock(
     clock: SharedClock,
     settings: &ModelSettings,
     spec: &str,
@@ -127,14 +127,15 @@ async fn ask_by(
     provider.call(&call, &CancellationToken::new()).await
 }
 
-/// Silence, and a stall in the middle of an answer, pass by the clock that the back end was given.
-async fn gives_up_by_our_clock(spec: &str, hanging: &ModelSettings, stalling: &ModelSettings) {
+/// Asserts that the provider measures both timeouts by the given clock: no response at all, and a stalled response.
+async fn assert_timeouts_use_clock(spec: &str, hanging: &ModelSettings, stalling: &ModelSettings) {
     let mut call = question("any");
     call.deadline = Duration::from_secs(200);
-    let error = ask_by(Arc::new(Hurried(Duration::MAX)), hanging, spec, call.clone()).await.unwrap_err();
+    let error =
+        ask_with_clock(Arc::new(FastClock(Duration::MAX)), hanging, spec, call.clone()).await.unwrap_err();
     let CallErrorKind::Timeout { idle: false, elapsed } = error.kind else { panic!("{error:?}") };
     assert!(elapsed >= call.deadline, "{elapsed:?}");
     call.deadline = Duration::from_secs(1_000_000);
-    let error = ask_by(Arc::new(Hurried(Duration::MAX)), stalling, spec, call).await.unwrap_err();
+    let error = ask_with_clock(Arc::new(FastClock(Duration::MAX)), stalling, spec, call).await.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { idle: true, .. }), "{error:?}");
 }

@@ -1,4 +1,4 @@
-//! What may be on a bill after a call, by what its service said of that: nothing said is never nothing.
+//! Estimates of what a call may cost. A service that reports no counts may still send a bill.
 
 use countersign::{
     config::{GeminiKey, ModelSettings},
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use crate::{
     ask,
-    openai::{at, says},
+    openai::{at, text_stream},
     question, settings,
     streaming::{Behaviour, start},
 };
 
-/// A service: how its models are named, where it is asked, a whole answer of its, and what in it counts.
+/// Model, API path and complete answer of one service; `counts` is the key of its token counts.
 struct Service {
     spec: &'static str,
     path: &'static str,
@@ -62,7 +62,7 @@ fn services() -> [Service; 3] {
         Service {
             spec: "openai:gpt-x",
             path: "/chat/completions",
-            answer: says("Yes.", "stop"),
+            answer: text_stream("Yes.", "stop"),
             counts: "completion_tokens",
             settings: at,
         },
@@ -70,7 +70,7 @@ fn services() -> [Service; 3] {
 }
 
 impl Service {
-    async fn asked_at(&self, url: url::Url) -> Usage {
+    async fn usage_at(&self, url: url::Url) -> Usage {
         match ask(&(self.settings)(url), self.spec, question("a reviewer")).await {
             Ok(reply) => reply.usage,
             Err(error) => *error.usage,
@@ -79,7 +79,7 @@ impl Service {
 }
 
 #[tokio::test]
-async fn what_no_service_counted_may_be_billed_to_the_last_token() {
+async fn uncounted_call_may_cost_more() {
     for service in services() {
         let (answer, half) = (&service.answer, service.answer.len() / 2);
         let uncounted = answer.replace(service.counts, "something_else");
@@ -92,26 +92,26 @@ async fn what_no_service_counted_may_be_billed_to_the_last_token() {
             (Behaviour::Break(answer[..half].to_owned()), true),
             (Behaviour::Break(String::new()), true),
         ];
-        // A refusal is the service's own word; what stands before it and lost sight of it has none.
+        // An error status of the service itself is final. A proxy's timeout leaves open how much the service bills.
         cases.extend([400, 401, 404, 429, 500, 503, 529].map(|number| (status(number), false)));
         cases.extend([408, 502, 504].map(|number| (status(number), true)));
         for (number, (behaviour, more)) in cases.into_iter().enumerate() {
             let (url, api) = start(service.path, behaviour).await;
-            let usage = service.asked_at(url).await;
+            let usage = service.usage_at(url).await;
             assert_eq!((usage.attempts, api.requests().len()), (1, 1), "{} {number}", service.spec);
             assert!(usage.billed && usage.may_cost_more() == more, "{} {number}: {usage:?}", service.spec);
         }
-        let nobody = service.asked_at("http://127.0.0.1:1".parse().unwrap()).await;
-        assert!(!nobody.may_cost_more(), "nothing was sent: {nobody:?}");
+        let unreachable = service.usage_at("http://127.0.0.1:1".parse().unwrap()).await;
+        assert!(!unreachable.may_cost_more(), "nothing was sent: {unreachable:?}");
     }
 }
 
 #[tokio::test]
-async fn a_stream_that_counts_as_it_goes_is_counted_when_it_ends() {
+async fn interim_counts_of_a_stream_are_not_final() {
     let counting = "\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":1},\"choices\":[{";
-    let counting = says("Yes.", "stop").replace("\"choices\":[{", counting);
+    let counting = text_stream("Yes.", "stop").replace("\"choices\":[{", counting);
     let begun = counting.split_inclusive("\r\n\r\n").next().unwrap();
     let (url, _) = start("/chat/completions", Behaviour::Stream(begun.to_owned())).await;
-    let usage = services()[2].asked_at(url).await;
+    let usage = services()[2].usage_at(url).await;
     assert!(usage.output_tokens == 1 && usage.may_cost_more(), "{usage:?}");
 }

@@ -1,4 +1,4 @@
-//! Whether the services still list the models in use, as imitations of their lists tell it.
+//! Checks that the services still list the models in use, against imitations of their model lists.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,21 +16,22 @@ use super::serve;
 
 const NOW: &str = "2026-11-27T12:00:00Z";
 
-/// Both lists at one address, the one of Anthropic in two pages. What was asked is noted.
+/// Serves both lists at one address, Anthropic's in two pages. Returns the address and a log of the requests.
 async fn lists(claude: &'static [&str], gemini: &'static [&str]) -> (url::Url, Arc<Mutex<Vec<String>>>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
+    let requests = Arc::new(Mutex::new(Vec::new()));
     let note = |path: &'static str, key: &'static str| {
-        let asked = asked.clone();
+        let requests = requests.clone();
         move |query: Option<String>, headers: &HeaderMap| {
             assert!(headers.contains_key(key), "{headers:?}");
             let query = query.unwrap_or_default();
-            asked.lock().unwrap().push(format!("{path}?{query}"));
+            requests.lock().unwrap().push(format!("{path}?{query}"));
             query
         }
     };
-    let (of_claude, of_gemini) = (note("/v1/models", "x-api-key"), note("/v1beta/models", "x-goog-api-key"));
+    let (note_claude, note_gemini) =
+        (note("/v1/models", "x-api-key"), note("/v1beta/models", "x-goog-api-key"));
     let claude = move |RawQuery(query): RawQuery, headers: HeaderMap| async move {
-        let second = of_claude(query, &headers).contains("after_id=a%26b");
+        let second = note_claude(query, &headers).contains("after_id=a%26b");
         let ids: Vec<Value> = claude.iter().map(|id| json!({"id": id, "type": "model"})).collect();
         Json(match second {
             true => json!({"data": ids, "has_more": false, "last_id": "z"}),
@@ -38,12 +39,12 @@ async fn lists(claude: &'static [&str], gemini: &'static [&str]) -> (url::Url, A
         })
     };
     let gemini = move |RawQuery(query): RawQuery, headers: HeaderMap| async move {
-        of_gemini(query, &headers);
+        note_gemini(query, &headers);
         let names: Vec<Value> = gemini.iter().map(|id| json!({"name": format!("models/{id}")})).collect();
         Json(json!({"models": names, "nextPageToken": ""}))
     };
     let router = Router::new().route("/v1/models", get(claude)).route("/v1beta/models", get(gemini));
-    (serve(router).await, asked)
+    (serve(router).await, requests)
 }
 
 fn settings(home: &std::path::Path, url: &url::Url, lines: &str) -> Settings {
@@ -69,19 +70,19 @@ async fn check_lists(url: &url::Url, lines: &str) -> ListCheck {
 }
 
 #[tokio::test]
-async fn a_list_with_all_models_in_use_is_no_reason_to_warn() {
+async fn complete_list_gives_no_warning() {
     let claude = &["claude-opus-5-5-20260922", "claude-haiku-5-5", "claude-mythos-9"];
-    let (url, asked) = lists(claude, &["gemini-3.1-pro-preview"]).await;
+    let (url, requests) = lists(claude, &["gemini-3.1-pro-preview"]).await;
     let found = check_lists(&url, "").await;
     let host = "127.0.0.1".to_owned();
     assert_eq!(found, ListCheck { checked: vec![host.clone(), host], ..ListCheck::default() });
     let pages =
         ["/v1/models?limit=1000", "/v1/models?limit=1000&after_id=a%26b", "/v1beta/models?pageSize=1000"];
-    assert_eq!(*asked.lock().unwrap(), pages);
+    assert_eq!(*requests.lock().unwrap(), pages);
 }
 
 #[tokio::test]
-async fn a_model_that_is_not_listed_is_named_with_the_line_to_write() {
+async fn unlisted_model_is_reported_with_the_line_to_write() {
     let (url, _) =
         lists(&["claude-opus-6", "claude-haiku-5-5"], &["gemini-4-neon", "gemini-3.8-flash"]).await;
     let found = check_lists(&url, "").await;
@@ -105,7 +106,7 @@ async fn a_model_that_is_not_listed_is_named_with_the_line_to_write() {
 }
 
 #[tokio::test]
-async fn a_model_that_ends_within_sixty_days_is_warned_of_wherever_it_is_named() {
+async fn model_retired_within_sixty_days_is_reported() {
     let gemini = &["gemini-2.5-pro", "gemini-3.8-flash", "gemini-3.5-flash-lite"];
     let (url, _) = lists(&["claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"], gemini).await;
     let lines = "[models]\nreviewer = \"gemini:2.5-pro\"\n[pools.p]\nprimary = [\"gemini:2.5-flash\", \"claude:sonnet\"]\n\
@@ -123,7 +124,7 @@ async fn a_model_that_ends_within_sixty_days_is_warned_of_wherever_it_is_named()
 }
 
 #[tokio::test]
-async fn a_service_without_a_list_is_not_checked_and_retirements_are_told_all_the_same() {
+async fn service_without_a_list_still_warns_of_retirements() {
     let url = serve(Router::new()).await;
     let found = check_lists(&url, "[models]\nreviewer = \"gemini:3-pro-preview\"\n").await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Ollama against an imitation of `/api/chat`.
+//! Ollama against our imitation of `/api/chat`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use countersign::{
 use serde_json::{Value, json};
 
 use crate::{
-    ask, gives_up_by_our_clock, question, schema, settings,
+    ask, assert_timeouts_use_clock, question, schema, settings,
     streaming::{Api, Behaviour, start},
 };
 
@@ -61,7 +61,7 @@ async fn fails(behaviour: Behaviour) -> CallError {
 }
 
 #[tokio::test]
-async fn an_answer_is_attested_counted_and_asked_for_with_room_for_the_prompt() {
+async fn request_and_response_match_the_api() {
     let events = [line("{\"verdict\":"), line("\"APPROVED\"}"), last("stop", 900)];
     let (outcome, api) = call(lines(&events), true).await;
     let reply = outcome.unwrap();
@@ -78,7 +78,7 @@ async fn an_answer_is_attested_counted_and_asked_for_with_room_for_the_prompt() 
 }
 
 #[tokio::test]
-async fn the_window_grows_with_the_prompt_and_what_fits_none_is_not_sent() {
+async fn context_window_grows_with_the_prompt_up_to_its_limit() {
     for (bytes, window) in [(20_000, Some(20_480)), (90_000, Some(40_960)), (98_000, None)] {
         let (url, api) = start("/api/chat", lines(&[line("Yes."), last("stop", 900)])).await;
         let mut call = question("ollama");
@@ -98,14 +98,14 @@ async fn the_window_grows_with_the_prompt_and_what_fits_none_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_filled_its_window_counts_as_cut() {
+async fn prompt_that_fills_the_window_is_too_long() {
     let error = fails(lines(&[line("Fine."), last("stop", 12_288)])).await;
     assert_eq!(error.kind, CallErrorKind::TooLong);
     assert_eq!(error.usage.input_tokens, 12_288);
 }
 
 #[tokio::test]
-async fn answers_cut_unusable_or_by_another_model_are_typed() {
+async fn unusable_responses_are_typed() {
     for (events, kind) in [
         (vec![line("Half"), last("length", 900)], CallErrorKind::Truncated),
         (vec![line(" "), last("stop", 900)], CallErrorKind::Empty),
@@ -123,7 +123,7 @@ async fn answers_cut_unusable_or_by_another_model_are_typed() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said_with_its_fix() {
+async fn missing_model_or_server_is_reported_with_its_fix() {
     let missing = json!({"error": "model 'qwen3:32b' not found"});
     let error = fails(Behaviour::Status(404, missing, None)).await;
     assert_eq!(error.kind, CallErrorKind::NoSuchModel);
@@ -131,21 +131,21 @@ async fn what_is_missing_is_said_with_its_fix() {
     let busy = json!({"error": "server busy, please try again"});
     assert_eq!(fails(Behaviour::Status(503, busy, None)).await.kind, CallErrorKind::Capacity);
 
-    let nobody = local("http://127.0.0.1:1".parse().unwrap());
-    let error = ask(&nobody, "ollama:qwen", question("ollama")).await.unwrap_err();
+    let unreachable = local("http://127.0.0.1:1".parse().unwrap());
+    let error = ask(&unreachable, "ollama:qwen", question("ollama")).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Unavailable);
     assert!(error.to_string().contains("`ollama serve`"), "{error}");
 }
 
 #[tokio::test]
-async fn silence_and_a_stall_end_in_time() {
+async fn silence_and_stall_time_out() {
     let (hanging, _) = start("/api/chat", Behaviour::Hang).await;
     let (stalling, _) = start("/api/chat", Behaviour::Stall(format!("{}\n", line("Well,")))).await;
-    gives_up_by_our_clock("ollama:qwen", &local(hanging), &local(stalling)).await;
+    assert_timeouts_use_clock("ollama:qwen", &local(hanging), &local(stalling)).await;
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_what_does_not_fit_is_understood() {
+async fn refusal_of_a_long_prompt_is_too_long() {
     let body = json!({"error": "the input exceeds the available context length"});
     assert_eq!(fails(Behaviour::Status(400, body, None)).await.kind, CallErrorKind::TooLong);
 }

@@ -1,4 +1,4 @@
-//! An OpenAI-compatible endpoint, imitated.
+//! OpenAI-compatible endpoints, against our imitation.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use countersign::{
 use serde_json::{Value, json};
 
 use crate::{
-    Hurried, ask, ask_by, gives_up_by_our_clock, question, schema, settings,
+    FastClock, ask, ask_with_clock, assert_timeouts_use_clock, question, schema, settings,
     streaming::{Api, Behaviour, start},
     tools,
 };
@@ -53,7 +53,7 @@ pub(crate) fn events(events: &[Value]) -> String {
     [": hello\r\n".to_owned()].into_iter().chain(events).chain(["data: [DONE]\n\n".to_owned()]).collect()
 }
 
-pub(crate) fn says(text: &str, finish: &str) -> String {
+pub(crate) fn text_stream(text: &str, finish: &str) -> String {
     let (first, second) = text.split_at(text.len() / 2);
     events(&[
         event(json!({"role": "assistant", "content": first}), None),
@@ -76,8 +76,9 @@ async fn kind(behaviour: Behaviour) -> CallErrorKind {
 }
 
 #[tokio::test]
-async fn an_answer_is_attested_counted_and_asked_for_rightly() {
-    let (outcome, api) = call(Behaviour::Stream(says("{\"verdict\":\"APPROVED\"}", "stop")), true).await;
+async fn request_and_response_match_the_api() {
+    let (outcome, api) =
+        call(Behaviour::Stream(text_stream("{\"verdict\":\"APPROVED\"}", "stop")), true).await;
     let reply = outcome.unwrap();
     assert_eq!(reply.value, Some(json!({"verdict": "APPROVED"})));
     let usage = &reply.usage;
@@ -87,14 +88,14 @@ async fn an_answer_is_attested_counted_and_asked_for_rightly() {
     assert_eq!((usage.billed, usage.cost_microusd), (true, Some(800 * 2 + 200 / 5 + 50 * 8)));
     let (headers, body) = &api.requests()[0];
     assert_eq!(headers["authorization"], format!("Bearer {KEY}"));
-    assert_eq!(body["max_tokens"], 10_000, "as long as the table says");
+    assert_eq!(body["max_tokens"], 10_000, "the limit from the model table");
     assert_eq!(body["stream_options"], json!({"include_usage": true}));
     assert_eq!(body["response_format"]["json_schema"]["schema"], schema());
     assert_eq!(body["messages"][0], json!({"role": "system", "content": "Answer briefly."}));
 }
 
 #[tokio::test]
-async fn tools_are_told_in_its_own_form_and_its_calls_are_told_in_ours() {
+async fn tools_and_tool_calls_are_translated() {
     let piece = |index: u64, function: Value| {
         event(json!({"tool_calls": [{"index": index, "function": function}]}), None)
     };
@@ -107,48 +108,48 @@ async fn tools_are_told_in_its_own_form_and_its_calls_are_told_in_ours() {
             ),
             piece(0, json!({"arguments": "{\"path\": \"src"})),
             piece(0, json!({"arguments": "/lib.rs\"}"})),
-            // Some say a name with every piece, and some count no places.
+            // Some endpoints repeat the name in every piece, and some send a constant index.
             event(json!({"tool_calls": [{"index": 0, "id": "call_2", "function": {"name": "list"}}]}), None),
             event(json!({"tool_calls": [{"index": 0, "id": "call_2", "function": {"name": "list"}}]}), None),
             piece(2, json!({"name": "curl", "arguments": "{\"url\""})),
             event(json!({}), Some(ended)),
         ])
     };
-    let asked = json!({"toolCalls": [
+    let expected = json!({"toolCalls": [
         {"name": "read", "arguments": {"path": "src/lib.rs"}},
         {"name": "list", "arguments": {}},
         {"name": "curl", "arguments": "{\"url\""},
     ]});
-    // Some end such an answer as they end any.
+    // Some endpoints end a response with tool calls by `stop`.
     for ended in ["tool_calls", "stop"] {
         let (url, api) = start("/chat/completions", Behaviour::Stream(calls(ended))).await;
         let call = || ModelCall { tools: Some(tools()), ..question("openai") };
         let reply = ask(&at(url.clone()), "openai:gpt-x", call()).await.unwrap();
-        assert_eq!(serde_json::from_str::<Value>(&reply.text).unwrap(), asked);
-        let told = &api.requests()[0].1["tools"];
-        assert_eq!(told, &json!([{"type": "function", "function": tools()[0]}]));
-        // Nobody asks for what was not offered.
-        let unasked = ask(&at(url), "openai:gpt-x", question("openai")).await;
-        assert_eq!(unasked.is_ok(), ended == "stop", "{unasked:?}");
+        assert_eq!(serde_json::from_str::<Value>(&reply.text).unwrap(), expected);
+        let sent = &api.requests()[0].1["tools"];
+        assert_eq!(sent, &json!([{"type": "function", "function": tools()[0]}]));
+        // Without tools in the call, the same response is rejected or read as text.
+        let without_tools = ask(&at(url), "openai:gpt-x", question("openai")).await;
+        assert_eq!(without_tools.is_ok(), ended == "stop", "{without_tools:?}");
         assert!(api.requests()[1].1.get("tools").is_none());
     }
 }
 
 #[tokio::test]
-async fn a_server_without_tools_is_asked_without_them() {
+async fn server_without_tools_is_called_again_without_them() {
     for (status, message) in [
         (500, "tools param requires --jinja flag"),
         (400, "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"),
         (400, "registry.ollama.ai/library/gemma:2b does not support tools"),
     ] {
         let refusal = Behaviour::Status(status, json!({"error": {"message": message}}), None);
-        let answers = Behaviour::InTurn(vec![refusal.clone(), Behaviour::Stream(says("# 1", "stop"))]);
+        let answers = Behaviour::InTurn(vec![refusal.clone(), Behaviour::Stream(text_stream("# 1", "stop"))]);
         let (url, api) = start("/chat/completions", answers).await;
         let call = ModelCall { tools: Some(tools()), ..question("openai") };
         let reply = ask(&at(url), "openai:gpt-x", call.clone()).await.unwrap();
         assert_eq!((reply.text.as_str(), reply.usage.attempts), ("# 1", 2));
-        let told = |n: usize| api.requests()[n].1.get("tools").is_some();
-        assert!(told(0) && !told(1));
+        let has_tools = |n: usize| api.requests()[n].1.get("tools").is_some();
+        assert!(has_tools(0) && !has_tools(1));
         let (url, api) = start("/chat/completions", refusal).await;
         assert!(ask(&at(url), "openai:gpt-x", call).await.is_err());
         assert_eq!(api.requests().len(), 2);
@@ -163,8 +164,8 @@ async fn a_server_without_tools_is_asked_without_them() {
 }
 
 #[tokio::test]
-async fn an_endpoint_of_ones_own_needs_no_key_and_sends_no_bill() {
-    let (url, api) = start("/chat/completions", Behaviour::Stream(says("Yes.", "stop"))).await;
+async fn self_hosted_endpoint_needs_no_key_and_is_not_billed() {
+    let (url, api) = start("/chat/completions", Behaviour::Stream(text_stream("Yes.", "stop"))).await;
     let mut settings = at(url);
     settings.table = vec![row(None)];
     settings.openai.api_key = None;
@@ -179,7 +180,7 @@ async fn an_endpoint_of_ones_own_needs_no_key_and_sends_no_bill() {
 }
 
 #[tokio::test]
-async fn error_statuses_say_what_to_do_next() {
+async fn error_statuses_map_to_error_kinds() {
     let reset = Some(Duration::from_secs(30));
     for (status, code, kind_wanted) in [
         (401, "invalid_api_key", CallErrorKind::Auth),
@@ -204,12 +205,12 @@ async fn error_statuses_say_what_to_do_next() {
 }
 
 #[tokio::test]
-async fn answers_cut_withheld_or_by_another_model_are_typed() {
+async fn unusable_responses_are_typed() {
     for (body, wanted) in [
-        (says("Half", "length"), CallErrorKind::Truncated),
-        (says("Half", "content_filter"), CallErrorKind::Refused),
-        (says("Half", "tool_calls"), CallErrorKind::InvalidOutput),
-        (says("  ", "stop"), CallErrorKind::Empty),
+        (text_stream("Half", "length"), CallErrorKind::Truncated),
+        (text_stream("Half", "content_filter"), CallErrorKind::Refused),
+        (text_stream("Half", "tool_calls"), CallErrorKind::InvalidOutput),
+        (text_stream("  ", "stop"), CallErrorKind::Empty),
         (events(&[event(json!({"refusal": "I'd rather not."}), None)]), CallErrorKind::Refused),
         (events(&[event(json!({"content": "Half"}), None)]), CallErrorKind::Unavailable),
         (
@@ -218,41 +219,44 @@ async fn answers_cut_withheld_or_by_another_model_are_typed() {
         ),
         ("data: {\"model\n".into(), CallErrorKind::InvalidOutput),
         (
-            says("Fine.", "stop").replace("gpt-x-", "gpt-x-mini-"),
+            text_stream("Fine.", "stop").replace("gpt-x-", "gpt-x-mini-"),
             CallErrorKind::WrongModel { served: Some("gpt-x-mini-2026-01-02".into()) },
         ),
-        (says("Fine.", "stop").replace("\"model\"", "\"x\""), CallErrorKind::WrongModel { served: None }),
+        (
+            text_stream("Fine.", "stop").replace("\"model\"", "\"x\""),
+            CallErrorKind::WrongModel { served: None },
+        ),
     ] {
         assert_eq!(kind(Behaviour::Stream(body.clone())).await, wanted, "{body}");
     }
     assert_eq!(kind(Behaviour::Break(events(&[])[..60].into())).await, CallErrorKind::Unavailable);
-    let (outcome, _) = call(Behaviour::Stream(says("{\"verdict\":\"MAYBE\"}", "stop")), true).await;
+    let (outcome, _) = call(Behaviour::Stream(text_stream("{\"verdict\":\"MAYBE\"}", "stop")), true).await;
     assert_eq!(outcome.unwrap_err().kind, CallErrorKind::InvalidOutput);
 }
 
 #[tokio::test]
-async fn silence_and_a_stall_end_in_time() {
+async fn silence_and_stall_time_out() {
     let (hanging, _) = start("/chat/completions", Behaviour::Hang).await;
     let begun = format!("data: {}\n\n", event(json!({"content": "Well,"}), None));
     let (stalling, _) = start("/chat/completions", Behaviour::Stall(begun)).await;
-    gives_up_by_our_clock("openai:gpt-x", &at(hanging), &at(stalling.clone())).await;
+    assert_timeouts_use_clock("openai:gpt-x", &at(hanging), &at(stalling.clone())).await;
 
-    // An answer that began stalls for half of a short call at most.
+    // A response that started may stall for half the deadline at most.
     let mut call = question("openai");
     call.deadline = Duration::from_secs(60);
-    let half = Arc::new(Hurried(call.deadline / 2));
-    let error = ask_by(half, &at(stalling), "openai:gpt-x", call.clone()).await.unwrap_err();
+    let half = Arc::new(FastClock(call.deadline / 2));
+    let error = ask_with_clock(half, &at(stalling), "openai:gpt-x", call.clone()).await.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { idle: true, .. }), "{error:?}");
-    // Until then a prompt may be read for as long as the whole call.
+    // Before the first token, only the deadline limits the wait.
     let (reading, _) = start("/chat/completions", Behaviour::Stall(String::new())).await;
     call.deadline = Duration::from_secs(400);
-    let hurried = Arc::new(Hurried(Duration::MAX));
-    let error = ask_by(hurried, &at(reading), "openai:gpt-x", call).await.unwrap_err();
+    let hurried = Arc::new(FastClock(Duration::MAX));
+    let error = ask_with_clock(hurried, &at(reading), "openai:gpt-x", call).await.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { idle: false, .. }), "{error:?}");
 }
 
 #[test]
-fn a_model_without_a_row_is_answered_with_the_row_to_add() {
+fn error_for_an_unknown_model_shows_the_table_row_to_add() {
     let providers = ModelProviders::new(&settings("/nowhere".as_ref()), Arc::new(SystemClock)).unwrap();
     for (spec, id) in [("ollama:llama4:8b", "llama4:8b"), ("openai:gpt-x", "gpt-x")] {
         let error = providers.model(spec).unwrap_err().to_string();
@@ -261,9 +265,10 @@ fn a_model_without_a_row_is_answered_with_the_row_to_add() {
 }
 
 #[tokio::test]
-async fn a_name_is_bounded_and_can_be_seen_and_makes_no_family() {
+async fn served_model_name_is_truncated_and_sanitised() {
     let name = format!("gpt-x\u{1b}[2J\u{202e}\n{}", "y".repeat(10_000));
-    let body = says("Fine.", "stop").replace("gpt-x-2026-01-02", &json!(name).to_string()[1..][..name.len()]);
+    let body =
+        text_stream("Fine.", "stop").replace("gpt-x-2026-01-02", &json!(name).to_string()[1..][..name.len()]);
     let error = call(Behaviour::Stream(body), false).await.0.unwrap_err();
     let CallErrorKind::WrongModel { served: Some(served) } = &error.kind else { panic!("{:?}", error.kind) };
     assert!(served.starts_with("gpt-x[2J yyy") && served.chars().count() == 101, "{served}");
@@ -272,11 +277,11 @@ async fn a_name_is_bounded_and_can_be_seen_and_makes_no_family() {
 }
 
 #[tokio::test]
-async fn an_answer_that_two_models_wrote_is_nobodys() {
+async fn response_by_two_models_is_rejected() {
     let other = json!({"model": "gpt-x-mini", "choices": [{"delta": {"content": "Approved. "}}]});
     for body in [
-        format!("data: {other}\n\n{}", says("Fine.", "stop")),
-        says("Fine.", "stop").replace("data: [DONE]", &format!("data: {other}\n\ndata: [DONE]")),
+        format!("data: {other}\n\n{}", text_stream("Fine.", "stop")),
+        text_stream("Fine.", "stop").replace("data: [DONE]", &format!("data: {other}\n\ndata: [DONE]")),
     ] {
         let served = Some("gpt-x-mini".into());
         assert_eq!(kind(Behaviour::Stream(body)).await, CallErrorKind::WrongModel { served });
@@ -284,24 +289,25 @@ async fn an_answer_that_two_models_wrote_is_nobodys() {
 }
 
 #[tokio::test]
-async fn nests_and_floods_are_no_answers() {
+async fn deeply_nested_json_is_rejected() {
     let nest = format!("data: {}\n\n", "[".repeat(10_000));
     assert_eq!(kind(Behaviour::Stream(nest)).await, CallErrorKind::InvalidOutput);
     let nest = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
-    let (outcome, _) = call(Behaviour::Stream(says(&nest, "stop")), true).await;
+    let (outcome, _) = call(Behaviour::Stream(text_stream(&nest, "stop")), true).await;
     assert_eq!(outcome.unwrap_err().kind, CallErrorKind::InvalidOutput);
 }
 
 #[tokio::test]
-async fn an_event_that_names_nobody_takes_no_name_away() {
-    let body = says("Fine.", "stop").replace("data: [DONE]", "data: {\"model\": \"\"}\n\ndata: [DONE]");
+async fn event_without_model_name_keeps_the_earlier_name() {
+    let body =
+        text_stream("Fine.", "stop").replace("data: [DONE]", "data: {\"model\": \"\"}\n\ndata: [DONE]");
     let reply = call(Behaviour::Stream(body), false).await.0.unwrap();
     assert_eq!(reply.usage.served.as_deref(), Some("gpt-x-2026-01-02"));
 }
 
 #[tokio::test]
-async fn nobody_is_followed_elsewhere_with_prompt_and_key() {
-    let (elsewhere, api) = start("/chat/completions", Behaviour::Stream(says("Fine.", "stop"))).await;
+async fn redirect_is_not_followed() {
+    let (elsewhere, api) = start("/chat/completions", Behaviour::Stream(text_stream("Fine.", "stop"))).await;
     let target = elsewhere.join("chat/completions").unwrap().to_string();
     let to = axum::routing::post(async move || axum::response::Redirect::temporary(&target));
     let url = crate::serve(axum::Router::new().route("/chat/completions", to)).await;

@@ -1,5 +1,5 @@
-//! The contract with the real OpenCode program. `COUNTERSIGN_TEST_OPENCODE` names the binary; without
-//! it each of these says that it was skipped.
+//! Contract tests with the real OpenCode program. `COUNTERSIGN_TEST_OPENCODE` names the binary; without the variable
+//! each test is skipped.
 
 use std::{path::Path, time::Duration};
 
@@ -63,7 +63,7 @@ async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut ModelCa
 }
 
 #[tokio::test]
-async fn an_answer_is_counted_and_never_attested() {
+async fn response_is_counted_without_a_served_model() {
     for outcome in outcomes("an_answer", Behaviour::Text { served: None }, |_| {}).await {
         let reply = outcome.reply.unwrap();
         assert_eq!(reply.text, "It is sound.");
@@ -78,7 +78,7 @@ async fn an_answer_is_counted_and_never_attested() {
 }
 
 #[tokio::test]
-async fn endings_are_told_apart() {
+async fn failures_map_to_error_kinds() {
     for (behaviour, expected) in [
         (Behaviour::Error(401, "authentication_error", None), CallErrorKind::Auth),
         (Behaviour::MaxTokens, CallErrorKind::Truncated),
@@ -92,7 +92,7 @@ async fn endings_are_told_apart() {
 }
 
 #[tokio::test]
-async fn structured_output_fits_the_schema_or_is_none() {
+async fn structured_output_must_match_the_schema() {
     let with_schema = |call: &mut ModelCall| call.schema = Some(schema());
     for outcome in outcomes("structured", Behaviour::Says("{\"verdict\": \"REVISE\"}"), with_schema).await {
         assert_eq!(outcome.reply.unwrap().value, Some(json!({"verdict": "REVISE"})));
@@ -102,9 +102,9 @@ async fn structured_output_fits_the_schema_or_is_none() {
     }
 }
 
-/// It asks again and again where the service is overloaded or sets a limit, and where nothing comes.
+/// OpenCode retries overload and rate limits for ever and waits for ever for a response.
 #[tokio::test]
-async fn what_it_never_gives_up_on_ends_at_the_deadline() {
+async fn endless_retries_end_at_the_deadline() {
     let short = |call: &mut ModelCall| call.deadline = Duration::from_secs(8);
     for behaviour in [
         Behaviour::Error(429, "rate_limit_error", Some(1)),
@@ -120,7 +120,7 @@ async fn what_it_never_gives_up_on_ends_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_file_named_in_the_prompt_is_not_read() {
+async fn file_mentioned_in_the_prompt_is_not_read() {
     let secret = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(secret.path(), "the-operators-secret").unwrap();
     let mention = format!("Please see @{}.", secret.path().display());
@@ -132,7 +132,7 @@ async fn a_file_named_in_the_prompt_is_not_read() {
 }
 
 #[tokio::test]
-async fn it_never_reviews() {
+async fn opencode_is_rejected_as_reviewer() {
     let settings = configured("/nowhere".as_ref());
     let mut call = question("claude");
     call.role = CallRole::Reviewer;

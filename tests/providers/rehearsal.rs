@@ -1,4 +1,4 @@
-//! The built-in script, played as a workflow would play it.
+//! The built-in rehearsal script, called in the order a workflow calls it.
 
 use countersign::{
     codebase::TreeIndex,
@@ -34,7 +34,7 @@ fn mistakes(text: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_rehearsal_goes_from_a_weak_draft_to_an_approval() {
+async fn rehearsal_leads_from_a_weak_draft_to_approval() {
     let draft = turn(CallRole::Drafter, 1).await.text;
     assert_eq!(mistakes(&draft), Vec::<String>::new());
     assert!(draft.contains("This is a rehearsal."));
@@ -49,7 +49,7 @@ async fn the_rehearsal_goes_from_a_weak_draft_to_an_approval() {
     let review = verdict::parse(&turn(CallRole::Reviewer, 2).await.text, "abcd1234").unwrap();
     assert_eq!((review.verdict, review.resolved), (Verdict::Approved, vec!["F1".to_owned()]));
 
-    // A person may ask for more, any number of times.
+    // A person may request further revisions, any number of times.
     let third = edited(&better, &turn(CallRole::Drafter, 3).await);
     let fourth = edited(&third, &turn(CallRole::Drafter, 4).await);
     assert!(better != third && third != fourth);

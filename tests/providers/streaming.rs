@@ -1,4 +1,4 @@
-//! An imitation of an API that answers by lines, as a test wants.
+//! Imitation of an API that streams lines, with a behaviour set by the test.
 
 use std::{
     convert::Infallible,
@@ -16,20 +16,20 @@ use axum::{
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
 
-/// What the imitation answers, whatever it is asked.
+/// Response of the imitation to every request.
 #[derive(Clone)]
 pub(crate) enum Behaviour {
-    /// This body, in pieces that end anywhere.
+    /// The body, in pieces split at arbitrary bytes.
     Stream(String),
-    /// This much of one, then silence.
+    /// Part of a body; then the connection stays open without data.
     Stall(String),
-    /// This much of one, then a broken connection.
+    /// Part of a body; then the connection breaks.
     Break(String),
-    /// An error status with its body, and a Retry-After.
+    /// Error status, its body and `Retry-After` in seconds.
     Status(u16, Value, Option<u32>),
-    /// Never answers.
+    /// No response at all.
     Hang,
-    /// Each once, and the last from then on.
+    /// Each behaviour once, in order; the last one repeats.
     InTurn(Vec<Behaviour>),
 }
 

@@ -1,5 +1,5 @@
-//! Programs of models in their places. The program here is ours: it answers with what `/proc` says of itself, and waits
-//! for nobody.
+//! Worker slots of model programs. The test program is our own shell script, which can answer with what `/proc`
+//! reports about its process.
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{question, settings};
 
-/// In place of the Claude program; `work` is what it does for its answer, which is `$said`.
+/// Installs the script in place of the Claude program. `work` is shell code that sets the answer in `$said`.
 fn program(directory: &Path, work: &str) -> ModelSettings {
     let path = directory.join("imitation");
     let script = format!(
@@ -38,7 +38,7 @@ fn nice_of(stat: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn the_program_is_as_polite_as_its_pool_and_knows_nothing_of_our_environment() {
+async fn program_has_the_nice_value_of_its_pool_and_a_clean_environment() {
     let data = tempfile::tempdir().unwrap();
     let work = r#"said=$(cat /proc/self/stat; tr '\0' '\n' </proc/$$/environ | cut -d= -f1 | sort)
 said=$(echo "$said" | tr '\n"' '  ')"#;
@@ -56,11 +56,15 @@ said=$(echo "$said" | tr '\n"' '  ')"#;
         assert!(allowed.iter().any(|start| name.starts_with(start)), "{name}");
     }
     let children = data.path().join("children");
-    assert_eq!(std::fs::read_dir(children).unwrap().count(), 0, "its record is gone with it");
+    assert_eq!(
+        std::fs::read_dir(children).unwrap().count(),
+        0,
+        "the record of the process is deleted with it"
+    );
 }
 
 #[tokio::test]
-async fn twelve_jobs_for_two_places_all_finish() {
+async fn twelve_jobs_share_two_slots() {
     let data = tempfile::tempdir().unwrap();
     let settings = program(data.path(), "began=$(date +%s%N); sleep 0.1; said=\"$began $(date +%s%N)\"");
     let providers = ModelProviders::new(&settings, std::sync::Arc::new(SystemClock)).unwrap();
@@ -84,7 +88,7 @@ async fn twelve_jobs_for_two_places_all_finish() {
 }
 
 #[tokio::test]
-async fn one_that_takes_too_much_memory_is_ended_and_said_to_be() {
+async fn program_over_its_memory_limit_is_killed_and_reported() {
     let data = tempfile::tempdir().unwrap();
     let mut settings = program(data.path(), "head -c 200000000 /dev/zero | tail | sleep 60");
     settings.workers.medium.memory_mb = 64;

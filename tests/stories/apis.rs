@@ -1,4 +1,4 @@
-//! Imitations of the models' HTTP APIs, for stories about real providers.
+//! Stand-ins for model HTTP APIs, for stories about real providers.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,13 +17,14 @@ use crate::{
     serve,
 };
 
-/// What Anthropic's answer and what the part of one that the dying program gave cost, in micro-dollars.
+/// Cost in micro-dollars of Anthropic's full response.
 pub(crate) const DRAFT: u64 = 1000 * 4 + 50 * 20;
+/// Cost in micro-dollars of the partial response of `dying-claude.sh`.
 pub(crate) const BEGUN: u64 = 900 * 4 + 7 * 20;
-/// And Gemini's.
+/// Cost in micro-dollars of Gemini's response.
 pub(crate) const REVIEW: u64 = 1000 * 2 + 50 * 12;
 
-/// Anthropic's API, that answers with a design for the first issue.
+/// Starts an Anthropic API that answers with a design for the first issue.
 pub(crate) async fn drafting() -> (url::Url, Arc<Api>) {
     let text = design()
         .replace("{{path}}", "src/lib.rs")
@@ -32,16 +33,16 @@ pub(crate) async fn drafting() -> (url::Url, Arc<Api>) {
     anthropic::start(Behaviour::Says(text.leak())).await
 }
 
-/// Gemini's API, that approves whatever it is shown; but not for every key.
+/// Gemini API that approves every prompt, except with an exhausted key.
 #[derive(Default)]
 pub(crate) struct Gemini {
-    /// The key whose project has nothing left today.
+    /// Key whose project has used up its daily quota.
     used_up: Option<&'static str>,
     asked: Mutex<Vec<String>>,
 }
 
 impl Gemini {
-    /// The keys it was asked with, in order.
+    /// Returns the keys of the requests, in order.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }

@@ -1,5 +1,4 @@
-//! Who may answer a gate besides what their role allows, and what becomes of a gate that nobody answers or that somebody
-//! tampers with.
+//! Approval rules: number of approvals, requester, code owners; and gates that nobody answers or somebody tampers with.
 
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use crate::{
     world::{Setting, World, world_of_files},
 };
 
-/// A design that touches two files, at its gate.
-async fn at_the_gate(toml: &str, owners: &str) -> World {
+/// Creates a world whose run waits at the gate of a design that touches two files.
+async fn world_at_gate(toml: &str, owners: &str) -> World {
     let row = "| `{{path}}` | Modify | The change the issue asks for, with its tests beside it |";
     let rows = "| `src/lib.rs` | Modify | The change |\n| `tests/command_line.rs` | Modify | Its tests |";
     let text = design().replace(row, rows);
@@ -34,13 +33,13 @@ async fn at_the_gate(toml: &str, owners: &str) -> World {
 }
 
 impl World {
-    /// A comment that is heard, and that nobody gets mail about.
-    async fn says(&mut self, who: &str, text: &str, reaction: &str) {
+    /// Comments, then asserts that the bot adds only this reaction and sends no mail.
+    async fn comment_and_expect(&mut self, who: &str, text: &str, reaction: &str) {
         let before = self.notifying();
         self.comment(who, text).await;
-        let shown = self.view().comments.pop().unwrap().reactions;
+        let reactions = self.view().comments.pop().unwrap().reactions;
         assert!(
-            shown.iter().all(|(_, what)| what == reaction) && shown.len() == 1,
+            reactions.iter().all(|(_, what)| what == reaction) && reactions.len() == 1,
             "{who}: {text}\n{}",
             self.thread()
         );
@@ -49,15 +48,15 @@ impl World {
 }
 
 #[tokio::test]
-async fn two_people_have_to_approve() {
-    let mut w = at_the_gate("approvals = 2\n", "").await;
-    assert!(w.gate().contains("**0 of 2 approvals.** It takes 2 different people."), "{}", w.gate());
+async fn two_approvals_need_two_people() {
+    let mut w = world_at_gate("approvals = 2\n", "").await;
+    assert!(w.gate().contains("**0 of 2 approvals.** It needs 2 different people."), "{}", w.gate());
     for text in ["/approve", "/approve"] {
-        w.says("sam", text, "eyes").await;
+        w.comment_and_expect("sam", text, "eyes").await;
         w.stands(RunViewStatus::Asking).await;
         assert!(w.gate().contains("**1 of 2 approvals**: sam."), "{}", w.gate());
     }
-    // One who objects outweighs them, and nothing that was said before counts any more.
+    // One objection outweighs the approvals and resets them.
     w.comment("max", "/revise say what an empty file does").await;
     w.stands(RunViewStatus::Asking).await;
     assert!(w.gate().contains("**0 of 2 approvals.**"), "{}", w.gate());
@@ -75,12 +74,12 @@ async fn two_people_have_to_approve() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn whoever_asked_for_it_may_neither_approve_nor_override() {
-    let mut w = at_the_gate("approver_not_requester = true\n", "").await;
-    assert!(w.gate().contains("`maya` asked for this run and may not approve it."), "{}", w.gate());
+async fn requester_cannot_approve_their_own_run() {
+    let mut w = world_at_gate("approver_not_requester = true\n", "").await;
+    assert!(w.gate().contains("`maya` requested this run and may not approve it."), "{}", w.gate());
     let line = w.approve_line();
-    w.says("maya", &line, "-1").await;
-    w.says("maya", "/approve", "-1").await;
+    w.comment_and_expect("maya", &line, "-1").await;
+    w.comment_and_expect("maya", "/approve", "-1").await;
     w.hub.review(w.repo, w.pull_number(), w.user("maya"), "APPROVED", "").unwrap();
     w.settle().await;
     w.stands(RunViewStatus::Asking).await;
@@ -89,40 +88,40 @@ async fn whoever_asked_for_it_may_neither_approve_nor_override() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn an_owner_of_each_file_has_to_approve() {
+async fn one_code_owner_of_each_file_must_approve() {
     let owners =
         "* @stranger\n/src/ @maya @Sam tess@tally.example # and so on\n/tests/ @octo/core @nobody-at-all\n";
     let toml = "code_owners = true\napprover_not_requester = true\n";
-    let mut w = at_the_gate(toml, owners).await;
-    let stands = |w: &World| {
+    let mut w = world_at_gate(toml, owners).await;
+    let approvals_text = |w: &World| {
         let gate = w.gate();
         let (_, rest) =
             gate.split_once("To send it back to the drafter instead: `/revise TEXT`.\n\n").unwrap();
         rest.split("\n\nDrafted by").next().unwrap().to_owned()
     };
-    insta::assert_snapshot!(stands(&w), @r"
-    `maya` asked for this run and may not approve it. An approval counts from owners of the files alone; it takes one of each row.
+    insta::assert_snapshot!(approvals_text(&w), @r"
+    `maya` requested this run and may not approve it. Only owners of the files can approve; each row needs one of its owners.
 
     | Files | Owners | |
     |---|---|---|
     | `src/lib.rs` | `@maya`, `@Sam`, `tess@tally.example` |  |
     | `tests/command_line.rs` | `@octo/core`, `@nobody-at-all` |  |
 
-    It could not be read who `@nobody-at-all`, `@octo/core`, `tess@tally.example` are: they count only where they are named themselves. Where that leaves nobody, someone with maintain access may approve in their place.
+    Countersign could not look up `@nobody-at-all`, `@octo/core`, `tess@tally.example`, so only owners listed by name count there. For a row without a known owner, someone with maintain access may approve instead.
     ");
     let dora = w.hub.create_user("dora").unwrap();
     w.hub.set_role(w.repo, dora, Role::Write).unwrap();
     for who in ["dora", "maya", "tess"] {
-        w.says(who, "/approve", "-1").await;
+        w.comment_and_expect(who, "/approve", "-1").await;
     }
-    w.says("sam", "/approve", "eyes").await;
+    w.comment_and_expect("sam", "/approve", "eyes").await;
     w.stands(RunViewStatus::Asking).await;
-    let now = stands(&w);
+    let now = approvals_text(&w);
     assert!(
         now.contains("**Approved so far** by sam.") && now.contains("`tess@tally.example` | ✅ |"),
         "{now}"
     );
-    w.says("sam", "/approve", "eyes").await;
+    w.comment_and_expect("sam", "/approve", "eyes").await;
     w.stands(RunViewStatus::Asking).await;
     w.approved_by("max").await;
     assert!(w.gate().contains("**Accepted by sam and max** on"), "{}", w.gate());
@@ -130,7 +129,7 @@ async fn an_owner_of_each_file_has_to_approve() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_review_that_asks_for_changes_is_heard_with_its_comments_and_their_lines() {
+async fn changes_requested_review_reaches_the_drafter_with_its_lines() {
     let (mut w, models) = with_reviewer(
         vec![|_| sound("src/lib.rs"), |_| {
             json!({ "edits": [{ "search": "The goal of", "replace": "The aim of" }], "replies": [] })
@@ -152,51 +151,58 @@ async fn a_review_that_asks_for_changes_is_heard_with_its_comments_and_their_lin
     w.settle().await;
     w.stands(RunViewStatus::Asking).await;
     let sent = &models.sent("drafter")[1];
-    for told in ["- `docs/lld/LLD-1.md:17`: Say which input.\n  And why.\n", "- `src/lib.rs:3`: Not this.\n"]
+    for expected in
+        ["- `docs/lld/LLD-1.md:17`: Say which input.\n  And why.\n", "- `src/lib.rs:3`: Not this.\n"]
     {
-        assert!(sent.contains(told), "{sent}");
+        assert!(sent.contains(expected), "{sent}");
     }
     assert!(!sent.contains("approve it") && !sent.contains(":40"), "{sent}");
-    assert!(w.status().body.contains("approve it"), "what was taken out is told of: {}", w.status().body);
+    assert!(w.status().body.contains("approve it"), "removed text is listed: {}", w.status().body);
     w.find("was sent back");
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_gate_that_somebody_tampers_with_is_put_back_and_takes_the_hash() {
+async fn tampered_gate_comment_is_restored_and_needs_the_hash() {
     for deletes in [false, true] {
         let mut w = world_of_files().await;
         w.comes_to_the_gate().await;
-        let (asked, line, mails) = (w.find("waits for a person"), w.approve_line(), w.notifying());
+        let (posted, line, mails) = (w.find("waits for a person"), w.approve_line(), w.notifying());
         let max = w.user("max");
         match deletes {
-            true => w.hub.delete_comment(w.repo, asked.id, max).unwrap(),
+            true => w.hub.delete_comment(w.repo, posted.id, max).unwrap(),
             false => w
                 .hub
-                .edit_comment(w.repo, asked.id, max, "### Nothing to see. Just write `/approve`.")
+                .edit_comment(w.repo, posted.id, max, "### Nothing to see. Just write `/approve`.")
                 .unwrap(),
         }
-        // Written before anybody has heard of it.
+        // The bot has not processed the change yet.
         w.pass(60);
         w.hub.comment(w.repo, w.issue, w.user("sam"), "/approve").unwrap();
         w.wait(30).await;
-        assert!(w.last("was changed by `max`, so what you read may not have been ours").body.contains(&line));
+        assert!(
+            w.last("`max` edited the gate comment, so you may have read another text").body.contains(&line)
+        );
         let gate = w.gate();
         assert!(
-            gate.contains("`max` changed this comment, and it was put back. So `/approve` does not pass"),
+            gate.contains(
+                "`max` edited this comment, and Countersign restored it. `/approve` needs the hash"
+            ),
             "{gate}"
         );
         assert!(gate.contains(&line), "{gate}");
-        let new = if deletes { "the line, and the question that is gone" } else { "the line" };
+        let new = if deletes { "the line, and the deleted gate" } else { "the line" };
         assert_eq!(
             w.notifying() + usize::from(deletes) - mails,
             1 + usize::from(deletes),
             "{new}: {}",
             w.thread()
         );
-        // Again, and the comment says nothing else for it.
+        // A second edit is undone as well, and the comment's text stays the same.
         if !deletes {
-            w.hub.edit_comment(w.repo, asked.id, max, &gate.replace("/approve lld", "/approve now")).unwrap();
+            w.hub
+                .edit_comment(w.repo, posted.id, max, &gate.replace("/approve lld", "/approve now"))
+                .unwrap();
             w.settle().await;
             assert_eq!(w.gate(), gate);
         }
@@ -206,37 +212,34 @@ async fn a_gate_that_somebody_tampers_with_is_put_back_and_takes_the_hash() {
         w.comment("sam", &line).await;
         assert_eq!(w.run_status().await, RunViewStatus::Done, "{}", w.thread());
         w.stands(RunViewStatus::Done).await;
-        assert_eq!(w.on_pull().len(), 1, "what was said there is edited and not said again");
+        assert_eq!(w.on_pull().len(), 1, "the comment is edited, not posted again");
         w.unseen.saw_gone();
     }
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_gate_that_nobody_answers_reminds_once_and_then_ends() {
+async fn unanswered_gate_reminds_once_and_then_ends_the_run() {
     let day = Duration::from_secs(24 * 3600);
-    let mut w = at_the_gate("remind_days = 3\nexpire_days = 5\n", "").await;
+    let mut w = world_at_gate("remind_days = 3\nexpire_days = 5\n", "").await;
     let line = w.approve_line();
     for _ in 0..4 {
         w.clock.pass(day);
         w.settle().await;
         w = w.restart().await;
     }
-    let said = w.find("### ⏰ The LLD still waits for a person").body;
-    assert!(said.contains(&line) && said.contains("someone with write access writes"), "{said}");
+    let reminder = w.find("### ⏰ The design still waits for a person").body;
+    assert!(reminder.contains(&line) && reminder.contains("someone with write access writes"), "{reminder}");
     assert_eq!(w.notifying(), 3, "{}", w.thread());
     w.stands(RunViewStatus::Asking).await;
     w.clock.pass(day * 2);
     w.settle().await;
     w.stands(RunViewStatus::Failed).await;
     let end = w.newest();
-    assert!(
-        end.contains("Nobody decided for 5 days, so the run was ended.") && end.contains("/lld"),
-        "{end}"
-    );
+    assert!(end.contains("Nobody decided within 5 days, so the run ended.") && end.contains("/lld"), "{end}");
     w.find("still waits for a person");
 
-    let mut w = at_the_gate("remind_days = 0\nexpire_days = 0\n", "").await;
+    let mut w = world_at_gate("remind_days = 0\nexpire_days = 0\n", "").await;
     w.clock.pass(day * 400);
     w.settle().await;
     assert_eq!(w.notifying(), 2, "{}", w.thread());
@@ -245,7 +248,7 @@ async fn a_gate_that_nobody_answers_reminds_once_and_then_ends() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_gate_shows_how_somebody_changed_the_document() {
+async fn gate_shows_a_diff_of_a_persons_edit() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let path = "docs/lld/LLD-1.md";
@@ -254,44 +257,44 @@ async fn a_gate_shows_how_somebody_changed_the_document() {
     w.hub.push_commit(w.repo, &w.branch(), w.user("sam"), &[(path, theirs.as_bytes())], "Say it").unwrap();
     w.comment("max", "/approve").await;
     w.stands(RunViewStatus::Asking).await;
-    let replaced = w.find("Their version is reviewed next").body;
+    let replaced = w.find("Countersign reviews their version next").body;
     assert!(replaced.contains("```diff\n") && replaced.contains("\n+A line by sam.\n"), "{replaced}");
     w.pull();
 }
 
-/// What people say at a gate that it does not take: each is answered by a thumb or by one comment, and nothing moves.
+/// Each invalid answer gets a reaction or one comment, and the run does not move.
 #[tokio::test]
 #[ignore = "takes long"]
-async fn bad_answers_move_nothing() {
+async fn invalid_gate_answers_change_nothing() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let line = w.approve_line();
     let hash = line.rsplit(' ').next().unwrap().to_owned();
-    for (who, said, answer) in [
+    for (who, text, answer) in [
         ("stranger", line.as_str(), "-1"),
         ("tess", "/approve", "-1"),
-        ("sam", "/approve 3f9c2ab", "a hash needs at least its first 8 digits"),
-        ("sam", "/approve lld 0123456789ab", "That hash is not of the version that waits"),
-        ("sam", &format!("/approve spec {hash}"), "Nothing waits at stage `spec`"),
-        ("sam", "/approve new", "Nothing waits at stage `new`"),
-        ("sam", "/approve yes please now", "may stand a stage, a way and a hash, nothing more"),
+        ("sam", "/approve 3f9c2ab", "a hash needs at least 8 digits"),
+        ("sam", "/approve lld 0123456789ab", "that hash belongs to another version"),
+        ("sam", &format!("/approve spec {hash}"), "No decision is open at stage `spec`"),
+        ("sam", "/approve new", "No decision is open at stage `new`"),
+        ("sam", "/approve yes please now", "/approve [stage] [option] [hash]"),
         ("sam", "/revise", "/revise"),
         ("sam", "/dismiss F99 no", "There is no finding F99"),
-        ("max", "/override I know better", "`/override` does not pass what waits here"),
+        ("max", "/override I know better", "`/override` does not work at this gate"),
     ] {
         let before = w.notifying();
-        w.comment(who, said).await;
+        w.comment(who, text).await;
         match answer {
             "-1" => {
-                assert_eq!(w.notifying(), before, "{said}");
-                let shown = w.view().comments.pop().unwrap().reactions;
-                assert!(shown.iter().any(|(_, what)| what == "-1"), "{who} {said} {shown:?}");
+                assert_eq!(w.notifying(), before, "{text}");
+                let reactions = w.view().comments.pop().unwrap().reactions;
+                assert!(reactions.iter().any(|(_, what)| what == "-1"), "{who} {text} {reactions:?}");
             }
-            answer => assert!(w.newest().contains(answer), "{said}: {}", w.newest()),
+            answer => assert!(w.newest().contains(answer), "{text}: {}", w.newest()),
         }
         w.stands(RunViewStatus::Asking).await;
     }
-    // By two people at once.
+    // Two people approve at once.
     for who in ["sam", "max"] {
         w.pass(60);
         w.hub.comment(w.repo, w.issue, w.user(who), &line).unwrap();
@@ -302,20 +305,20 @@ async fn bad_answers_move_nothing() {
     w.comment("max", &line).await;
     assert!(w.newest().contains("any more. Run `1002-1` (lld) is done"), "{}", w.newest());
     w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
-    w.says("stranger", &line, "-1").await;
+    w.comment_and_expect("stranger", &line, "-1").await;
     w.stands(RunViewStatus::Done).await;
     assert_eq!(w.hub.pulls(w.repo).len(), 1);
 }
 
-/// As mail programs write an answer that quotes the gate without a sign before its lines.
-fn mails(line: &str) -> [String; 2] {
+/// Replies by mail programs that quote the gate without a marker before its lines.
+fn quoting_mails(line: &str) -> [String; 2] {
     let quoted = format!(
-        "To accept it, someone with write access writes\n\n{line}\n\nTo send it back to the drafter instead: /revise TEXT.\n"
+        "To accept it, someone with write access writes:\n\n{line}\n\nTo send it back to the drafter instead: /revise TEXT.\n"
     );
     [
         format!(
             "This is not what we want, please wait.\n\n________________________________\nFrom: countersign[bot] \
-             <notifications@example.org>\nSubject: Re: [maya/tally] Small thing (Issue #4)\n\nAPPROVED: the LLD waits for a \
+             <notifications@example.org>\nSubject: Re: [maya/tally] Small thing (Issue #4)\n\nAPPROVED: the design waits for a \
              person\n\n{quoted}"
         ),
         format!("Nein, bitte warten.\n\nAm Montag, 1. Juni 2026 schrieb countersign[bot]:\n\n{quoted}"),
@@ -323,31 +326,31 @@ fn mails(line: &str) -> [String; 2] {
 }
 
 #[tokio::test]
-async fn no_approval_counts_in_a_mail_or_below_what_it_quotes() {
-    let mut w = at_the_gate("", "").await;
+async fn approval_by_email_or_in_quoted_text_does_not_count() {
+    let mut w = world_at_gate("", "").await;
     let line = w.approve_line();
-    let told = format!("#issuecomment-{})", w.last("waits for a person").id);
-    for mail in mails(&line) {
+    let gate_link = format!("#issuecomment-{})", w.last("waits for a person").id);
+    for mail in quoting_mails(&line) {
         w.comment("sam", &mail).await;
-        assert!(w.last("").body.contains(&told), "{mail}\n{}", w.thread());
+        assert!(w.last("").body.contains(&gate_link), "{mail}\n{}", w.thread());
         w.stands(RunViewStatus::Asking).await;
     }
-    for said in [&line, "/approve", "Fine.\n\n/approve"] {
+    for text in [&line, "/approve", "Fine.\n\n/approve"] {
         w.pass(60);
-        w.hub.comment_by_email(w.repo, w.issue, w.user("sam"), said).unwrap();
+        w.hub.comment_by_email(w.repo, w.issue, w.user("sam"), text).unwrap();
         w.settle().await;
-        assert!(w.last("").body.contains(&told), "{said}\n{}", w.thread());
+        assert!(w.last("").body.contains(&gate_link), "{text}\n{}", w.thread());
         w.stands(RunViewStatus::Asking).await;
     }
-    // What is quoted with a sign before its lines holds no command.
+    // Lines quoted with `>` contain no command.
     let before = w.notifying();
-    let marked = format!("Not yet.\n\n> To accept it, someone with write access writes\n>\n> {line}\n");
+    let marked = format!("Not yet.\n\n> To accept it, someone with write access writes:\n>\n> {line}\n");
     w.comment("sam", &marked).await;
     assert_eq!(w.notifying(), before, "{}", w.thread());
-    // Where GitHub cannot be asked how it came, it waits.
+    // If GitHub cannot say how the comment was sent, the approval waits.
     let (method, path_contains) = ("POST".to_owned(), "/graphql".to_owned());
     w.hub.arm_fault(HubFault::Status { method, path_contains, status: 502, times: 1 });
-    let above = format!("I have read it all with care.\n\n{line}\n\n{}", mails(&line)[0]);
+    let above = format!("I have read it all with care.\n\n{line}\n\n{}", quoting_mails(&line)[0]);
     w.comment("sam", &above).await;
     w.stands(RunViewStatus::Asking).await;
     w.wait(60).await;
@@ -356,8 +359,8 @@ async fn no_approval_counts_in_a_mail_or_below_what_it_quotes() {
 }
 
 #[tokio::test]
-async fn a_lone_command_that_is_not_plain_gets_the_line_to_paste() {
-    let mut w = at_the_gate("", "").await;
+async fn malformed_approve_command_gets_the_line_to_paste() {
+    let mut w = world_at_gate("", "").await;
     let line = w.approve_line();
     for text in [
         format!("`{line}`"),
@@ -374,10 +377,10 @@ async fn a_lone_command_that_is_not_plain_gets_the_line_to_paste() {
         let before = w.notifying();
         w.comment("sam", &text).await;
         assert_eq!(w.notifying(), before + 1, "{text}\n{}", w.thread());
-        let told = w.last("").body;
+        let answer = w.last("").body;
         assert!(
-            told.starts_with("Nothing was done:") && told.contains(&format!("```\n{line}\n```")),
-            "{told}"
+            answer.starts_with("Nothing was done:") && answer.contains(&format!("```\n{line}\n```")),
+            "{answer}"
         );
         w.stands(RunViewStatus::Asking).await;
     }

@@ -1,4 +1,4 @@
-//! What models write that must not be built, and repositories that nothing can be built in: what people are told of each.
+//! Drafts that must be refused and repositories in which nothing can be built, with the reasons people read.
 
 use countersign::engine::RunViewStatus;
 
@@ -8,29 +8,29 @@ use crate::{
     world::{Setting, World, all},
 };
 
-/// Whatever is wrong with a draft is told at once.
-const ONE: &str = "[implement]\nmax_rounds = 1\n";
+/// Settings with one round, so that the first mistake halts the run.
+const ONE_ROUND: &str = "[implement]\nmax_rounds = 1\n";
 
-/// What the issue's run is told to have ended with.
-async fn halted(w: &mut World) -> String {
+/// Runs the implementation, asserts that it failed and pushed nothing; returns the halt comment.
+async fn halt_text(w: &mut World) -> String {
     w.implement().await;
     w.stands(RunViewStatus::Failed).await;
     w.nothing_is_pushed();
     w.last("Halted at").body.replace('\\', "")
 }
 
-/// Each of these drafts of the tests, or every third as a sample, in a world of its own.
-async fn refused(tests: &[(String, &str)]) {
-    let mut unsaid = Vec::new();
+/// Asserts that each draft of the tests (every third as a sample) halts the run with its reason.
+async fn assert_rejected(tests: &[(String, &str)]) {
+    let mut missing_reasons = Vec::new();
     for (text, why) in tests.iter().step_by(if all() { 1 } else { 3 }) {
-        let mut w = specified(ONE, |script, _| script.drafts(text).of("implement")).await;
-        let halt = halted(&mut w).await;
+        let mut w = specified(ONE_ROUND, |script, _| script.drafts(text).of("implement")).await;
+        let halt = halt_text(&mut w).await;
         if !halt.contains(why) {
-            unsaid.push(format!("{why}: {}", halt.lines().nth(4).unwrap_or_default()));
+            missing_reasons.push(format!("{why}: {}", halt.lines().nth(4).unwrap_or_default()));
         }
-        assert_eq!(w.calls().await.len(), 1, "nobody reviews it");
+        assert_eq!(w.calls().await.len(), 1, "no review is paid for");
     }
-    assert!(unsaid.is_empty(), "{unsaid:#?}");
+    assert!(missing_reasons.is_empty(), "{missing_reasons:#?}");
 }
 
 fn test_file(path: &str, body: &str) -> String {
@@ -39,19 +39,19 @@ fn test_file(path: &str, body: &str) -> String {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn files_that_nobody_may_write_are_named_and_nothing_is_run() {
+async fn forbidden_files_in_a_draft_are_named_and_nothing_runs() {
     if !can_run().await {
         return;
     }
     let ([.., tests, _], _) = small();
-    let with = |path: &str| tests.clone() + &test_file(path, "fn x() {}");
+    let with_file = |path: &str| tests.clone() + &test_file(path, "fn x() {}");
     let many =
         |count: u32| -> String { (0..count).map(|n| test_file(&format!("tests/n{n}.rs"), "")).collect() };
-    refused(&[
-        (with("../out.rs"), "`../out.rs`"),
-        (with("/etc/cron.d/out"), "is absolute"),
-        (with(".git/hooks/pre-commit"), ".git"),
-        (with(".github/workflows/ci.yml"), "ci.yml"),
+    assert_rejected(&[
+        (with_file("../out.rs"), "`../out.rs`"),
+        (with_file("/etc/cron.d/out"), "is absolute"),
+        (with_file(".git/hooks/pre-commit"), ".git"),
+        (with_file(".github/workflows/ci.yml"), "ci.yml"),
         (tests.clone() + "\n### `tests/old.rs` (Delete)\n", "`tests/old.rs` is not in the approved spec"),
         (tests.clone() + &many(1_000), "1001 files; 200 are allowed"),
         (tests.clone() + &many(10_000), "KB long; at most 256 are read"),
@@ -63,7 +63,7 @@ async fn files_that_nobody_may_write_are_named_and_nothing_is_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn tests_that_prove_nothing_are_named() {
+async fn tests_that_prove_nothing_are_rejected_with_a_reason() {
     if !can_run().await {
         return;
     }
@@ -72,7 +72,7 @@ async fn tests_that_prove_nothing_are_named() {
         .map(|n| format!("#[test]\nfn a{n:02}() {{\n    assert_eq!(std::collections::hash_map::RandomState::new().hash_one(0) % 8, 0);\n}}\n\n"))
         .collect();
     let by_chance = format!("use std::hash::BuildHasher;\n\n{by_chance}#[test]\nfn what_does_not_fit");
-    refused(&[
+    assert_rejected(&[
         (
             tests.replace("assert_eq!(sums::sum(200, 100), 255)", "assert!(true)"),
             "asserts nothing that could be otherwise",
@@ -82,19 +82,19 @@ async fn tests_that_prove_nothing_are_named() {
             "left out",
         ),
         (tests.replace("200, 100), 255", "200, 50), 250"), "passes without the code, so it shows nothing"),
-        (tests.replace("#[test]\nfn what_does_not_fit", &by_chance), "did not end alike in two runs"),
+        (tests.replace("#[test]\nfn what_does_not_fit", &by_chance), "ended differently in two runs"),
     ])
     .await;
 }
 
-/// The small repository, with other files than it has.
-fn with(files: &[(&str, &str)]) -> Setting {
-    let (_, mut there) = small();
+/// Setting of the small repository with these files added or replaced; an empty text removes the file.
+fn setting_with(files: &[(&str, &str)]) -> Setting {
+    let (_, mut repository_files) = small();
     for (path, text) in files {
-        there.retain(|(known, _)| known != path);
-        there.extend((!text.is_empty()).then(|| ((*path).to_owned(), text.as_bytes().to_vec())));
+        repository_files.retain(|(known, _)| known != path);
+        repository_files.extend((!text.is_empty()).then(|| ((*path).to_owned(), text.as_bytes().to_vec())));
     }
-    Setting { toml: ONE.to_owned(), files: there, bare: true, ..Setting::default() }
+    Setting { toml: ONE_ROUND.to_owned(), files: repository_files, bare: true, ..Setting::default() }
 }
 
 const ONE_FAILS: &str = "#[test]\nfn one_and_one_are_two() {\n    assert_eq!(sums::sum(1, 1), 2);\n}\n\n#[test]\nfn is_wrong() \
@@ -102,7 +102,7 @@ const ONE_FAILS: &str = "#[test]\nfn one_and_one_are_two() {\n    assert_eq!(sum
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn repositories_with_no_tests_or_failing_ones_or_two_kinds_are_served() {
+async fn repository_without_tests_or_with_failing_ones_gets_a_change() {
     if !can_run().await {
         return;
     }
@@ -111,64 +111,65 @@ async fn repositories_with_no_tests_or_failing_ones_or_two_kinds_are_served() {
         ("web/package.json", "{\"scripts\": {\"test\": \"node --test\"}}"),
         ("web/test/a.test.js", "throw new Error('not of this change')"),
     ];
-    for (files, told) in [
+    for (files, expected) in [
         (&[("tests/old.rs", "")][..], "2 tests of the change pass three times."),
         (&web, "1 test failed before the change and is not counted."),
     ] {
         let ([design, spec, tests, code], _) = small();
         let spec = spec.replace("- `tests/old.rs:1-4` a test", "- `src/lib.rs:1-4` the code");
-        // Without a test there is no folder of tests.
+        // A repository without tests has no folder for them.
         let row = "| `tests/new.rs` | Add | The";
         let folder = |text: String| match files.len() {
             1 => text.replace(row, &format!("| `tests` | Add (Directory) | Tests |\n{row}")),
             _ => text,
         };
         let [design, spec] = [design, spec].map(folder);
-        let mut w = specified_in([design, spec, tests, code], with(files), plain).await;
+        let mut w = specified_in([design, spec, tests, code], setting_with(files), plain).await;
         w.implement().await;
         w.stands(RunViewStatus::Asking).await;
         let gate = w.gate();
-        assert!(gate.contains(told), "{gate}");
+        assert!(gate.contains(expected), "{gate}");
         assert!(gate.contains("was not measured"), "{gate}");
     }
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn where_no_test_passes_or_all_take_too_long_nothing_is_paid_for() {
+async fn failing_or_slow_existing_tests_halt_before_any_model_call() {
     if !can_run().await {
         return;
     }
     let sleeps = "#[test]\nfn sleeps() {\n    std::thread::sleep(std::time::Duration::from_secs(600));\n}\n";
     let fails = ONE_FAILS.replace("1), 2)", "1), 4)");
-    for (old, seconds, why) in [
-        (fails.as_str(), None, "none passes: `sums::old is_wrong`"),
-        // As twenty minutes are for others.
-        (sleeps, Some(10), "do not run as they are"),
+    for (old, seconds, reason) in [
+        (fails.as_str(), None, "no test passes: `sums::old is_wrong`"),
+        // Shortens the timeout of a test run to ten seconds.
+        (sleeps, Some(10), "so new tests would prove nothing"),
     ] {
-        let setting = with(&[("tests/old.rs", old)]);
+        let setting = setting_with(&[("tests/old.rs", old)]);
         let test_time = seconds.map(std::time::Duration::from_secs);
         let (texts, _) = small();
         let mut w = specified_in(texts, Setting { test_time, ..setting }, plain).await;
-        let halt = halted(&mut w).await;
-        assert!(halt.contains(why), "{why}: {halt}");
+        let halt = halt_text(&mut w).await;
+        assert!(halt.contains(reason), "{reason}: {halt}");
         assert_eq!(w.calls().await.len(), 0);
     }
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn code_that_knows_its_tests_or_edits_them_is_shown_for_what_it_is() {
+async fn gate_diff_shows_code_that_special_cases_its_tests() {
     if !can_run().await {
         return;
     }
     const CODE: &str = "    left.saturating_add(right)";
-    // It knows the one input that is tested; and it writes the tests anew, as they would pass without it.
-    let knows =
+    // Special-cases the one tested input, and rewrites the tests so that they pass without the change.
+    let special_cased =
         "    if (left, right) == (200, 100) {\n        return 255;\n    }\n    left.wrapping_add(right)";
     let weaker = test_file("tests/new.rs", "#[test]\nfn what_does_not_fit_is_the_largest() {}");
-    let mut w = specified(ONE, |script, [tests, code]| {
-        let code = code.replace(CODE, knows).replace("## Code\n", &format!("## Tests\n{weaker}\n## Code\n"));
+    let mut w = specified(ONE_ROUND, |script, [tests, code]| {
+        let code =
+            code.replace(CODE, special_cased).replace("## Code\n", &format!("## Tests\n{weaker}\n## Code\n"));
         let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
         script.drafts(&code).of("implement").reviews(&approved()).of("implement")
     })
@@ -180,7 +181,7 @@ async fn code_that_knows_its_tests_or_edits_them_is_shown_for_what_it_is() {
         w.pass(10);
         w.step(1).await;
     }
-    // The default branch moves while the code is written, and what it moves to is another's file and one of this change.
+    // While the code is written, main gets commits to a file of this change and to another one.
     let theirs: &[u8] = b"//! Sums.\n\n/// As it is now.\npub fn sum(left: u8, _: u8) -> u8 {\n    left\n}\n";
     w.hub
         .push_commit(w.repo, "main", maya, &[("src/lib.rs", theirs), ("other.txt", b"x")], "Meanwhile")
@@ -189,14 +190,14 @@ async fn code_that_knows_its_tests_or_edits_them_is_shown_for_what_it_is() {
     w.tried().await;
     w.stands(RunViewStatus::Asking).await;
     let gate = w.gate();
-    // Whoever decides sees it in the diff, and that the tests are the locked ones.
+    // The diff shows the special case to the approver, and it shows the locked tests.
     assert!(gate.contains("+    if (left, right) == (200, 100) {"), "{gate}");
     assert!(gate.contains("+    assert_eq!(sums::sum(200, 100), 255);"), "{gate}");
-    // What main has now was not there when somebody approved: they are told which files, and asked anew.
+    // main has changed since the gate was posted: the answer lists the files, and the gate asks again.
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.stands(RunViewStatus::Asking).await;
-    let asked = w.last("changed on the default branch").body.clone();
-    assert!(asked.contains("- `src/lib.rs`") && !asked.contains("other.txt"), "{asked}");
+    let answer = w.last("changed on the default branch").body.clone();
+    assert!(answer.contains("- `src/lib.rs`") && !answer.contains("other.txt"), "{answer}");
     w.nothing_is_pushed();
 }

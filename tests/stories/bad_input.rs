@@ -1,4 +1,4 @@
-//! What people do that nobody planned for: close, delete, rename, repeat, answer elsewhere.
+//! Unplanned actions of people: closing, deleting, renaming, repeating, answering elsewhere.
 
 use countersign::{engine::RunViewStatus, localhub::RepoSource};
 
@@ -8,17 +8,17 @@ use crate::{
 };
 
 impl World {
-    /// The work has begun and the models have not been asked: the run stands between two steps.
-    async fn begun() -> Self {
+    /// Creates a world whose run has started but has not called a model: it is between two steps.
+    async fn between_steps() -> Self {
         let mut w = world().await;
-        w.begin().await;
+        w.start_run().await;
         w
     }
 
-    async fn begin(&mut self) {
+    async fn start_run(&mut self) {
         self.hub.label(self.repo, self.issue, self.user("maya"), "countersign:lld").unwrap();
         self.step(2).await;
-        assert_eq!(self.labels(), [""; 0], "the trigger is off, and there is nothing to show yet");
+        assert_eq!(self.labels(), [""; 0], "the trigger label is removed and no other is set yet");
     }
 }
 
@@ -27,13 +27,13 @@ fn repository_file(text: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn an_issue_closed_between_two_steps_ends_the_run() {
-    let mut w = World::begun().await;
+async fn issue_closed_between_steps_stops_the_run() {
+    let mut w = World::between_steps().await;
     w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
-    w.wait(30).await; // a status comment may have been made, so it is looked for twice
+    w.wait(30).await; // the bot looks twice for a status comment that may exist
     w.stands(RunViewStatus::Stopped).await;
     assert!(w.hub.pulls(w.repo).is_empty());
-    // Started again on the closed issue, it says what to do.
+    // A new run on the closed issue says how to continue.
     w.pass(60);
     w.label("maya", "countersign:lld").await;
     w.stands(RunViewStatus::Failed).await;
@@ -41,8 +41,8 @@ async fn an_issue_closed_between_two_steps_ends_the_run() {
 }
 
 #[tokio::test]
-async fn an_issue_deleted_between_two_steps_ends_the_run_in_silence() {
-    let mut w = World::begun().await;
+async fn issue_deleted_between_steps_stops_the_run_silently() {
+    let mut w = World::between_steps().await;
     let run = w.run().await.unwrap().id;
     w.hub.delete_issue(w.repo, w.issue, w.user("maya")).unwrap();
     w.settle().await;
@@ -54,20 +54,20 @@ async fn an_issue_deleted_between_two_steps_ends_the_run_in_silence() {
 }
 
 #[tokio::test]
-async fn an_empty_issue_is_answered_with_what_is_missing() {
+async fn empty_issue_halts_with_what_is_missing() {
     let issue = Some(("Make it better".to_owned(), " \n\n".to_owned()));
     let mut w = World::new(Setting { issue, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     w.stands(RunViewStatus::Failed).await;
     let halt = w.find("Halted at Load the issue").body;
-    assert!(halt.contains("The issue has no text. Say in it what is wanted"), "{halt}");
+    assert!(halt.contains("The issue has no text. Describe what you want"), "{halt}");
     w.find("Rehearsal");
     assert!(w.notifying() <= 2, "{}", w.thread());
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_long_issue_is_read_and_its_bodies_fit_github() {
+async fn comments_on_a_long_issue_fit_githubs_limit() {
     let body =
         format!("Wanted: exit status 2 on an empty file.\n\n{}", "A line of a long log.\n".repeat(2800));
     assert!(body.len() > 60_000);
@@ -81,22 +81,22 @@ async fn a_long_issue_is_read_and_its_bodies_fit_github() {
 }
 
 #[tokio::test]
-async fn a_repository_renamed_between_two_steps_is_followed() {
-    let mut w = World::begun().await;
+async fn run_follows_a_repository_rename_between_steps() {
+    let mut w = World::between_steps().await;
     w.hub.rename_repo(w.repo, "counter").unwrap();
-    // The step meets the redirect before the webhook is read.
+    // The step meets the redirect before the webhook is processed.
     w.app.engine.tick().await.unwrap();
     w.settle().await;
     w.find("Rehearsal");
     let gate = w.find("waits for a person").body;
-    assert!(gate.contains("maya/counter/"), "links lead to the name it has now:\n{gate}");
+    assert!(gate.contains("maya/counter/"), "links use the present name:\n{gate}");
     w.hub.rename_repo(w.repo, "counted").unwrap();
     w.approved_by("sam").await;
 }
 
 #[tokio::test]
-async fn a_repository_deleted_between_two_steps_ends_the_run() {
-    let w = World::begun().await;
+async fn repository_deleted_between_steps_ends_the_run() {
+    let w = World::between_steps().await;
     let run = w.run().await.unwrap().id;
     w.hub.delete_repo(w.repo).unwrap();
     for _ in 0..20 {
@@ -106,13 +106,13 @@ async fn a_repository_deleted_between_two_steps_ends_the_run() {
         w.app.engine.tick().await.unwrap();
     }
     let view = countersign::engine::EnginePort::inspect(&*w.app.engine, run).await.unwrap().unwrap();
-    assert!(!view.status.is_live(), "it does not go round for ever: {view:?}");
+    assert!(!view.status.is_live(), "the run must end: {view:?}");
 }
 
 #[tokio::test]
-async fn another_repository_under_the_same_name_is_not_written_to() {
-    for told in [true, false] {
-        let w = World::begun().await;
+async fn new_repository_under_the_same_name_is_not_written_to() {
+    for delivered in [true, false] {
+        let w = World::between_steps().await;
         let (maya, run) = (w.user("maya"), w.run().await.unwrap().id);
         w.hub.delete_repo(w.repo).unwrap();
         let files = vec![("README.md".to_owned(), b"Another project\n".to_vec())];
@@ -122,40 +122,40 @@ async fn another_repository_under_the_same_name_is_not_written_to() {
         for _ in 0..20 {
             w.pass(60);
             w.hub.wait_for_webhooks().await;
-            if told {
+            if delivered {
                 w.app.intake.drain_inbox().await.unwrap();
             }
             w.app.engine.tick().await.unwrap();
         }
         let view = w.hub.issue(other, issue).unwrap();
         assert!(view.comments.is_empty() && view.labels.is_empty(), "{view:?}");
-        assert_eq!(w.hub.branches(other).len(), 1, "its own branch and none of ours");
+        assert_eq!(w.hub.branches(other).len(), 1, "only its own branch");
         assert!(w.hub.pulls(other).is_empty());
         let run = countersign::engine::EnginePort::inspect(&*w.app.engine, run).await.unwrap().unwrap();
-        assert!(!run.status.is_live(), "told by webhook: {told}: {run:?}");
+        assert!(!run.status.is_live(), "delivered by webhook: {delivered}: {run:?}");
     }
 }
 
 #[tokio::test]
-async fn bots_start_and_answer_nothing() {
+async fn bots_cannot_start_or_approve_runs() {
     let mut w = world().await;
     w.label("countersign[bot]", "countersign:lld").await;
     w.comment("countersign[bot]", "/lld").await;
     assert!(w.run().await.is_none());
-    assert!(!w.labels().is_empty(), "a bot's label stays where it put it");
-    assert_eq!(w.view().comments.len(), 1, "and is not answered");
+    assert!(!w.labels().is_empty(), "a bot's label stays");
+    assert_eq!(w.view().comments.len(), 1, "and gets no answer");
 
     w.comment("tess", "/lld").await;
     w.find("Rehearsal");
     w.find("waits for a person");
     let line = w.approve_line();
     w.comment("countersign[bot]", &line).await;
-    // it does not approve itself
+    // the bot does not approve itself
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn asked_twice_there_is_one_run() {
+async fn repeated_start_commands_start_one_run() {
     let mut w = world_of_files().await;
     for who in ["maya", "sam"] {
         w.hub.comment(w.repo, w.issue, w.user(who), "/lld").unwrap();
@@ -168,16 +168,16 @@ async fn asked_twice_there_is_one_run() {
     assert_eq!(w.hub.pulls(w.repo).len(), 1);
     let view = w.view();
     assert!(!view.labels.contains(&"countersign:lld".to_owned()), "{:?}", view.labels);
-    let said = |text: &str| view.comments.iter().filter(|c| c.body.contains(text)).count();
-    assert_eq!(said("waits for a person"), 1);
+    let count_comments = |text: &str| view.comments.iter().filter(|c| c.body.contains(text)).count();
+    assert_eq!(count_comments("waits for a person"), 1);
     w.stands(RunViewStatus::Asking).await;
-    let told = w.bots().into_iter().filter(|c| c.body.contains("already at work")).map(|c| c.id);
-    assert_eq!(told.map(|id| w.look_at(id)).count(), 3, "each one who asked is told:\n{}", w.thread());
+    let answers = w.bots().into_iter().filter(|c| c.body.contains("already active")).map(|c| c.id);
+    assert_eq!(answers.map(|id| w.look_at(id)).count(), 3, "each requester gets an answer:\n{}", w.thread());
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_repositorys_own_file_is_read_and_a_broken_one_is_reported() {
+async fn broken_repository_settings_are_reported_and_ignored() {
     for (file, complaint) in [
         ("[lld]\nmax_rounds = 2\nmax_round = 3\n", "toml:3:"),
         ("[lld\n", "toml:1:"),
@@ -188,16 +188,16 @@ async fn a_repositorys_own_file_is_read_and_a_broken_one_is_reported() {
         w.comes_to_the_gate().await;
         let status = w.find("Rehearsal").body;
         assert!(status.contains("countersign.toml") && status.contains(complaint), "{file}\n{status}");
-        assert!(status.contains("server's own settings are used"), "{status}");
+        assert!(status.contains("Using the server's settings"), "{status}");
         w.find("waits for a person");
-        // the work goes on
+        // the run continues
         w.stands(RunViewStatus::Asking).await;
     }
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_repository_may_ask_people_before_the_review_and_not_less() {
+async fn repository_can_add_a_draft_gate_but_not_remove_one() {
     let script = Script::default().drafts(&design()).reviews(&approved()).toml();
     let files = repository_file("[lld]\ndraft_gate = true\n");
     let mut w = World::new(Setting { script: Some(script), files, ..Setting::default() }).await;
@@ -209,28 +209,28 @@ async fn a_repository_may_ask_people_before_the_review_and_not_less() {
     w.comment("sam", &draft_line).await;
     let gate = w.newest();
     assert!(
-        gate.contains("APPROVED: the LLD waits for a person"),
-        "the draft's approval is not the design's:\n{gate}"
+        gate.contains("APPROVED: the design waits for a person"),
+        "approval of the draft does not approve the design:\n{gate}"
     );
     w.stands(RunViewStatus::Asking).await;
 
-    // A second paste of the first gate's line is about what was read before the review.
+    // The first gate's line pasted again is about the version before the review.
     w.comment("sam", &draft_line).await;
     w.stands(RunViewStatus::Asking).await;
     w.newest();
     w.approved_by("sam").await;
 
-    // Where the server demands that gate, a repository does not take it away.
+    // A repository cannot remove a gate that the server demands.
     let (files, toml) =
         (repository_file("[lld]\ndraft_gate = false\n"), "[lld]\ndraft_gate = true\n".to_owned());
     let mut w = World::new(Setting { files, toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
-    assert!(w.find("Rehearsal").body.contains("would take away a gate"), "{}", w.thread());
+    assert!(w.find("Rehearsal").body.contains("would remove a gate"), "{}", w.thread());
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_run_tried_again_in_vain_keeps_its_one_status_comment() {
+async fn failed_retry_keeps_one_status_comment() {
     let issue = Some(("Make it better".to_owned(), " \n\n".to_owned()));
     let mut w = World::new(Setting { issue, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
@@ -240,7 +240,7 @@ async fn a_run_tried_again_in_vain_keeps_its_one_status_comment() {
     assert_eq!(
         w.newest().matches("Halted at Load the issue").count(),
         1,
-        "it is said again, as it is tried again"
+        "the second try reports the halt again"
     );
     let status = "<!-- countersign:status -->";
     let kept = w.view().comments.into_iter().filter(|comment| comment.body.contains(status)).count();

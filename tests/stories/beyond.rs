@@ -1,4 +1,4 @@
-//! What a drafter of code wants beyond what people approved, and how they let it have that. The tests are really run.
+//! Changes beyond the approved plan (extra files, other tests) and how people allow them. The tests really run.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use crate::{
     world::World,
 };
 
-const ONE: &str = "[implement]\nmax_rounds = 1\n";
+const ONE_ROUND: &str = "[implement]\nmax_rounds = 1\n";
 
-const LIMIT: &str =
+const LIMIT_FILE: &str =
     "\n### `src/limit.rs` (Add)\n\n```rust\n//! The largest number.\n\npub const MOST: u8 = 255;\n```\n";
 
-/// Code that takes a file which the spec does not list.
-fn further(script: Script, texts: [String; 2]) -> Script {
-    taking(script, texts, LIMIT)
+/// Script whose code adds a file that the spec does not list.
+fn extra_file(script: Script, texts: [String; 2]) -> Script {
+    extra_file_as(script, texts, LIMIT_FILE)
 }
 
-fn taking(script: Script, [tests, code]: [String; 2], limit: &str) -> Script {
+fn extra_file_as(script: Script, [tests, code]: [String; 2], limit: &str) -> Script {
     let code = code.replace("left.saturating_add(right)", "left.checked_add(right).unwrap_or(limit::MOST)");
     let named = "<<<<<<< SEARCH\n//! Sums.\n=======\n//! Sums.\n\nmod limit;\n>>>>>>> REPLACE\n\n<<<<<<< SEARCH\n    left";
     let code = code.replacen("<<<<<<< SEARCH\n    left", named, 1) + limit;
@@ -28,14 +28,14 @@ fn taking(script: Script, [tests, code]: [String; 2], limit: &str) -> Script {
     script.drafts(&code).of("implement").reviews(&approved()).of("implement")
 }
 
-/// Tests of which one wants what the spec does not, and code whose drafter says what it should want.
-fn other_tests(script: Script, texts: [String; 2]) -> Script {
-    let script = others(script, texts, |section| section);
+/// Script whose tests contradict the spec, and whose code comes with corrected tests.
+fn corrected_tests(script: Script, texts: [String; 2]) -> Script {
+    let script = tests_with_code(script, texts, |section| section);
     let script = script.reviews(&review("REVISE", &[finding("It is one alone", None)], &[])).of("implement");
     script.reviews(&review("APPROVED", &[], &["F1"])).of("implement")
 }
 
-fn others(script: Script, [tests, code]: [String; 2], change: impl Fn(String) -> String) -> Script {
+fn tests_with_code(script: Script, [tests, code]: [String; 2], change: impl Fn(String) -> String) -> Script {
     let section = change(tests[tests.find("## Tests").unwrap()..].to_owned());
     let code = code.replace("## Code\n", &format!("{section}\n## Code\n"));
     let wrong = tests.replace("200, 100), 255", "200, 100), 254");
@@ -44,41 +44,41 @@ fn others(script: Script, [tests, code]: [String; 2], change: impl Fn(String) ->
 }
 
 impl World {
-    /// The run waits for leave; the line by which somebody gives it.
-    async fn wants(&mut self, word: &str) -> String {
+    /// Asserts that the run waits for permission (step `NL`); returns the approve line for `word`.
+    async fn assert_scope_gate(&mut self, word: &str) -> String {
         let run = self.run().await.unwrap();
         let at = (run.status, run.step_id.as_str());
         assert_eq!(at, (RunViewStatus::Asking, "NL"), "{:?}\n{}", run.why, self.thread());
         self.nothing_is_pushed();
         let status = self.status().body;
-        assert!(status.contains("**Waits for someone with write access**: [what to decide]"), "{status}");
+        assert!(status.contains("**Waits for someone with write access**: [gate comment]"), "{status}");
         self.labels();
         self.checks();
-        let begins = format!("/approve {word} ");
-        let asked = self.last(&format!("\n{begins}")).body;
-        asked.lines().find(|line| line.starts_with(&begins)).unwrap().to_owned()
+        let prefix = format!("/approve {word} ");
+        let gate = self.last(&format!("\n{prefix}")).body;
+        gate.lines().find(|line| line.starts_with(&prefix)).unwrap().to_owned()
     }
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_file_that_the_spec_lacks_is_in_the_change_once_somebody_allowed_it() {
+async fn file_outside_the_spec_joins_the_change_when_allowed() {
     if !can_run().await {
         return;
     }
-    let mut w = specified(ONE, further).await;
+    let mut w = specified(ONE_ROUND, extra_file).await;
     w.implement().await;
-    let line = w.wants("scope").await;
+    let line = w.assert_scope_gate("scope").await;
     assert!(line.starts_with("/approve scope +src/limit.rs "), "{line}");
     w.clock.pass(SEEN_BEFORE_APPROVAL);
-    // Who may not write is not heard, and nobody is about another file or about the change.
+    // tess may not approve, and sam's answers name another file or another stage.
     w.comment("tess", "/approve scope +src/limit.rs").await;
     w.comment("sam", "/approve scope +src/Limit.rs").await;
-    assert!(w.last("it is all of these files, or none").body.contains(&line));
+    assert!(w.last("these files are accepted together or not at all").body.contains(&line));
     w.comment("sam", "/approve implement").await;
-    assert!(w.last("Nothing waits at stage `implement`").body.contains(&line));
+    assert!(w.last("No decision is open at stage `implement`").body.contains(&line));
     w.comment("sam", "/approve").await;
-    assert!(w.last("it is all of these files, or none").body.contains(&line));
+    assert!(w.last("these files are accepted together or not at all").body.contains(&line));
     assert_eq!(w.run().await.unwrap().step_id, "NL");
     w = w.restart().await;
     w.comment("sam", "/approve scope +src/limit.rs").await;
@@ -88,20 +88,18 @@ async fn a_file_that_the_spec_lacks_is_in_the_change_once_somebody_allowed_it() 
     let gate = w.gate().replace('\\', "");
     assert!(gate.contains("+pub const MOST: u8 = 255;"), "{gate}");
     assert!(
-        gate.contains("Allowed beyond the plan: `src/limit.rs`, not listed by the approved spec: `sam` at "),
+        gate.contains("Exception: `src/limit.rs`, not in the approved spec; allowed by `sam` at "),
         "{gate}"
     );
     w.approved_by("sam").await;
-    assert!(w.on_branch("src/limit.rs").is_some());
+    assert!(w.file_on_branch("src/limit.rs").is_some());
     let body = w.pull().body;
     assert!(
-        body.contains(
-            "- Allowed beyond the plan: `src/limit.rs`, not listed by the approved spec: `sam` at "
-        ),
+        body.contains("- Exception: `src/limit.rs`, not in the approved spec; allowed by `sam` at "),
         "{body}"
     );
-    // What was tried and who stands for it is there, and no file has to be opened for it.
-    for said in [
+    // The pull request shows the evidence and who approved; nobody has to open a file.
+    for expected in [
         "(REQ-1) | `what_does_not_fit_is_the_largest` | `tests/new.rs` | fails by an assertion |",
         "\n- **After the change:** 2 tests of the change and 1 other that passed before pass three times.",
         "\n- **Mutation check:** ",
@@ -109,7 +107,7 @@ async fn a_file_that_the_spec_lacks_is_in_the_change_once_somebody_allowed_it() 
         "| Approved hash | `",
         "\nCloses #1\n",
     ] {
-        assert!(body.contains(said), "{said}: {body}");
+        assert!(body.contains(expected), "{expected}: {body}");
     }
     let log = w.hub.log(w.repo, &w.branch());
     let by =
@@ -119,28 +117,28 @@ async fn a_file_that_the_spec_lacks_is_in_the_change_once_somebody_allowed_it() 
 }
 
 #[tokio::test]
-async fn who_wants_no_further_file_sends_the_code_back_without() {
+async fn revise_at_the_scope_gate_drops_the_extra_file() {
     if !can_run().await {
         return;
     }
-    let mut w = specified(ONE, |script, [tests, code]| {
+    let mut w = specified(ONE_ROUND, |script, [tests, code]| {
         let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
-        let script = script.drafts(&(code + LIMIT)).of("implement");
-        script.edits(LIMIT.trim(), "").of("implement").reviews(&approved()).of("implement")
+        let script = script.drafts(&(code + LIMIT_FILE)).of("implement");
+        script.edits(LIMIT_FILE.trim(), "").of("implement").reviews(&approved()).of("implement")
     })
     .await;
     w.implement().await;
-    let line = w.wants("scope").await;
-    // Whoever read another's words has not read ours.
-    let (asked, max) = (w.find("does not list"), w.user("max"));
-    w.hub.edit_comment(w.repo, asked.id, max, "### Nothing to see.").unwrap();
+    let line = w.assert_scope_gate("scope").await;
+    // Somebody edited the comment, so `/approve` there may be about other text.
+    let (gate, max) = (w.find("does not list"), w.user("max"));
+    w.hub.edit_comment(w.repo, gate.id, max, "### Nothing to see.").unwrap();
     w.pass(60);
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/approve scope +src/limit.rs").unwrap();
     w.wait(30).await;
-    assert!(w.last("was changed by `max`, so what you read may not have been ours").body.contains(&line));
+    assert!(w.last("`max` edited the gate comment, so you may have read another text").body.contains(&line));
     assert!(w.last("does not list").body.contains(&line));
     assert_eq!(w.run().await.unwrap().step_id, "NL");
-    // One who objects outweighs who allows it.
+    // One objection outweighs one permission.
     w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/revise Do without.").unwrap();
     w.settle().await;
@@ -162,39 +160,39 @@ async fn who_wants_no_further_file_sends_the_code_back_without() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_run_that_is_stopped_while_it_wants_a_file_wants_it_no_more() {
+async fn stop_at_the_scope_gate_closes_it() {
     if !can_run().await {
         return;
     }
-    let mut w = specified(ONE, further).await;
+    let mut w = specified(ONE_ROUND, extra_file).await;
     w.implement().await;
-    let line = w.wants("scope").await;
-    // Who has not read what the issue says by now is shown that, and nothing is allowed.
+    let line = w.assert_scope_gate("scope").await;
+    // The approver has not seen the edited issue: the answer shows it, and nothing is allowed.
     w.hub.edit_issue(w.repo, w.issue, w.user("maya"), None, Some("Stop at 255, and at 0.")).unwrap();
     w.pass(60);
     w.comment("sam", "/approve scope +src/limit.rs").await;
-    let said = w.last("The issue was edited after this document was posted").body;
-    assert!(said.contains("+Stop at 255, and at 0.") && said.contains(&line), "{said}");
-    w.wants("scope").await;
+    let answer = w.last("The issue was edited after this document was posted").body;
+    assert!(answer.contains("+Stop at 255, and at 0.") && answer.contains(&line), "{answer}");
+    w.assert_scope_gate("scope").await;
     w.comment("sam", "/stop").await;
     w.stands(RunViewStatus::Stopped).await;
     let over = w.last("does not list").body;
     assert!(over.contains("Nobody needs to answer this any more") && !over.contains(&line), "{over}");
     w.comment("sam", &line).await;
-    w.last("Nothing waits for a decision here any more");
+    w.last("No decision is open here any more");
     w.nothing_is_pushed();
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn of_a_wish_that_nobody_answers_people_are_reminded_once_and_then_it_ends() {
+async fn unanswered_scope_gate_reminds_once_and_then_ends_the_run() {
     if !can_run().await {
         return;
     }
     let days = |days: u64| Duration::from_secs(days * 24 * 3600);
-    let mut w = specified(&format!("{ONE}remind_days = 3\nexpire_days = 5\n"), further).await;
+    let mut w = specified(&format!("{ONE_ROUND}remind_days = 3\nexpire_days = 5\n"), extra_file).await;
     w.implement().await;
-    let line = w.wants("scope").await;
+    let line = w.assert_scope_gate("scope").await;
     for _ in 0..2 {
         w.clock.pass(days(2));
         w.settle().await;
@@ -203,22 +201,22 @@ async fn of_a_wish_that_nobody_answers_people_are_reminded_once_and_then_it_ends
     w.clock.pass(days(2));
     w.settle().await;
     w.stands(RunViewStatus::Failed).await;
-    assert!(w.last("Halted at").body.contains("Nobody decided for 5 days"), "{}", w.thread());
+    assert!(w.last("Halted at").body.contains("Nobody decided within 5 days"), "{}", w.thread());
     assert!(w.last("does not list").body.contains("Nobody needs to answer this any more"), "{}", w.thread());
     w.nothing_is_pushed();
 }
 
 #[tokio::test]
-async fn nobody_is_asked_about_a_file_that_could_not_be_in_it_all_the_same() {
+async fn scope_gate_does_not_open_for_an_unusable_file() {
     if !can_run().await {
         return;
     }
-    // Another mistake in it, and one that somebody else has on the branch.
+    // The file has another mistake, or somebody else added it on the branch.
     for (kind, theirs, why) in
         [("Modify", false, "`src/limit.rs` is not there"), ("Add", true, "Somebody changed `src/limit.rs`")]
     {
-        let limit = LIMIT.replace("(Add)", &format!("({kind})"));
-        let mut w = specified(ONE, |script, texts| taking(script, texts, &limit)).await;
+        let limit = LIMIT_FILE.replace("(Add)", &format!("({kind})"));
+        let mut w = specified(ONE_ROUND, |script, texts| extra_file_as(script, texts, &limit)).await;
         if theirs {
             let (branch, max) = (w.branch(), w.user("max"));
             w.hub.push_commit(w.repo, &branch, max, &[("src/limit.rs", b"// mine\n")], "Mine").unwrap();
@@ -232,12 +230,12 @@ async fn nobody_is_asked_about_a_file_that_could_not_be_in_it_all_the_same() {
 }
 
 #[tokio::test]
-async fn other_tests_that_show_nothing_leave_the_code_and_why_it_came_to_nothing() {
+async fn unproven_replacement_tests_halt_the_run_and_keep_the_code() {
     if !can_run().await {
         return;
     }
-    let mut w = specified(ONE, |script, texts| {
-        others(script, texts, |section| {
+    let mut w = specified(ONE_ROUND, |script, texts| {
+        tests_with_code(script, texts, |section| {
             section.replace("what_does_not_fit_is_the_largest", "it_is_the_largest")
         })
     })
@@ -245,31 +243,31 @@ async fn other_tests_that_show_nothing_leave_the_code_and_why_it_came_to_nothing
     w.implement().await;
     w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
-    for said in [
-        "in their place show nothing: `tests/new.rs` has no test `what_does_not",
-        "no more drafts are allowed. Code: ",
+    for expected in [
+        "the drafter's new tests prove nothing: `tests/new.rs` has no test `what_does_not",
+        "the limit of drafts is reached. Code: ",
     ] {
-        assert!(halt.contains(said), "{said}: {halt}");
+        assert!(halt.contains(expected), "{expected}: {halt}");
     }
-    assert!(w.status().body.contains("saturating_add"), "the code is what people go on from");
+    assert!(w.status().body.contains("saturating_add"), "people continue from the code");
     w.nothing_is_pushed();
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn locked_tests_give_way_to_others_once_these_were_proven_and_somebody_allowed_them() {
+async fn proven_tests_replace_locked_ones_when_allowed() {
     if !can_run().await {
         return;
     }
-    let mut w = specified(ONE, other_tests).await;
+    let mut w = specified(ONE_ROUND, corrected_tests).await;
     w.implement().await;
-    let line = w.wants("tests").await;
-    let asked = w.last("wants other tests than those that are locked").body;
+    let line = w.assert_scope_gate("tests").await;
+    let gate_comment = w.last("asks to replace the locked tests").body;
     assert!(
-        asked.contains(
+        gate_comment.contains(
             "\n-    assert_eq!(sums::sum(200, 100), 254);\n+    assert_eq!(sums::sum(200, 100), 255);\n"
         ),
-        "{asked}"
+        "{gate_comment}"
     );
     w.comment("sam", "/approve tests 0123456789ab").await;
     assert!(w.last("/approve tests ").body.contains(&line));
@@ -281,11 +279,11 @@ async fn locked_tests_give_way_to_others_once_these_were_proven_and_somebody_all
         gate.contains("+    assert_eq!(sums::sum(200, 100), 255);") && !gate.contains(", 254)"),
         "{gate}"
     );
-    assert!(gate.contains("in the place of those that were locked before: `sam` at "), "{gate}");
+    assert!(gate.contains("replace the locked tests; allowed by `sam` at "), "{gate}");
     assert!(gate.contains("2 tests of the change and "), "{gate}");
     w.approved_by("sam").await;
     let body = w.pull().body;
-    assert!(body.contains("- Allowed beyond the plan: The tests of `"), "{body}");
-    w.last("wants other tests");
+    assert!(body.contains("- Exception: The tests of `"), "{body}");
+    w.last("asks to replace the locked tests");
     w.commits();
 }

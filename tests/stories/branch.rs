@@ -1,4 +1,4 @@
-//! What others do on the branch of a design: they are asked to see it, and nothing of it passes for ours.
+//! Commits by others on a design's branch: people have to see them, and they never count as the bot's.
 
 use std::process::Command;
 
@@ -10,13 +10,13 @@ const WORKFLOW: (&str, &[u8]) = (".github/workflows/x.yml", b"on: push");
 const CODE: (&str, &[u8]) = ("src/lib.rs", b"// theirs");
 
 impl World {
-    /// Someone who may write pushes these to the issue's branch.
+    /// Pushes these files to the issue's branch as sam, who has the write role.
     fn push(&self, files: &[(&str, &[u8])]) {
         let sam = self.user("sam");
         self.hub.push_commit(self.repo, &self.branch(), sam, files, "Mine").unwrap();
     }
 
-    /// git in the repository as GitHub has it.
+    /// Runs git in the hub's copy of the repository; returns its output.
     pub(crate) fn git(&self, arguments: &[&str]) -> String {
         let mut git = Command::new("git");
         git.args(["-c", "user.name=sam", "-c", "user.email=sam@example.com", "--git-dir"]);
@@ -25,7 +25,7 @@ impl World {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// The issue's branch becomes a commit of this tree.
+    /// Moves the issue's branch to a new commit of this tree.
     fn move_branch(&self, tree: &str, parents: &[&str]) -> Oid {
         let parents = parents.iter().flat_map(|parent| ["-p", *parent]);
         let commit = ["commit-tree", "-m", "Theirs", tree].into_iter().chain(parents).collect::<Vec<_>>();
@@ -36,7 +36,7 @@ impl World {
 }
 
 #[track_caller]
-fn names(text: &str) {
+fn assert_files_listed(text: &str) {
     for (path, _) in [WORKFLOW, CODE] {
         assert!(text.contains(&format!("- `{path}`")), "{path} is not named:\n{text}");
     }
@@ -44,55 +44,55 @@ fn names(text: &str) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn files_of_others_are_named_and_need_the_line() {
+async fn files_pushed_by_others_are_listed_and_need_the_full_line() {
     let mut w = world_of_files().await;
     w.push(&[WORKFLOW, CODE]);
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
-    names(&w.find("waits for a person").body);
-    names(&w.pull().body);
+    assert_files_listed(&w.find("waits for a person").body);
+    assert_files_listed(&w.pull().body);
     w.comment("sam", "/approve").await;
     w.stands(RunViewStatus::Asking).await;
     let (line, answer) = (w.approve_line(), w.newest());
-    names(&answer);
+    assert_files_listed(&answer);
     assert!(answer.contains("/approve lld HASH"), "{answer}");
     w.comment("sam", &line).await;
     w.stands(RunViewStatus::Done).await;
     let body = w.pull().body;
-    names(&body);
-    assert!(body.contains("by somebody who was shown") && !body.contains("up to you"), "{body}");
+    assert_files_listed(&body);
+    assert!(body.contains("by someone who saw") && !body.contains("up to you"), "{body}");
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn files_of_others_that_come_later_are_asked_about() {
+async fn files_pushed_by_others_after_the_gate_reopen_it() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let gate = w.approve_line();
     w.push(&[WORKFLOW, ("src/lib.rs", b"// not yet")]);
     w.comment("sam", &gate).await;
-    names(&w.newest());
+    assert_files_listed(&w.newest());
     let again = w.approve_line();
     assert_ne!(again, gate);
 
     w.pass(60);
     w.hub.comment(w.repo, w.issue, w.user("sam"), &again).unwrap();
     w.step(1).await;
-    assert_eq!(w.run().await.unwrap().step_id, "N5", "approved, and nothing committed yet");
+    assert_eq!(w.run().await.unwrap().step_id, "N5", "approved, with no commit yet");
     w.push(&[CODE]);
     w.settle().await;
-    // the same files, and not as they were shown
+    // the same files with other contents than shown
     w.stands(RunViewStatus::Asking).await;
-    let asked = w.find("others changed the branch before the approval was on it").body;
-    assert!(asked.contains("the LLD was not decided"), "{asked}");
-    names(&w.newest());
+    let answer = w.find("others changed the branch before the approved version was committed").body;
+    assert!(answer.contains("the design was closed without a decision"), "{answer}");
+    assert_files_listed(&w.newest());
     w.approved_by("sam").await;
-    names(&w.pull().body);
+    assert_files_listed(&w.pull().body);
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_merge_of_the_default_branch_brings_nothing_foreign() {
+async fn merge_of_the_default_branch_adds_no_foreign_files() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[("NEWS.md", b"news")], "News").unwrap();
@@ -104,7 +104,7 @@ async fn a_merge_of_the_default_branch_brings_nothing_foreign() {
     assert!(w.pull().body.contains("The document is accepted. Merging is up to you."), "{}", w.pull().body);
     assert_eq!(w.notifying(), 2);
 
-    // What the first run put there is ours to the second.
+    // Files committed by the first run are the bot's own in the second.
     w.comment("sam", "/lld").await;
     w.comment("sam", "/approve").await;
     w.stands(RunViewStatus::Done).await;
@@ -113,7 +113,7 @@ async fn a_merge_of_the_default_branch_brings_nothing_foreign() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
+async fn rewritten_branch_is_left_alone_and_a_new_one_opened() {
     for orphan in [true, false] {
         let mut w = world_of_files().await;
         w.comes_to_the_gate().await;
@@ -122,7 +122,7 @@ async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
         let tree = w.git(&["rev-parse", &format!("{branch}^{{tree}}")]);
         let theirs = w.move_branch(&tree, if orphan { &[] } else { &["main"] });
         w.comment("sam", &line).await;
-        // an approval of what was there is not one of this
+        // the approval was for the branch before the rewrite
         w.stands(RunViewStatus::Asking).await;
         let answer = w.newest();
         assert!(answer.contains(&format!("Somebody rewrote the branch `{branch}`")), "{answer}");
@@ -130,8 +130,11 @@ async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
         let states: Vec<_> = pulls.iter().map(|p| (p.head.as_str(), p.state.as_str())).collect();
         assert_eq!(states, [(branch.as_str(), "closed"), (follows.as_str(), "open")]);
         assert_eq!(w.pull_at(0).state, "closed");
-        let told = w.on_thread(pulls[0].number).pop().unwrap();
-        assert!(told.contains(&format!("/pull/{})", pulls[1].number)) && told.contains(&follows), "{told}");
+        let notice = w.on_thread(pulls[0].number).pop().unwrap();
+        assert!(
+            notice.contains(&format!("/pull/{})", pulls[1].number)) && notice.contains(&follows),
+            "{notice}"
+        );
 
         w.comment("sam", "/approve").await;
         w.stands(RunViewStatus::Done).await;
@@ -149,7 +152,7 @@ async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_branch_that_began_anew_is_ours_though_nobody_saw_it_begin() {
+async fn branch_created_with_a_lost_response_counts_as_ours() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("sam", "/approve").await;
@@ -165,7 +168,7 @@ async fn a_branch_that_began_anew_is_ours_though_nobody_saw_it_begin() {
     w.hub.arm_fault(HubFault::AnswerBadGatewayAfter { method, path_contains, times: 1 });
     w.settle().await;
     assert!(w.hub.log(w.repo, &w.branch())[0].message.starts_with("docs: propose"));
-    assert_eq!(w.run_status().await, RunViewStatus::Ready, "the answer was lost");
+    assert_eq!(w.run_status().await, RunViewStatus::Ready, "the response was lost");
     w.comment("tess", "/stop").await;
     w.stands(RunViewStatus::Stopped).await;
 

@@ -1,4 +1,4 @@
-//! People, CI and fate in whatever order, from a code gate on: some things hold whatever happens.
+//! Random sequences of events by people and CI from the code gate on, with invariants checked after each event.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -9,7 +9,7 @@ use countersign::{
 };
 
 use crate::{
-    hands::{Act, At, Standing},
+    hands::{Phase, PullAction, SavedWorld},
     implement::{CHANGE, can_run},
     random::{Random, say},
     script::{Script, approved},
@@ -17,25 +17,25 @@ use crate::{
     world::World,
 };
 
-/// What somebody does. What makes no sense as things stand is left out.
+/// One random event. Events that are impossible in the present state do nothing.
 #[derive(Debug, Clone, Copy)]
 enum Move {
-    Hand(Act),
-    Say(&'static str, &'static str),
-    /// The line of the newest gate.
+    PullAction(PullAction),
+    Comment(&'static str, &'static str),
+    /// Pastes the line of the newest gate.
     Approve(&'static str),
     Review(&'static str, &'static str),
-    /// A job says this, of our repository or of a fork.
+    /// A job with this conclusion, of our repository or (`true`) of a fork.
     Job(&'static str, bool),
-    /// The default branch gets a file, ours or another.
+    /// Commits this file to the default branch.
     Base(&'static str),
-    /// GitHub delivers again what it delivered.
+    /// Redelivers an earlier webhook.
     Redeliver(usize),
     Wait(u64),
     Kill,
 }
 
-const WORDS: &[&str] = &[
+const COMMENTS: &[&str] = &[
     "/revise the other way round",
     "/retry",
     "/restart implement",
@@ -49,9 +49,9 @@ const WORDS: &[&str] = &[
 ];
 const PEOPLE: &[&str] = &["sam", "sam", "max", "maya", "tess", "stranger"];
 
-fn next(random: &mut Random) -> Move {
-    use Act::*;
-    const HANDS: &[Act] = &[
+fn random_move(random: &mut Random) -> Move {
+    use PullAction::*;
+    const ACTIONS: &[PullAction] = &[
         Edits,
         Retargets,
         Rewrites,
@@ -63,9 +63,9 @@ fn next(random: &mut Random) -> Move {
         CommitsAnother,
     ];
     match random.below(100) {
-        0..14 => Move::Hand(random.one_of(HANDS)),
+        0..14 => Move::PullAction(random.one_of(ACTIONS)),
         14..38 => Move::Approve(random.one_of(PEOPLE)),
-        38..54 => Move::Say(random.one_of(PEOPLE), random.one_of(WORDS)),
+        38..54 => Move::Comment(random.one_of(PEOPLE), random.one_of(COMMENTS)),
         54..64 => Move::Review(
             random.one_of(PEOPLE),
             random.one_of(&["COMMENTED", "CHANGES_REQUESTED", "APPROVED"]),
@@ -81,31 +81,31 @@ fn next(random: &mut Random) -> Move {
     }
 }
 
-/// What holds at every moment, as far as it was seen so far.
+/// State of people's branches so far, against which the invariants are checked.
 #[derive(Default)]
-struct Seen {
-    /// Files as people left them on a branch, each with the commit that did.
+struct BranchState {
+    /// Files as people left them, by branch and path.
     theirs: BTreeMap<(String, String), Vec<u8>>,
-    /// What people moved branches to last, or committed: it stays below whatever follows.
+    /// Latest commit that people put on each branch; it must stay an ancestor of the branch.
     heads: BTreeMap<String, Oid>,
 }
 
-impl Seen {
-    /// Each line is something that does not hold.
-    async fn wrong(&mut self, w: &World) -> Vec<String> {
-        let (mut wrong, repo) = (Vec::new(), w.repo);
+impl BranchState {
+    /// Returns one line for each violated invariant.
+    async fn violations(&mut self, w: &World) -> Vec<String> {
+        let (mut violations, repo) = (Vec::new(), w.repo);
         let (runs, latest) = (w.all_runs().await, w.run().await.unwrap().id);
-        let said: String = w.bots().into_iter().map(|comment| comment.body).collect();
-        // Only faults of ours are for whoever runs the server.
-        if said.contains("countersign retry ") {
-            wrong.push("a run ended by a fault of ours".to_owned());
+        let comments: String = w.bots().into_iter().map(|comment| comment.body).collect();
+        // Only internal errors tell the operator to run `countersign retry`.
+        if comments.contains("countersign retry ") {
+            violations.push("a run ended by an internal error".to_owned());
         }
         for run in runs.iter().filter(|run| !run.status.is_live()) {
             let why = run.why.as_deref().or(run.outcome.as_ref().map(|outcome| outcome.summary.as_str()));
-            // A later run of the issue, of whichever workflow, takes the status comment.
-            let shown = run.id != latest || said.contains(&format!("un `{}`", run.id));
+            // A later run of the issue takes over the status comment.
+            let shown = run.id != latest || comments.contains(&format!("un `{}`", run.id));
             if why.is_none_or(|why| !why.contains(' ')) || !shown {
-                wrong.push(format!("nobody can tell why {} is {:?}: {why:?}", run.id, run.status));
+                violations.push(format!("nothing says why {} is {:?}: {why:?}", run.id, run.status));
             }
         }
         let db = w.app.store.repository_database(repo).await.unwrap();
@@ -117,50 +117,50 @@ impl Seen {
             let log = w.hub.log(repo, &branch);
             let ours = log.iter().filter(|commit| commit.author == BOT && commit.message.starts_with(CHANGE));
             for commit in ours {
-                let of = |row: &ApprovalRow| {
+                let covers = |row: &ApprovalRow| {
                     commit.message.contains(&format!("Countersign-Document: {}", row.document))
                 };
-                if !approved.iter().any(of) {
-                    wrong.push(format!("{branch} has code that nobody approved: {}", commit.message));
+                if !approved.iter().any(covers) {
+                    violations.push(format!("{branch} has code that nobody approved: {}", commit.message));
                 }
             }
             if branch == "main"
                 && log.iter().any(|commit| commit.author == BOT)
                 && !w.pulls().iter().any(|pull| pull.merged)
             {
-                wrong.push("main has a commit of ours".to_owned());
+                violations.push("main has a commit of ours".to_owned());
             }
             if self.heads.get(&branch).is_some_and(|head| !log.iter().any(|commit| commit.oid == *head)) {
-                wrong.push(format!("{branch} does not hold what somebody left there"));
+                violations.push(format!("{branch} lost a person's commit"));
             }
         }
         for ((branch, path), text) in &self.theirs {
             if w.hub.branch_file(repo, branch, path).is_some_and(|now| now != *text) {
-                wrong.push(format!("{path} on {branch} is not as somebody left it"));
+                violations.push(format!("{path} on {branch} is not as a person left it"));
             }
         }
         let pulls = w.hub.pulls(repo);
         let open = pulls.iter().filter(|pull| pull.state == "open" && pull.author == BOT).count();
         if open > 1 {
-            wrong.push(format!("{open} pull requests of ours are open: {pulls:#?}"));
+            violations.push(format!("{open} pull requests of ours are open: {pulls:#?}"));
         }
         let live = runs.iter().filter(|run| run.status.is_live()).count();
         if live > 1 {
-            wrong.push(format!("{live} runs are alive"));
+            violations.push(format!("{live} runs are alive"));
         }
-        wrong
+        violations
     }
 
-    /// What people left on the branches, after one of them did something there.
-    fn note(&mut self, w: &World, act: Act) {
+    /// Records a person's commit or rewrite on the branch.
+    fn record(&mut self, w: &World, act: PullAction) {
         let branch = w.branch();
         let Some((_, head)) = w.hub.branches(w.repo).into_iter().find(|(name, _)| *name == branch) else {
             return;
         };
         let path = match act {
-            Act::CommitsOurFile => "src/lib.rs",
-            Act::CommitsAnother => "OTHER.md",
-            Act::Rewrites => {
+            PullAction::CommitsOurFile => "src/lib.rs",
+            PullAction::CommitsAnother => "OTHER.md",
+            PullAction::Rewrites => {
                 self.theirs.retain(|(of, _), _| *of != branch);
                 self.heads.insert(branch, head);
                 return;
@@ -181,14 +181,14 @@ impl World {
         runs
     }
 
-    fn moved(&self, next: Move) {
+    fn apply(&self, next: Move) {
         let (repo, user) = (self.repo, |who: &str| self.user(who));
         let pull = self.pull_number();
-        // What GitHub refuses was never done.
+        // GitHub may refuse the event; then it did not happen.
         let _ = match next {
-            Move::Hand(act) => self.does(act),
-            Move::Say(who, words) => self.hub.comment(repo, self.issue, user(who), words).map(drop),
-            Move::Approve(who) => match self.line_if_any() {
+            Move::PullAction(act) => self.perform(act),
+            Move::Comment(who, words) => self.hub.comment(repo, self.issue, user(who), words).map(drop),
+            Move::Approve(who) => match self.find_approve_line() {
                 Some(line) => self.hub.comment(repo, self.issue, user(who), &line).map(drop),
                 None => Ok(()),
             },
@@ -221,8 +221,8 @@ impl World {
         };
     }
 
-    /// Until no tests run any more, or it waits for something that does not come.
-    async fn at_rest(&mut self) {
+    /// Settles until the run is not `Waiting`, for at most 400 rounds: it may wait for an event that never comes.
+    async fn wait_until_idle(&mut self) {
         self.settle().await;
         for _ in 0..400 {
             if self.run().await.is_none_or(|run| run.status != RunViewStatus::Waiting) {
@@ -235,18 +235,18 @@ impl World {
     }
 }
 
-async fn played(standing: &Standing, moves: &[Move]) -> (Vec<String>, RunViewStatus) {
-    let (mut w, mut seen) = (standing.world().await, Seen::default());
+async fn play(standing: &SavedWorld, moves: &[Move]) -> (Vec<String>, RunViewStatus) {
+    let (mut w, mut branches) = (standing.world().await, BranchState::default());
     for (n, next) in moves.iter().enumerate() {
         w.pass(11);
         if matches!(next, Move::Kill) {
             w = w.restart().await;
         }
-        w.moved(*next);
-        if let Move::Hand(act) = next {
-            seen.note(&w, *act);
+        w.apply(*next);
+        if let Move::PullAction(act) = next {
+            branches.record(&w, *act);
         }
-        // Sometimes the next one comes before anything was done about this.
+        // Every third event is followed by the next before it is fully processed.
         if n % 3 == 2 {
             w.step(2).await;
         } else {
@@ -255,39 +255,39 @@ async fn played(standing: &Standing, moves: &[Move]) -> (Vec<String>, RunViewSta
         if let Move::Wait(seconds) = next {
             w.pass(*seconds);
         }
-        w.at_rest().await;
-        let wrong = seen.wrong(&w).await;
-        if !wrong.is_empty() {
-            let told = wrong.into_iter().chain([format!("after {n}: {next:?}"), w.thread()]).collect();
-            w.look_everywhere();
-            return (told, w.run().await.unwrap().status);
+        w.wait_until_idle().await;
+        let failures = branches.violations(&w).await;
+        if !failures.is_empty() {
+            let report = failures.into_iter().chain([format!("after {n}: {next:?}"), w.thread()]).collect();
+            w.mark_everything_seen();
+            return (report, w.run().await.unwrap().status);
         }
     }
     w.hub.comment(w.repo, w.issue, w.user("maya"), "/stop").unwrap();
-    w.at_rest().await;
+    w.wait_until_idle().await;
     let status = w.run().await.unwrap().status;
-    let mut wrong = seen.wrong(&w).await;
+    let mut failures = branches.violations(&w).await;
     if w.all_runs().await.iter().any(|run| run.status.is_live()) {
-        wrong.push(format!("it does not end: {status:?}\n{}", w.thread()));
+        failures.push(format!("the run does not end: {status:?}\n{}", w.thread()));
     }
     let counts = w.app.store.inbox().counts().await.unwrap();
     if counts.new + counts.taken + counts.dead > 0 {
-        wrong.push(format!("the inbox still has {counts:?}"));
+        failures.push(format!("the inbox still has {counts:?}"));
     }
-    if !wrong.is_empty() {
-        wrong.push(w.thread());
+    if !failures.is_empty() {
+        failures.push(w.thread());
     }
-    w.look_everywhere();
-    (wrong, status)
+    w.mark_everything_seen();
+    (failures, status)
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn whatever_people_and_ci_do_nothing_unseen_is_pushed_and_nothing_of_theirs_is_written_over() {
+async fn random_events_push_no_unapproved_code_and_overwrite_no_work() {
     if !can_run().await {
         return;
     }
-    let (begun, mut chance) = (Instant::now(), Random::seeded("sequences on the pull request"));
+    let (started, mut chance) = (Instant::now(), Random::seeded("sequences on the pull request"));
     let (many, moves) = if crate::world::all() { (40, 14) } else { (2, 8) };
     let turns = |script: Script| {
         (0..9).fold(script, |script, n| {
@@ -296,15 +296,15 @@ async fn whatever_people_and_ci_do_nothing_unseen_is_pushed_and_nothing_of_their
             script.edits(from, to).of("implement").reviews(&approved()).of("implement")
         })
     };
-    let gate = Standing::at(At::Gate, turns).await;
+    let gate = SavedWorld::at(Phase::Gate, turns).await;
     let mut ends = Vec::new();
     for n in 0..many {
         let mut random = chance.fork();
         let pushed = (n % 2 == 0).then_some(Move::Approve("sam"));
-        let moves: Vec<_> = pushed.into_iter().chain((0..moves).map(|_| next(&mut random))).collect();
-        let (wrong, status) = played(&gate, &moves).await;
-        assert!(wrong.is_empty(), "sequence {n}: {moves:#?}\n{}", wrong.join("\n"));
+        let moves: Vec<_> = pushed.into_iter().chain((0..moves).map(|_| random_move(&mut random))).collect();
+        let (failures, status) = play(&gate, &moves).await;
+        assert!(failures.is_empty(), "sequence {n}: {moves:#?}\n{}", failures.join("\n"));
         ends.push(status);
     }
-    say(&format!("{many} sequences of {moves} moves ended {ends:?}, {} s", begun.elapsed().as_secs()));
+    say(&format!("{many} sequences of {moves} moves ended {ends:?}, {} s", started.elapsed().as_secs()));
 }

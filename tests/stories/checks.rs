@@ -1,4 +1,4 @@
-//! How a run stands, as its check on the branch's commits says it.
+//! The run's state as shown by the check on its commits.
 
 use countersign::{
     engine::RunViewStatus,
@@ -21,38 +21,41 @@ impl World {
         w
     }
 
-    /// Requests of this method about checks that were answered with a success.
+    /// Number of successful requests with this method to the checks API.
     fn check_calls(&self, method: &str) -> usize {
         let meant = |path: &str| path.contains("/check-runs");
         self.hub.requests().iter().filter(|r| r.method == method && meant(&r.path) && r.status < 300).count()
     }
 }
 
-fn says(check: &HubCheckView) -> (&str, &str) {
+fn conclusion_and_title(check: &HubCheckView) -> (&str, &str) {
     (check.conclusion.as_ref().unwrap_or(&check.status), &check.title)
 }
 
-fn refused(method: &str, status: u16) -> HubFault {
+fn checks_fault(method: &str, status: u16) -> HubFault {
     HubFault::Status { method: method.into(), path_contains: "/check-runs".into(), status, times: 99 }
 }
 
 #[tokio::test]
-async fn a_check_waits_for_a_person_and_is_green_on_what_was_countersigned() {
+async fn check_waits_for_a_person_and_succeeds_on_the_approved_commit() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let checks = w.checks();
     let [check] = checks.as_slice() else { panic!("{checks:#?}") };
     assert_eq!((check.name.as_str(), &check.head), ("countersign / lld", &w.pull().head_oid));
-    assert_eq!(says(check), ("action_required", "APPROVED: waits for a person"));
+    assert_eq!(conclusion_and_title(check), ("action_required", "APPROVED: waits for a person"));
     let gate = format!("#issuecomment-{}", w.find("waits for a person").id);
     assert!(check.details_url.as_ref().unwrap().ends_with(&gate), "{check:#?}");
     let calls: Vec<_> = w.hub.requests().into_iter().filter(|r| r.method == "POST").collect();
     let first = |end: &str| calls.iter().position(|r| r.path.ends_with(end)).unwrap();
-    assert!(first("/pulls") < first("/check-runs"), "there is none before there is a proposal");
+    assert!(first("/pulls") < first("/check-runs"), "no check before the pull request");
 
     w.approved_by("sam").await;
     let checks = w.checks();
-    assert_eq!((says(&checks[1]), &checks[1].head), (("success", "Countersigned"), &w.pull().head_oid));
+    assert_eq!(
+        (conclusion_and_title(&checks[1]), &checks[1].head),
+        (("success", "Countersigned"), &w.pull().head_oid)
+    );
     let pull = w.pull().body;
     let audit = pull.split("| Audit head | `").nth(1).unwrap().split('`').next().unwrap();
     let summary = &checks[1].summary;
@@ -63,7 +66,7 @@ async fn a_check_waits_for_a_person_and_is_green_on_what_was_countersigned() {
 }
 
 #[tokio::test]
-async fn findings_stand_at_their_lines_and_another_commit_has_its_own_check() {
+async fn check_annotates_findings_and_each_commit_has_its_own() {
     let mut grave = finding("Nobody says who reads it", None);
     (grave["severity"], grave["place"]) = (json!("blocking"), json!("REQ-1"));
     let refuses = review("REVISE", &[finding("No test", None), grave], &[]);
@@ -76,12 +79,12 @@ async fn findings_stand_at_their_lines_and_another_commit_has_its_own_check() {
     let path = format!("docs/lld/LLD-{}.md", w.issue);
     let text = String::from_utf8(w.hub.branch_file(w.repo, &w.branch(), &path).unwrap()).unwrap();
     let first = w.checks().remove(0);
-    assert_eq!(says(&first), ("action_required", "REVISE: waits for a person"));
+    assert_eq!(conclusion_and_title(&first), ("action_required", "REVISE: waits for a person"));
     let at = |n: usize| {
-        let shown = &first.annotations[n];
-        assert_eq!(shown.path, path);
-        let line = text.lines().nth(shown.start_line as usize - 1).unwrap();
-        (shown.annotation_level.as_str(), shown.message.as_str(), line)
+        let annotation = &first.annotations[n];
+        assert_eq!(annotation.path, path);
+        let line = text.lines().nth(annotation.start_line as usize - 1).unwrap();
+        (annotation.annotation_level.as_str(), annotation.message.as_str(), line)
     };
     assert_eq!(first.annotations.len(), 2);
     let (level, message, _) = at(0);
@@ -93,7 +96,10 @@ async fn findings_stand_at_their_lines_and_another_commit_has_its_own_check() {
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/revise say more").unwrap();
     w.step(3).await;
     let before = ("action_required", "REVISE: waits for a person");
-    assert_eq!(w.checks().iter().map(says).collect::<Vec<_>>(), [before, ("in_progress", "At work")]);
+    assert_eq!(
+        w.checks().iter().map(conclusion_and_title).collect::<Vec<_>>(),
+        [before, ("in_progress", "Running")]
+    );
     w.settle().await;
     w.stands(RunViewStatus::Asking).await;
     let checks = w.checks();
@@ -102,7 +108,7 @@ async fn findings_stand_at_their_lines_and_another_commit_has_its_own_check() {
         ("cancelled", "Replaced by a later commit"),
         ("action_required", "APPROVED: waits for a person"),
     ];
-    assert_eq!(checks.iter().map(says).collect::<Vec<_>>(), of_both);
+    assert_eq!(checks.iter().map(conclusion_and_title).collect::<Vec<_>>(), of_both);
     assert!(checks[0].head == checks[1].head && checks[2].head == w.pull().head_oid);
     assert_eq!(checks.iter().map(|check| check.annotations.len()).collect::<Vec<_>>(), [2, 0, 0]);
     w.comment("sam", "/stop").await;
@@ -111,7 +117,7 @@ async fn findings_stand_at_their_lines_and_another_commit_has_its_own_check() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_check_that_is_asked_for_again_retries_what_halted_and_else_stands_as_it_is() {
+async fn rerequested_check_retries_only_a_halted_run() {
     let script = Script::default().drafts(&design()).reviews(&approved()).drafts("");
     let mut w = World::with_script(script, "[lld]\nmax_rounds = 1\n").await;
     let check = w.checks().remove(0).id;
@@ -121,33 +127,37 @@ async fn a_check_that_is_asked_for_again_retries_what_halted_and_else_stands_as_
         assert_eq!(w.check_calls("PATCH"), writes, "{who}");
         w.stands(RunViewStatus::Asking).await;
     }
-    assert_eq!(w.notifying(), 2, "nobody gets a mail:\n{}", w.thread());
+    assert_eq!(w.notifying(), 2, "no mail is sent:\n{}", w.thread());
     w.comment("sam", "/revise say it better").await;
     w.stands(RunViewStatus::Failed).await;
     w.find("Halted at Draft the design");
     let halted = w.checks().pop().unwrap();
-    assert_eq!(says(&halted), ("failure", "Halted at Draft the design"));
+    assert_eq!(conclusion_and_title(&halted), ("failure", "Halted at Draft the design"));
     let check = halted.id;
 
     w.hub.rerequest(w.repo, check, w.user("stranger"), false).unwrap();
     w.settle().await;
     w.stands(RunViewStatus::Failed).await;
-    let mended = w.directory().join("bot/script.toml");
+    let script_file = w.directory().join("bot/script.toml");
     let edits = ("The goal of a real design", "The aim of a real design");
     let answers = Script::default().drafts(&design()).reviews(&approved()).edits(edits.0, edits.1);
     let answers = answers.reviews(&approved()).toml();
-    let mut w = w.restart_after(|_| std::fs::write(mended, answers).unwrap()).await;
+    let mut w = w.restart_after(|_| std::fs::write(script_file, answers).unwrap()).await;
     w.hub.rerequest(w.repo, check, w.user("tess"), false).unwrap();
     w.settle().await;
     w.stands(RunViewStatus::Asking).await;
     let again: Vec<_> = w.checks().into_iter().skip_while(|check| check.id <= halted.id).collect();
-    assert_eq!(says(&again[0]), ("cancelled", "Replaced by a later commit"), "it was at work again");
+    assert_eq!(
+        conclusion_and_title(&again[0]),
+        ("cancelled", "Replaced by a later commit"),
+        "the run worked again"
+    );
     w.approved_by("sam").await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn an_app_that_may_write_no_checks_works_as_any() {
+async fn app_without_the_checks_permission_works_the_same() {
     let thread = async |fault: Option<HubFault>| {
         let mut w = world_of_files().await;
         fault.into_iter().for_each(|fault| w.hub.arm_fault(fault));
@@ -160,12 +170,12 @@ async fn an_app_that_may_write_no_checks_works_as_any() {
     let (usual, checks) = thread(None).await;
     assert_eq!(checks, 4);
     for status in some([403, 404, 422]) {
-        assert_eq!(thread(Some(refused("POST", status))).await, (usual.clone(), 0), "{status}");
+        assert_eq!(thread(Some(checks_fault("POST", status))).await, (usual.clone(), 0), "{status}");
     }
 }
 
 #[tokio::test]
-async fn a_check_whose_answer_was_lost_is_found_and_not_made_twice() {
+async fn check_with_a_lost_response_is_not_created_twice() {
     let mut w = world_of_files().await;
     w.hub.arm_fault(answer_lost("POST", "/check-runs"));
     w.label("maya", "countersign:lld").await;

@@ -1,5 +1,4 @@
-//! The operator's pages in a real browser, driven by chromedriver: both themes, wide and narrow, by keyboard, and with no
-//! complaint on its console.
+//! The operator's pages in a real browser through chromedriver: both themes, two widths, keyboard, clean console.
 
 use std::{
     fs,
@@ -18,18 +17,18 @@ use crate::{
     world::{World, world},
 };
 
-/// Every page that is the same for all runs.
+/// Pages whose path does not depend on a run.
 const PAGES: &[&str] = &["/", "/models", "/deliveries", "/deliveries?given_up=true", "/spend"];
 
-/// What a browser says of all that can be used on a page, in the order in which Tab should come to it.
-const USABLE: &str = "return [...document.querySelectorAll('a[href], button, select, summary, input:not([type=hidden]), .scroll')]\
+/// Script that counts the visible elements that Tab should reach.
+const COUNT_FOCUSABLE: &str = "return [...document.querySelectorAll('a[href], button, select, summary, input:not([type=hidden]), .scroll')]\
      .filter(one => one.checkVisibility()).length";
 
-const FOCUSED: &str = "const one = document.activeElement; \
+const FOCUSED_ELEMENT: &str = "const one = document.activeElement; \
      return [one.tagName + ' ' + (one.href || one.innerText || one.name), \
      one.matches('a[href], button, select, summary, input, .scroll'), one.matches('.skip:focus')]";
 
-/// By how much anything sticks out of the page.
+/// Script that returns by how many pixels the content is wider than the page.
 const OVERFLOW: &str = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
 
 struct Chromium {
@@ -40,7 +39,7 @@ struct Chromium {
 }
 
 impl Chromium {
-    /// None: it is not installed, and nobody said that it must be.
+    /// Returns `None` if chromedriver is missing and `COUNTERSIGN_TEST_CHROMIUM` does not demand it.
     async fn start() -> Option<Self> {
         let named = std::env::var("COUNTERSIGN_TEST_CHROMIUM").ok();
         let driver =
@@ -74,18 +73,19 @@ impl Chromium {
         if let Some(binary) = named {
             options["binary"] = json!(binary);
         }
-        let wish = json!({ "capabilities": { "alwaysMatch": {
+        let capabilities = json!({ "capabilities": { "alwaysMatch": {
             "goog:chromeOptions": options, "goog:loggingPrefs": { "browser": "ALL" }
         } } });
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let base = format!("http://127.0.0.1:{port}/session");
-        let answer: Value = client.post(&base).json(&wish).send().await.unwrap().json().await.unwrap();
+        let answer: Value =
+            client.post(&base).json(&capabilities).send().await.unwrap().json().await.unwrap();
         let id = answer["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}"));
         let session = format!("{base}/{id}/").parse().unwrap();
         Some(Self { driver, session, client, _profile: profile })
     }
 
-    async fn ask(&self, what: &str, with: Value) -> Value {
+    async fn post(&self, what: &str, with: Value) -> Value {
         let answer = self.client.post(self.session.join(what).unwrap()).json(&with).send().await.unwrap();
         let mut answer: Value = answer.json().await.unwrap();
         assert!(answer["value"]["error"].is_null(), "{what}: {answer}");
@@ -93,36 +93,36 @@ impl Chromium {
     }
 
     async fn open(&self, url: &Url) {
-        self.ask("url", json!({ "url": url })).await;
+        self.post("url", json!({ "url": url })).await;
     }
 
     async fn run(&self, script: &str) -> Value {
-        self.ask("execute/sync", json!({ "script": script, "args": [] })).await
+        self.post("execute/sync", json!({ "script": script, "args": [] })).await
     }
 
-    async fn look(&self, theme: &str, width: u32) {
+    async fn emulate(&self, theme: &str, width: u32) {
         let features = json!([{ "name": "prefers-color-scheme", "value": theme }]);
         let media = json!({ "cmd": "Emulation.setEmulatedMedia", "params": { "features": features } });
-        self.ask("goog/cdp/execute", media).await;
+        self.post("goog/cdp/execute", media).await;
         let size = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
-        self.ask("goog/cdp/execute", json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": size }))
+        self.post("goog/cdp/execute", json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": size }))
             .await;
     }
 
-    /// Presses Tab or Enter.
+    /// Presses a key such as Tab or Enter.
     async fn press(&self, key: char) {
         let keys = json!([{ "type": "keyDown", "value": key }, { "type": "keyUp", "value": key }]);
-        self.ask("actions", json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": keys }] }))
+        self.post("actions", json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": keys }] }))
             .await;
     }
 
-    /// What the browser wrote on its console since it was asked last.
-    async fn complaints(&self) -> Value {
-        self.ask("se/log", json!({ "type": "browser" })).await
+    /// Returns the console entries since the last call.
+    async fn console_entries(&self) -> Value {
+        self.post("se/log", json!({ "type": "browser" })).await
     }
 
-    /// Keeps a picture of the page where somebody wants to look at it.
-    async fn picture(&self, name: &str) {
+    /// Saves a screenshot if `COUNTERSIGN_TEST_PICTURES` names a folder.
+    async fn save_screenshot(&self, name: &str) {
         let Some(folder) = std::env::var_os("COUNTERSIGN_TEST_PICTURES") else { return };
         let answer = self.client.get(self.session.join("screenshot").unwrap()).send().await.unwrap();
         let answer: Value = answer.json().await.unwrap();
@@ -133,12 +133,13 @@ impl Chromium {
 
 impl Drop for Chromium {
     fn drop(&mut self) {
-        // The browser ends with its session, and not with its driver; it is over when the driver says anything.
+        // Killing the driver does not end the browser, so delete the session. The first byte of the response means it
+        // is closed.
         let at = (self.session.host_str().unwrap(), self.session.port().unwrap());
         if let Ok(mut driver) = TcpStream::connect(at) {
             let end = self.session.path().trim_end_matches('/');
-            let asked = format!("DELETE {end} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
-            let _ = driver.write_all(asked.as_bytes()).and_then(|()| driver.read_exact(&mut [0]));
+            let request = format!("DELETE {end} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+            let _ = driver.write_all(request.as_bytes()).and_then(|()| driver.read_exact(&mut [0]));
         }
         let _ = self.driver.kill();
         let _ = self.driver.wait();
@@ -148,8 +149,8 @@ impl Drop for Chromium {
 const TAB: char = '\u{E004}';
 const ENTER: char = '\u{E007}';
 
-/// A server with something of everything on its pages, hostile words among it.
-async fn busy() -> World {
+/// Creates a world whose pages all have content, some of it hostile.
+async fn world_with_full_pages() -> World {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let wide = "W".repeat(90);
@@ -164,17 +165,17 @@ async fn busy() -> World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn every_page_is_whole_in_both_themes_wide_and_narrow_and_by_keyboard() {
-    let w = busy().await;
+async fn pages_work_in_both_themes_and_widths_and_by_keyboard() {
+    let w = world_with_full_pages().await;
     let Some(browser) = Chromium::start().await else { return };
     let (open, door) = (w.socket(), w.pages().await);
     let mut link = w.link(true).await;
     open.abort();
     link.set_port(door.at.port()).unwrap();
-    // In by the keyboard, as a person comes in.
+    // Sign in by keyboard.
     browser.open(&link).await;
-    browser.look("light", 1200).await;
-    browser.picture("enter").await;
+    browser.emulate("light", 1200).await;
+    browser.save_screenshot("enter").await;
     browser.press(TAB).await;
     browser.press(TAB).await;
     browser.press(ENTER).await;
@@ -193,52 +194,52 @@ async fn every_page_is_whole_in_both_themes_wide_and_narrow_and_by_keyboard() {
         let name = path.trim_matches('/').replace(['/', '?', '='], "-");
         for theme in ["light", "dark"] {
             for width in [1200, 390] {
-                browser.look(theme, width).await;
+                browser.emulate(theme, width).await;
                 browser.open(&door.at.join(path).unwrap()).await;
-                // A busy browser gives a page its width a moment after it was opened.
+                // A busy browser sets the page's width shortly after it opened.
                 let mut tries = 0..600;
                 while browser.run(OVERFLOW).await != json!(0) {
                     assert!(tries.next().is_some(), "{path} at {width}");
                 }
-                browser.picture(&format!("{name}-{theme}-{width}")).await;
+                browser.save_screenshot(&format!("{name}-{theme}-{width}")).await;
             }
         }
         assert!(
             browser.run("return getComputedStyle(document.body).backgroundColor").await
                 != json!("rgb(255, 255, 255)")
         );
-        let usable = browser.run(USABLE).await.as_u64().unwrap();
+        let usable = browser.run(COUNT_FOCUSABLE).await.as_u64().unwrap();
         assert!(usable >= 5, "{path}");
         for nth in 0..usable {
             browser.press(TAB).await;
-            let at = browser.run(FOCUSED).await;
+            let at = browser.run(FOCUSED_ELEMENT).await;
             assert_eq!((&at[1], &at[2]), (&json!(true), &json!(nth == 0)), "{path}, Tab {nth}: {at}");
         }
-        assert_eq!(browser.complaints().await, json!([]), "{path}");
+        assert_eq!(browser.console_entries().await, json!([]), "{path}");
     }
-    // The page draws itself again when something came.
+    // The page updates itself when a delivery arrives.
     browser.open(&door.at.join("/deliveries").unwrap()).await;
     let words = "return document.querySelector('main').innerText.includes('came-while-looking')";
     assert_eq!(browser.run(words).await, json!(false));
     let mut tries = 0..6000;
     while browser.run(words).await == json!(false) {
-        assert!(tries.next().is_some(), "it was never drawn again");
+        assert!(tries.next().is_some(), "the page was never updated");
         knock(&format!("came-while-looking-{}", tries.start), "ping", "{}").at(w.webhook.clone()).await;
         w.pass(1);
     }
-    assert_eq!(browser.complaints().await, json!([]));
-    // Six of its connections are all that a browser has for one server: a page behind others leaves them alone.
+    assert_eq!(browser.console_entries().await, json!([]));
+    // A browser opens at most six connections to one server, so a hidden page closes its event stream.
     let hide = "Object.defineProperty(document, 'hidden', { value: true }); \
-                document.dispatchEvent(new Event('visibilitychange')); return heard.readyState";
+                document.dispatchEvent(new Event('visibilitychange')); return source.readyState";
     assert_eq!(browser.run(hide).await, json!(2));
 }
 
 #[tokio::test]
-async fn a_link_on_another_site_leads_whoever_is_in_to_the_page() {
+async fn link_from_another_site_opens_the_page_when_signed_in() {
     let w = world().await;
     let Some(browser) = Chromium::start().await else { return };
     let door = w.entered(false).await;
-    // `localhost` is another site than 127.0.0.1.
+    // `localhost` is another site than 127.0.0.1 for cookies.
     let (name, value) = door.cookie.split_once('=').unwrap();
     let target = door.at.join("/models").unwrap();
     let page = format!("<!doctype html><link rel=icon href=data:,><a id=a href={target}>there</a>");
@@ -247,7 +248,7 @@ async fn a_link_on_another_site_leads_whoever_is_in_to_the_page() {
     other.set_host(Some("localhost")).unwrap();
     let cookie =
         json!({ "url": door.at, "name": name, "value": value, "httpOnly": true, "sameSite": "Strict" });
-    browser.ask("goog/cdp/execute", json!({ "cmd": "Network.setCookie", "params": cookie })).await;
+    browser.post("goog/cdp/execute", json!({ "cmd": "Network.setCookie", "params": cookie })).await;
     browser.open(&other).await;
     browser.run("document.getElementById('a').click()").await;
     let mut tries = 0..6000;

@@ -1,4 +1,4 @@
-//! A server that cannot ask its models: it starts, says what is missing, and its runs wait until it is there.
+//! A server that cannot call its models: it starts, says what is missing, and its runs wait.
 
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,8 @@ use crate::{
 
 const LABEL: &str = "countersign:lld";
 
-/// A server for Claude and Gemini that has no program, no login and no key; their APIs are there.
-async fn bare() -> World {
+/// Creates a world for Claude and Gemini without program, login or key; both APIs are reachable.
+async fn world_without_models() -> World {
     let ((anthropic, _), (gemini, _)) = (drafting().await, reviewing(None).await);
     let toml = format!(
         "[providers.claude]\npath = \"/nowhere/claude\"\n[providers.anthropic]\nbase_url = \"{anthropic}\"\n\
@@ -25,18 +25,18 @@ async fn bare() -> World {
     World::new(Setting { models: Some(("claude:opus", "gemini:pro")), toml, ..Setting::default() }).await
 }
 
-async fn scripted(script: &Script) -> World {
+async fn scripted_world(script: &Script) -> World {
     let mut w = World::new(Setting { script: Some(script.toml()), ..Setting::default() }).await;
     w.label("maya", LABEL).await;
     w
 }
 
 impl World {
-    fn bot(&self) -> PathBuf {
+    fn bot_directory(&self) -> PathBuf {
         self.directory().join("bot")
     }
 
-    /// The status comment and how often it was edited.
+    /// Returns the status comment and the number of its edits.
     #[track_caller]
     fn status_comment(&mut self) -> (String, usize) {
         let comment = self.find("updated on 20");
@@ -44,22 +44,22 @@ impl World {
     }
 
     async fn readyz(&self) -> Value {
-        let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let at = door.local_addr().unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
         let url = format!("http://{at}/readyz");
         let router = self.app.private(at, CancellationToken::new());
-        let open = tokio::spawn(async move { axum::serve(door, router).await });
+        let server = tokio::spawn(async move { axum::serve(listener, router).await });
         let answer = reqwest::Client::new().get(url).bearer_auth(self.token()).send().await.unwrap();
-        assert_eq!(answer.status(), 200, "it takes deliveries in");
+        assert_eq!(answer.status(), 200, "it accepts deliveries");
         let answer = answer.json().await.unwrap();
-        // Another server is about to need what its routes hold.
-        open.abort();
+        // Release the router, since the restarted server needs its resources.
+        server.abort();
         answer
     }
 
-    /// The server ends, gets a secret, and starts.
+    /// Restarts the server with this line added to its `.env`.
     async fn restart_with(self, secret: &str) -> Self {
-        let env = self.bot().join(".env");
+        let env = self.bot_directory().join(".env");
         self.restart_after(|_| add_line(&env, secret)).await
     }
 }
@@ -71,8 +71,8 @@ fn add_line(file: &Path, line: &str) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn without_models_a_run_waits_and_goes_on_by_itself() {
-    let mut w = bare().await;
+async fn run_without_models_waits_and_resumes_by_itself() {
+    let mut w = world_without_models().await;
     let ready = w.readyz().await;
     assert_eq!((&ready["ready"], &ready["degraded"]), (&json!(true), &json!(true)));
     assert_eq!(ready["models"]["reviewer"]["spec"], "gemini:pro");
@@ -82,26 +82,27 @@ async fn without_models_a_run_waits_and_goes_on_by_itself() {
     assert!(ready["models"]["reviewer"]["lacks"].to_string().contains("GEMINI_API_KEY"), "{ready}");
 
     w.label("maya", LABEL).await;
-    let (said, edits) = w.status_comment();
-    assert!(said.contains("✋ lld: waiting for whoever runs this server"), "{said}");
-    let missing = "The drafter `claude:opus` has neither a Claude program that is logged in nor an API key on this server.";
-    assert!(said.contains(missing), "{said}");
+    let (status, edits) = w.status_comment();
+    assert!(status.contains("✋ lld: waiting for the operator"), "{status}");
+    let missing =
+        "The drafter `claude:opus` has neither a logged-in Claude program nor an API key on this server.";
+    assert!(status.contains(missing), "{status}");
     assert!(!w.thread().contains("/nowhere") && !w.thread().contains("APPROVED"), "{}", w.thread());
     assert_eq!(w.labels(), ["countersign:needs-you"]);
     assert_eq!(w.run().await.unwrap().status, RunViewStatus::Waiting);
 
-    let asked = w.hub.requests().len();
+    let requests_before = w.hub.requests().len();
     w.wait(2 * 3600).await;
-    assert_eq!(w.hub.requests().len(), asked, "looking costs GitHub nothing");
+    assert_eq!(w.hub.requests().len(), requests_before, "waiting makes no request to GitHub");
     w.comment("maya", "/status").await;
     assert!(w.newest().contains("nor an API key on this server"), "{}", w.thread());
     assert_eq!(w.status_comment().1, edits);
 
     let mut w = w.restart_with("ANTHROPIC_API_KEY=sk-ant-of-this-story").await;
     w.wait(75).await;
-    let (said, _) = w.status_comment();
-    assert!(said.contains("The reviewer `gemini:pro` has no key on this server."), "{said}");
-    assert!(said.contains("adds GEMINI_API_KEY to its .env"), "{said}");
+    let (status, _) = w.status_comment();
+    assert!(status.contains("The reviewer `gemini:pro` has no key on this server."), "{status}");
+    assert!(status.contains("add GEMINI_API_KEY to the server's .env"), "{status}");
     assert_eq!(w.labels(), ["countersign:needs-you"]);
     let ready = w.readyz().await;
     assert_eq!(ready["models"]["drafter"], json!({ "spec": "claude:opus", "ready": true, "lacks": null }));
@@ -117,55 +118,58 @@ async fn without_models_a_run_waits_and_goes_on_by_itself() {
 }
 
 #[tokio::test]
-async fn what_waits_for_a_key_can_be_stopped() {
-    let mut w = bare().await;
+async fn run_waiting_for_a_key_can_be_stopped() {
+    let mut w = world_without_models().await;
     w.label("maya", LABEL).await;
     w.wait(120).await;
     w.comment("maya", "/stop").await;
     w.stands(RunViewStatus::Stopped).await;
     assert_eq!(w.labels(), ["countersign:stopped"]);
-    let (said, _) = w.status_comment();
-    assert!(!said.contains("goes on by itself"), "it waits for nothing now: {said}");
+    let (status, _) = w.status_comment();
+    assert!(!status.contains("resumes by itself"), "a stopped run waits for nothing: {status}");
 }
 
 #[tokio::test]
-async fn a_login_made_meanwhile_is_noticed() {
+async fn login_made_while_waiting_is_noticed() {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/dying-claude.sh");
     let toml = format!("[providers.claude]\npath = \"{program}\"\nconfig_dir = \"login\"\n");
     let models = Some(("claude:opus", "stub:reviewer"));
     let mut w = World::new(Setting { models, toml, ..Setting::default() }).await;
     w.label("maya", LABEL).await;
     assert_eq!(w.labels(), ["countersign:needs-you"]);
-    let login = w.bot().join("login");
+    let login = w.bot_directory().join("login");
     std::fs::create_dir_all(&login).unwrap();
     std::fs::write(login.join(".credentials.json"), "{}").unwrap();
     w.wait(75).await;
     assert_eq!(w.labels(), [""; 0]);
-    let (said, _) = w.status_comment();
+    let (status, _) = w.status_comment();
     assert!(
-        said.contains("Waiting for Claude: it could not be reached, or broke off; next try at 09:0"),
-        "{said}"
+        status.contains("Waiting for Claude: it was unreachable or dropped the connection; next try at 09:0"),
+        "{status}"
     );
 }
 
 #[tokio::test]
-async fn a_busy_model_is_told_in_one_line_that_is_seldom_edited() {
+async fn busy_model_is_shown_in_one_rarely_edited_line() {
     let script = Script::default()
         .fails("drafter", "capacity")
         .fails("drafter", "capacity")
         .drafts(&design())
         .reviews(&approved());
-    let mut w = scripted(&script).await;
-    let (said, edits) = w.status_comment();
-    assert_eq!((said.contains("Waiting for"), edits), (false, 0), "the comment is seconds old: {said}");
+    let mut w = scripted_world(&script).await;
+    let (status, edits) = w.status_comment();
+    assert_eq!((status.contains("Waiting for"), edits), (false, 0), "the comment is seconds old: {status}");
     w.wait(15).await;
-    let (said, edits) = w.status_comment();
-    assert!(said.contains("### ⏳ lld: working"), "{said}");
-    assert!(said.contains("\n\nWaiting for the script: it is busy; next try at 09:00 UTC.\n\n"), "{said}");
+    let (status, edits) = w.status_comment();
+    assert!(status.contains("### ⏳ lld: working"), "{status}");
+    assert!(
+        status.contains("\n\nWaiting for the script: it is busy; next try at 09:00 UTC.\n\n"),
+        "{status}"
+    );
     assert_eq!((edits, w.labels()), (1, vec![]));
     w.wait(30).await;
-    let (said, edits) = w.status_comment();
-    assert!(said.contains("next try at 09:01 UTC."), "{said}");
+    let (status, edits) = w.status_comment();
+    assert!(status.contains("next try at 09:01 UTC."), "{status}");
     assert_eq!(edits, 2);
     w.wait(75).await;
     assert!(!w.status_comment().0.contains("Waiting for the script"), "{}", w.thread());
@@ -175,7 +179,7 @@ async fn a_busy_model_is_told_in_one_line_that_is_seldom_edited() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_refused_waits_for_the_operator_and_is_seldom_tried() {
+async fn refused_key_waits_for_the_operator_and_is_rarely_retried() {
     let script = || {
         Script::default()
             .fails("drafter", "auth")
@@ -183,16 +187,16 @@ async fn a_key_that_is_refused_waits_for_the_operator_and_is_seldom_tried() {
             .fails("reviewer", "auth")
             .reviews(&approved())
     };
-    let mut w = scripted(&script()).await;
-    let (said, _) = w.status_comment();
-    assert!(said.contains("does not accept this server's key or login"), "{said}");
+    let mut w = scripted_world(&script()).await;
+    let (status, _) = w.status_comment();
+    assert!(status.contains("does not accept this server's key or login"), "{status}");
     assert_eq!(w.labels(), ["countersign:needs-you"]);
     w.wait(540).await;
     assert_eq!(w.run().await.unwrap().step_id, "N1");
     w.wait(75).await;
     assert_eq!(w.run().await.unwrap().step_id, "N3", "tried again after ten minutes");
     assert!(w.status_comment().0.contains("The reviewer `stub:reviewer` does not accept"), "{}", w.thread());
-    // A new start may have another key.
+    // After a restart the key may be another one.
     let mut w = w.restart().await;
     w.wait(75).await;
     let gate = w.find("waits for a person").body;
@@ -201,71 +205,74 @@ async fn a_key_that_is_refused_waits_for_the_operator_and_is_seldom_tried() {
 }
 
 #[tokio::test]
-async fn an_account_that_is_used_up_is_waited_for() {
+async fn run_waits_for_an_exhausted_quota() {
     let script = Script::default().drafts(&design()).fails("reviewer", "quota").reviews(&approved());
-    let mut w = scripted(&script).await;
+    let mut w = scripted_world(&script).await;
     w.wait(15).await;
-    let (said, _) = w.status_comment();
-    assert!(said.contains("the account is used up; next try at 2026-03-02 09:00 UTC"), "{said}");
+    let (status, _) = w.status_comment();
+    assert!(
+        status.contains("the account has no quota or credit left; next try at 2026-03-02 09:00 UTC"),
+        "{status}"
+    );
     w.wait(60).await;
     assert!(w.find("waits for a person").body.contains("APPROVED"));
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn what_would_fail_again_is_said_as_it_is_and_not_tried_again() {
-    for (error, said, mend) in some([
+async fn permanent_provider_errors_are_reported_and_not_retried() {
+    for (error, reason, remedy) in some([
         (
             "resource_exhausted",
-            "program was ended when it used 1100 MB of memory; its worker pool, `medium`, allows 1024 MB.",
+            "program was killed at 1100 MB of memory; its worker pool `medium` allows 1024 MB.",
             "memory_mb under [workers.medium]",
         ),
-        ("rejected", "service does not accept our request (`INVALID_ARGUMENT`).", "in its log"),
+        ("rejected", "service does not accept our request (`INVALID_ARGUMENT`).", "The server's log"),
         ("no_such_model", "service knows no model `stub-", "`countersign models` lists them"),
     ]) {
-        let w = scripted(&Script::default().fails("drafter", error).drafts(&design())).await;
+        let w = scripted_world(&Script::default().fails("drafter", error).drafts(&design())).await;
         let halt = w.find("### ❌ Halted at Draft the design").body;
-        // Brackets are escaped on the page.
+        // The comment escapes brackets.
         let plain = halt.replace('\\', "");
         assert!(
-            plain.contains(said) && plain.contains(mend) && plain.contains("\n/retry\n"),
+            plain.contains(reason) && plain.contains(remedy) && plain.contains("\n/retry\n"),
             "{error}:\n{halt}"
         );
         w.stands(RunViewStatus::Failed).await;
         assert_eq!(w.calls().await.len(), 1, "{error}");
 
-        let w = scripted(&Script::default().drafts(&design()).fails("reviewer", error)).await;
+        let w = scripted_world(&Script::default().drafts(&design()).fails("reviewer", error)).await;
         w.stands(RunViewStatus::Asking).await;
         let gate = w.gate();
         assert!(
-            gate.contains("INCONCLUSIVE: the LLD waits") && gate.contains(said) && gate.contains(mend),
+            gate.contains("INCONCLUSIVE: the design waits") && gate.contains(reason) && gate.contains(remedy),
             "{error}:\n{gate}"
         );
-        assert!(!gate.contains("reviewed by"), "nobody did:\n{gate}");
+        assert!(!gate.contains("reviewed by"), "no review took place:\n{gate}");
         assert_eq!(w.calls().await.len(), 2, "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_review_that_was_declined_is_said_to_be() {
-    let w = scripted(&Script::default().drafts(&design()).fails("reviewer", "refused")).await;
-    let gate = w.find("INCONCLUSIVE: the LLD waits for a person").body;
+async fn declined_review_is_reported_at_the_gate() {
+    let w = scripted_world(&Script::default().drafts(&design()).fails("reviewer", "refused")).await;
+    let gate = w.find("INCONCLUSIVE: the design waits for a person").body;
     assert!(gate.contains("There is no verdict. The reviewer declined to answer."), "{gate}");
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_round_without_a_draft_has_no_author() {
+async fn round_without_a_draft_shows_no_author() {
     let script = Script::default().fails("drafter", "truncated").drafts(&design()).reviews(&approved());
-    let mut w = scripted(&script).await;
-    let (said, _) = w.status_comment();
-    assert!(said.contains("| 1 | – | 0 | – | – |\n| 2 | ✅ APPROVED | 0 | `stub-drafter`"), "{said}");
+    let mut w = scripted_world(&script).await;
+    let (status, _) = w.status_comment();
+    assert!(status.contains("| 1 | – | 0 | – | – |\n| 2 | ✅ APPROVED | 0 | `stub-drafter`"), "{status}");
     assert!(!w.thread().contains("(human)"), "{}", w.thread());
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn no_review_is_paid_for_of_a_draft_that_nobody_is_known_to_have_written() {
+async fn draft_by_an_unnamed_model_is_not_reviewed() {
     let place = tempfile::tempdir().unwrap();
     let toml = format!(
         "[providers.opencode]\npath = {:?}\nbase_url = \"http://127.0.0.1:1\"\n[[model]]\nid = \"maker/one\"\n\
@@ -277,11 +284,14 @@ async fn no_review_is_paid_for_of_a_draft_that_nobody_is_known_to_have_written()
     let script = Some(Script::default().reviews(&approved()).toml());
     let mut w = World::new(Setting { models, toml, script, ..Setting::default() }).await;
     w.label("maya", LABEL).await;
-    let gate = w.find("INCONCLUSIVE: the LLD waits for a person").body;
-    assert!(gate.contains("no review of it could count, and none was paid for, nor is a revision"), "{gate}");
-    assert!(gate.contains("Drafted by a model that did not say its name, round 1."), "{gate}");
-    let asked: Vec<_> = w.calls().await.into_iter().map(|row| row.role).collect();
-    assert_eq!(asked, ["drafter"]);
+    let gate = w.find("INCONCLUSIVE: the design waits for a person").body;
+    assert!(
+        gate.contains("no review of it can count. Countersign therefore pays for no review and no revision"),
+        "{gate}"
+    );
+    assert!(gate.contains("Drafted by an unidentified model, round 1."), "{gate}");
+    let roles: Vec<_> = w.calls().await.into_iter().map(|row| row.role).collect();
+    assert_eq!(roles, ["drafter"]);
 
     w.comment("max", "/override I read every line").await;
     w.stands(RunViewStatus::Done).await;

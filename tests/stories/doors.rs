@@ -1,4 +1,4 @@
-//! The two doors, knocked on by anybody: the App's real listeners over real HTTP.
+//! The App's public and private HTTP listeners under hostile and malformed requests.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::world::{SECRET, Setting, World, world};
 
 const MEGABYTE: usize = 1024 * 1024;
 
-/// A request to `/webhook`, right in every respect until a test changes one.
+/// Request to `/webhook`, valid until a test changes a part.
 pub(crate) struct Knock {
     pub(crate) method: Method,
     pub(crate) headers: HeaderMap,
@@ -53,7 +53,7 @@ impl Knock {
         self
     }
 
-    /// The status and what was said.
+    /// Sends the request; returns the response's status and body.
     pub(crate) async fn at(self, url: url::Url) -> (StatusCode, String) {
         let request = reqwest::Client::new().request(self.method, url).headers(self.headers).body(self.body);
         let answer = request.send().await.unwrap();
@@ -70,19 +70,19 @@ impl World {
         self.app.store.inbox().counts().await.unwrap()
     }
 
-    /// The main database, opened a second time by somebody who should not.
+    /// Opens the main database a second time, past the server.
     pub(crate) fn database(&self) -> rusqlite::Connection {
         let path: PathBuf = self.app.settings.data_dir.join("main.db");
         rusqlite::Connection::open(path).unwrap()
     }
 
-    /// How a delivery ended: its state and the note beside it.
+    /// Returns the final state of a delivery and its note.
     pub(crate) fn ending(&self, id: &str) -> (String, String) {
         let sql = "SELECT state, COALESCE(note, '') FROM inbox WHERE id = ?1";
         self.database().query_row(sql, [id], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
     }
 
-    /// The newest payload that the hub sent of this event.
+    /// Returns the newest payload that the hub sent for this event and action.
     pub(crate) fn payload(&self, event: &str, action: &str) -> Value {
         let sent = self.hub.deliveries();
         let like =
@@ -93,34 +93,34 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_signed_delivery_is_stored_once() {
+async fn signed_delivery_is_stored_once() {
     let mut w = world().await;
     let before = w.counts().await;
-    let (status, said) = ping("guid-1").at(w.webhook.clone()).await;
-    assert_eq!(status, StatusCode::ACCEPTED, "{said}");
-    assert_eq!(w.counts().await.new, before.new + 1, "it is on disk before anybody looks at it");
+    let (status, message) = ping("guid-1").at(w.webhook.clone()).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{message}");
+    assert_eq!(w.counts().await.new, before.new + 1, "it is stored before it is processed");
 
     for body in [r#"{"zen":"Design for failure."}"#, r#"{"zen":"Another body under the same id."}"#] {
-        let (status, said) = knock("guid-1", "ping", body).at(w.webhook.clone()).await;
+        let (status, message) = knock("guid-1", "ping", body).at(w.webhook.clone()).await;
         assert_eq!(status, StatusCode::ACCEPTED);
-        assert!(said.contains("stored before"), "{said}");
+        assert!(message.contains("stored before"), "{message}");
     }
-    assert_eq!(w.counts().await.new, before.new + 1, "a repeated id adds nothing");
+    assert_eq!(w.counts().await.new, before.new + 1, "a repeated id stores nothing");
 
     w.settle().await;
     assert_eq!(w.ending("guid-1"), ("done".to_owned(), "pong".to_owned()));
     ping("guid-1").at(w.webhook.clone()).await;
     let after = w.counts().await;
-    assert_eq!((after.new, after.done), (0, before.done + 1), "what is done is not done again");
+    assert_eq!((after.new, after.done), (0, before.done + 1), "a finished delivery is not processed again");
 }
 
 #[tokio::test]
-async fn what_is_not_signed_by_our_secret_is_refused() {
+async fn delivery_without_a_valid_signature_is_refused() {
     let w = world().await;
     let before = w.counts().await;
     let sha1 = "sha1=0123456789abcdef0123456789abcdef01234567";
     let cut = signature(SECRET, b"{}")[..40].to_owned();
-    for (what, knock) in [
+    for (case, knock) in [
         ("another secret", ping("a").with("x-hub-signature-256", &signature("guessed", b"{}"))),
         ("another body", ping("b").with("x-hub-signature-256", &signature(SECRET, b"{}"))),
         ("none", ping("c").without("x-hub-signature-256")),
@@ -129,17 +129,17 @@ async fn what_is_not_signed_by_our_secret_is_refused() {
         ("empty", ping("f").with("x-hub-signature-256", "")),
         ("not hexadecimal", ping("g").with("x-hub-signature-256", "sha256=zz")),
     ] {
-        let (status, said) = knock.at(w.webhook.clone()).await;
-        assert_eq!(status, StatusCode::UNAUTHORIZED, "{what}: {said}");
-        let said: Value = serde_json::from_str(&said).unwrap();
-        assert!(said["message"].as_str().unwrap().ends_with('.'), "{what}: one sentence: {said}");
-        assert!(!said.to_string().contains(SECRET));
+        let (status, message) = knock.at(w.webhook.clone()).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{case}: {message}");
+        let message: Value = serde_json::from_str(&message).unwrap();
+        assert!(message["message"].as_str().unwrap().ends_with('.'), "{case}: one sentence: {message}");
+        assert!(!message.to_string().contains(SECRET));
     }
-    assert_eq!(w.counts().await, before, "nothing of it is kept");
+    assert_eq!(w.counts().await, before, "nothing is stored");
 }
 
 #[tokio::test]
-async fn two_secrets_hold_while_one_is_being_replaced() {
+async fn previous_webhook_secret_is_accepted_during_rotation() {
     let env = "COUNTERSIGN_WEBHOOK_SECRET_PREVIOUS=the-one-before\n".to_owned();
     let w = World::new(Setting { env, ..Setting::default() }).await;
     for (id, secret, expected) in [
@@ -149,19 +149,22 @@ async fn two_secrets_hold_while_one_is_being_replaced() {
     ] {
         let knock = ping(id);
         let signature = signature(secret, &knock.body);
-        let (status, said) = knock.with("x-hub-signature-256", &signature).at(w.webhook.clone()).await;
-        assert_eq!(status, expected, "{id}: {said}");
+        let (status, message) = knock.with("x-hub-signature-256", &signature).at(w.webhook.clone()).await;
+        assert_eq!(status, expected, "{id}: {message}");
     }
 }
 
 #[tokio::test]
-async fn the_front_door_says_what_is_wrong_with_a_request() {
+async fn malformed_webhook_request_gets_a_specific_error() {
     let w = world().await;
     let before = w.counts().await;
     let form = "application/x-www-form-urlencoded";
-    let (status, said) = ping("form").with("content-type", form).at(w.webhook.clone()).await;
+    let (status, message) = ping("form").with("content-type", form).at(w.webhook.clone()).await;
     assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
-    assert!(said.contains("application/json in the App's settings"), "the fix is named: {said}");
+    assert!(
+        message.contains("application/json in the App's settings"),
+        "the message names the fix: {message}"
+    );
     let (status, _) = ping("untyped").without("content-type").at(w.webhook.clone()).await;
     assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     for header in ["x-github-event", "x-github-delivery"] {
@@ -169,7 +172,7 @@ async fn the_front_door_says_what_is_wrong_with_a_request() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{header}");
     }
     let (status, _) = ping(&"x".repeat(500)).at(w.webhook.clone()).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST, "an id longer than any of GitHub's");
+    assert_eq!(status, StatusCode::BAD_REQUEST, "an id longer than GitHub's");
     assert_eq!(w.counts().await, before);
 
     let get = |path: &str| {
@@ -179,53 +182,53 @@ async fn the_front_door_says_what_is_wrong_with_a_request() {
     assert_eq!(get("/webhook").await.status(), StatusCode::METHOD_NOT_ALLOWED);
     let health = get("/healthz").await;
     assert_eq!(health.status(), StatusCode::OK);
-    assert_eq!(health.text().await.unwrap(), "ok\n", "nothing but that it is alive");
+    assert_eq!(health.text().await.unwrap(), "ok\n", "it only says that the server is alive");
     for elsewhere in ["/", "/readyz", "/webhook/", "/webhooks", "/metrics"] {
         assert_eq!(get(elsewhere).await.status(), StatusCode::NOT_FOUND, "{elsewhere}");
     }
 }
 
 #[tokio::test]
-async fn large_bodies_are_taken_up_to_githubs_own_limit() {
+async fn webhook_body_is_accepted_up_to_githubs_limit() {
     let w = world().await;
     let padded = |size: usize| {
         let frame = json!({ "zen": "", "pad": "" }).to_string().len();
         json!({ "zen": "", "pad": "x".repeat(size - frame) }).to_string()
     };
-    let (status, said) = knock("three", "ping", padded(3 * MEGABYTE)).at(w.webhook.clone()).await;
-    assert_eq!(status, StatusCode::ACCEPTED, "{said}");
+    let (status, message) = knock("three", "ping", padded(3 * MEGABYTE)).at(w.webhook.clone()).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{message}");
     assert_eq!(w.counts().await.new, 1);
 
-    // The announced length decides at once; a body that hides its length is cut where the limit is.
-    let (status, said) = knock("over", "ping", vec![b'x'; 25 * MEGABYTE + 1]).at(w.webhook.clone()).await;
-    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{said}");
-    assert!(said.contains("25 MB"), "{said}");
+    // A body with `Content-Length` is refused at once; one without it is cut off at the limit.
+    let (status, message) = knock("over", "ping", vec![b'x'; 25 * MEGABYTE + 1]).at(w.webhook.clone()).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{message}");
+    assert!(message.contains("25 MB"), "{message}");
     assert_eq!(w.counts().await.new, 1);
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_kept_and_can_be_sent_again() {
+async fn unreadable_delivery_is_kept_and_can_be_redelivered() {
     let mut w = world().await;
     let dead = w.counts().await.dead;
     let (status, _) = knock("torn", "issues", r#"{"action":"labeled","#).at(w.webhook.clone()).await;
-    assert_eq!(status, StatusCode::ACCEPTED, "GitHub has delivered; the rest is ours");
+    assert_eq!(status, StatusCode::ACCEPTED, "the delivery itself is acknowledged");
     let (status, _) = knock("bytes", "issue_comment", [0xff, 0xfe, 0x00]).at(w.webhook.clone()).await;
     assert_eq!(status, StatusCode::ACCEPTED);
     w.settle().await;
     assert_eq!(w.counts().await.dead, dead + 2);
-    let (state, why) = w.ending("torn");
+    let (state, note) = w.ending("torn");
     assert_eq!(state, "dead");
-    assert!(why.contains("JSON"), "the reason is kept: {why}");
+    assert!(note.contains("JSON"), "the note holds the reason: {note}");
 
-    let (_, said) = knock("torn", "ping", "{}").at(w.webhook.clone()).await;
-    assert!(said.contains("will be tried again"), "{said}");
+    let (_, message) = knock("torn", "ping", "{}").at(w.webhook.clone()).await;
+    assert!(message.contains("will be tried again"), "{message}");
     w.settle().await;
     assert_eq!(w.ending("torn").0, "done");
     assert_eq!(w.counts().await.dead, dead + 1);
 }
 
 #[tokio::test]
-async fn events_we_do_not_know_are_ignored_not_errors() {
+async fn unknown_events_are_ignored_without_an_error() {
     let mut w = world().await;
     let mut body = w.payload("installation", "created");
     body["action"] = json!("invented_tomorrow");
@@ -240,7 +243,7 @@ async fn events_we_do_not_know_are_ignored_not_errors() {
 }
 
 #[tokio::test]
-async fn an_installation_that_is_not_allowed_is_ignored_without_a_call() {
+async fn delivery_of_a_disallowed_installation_makes_no_api_call() {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "bug").unwrap();
     w.settle().await;
@@ -253,11 +256,11 @@ async fn an_installation_that_is_not_allowed_is_ignored_without_a_call() {
     w.settle().await;
     let (state, note) = w.ending("foreign");
     assert_eq!(state, "done");
-    assert!(note.contains("[installations] allow"), "the operator reads what to do: {note}");
-    assert_eq!(w.hub.requests().len(), calls, "GitHub is not asked a thing");
+    assert!(note.contains("[installations] allow"), "the note names the setting: {note}");
+    assert_eq!(w.hub.requests().len(), calls, "no request to GitHub");
     assert!(w.run().await.is_none());
 
-    // The very same under our own installation starts the work: the refusal above was about that alone.
+    // The same payload under our own installation starts a run, so the refusal was only about the installation.
     body["installation"]["id"] = json!(w.installation.0);
     knock("ours", "issues", body.to_string()).at(w.webhook.clone()).await;
     w.settle().await;
@@ -266,26 +269,26 @@ async fn an_installation_that_is_not_allowed_is_ignored_without_a_call() {
 }
 
 #[tokio::test]
-async fn a_delivery_that_cannot_be_stored_is_not_acknowledged() {
+async fn delivery_that_cannot_be_stored_is_not_acknowledged() {
     let w = world().await;
     w.database().execute_batch("ALTER TABLE inbox RENAME TO lost").unwrap();
-    let (status, said) = ping("unlucky").at(w.webhook.clone()).await;
+    let (status, message) = ping("unlucky").at(w.webhook.clone()).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(!said.contains("inbox"), "what broke is the operator's to know: {said}");
+    assert!(!message.contains("inbox"), "the response hides what failed: {message}");
     let ready = w.private().await;
     assert_eq!(reqwest::get(ready.join("/readyz").unwrap()).await.unwrap().status(), 503);
 
     w.database().execute_batch("ALTER TABLE lost RENAME TO inbox").unwrap();
     let (status, _) = ping("unlucky").at(w.webhook.clone()).await;
-    assert_eq!(status, StatusCode::ACCEPTED, "sent again it is taken");
+    assert_eq!(status, StatusCode::ACCEPTED, "the redelivery is accepted");
 }
 
 #[tokio::test]
-async fn the_private_door_counts_and_answers_to_its_own_name_only() {
+async fn private_listener_shows_counts_and_checks_its_host_name() {
     let mut w = world().await;
-    let (door, token) = (w.private().await, w.token());
+    let (url, token) = (w.private().await, w.token());
     let ready = |host: Option<&'static str>| {
-        let request = reqwest::Client::new().get(door.join("/readyz").unwrap()).bearer_auth(&token);
+        let request = reqwest::Client::new().get(url.join("/readyz").unwrap()).bearer_auth(&token);
         let request = host.into_iter().fold(request, |request, host| request.header("host", host));
         async move { request.send().await.unwrap() }
     };
@@ -308,32 +311,32 @@ async fn the_private_door_counts_and_answers_to_its_own_name_only() {
     assert_eq!(counts["runs"], json!({ "live": 1, "waiting_for_people": 1 }));
     assert_eq!((&counts["inbox"]["new"], &counts["inbox"]["dead"]), (&json!(1), &json!(1)), "{counts}");
     assert!(counts["inbox"]["done"].as_u64().unwrap() > done);
-    // Who has no token hears whether we are well, and nothing of what we do.
-    let bare = async |path: &str| reqwest::get(door.join(path).unwrap()).await.unwrap();
-    let said: Value = bare("/readyz").await.json().await.unwrap();
-    assert_eq!(said, json!({ "ready": true, "degraded": false }));
+    // Without a token the response only says whether the server is well.
+    let bare = async |path: &str| reqwest::get(url.join(path).unwrap()).await.unwrap();
+    let health: Value = bare("/readyz").await.json().await.unwrap();
+    assert_eq!(health, json!({ "ready": true, "degraded": false }));
 }
 
 #[tokio::test]
-async fn half_a_request_is_waited_for_only_so_long() {
+async fn incomplete_request_times_out() {
     let w = world().await;
-    let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = door.local_addr().unwrap();
-    let bounds = ConnectionLimits { connections: 8, head: Duration::from_millis(50) };
-    tokio::spawn(serve(door, w.app.public(), bounds, w.clock.clone(), CancellationToken::new()));
-    for (sent, heard) in
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = ConnectionLimits { connections: 8, head: Duration::from_millis(50) };
+    tokio::spawn(serve(listener, w.app.public(), limits, w.clock.clone(), CancellationToken::new()));
+    for (sent, expected) in
         [("", ""), ("GET /hea", ""), ("GET /healthz HTTP/1.1\r\nHost: bot\r\n\r\nGET /", "ok\n")]
     {
         let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
         client.write_all(sent.as_bytes()).await.unwrap();
-        let mut said = String::new();
-        client.read_to_string(&mut said).await.unwrap();
-        assert!(said.ends_with(heard), "{said}");
+        let mut response = String::new();
+        client.read_to_string(&mut response).await.unwrap();
+        assert!(response.ends_with(expected), "{response}");
     }
 }
 
 #[tokio::test]
-async fn the_time_of_a_delivery_is_our_clocks() {
+async fn delivery_time_comes_from_the_servers_clock() {
     let w = world().await;
     ping("timed").at(w.webhook.clone()).await;
     let sql = "SELECT received_at FROM inbox WHERE id = 'timed'";

@@ -1,4 +1,4 @@
-//! A reviewer that never stops finding things: the loop ends at its cap, with the best version there was and a person asked.
+//! A reviewer that never approves: the rounds end at their cap, and a person decides about the best version.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use countersign::{
 use serde_json::json;
 
 use crate::{
-    looks::unfolded,
+    looks::without_details,
     random::say,
     script::{Script, design, finding, review},
     world::{Setting, World},
 };
 
-/// As many as the settings allow.
+/// Maximum rounds that the settings allow.
 const ROUNDS: usize = 10;
 
-/// Each round something new is objected to, and as much as before; the second has least to object to. Each draft answers what
-/// was said and grows by a paragraph.
+/// Script of a reviewer that raises six findings a round (two in the second) and resolves those of the review before.
+/// Each revision makes the goal longer.
 fn script() -> Script {
     let goal = |round: usize| "The goal of a real design".to_owned() + &" is to be said again".repeat(round);
     (0..ROUNDS).fold(Script::default(), |script, round| {
@@ -30,11 +30,11 @@ fn script() -> Script {
         let many = if round == 1 { 2 } else { 6 };
         let objection = |nth| {
             let mut found = finding(&format!("Objection {nth} of round {round}"), None);
-            // What is new where nothing changed is advice, unless it is grave.
+            // A new finding on unchanged text becomes advice unless it is grave.
             found["category"] = json!("security");
             found
         };
-        // All that the review before objected to.
+        // Findings of the previous review.
         let before = round.saturating_sub(1);
         let first = if before > 1 { 3 + 6 * (before - 1) } else { 1 + 6 * before };
         let resolved: Vec<String> = (first..first + 6).map(|n| format!("F{n}")).collect();
@@ -44,21 +44,21 @@ fn script() -> Script {
     })
 }
 
-/// How long the prompts of a role were, in tokens, a round each.
-fn prompts(calls: &[CallRow], role: &str) -> Vec<u64> {
+/// Returns the prompt tokens of a role's calls, one per round.
+fn prompt_tokens(calls: &[CallRow], role: &str) -> Vec<u64> {
     calls.iter().filter(|call| call.role == role).map(|call| call.input_tokens).collect()
 }
 
-/// Says how long the prompts were. What is known of a finding is a line or two, and what was settled is told to nobody but the
-/// reviewer, so they stay as long as they are.
-async fn stay_bounded(w: &World, of: &str, rounds: usize) {
+/// Asserts that prompts do not grow with the rounds, and prints their sizes. A prompt holds a line or two per finding,
+/// and only the reviewer sees resolved findings.
+async fn assert_prompts_bounded(w: &World, subject: &str, rounds: usize) {
     let run = w.run().await.unwrap().id;
     let calls = w.app.store.repository_database(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
     assert_eq!(calls.len(), 2 * rounds);
     let tokens: u64 = calls.iter().map(|call| call.input_tokens + call.output_tokens).sum();
-    say(&format!("never approved, {of}: {rounds} rounds, {} calls, {tokens} tokens", calls.len()));
+    say(&format!("never approved, {subject}: {rounds} rounds, {} calls, {tokens} tokens", calls.len()));
     for role in ["drafter", "reviewer"] {
-        let prompts = prompts(&calls, role);
+        let prompts = prompt_tokens(&calls, role);
         say(&format!("  prompts of the {role}, in tokens: {prompts:?}"));
         let (second, fifth, last) = (prompts[1], prompts[4], prompts[rounds - 1]);
         assert!(fifth * 4 <= second * 5, "{role}: {prompts:?}");
@@ -66,8 +66,8 @@ async fn stay_bounded(w: &World, of: &str, rounds: usize) {
     }
 }
 
-/// This repository's own code: some hundreds of files.
-fn own() -> Vec<(String, Vec<u8>)> {
+/// Returns this repository's source files, some hundreds.
+fn own_sources() -> Vec<(String, Vec<u8>)> {
     let (root, mut files) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new());
     let mut folders = vec![root.join("src")];
     while let Some(folder) = folders.pop() {
@@ -96,7 +96,7 @@ async fn prompts_of_a_real_repository_stay_bounded() {
         toml: format!("[lld]\nmax_rounds = {FIVE}\n"),
         issue: Some(("Say once that the sweep waits".to_owned(), body.to_owned())),
         bare: true,
-        files: own(),
+        files: own_sources(),
         ..Setting::default()
     };
     let mut w = World::new(setting).await;
@@ -104,12 +104,12 @@ async fn prompts_of_a_real_repository_stay_bounded() {
     w.stands(RunViewStatus::Asking).await;
     w.find("Rehearsal");
     w.gate();
-    stay_bounded(&w, "this repository", FIVE).await;
+    assert_prompts_bounded(&w, "this repository", FIVE).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
+async fn endless_findings_stop_at_the_cap_with_the_best_version() {
     let setting = Setting {
         as_files: true,
         script: Some(script().toml()),
@@ -120,30 +120,30 @@ async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
     w.label("maya", "countersign:lld").await;
     w.stands(RunViewStatus::Asking).await;
     let gate = w.gate();
-    assert!(gate.contains("REVISE: the LLD waits for a person (2 open findings)"), "{gate}");
+    assert!(gate.contains("REVISE: the design waits for a person (2 open findings)"), "{gate}");
     assert!(gate.contains("Objection 1 of round 1") && !gate.contains("Objection 1 of round 9"), "{gate}");
     let design = w.hub.branch_file(w.repo, &w.branch(), "docs/lld/LLD-1.md").unwrap();
     let best = String::from_utf8(design).unwrap();
     assert_eq!(best.matches("is to be said again").count(), 1, "the second version is the best");
-    insta::assert_snapshot!(w.bots().iter().map(|comment| unfolded(&w.plain(&comment.body))).collect::<String>(), @r##"
-    > **Rehearsal**: scripted answers, no model was asked.
+    insta::assert_snapshot!(w.bots().iter().map(|comment| without_details(&w.plain(&comment.body))).collect::<String>(), @r##"
+    > **Rehearsal**: the answers are scripted; no model was called.
 
     ### ✋ lld: waiting for you
 
     - Step 8 of 9: human gate: verdict
 
-    **Waits for a decision**, since the verdict is REVISE: [what to decide](HUB/maya/tally/issues/1#issuecomment-1025).
+    **Waits for a decision** (the verdict is REVISE): [gate comment](HUB/maya/tally/issues/1#issuecomment-1025).
 
     ▸ Details
 
     ▸ Draft docs/lld/LLD-1.md
 
-    <sub>`/status` · `/stop` · `/help` · run `1002-1`, asked for by maya · updated on 2026-03-02 09:00 UTC</sub>
+    <sub>`/status` · `/stop` · `/help` · run `1002-1`, requested by maya · updated on 2026-03-02 09:00 UTC</sub>
 
     <!-- countersign:status -->
-    > **Rehearsal**: scripted answers, no model was asked.
+    > **Rehearsal**: the answers are scripted; no model was called.
 
-    ### ✏️ REVISE: the LLD waits for a person (2 open findings)
+    ### ✏️ REVISE: the design waits for a person (2 open findings)
 
     **The reviewer's reason**
 
@@ -156,25 +156,25 @@ async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
 
     ▸ Details of the findings
 
-    ▸ The LLD in short
+    ▸ Summary of the design
 
     `/approve` does not pass this verdict.
 
-    - `/revise TEXT`, by someone with write access, sends it back to the drafter.
-    - `/override REASON`, by someone with maintain access, accepts it all the same; the reason is recorded.
+    - `/revise TEXT` (requires write access) sends it back to the drafter.
+    - `/override REASON` (requires maintain access) accepts it anyway and records the reason.
 
     Drafted by `stub-drafter`, reviewed by `stub-reviewer`, round 10.
 
     [Document](HUB/maya/tally/blob/countersign/issue-1/docs/lld/LLD-1.md) · [Pull request](HUB/maya/tally/pull/2) · [Status](HUB/maya/tally/issues/1#issuecomment-1020)
 
-    <sub>Run 1002-1 · the hash to approve covers the document, the files it names and this gate's rules</sub>
+    <sub>Run 1002-1 · the hash covers the document, the files it names and this gate's policy</sub>
 
     <!-- countersign:gate-1002-1-63 -->
     "##);
     assert_eq!(w.notifying(), 2, "{}", w.thread());
-    assert_eq!(w.lines_to_paste(), [""; 0], "nothing passes it but a reason");
+    assert_eq!(w.lines_to_paste(), [""; 0], "only an override passes this gate");
 
-    stay_bounded(&w, "the sample", ROUNDS).await;
+    assert_prompts_bounded(&w, "the sample", ROUNDS).await;
     w.comment("max", "/override what is left is for the code review").await;
     w.stands(RunViewStatus::Done).await;
     w.pull();

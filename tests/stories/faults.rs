@@ -1,4 +1,5 @@
-//! GitHub fails, the bot dies: the thread reads as if nothing had happened. And what a design costs.
+//! Failures of GitHub and of the network: the thread must read as if they had not happened. Also counts a design's
+//! mails and calls.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use countersign::{
 use crate::postgres;
 use crate::world::{Setting, World, some, world, world_of_files};
 
-/// What people can see of a finished design, without what is different in every world.
-fn seen(w: &World) -> String {
+/// Renders what people see of a finished design, without what differs between worlds.
+fn visible_state(w: &World) -> String {
     let view = w.view();
     let mut labels = view.labels;
     labels.sort();
@@ -29,8 +30,8 @@ fn seen(w: &World) -> String {
     format!("{labels:?}\n{comments:#?}\n{pulls:?}\n{commits:#?}\n{reactions:?}")
 }
 
-/// A design from its label to its end, waiting out whatever comes in between.
-async fn designed(w: &mut World) {
+/// Runs a design from its label to its end, with waits in between.
+async fn run_to_done(w: &mut World) {
     w.comes_to_the_gate().await;
     w.wait(60).await;
     let line = w.approve_line();
@@ -41,12 +42,12 @@ async fn designed(w: &mut World) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn an_answer_lost_after_its_effect_changes_nothing_people_see() {
+async fn lost_responses_change_nothing_people_see() {
     let mut w = world().await;
-    designed(&mut w).await;
-    let expected = seen(&w);
+    run_to_done(&mut w).await;
+    let expected = visible_state(&w);
 
-    // Every kind of write, each lost once in one and the same story.
+    // Every kind of write, each with lost responses, in one run.
     let mut w = world().await;
     for (method, path) in [
         ("POST", "/comments"),
@@ -62,12 +63,12 @@ async fn an_answer_lost_after_its_effect_changes_nothing_people_see() {
         let (method, path_contains) = (method.to_owned(), path.to_owned());
         w.hub.arm_fault(HubFault::AnswerBadGatewayAfter { method, path_contains, times: 2 });
     }
-    outlived(&mut w).await;
-    assert_eq!(seen(&w), expected);
+    run_to_done_slowly(&mut w).await;
+    assert_eq!(visible_state(&w), expected);
 }
 
-/// A design that takes the time its faults cost.
-async fn outlived(w: &mut World) {
+/// Runs a design with long waits, so that its faults pass.
+async fn run_to_done_slowly(w: &mut World) {
     w.label("maya", "countersign:lld").await;
     w.wait(900).await;
     let line = w.approve_line();
@@ -76,7 +77,7 @@ async fn outlived(w: &mut World) {
     w.stands(RunViewStatus::Done).await;
 }
 
-fn lost(method: &str, path_contains: &str, times: u32) -> HubFault {
+fn lost_response(method: &str, path_contains: &str, times: u32) -> HubFault {
     HubFault::AnswerBadGatewayAfter {
         method: method.to_owned(),
         path_contains: path_contains.to_owned(),
@@ -84,17 +85,17 @@ fn lost(method: &str, path_contains: &str, times: u32) -> HubFault {
     }
 }
 
-fn dropped(method: &str, path_contains: &str, after_effect: bool) -> HubFault {
+fn dropped_connection(method: &str, path_contains: &str, after_effect: bool) -> HubFault {
     let (method, path_contains) = (method.to_owned(), path_contains.to_owned());
     HubFault::Drop { method, path_contains, after_effect, times: 1 }
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn lost_answers_leave_no_double_though_reads_are_behind() {
+async fn lost_responses_with_stale_reads_leave_no_duplicates() {
     let mut w = world().await;
-    designed(&mut w).await;
-    let expected = seen(&w);
+    run_to_done(&mut w).await;
+    let expected = visible_state(&w);
 
     for (behind, times) in some([(40, 2), (8, 1)]) {
         let mut w = world().await;
@@ -106,11 +107,11 @@ async fn lost_answers_leave_no_double_though_reads_are_behind() {
             ("POST", "/pulls"),
             ("POST", "/labels"),
         ] {
-            w.hub.arm_fault(lost(method, path, times));
+            w.hub.arm_fault(lost_response(method, path, times));
         }
-        outlived(&mut w).await;
-        assert_eq!(seen(&w), expected, "{behind} s behind, {times} answers lost of each");
-        // A comment whose making nobody could see is made again, and the older one taken away.
+        run_to_done_slowly(&mut w).await;
+        assert_eq!(visible_state(&w), expected, "{behind} s behind, {times} answers lost of each");
+        // A comment that nobody could see after its creation is created again, and the older one deleted.
         let doubles = usize::from(times == 2);
         assert_eq!(w.unseen.saw_gone().len(), doubles, "{behind} s behind: {}", w.thread());
     }
@@ -118,37 +119,37 @@ async fn lost_answers_leave_no_double_though_reads_are_behind() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn connections_that_drop_and_answers_that_dawdle_change_nothing() {
+async fn dropped_connections_and_slow_responses_change_nothing() {
     let mut w = world().await;
-    designed(&mut w).await;
-    let expected = seen(&w);
+    run_to_done(&mut w).await;
+    let expected = visible_state(&w);
 
     let mut w = world().await;
     for path in ["/comments", "/graphql", "/pulls", "/reactions"] {
-        w.hub.arm_fault(dropped("POST", path, false));
-        w.hub.arm_fault(dropped("POST", path, true));
+        w.hub.arm_fault(dropped_connection("POST", path, false));
+        w.hub.arm_fault(dropped_connection("POST", path, true));
     }
-    w.hub.arm_fault(dropped("GET", "/issues/", false));
+    w.hub.arm_fault(dropped_connection("GET", "/issues/", false));
     let (method, path_contains) = ("PATCH".to_owned(), "/comments/".to_owned());
     w.hub.arm_fault(HubFault::Slow { method, path_contains, by: Duration::from_millis(200), times: 2 });
-    outlived(&mut w).await;
-    assert_eq!(seen(&w), expected);
+    run_to_done_slowly(&mut w).await;
+    assert_eq!(visible_state(&w), expected);
 }
 
 #[tokio::test]
-async fn what_is_delivered_again_does_nothing_again() {
+async fn redelivered_events_change_nothing() {
     let mut w = world().await;
-    designed(&mut w).await;
-    let expected = seen(&w);
+    run_to_done(&mut w).await;
+    let expected = visible_state(&w);
     for delivery in w.hub.deliveries() {
         w.hub.redeliver(&delivery.guid).unwrap();
     }
     w.wait(60).await;
-    assert_eq!(seen(&w), expected);
+    assert_eq!(visible_state(&w), expected);
 }
 
 #[tokio::test]
-async fn a_secondary_limit_is_waited_out_without_a_call() {
+async fn secondary_rate_limit_is_waited_out_without_a_call() {
     let mut w = world().await;
     let limit = HubFault::SecondaryLimit {
         method: "POST".to_owned(),
@@ -160,7 +161,7 @@ async fn a_secondary_limit_is_waited_out_without_a_call() {
     w.label("maya", "countersign:lld").await;
     let calls = w.hub.requests().len();
     w.wait(90).await;
-    assert_eq!(w.hub.requests().len(), calls, "GitHub punishes whoever asks on");
+    assert_eq!(w.hub.requests().len(), calls, "no request during the rate limit");
     assert_eq!(w.notifying(), 0);
     w.wait(60).await;
     w.find("waits for a person");
@@ -170,7 +171,7 @@ async fn a_secondary_limit_is_waited_out_without_a_call() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_used_up_hour_is_waited_out_without_a_call() {
+async fn primary_rate_limit_is_waited_out_without_a_call() {
     for status in [403, 429] {
         let mut w = world().await;
         let until = w.clock.now().plus(Duration::from_secs(600));
@@ -188,28 +189,28 @@ async fn a_used_up_hour_is_waited_out_without_a_call() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long"]
-async fn a_limit_that_another_server_was_told_of_is_waited_out_as_well() {
+async fn rate_limit_published_by_another_server_is_waited_out() {
     let Some(address) = postgres::database() else { return };
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
     let (home, lease) = (tempfile::tempdir().unwrap(), Duration::from_secs(600));
     let server = PostgresServer { address: address.into(), lease };
     let other = Store::join_postgres(&server, home.path(), w.clock.clone()).unwrap();
     let until = w.clock.now().plus(Duration::from_secs(600));
-    // Until it listens.
+    // Repeat until the other store is listening.
     while w.app.store.rate_limited_until(w.installation, false).is_none() {
         other.publish_rate_limit(w.installation, false, until).await.unwrap();
     }
     w.label("maya", "countersign:lld").await;
     w.wait(500).await;
-    // What the App asks in its own name counts elsewhere.
+    // Requests in the App's own name count against another limit.
     let of_the_app = |request: &HubRequestView| request.actor.starts_with("app ");
-    assert!(w.hub.requests().iter().all(of_the_app), "GitHub punishes whoever asks on");
+    assert!(w.hub.requests().iter().all(of_the_app), "no request during the rate limit");
     w.wait(160).await;
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn only_a_fetch_that_git_keeps_failing_is_given_up() {
+async fn only_repeated_git_failures_halt_a_fetch() {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.step(1).await;
@@ -222,20 +223,20 @@ async fn only_a_fetch_that_git_keeps_failing_is_given_up() {
     let until = w.clock.now().plus(Duration::from_secs(1500));
     w.hub.arm_fault(HubFault::PrimaryLimit { status: 403, until });
     assert_eq!(after(&mut w, 0).await, RunViewStatus::Ready);
-    assert_eq!(after(&mut w, 900).await, RunViewStatus::Ready, "GitHub said how long");
-    let there = w.hub.git_dir(w.repo);
-    std::fs::rename(&there, there.with_extension("away")).unwrap();
-    assert_eq!(after(&mut w, 900).await, RunViewStatus::Ready, "the limit is over, and git has failed once");
+    assert_eq!(after(&mut w, 900).await, RunViewStatus::Ready, "a rate limit does not count as a failure");
+    let repository = w.hub.git_dir(w.repo);
+    std::fs::rename(&repository, repository.with_extension("away")).unwrap();
+    assert_eq!(after(&mut w, 900).await, RunViewStatus::Ready, "the limit is over and git has failed once");
     w.wait(500).await;
-    assert_eq!(after(&mut w, 3600).await, RunViewStatus::Ready, "nor does it count that nobody asked git");
+    assert_eq!(after(&mut w, 3600).await, RunViewStatus::Ready, "time without a git call does not count");
     w.wait(150).await;
     w.stands(RunViewStatus::Failed).await;
     let halt = w.find("Halted at Analyze the codebase").body;
-    assert!(halt.contains("Mend that, then start anew."), "{halt}");
+    assert!(halt.contains("Fix that, then start again."), "{halt}");
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_is_replaced_in_the_middle() {
+async fn refused_installation_token_is_replaced_mid_run() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let line = w.approve_line();
@@ -246,7 +247,7 @@ async fn a_token_that_is_refused_is_replaced_in_the_middle() {
 }
 
 #[tokio::test]
-async fn what_github_does_not_show_yet_is_waited_for() {
+async fn issue_not_visible_yet_is_waited_for() {
     let mut w = world().await;
     let until = w.clock.now().plus(Duration::from_secs(60));
     w.hub.arm_fault(HubFault::HiddenUntil { path_contains: "/issues/1".to_owned(), until });
@@ -260,7 +261,7 @@ async fn what_github_does_not_show_yet_is_waited_for() {
 }
 
 #[tokio::test]
-async fn what_github_never_shows_ends_the_run_with_a_reason() {
+async fn issue_never_visible_ends_the_run_with_a_reason() {
     let mut w = world().await;
     let until = w.clock.now().plus(Duration::from_secs(3600));
     w.hub.arm_fault(HubFault::HiddenUntil { path_contains: "/issues/1".to_owned(), until });
@@ -272,13 +273,13 @@ async fn what_github_never_shows_ends_the_run_with_a_reason() {
     assert_eq!(
         (run.status, w.labels().len(), w.notifying()),
         (RunViewStatus::Failed, 0, 0),
-        "there is no place to say it"
+        "there is no issue to comment on"
     );
-    assert!(run.why.as_deref().unwrap().contains("not in this repository any more"), "{:?}", run.why);
+    assert!(run.why.as_deref().unwrap().contains("no longer in this repository"), "{:?}", run.why);
 }
 
 #[tokio::test]
-async fn a_new_name_is_learned_from_a_redirect() {
+async fn new_repository_name_is_learned_from_a_redirect() {
     let mut w = world_of_files().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.step(0).await;
@@ -294,33 +295,36 @@ async fn a_new_name_is_learned_from_a_redirect() {
 }
 
 #[tokio::test]
-async fn what_github_refuses_is_told_in_our_words() {
+async fn refusal_by_github_is_reported_in_plain_words() {
     let mut w = world_of_files().await;
     let (method, path_contains) = ("POST".to_owned(), "/pulls".to_owned());
     let (field, code) = ("head".to_owned(), "invalid".to_owned());
     w.hub.arm_fault(HubFault::Unprocessable { method, path_contains, field, code, times: 1000 });
     w.label("maya", "countersign:lld").await;
     w.wait(105).await;
-    assert_eq!(w.run().await.unwrap().status, RunViewStatus::Ready, "it may only be behind");
+    assert_eq!(w.run().await.unwrap().status, RunViewStatus::Ready, "GitHub's data may only be stale");
     w.wait(45).await;
     w.find("Rehearsal");
-    // Without the addresses, whose ports are any number.
-    let said = w.plain(&w.find("Halted").body);
-    assert!(said.contains("GitHub refused what was to be written here: head is not valid."), "{said}");
-    assert!(!said.contains("Validation Failed") && !said.contains("422"), "{said}");
-    assert!(said.contains("- `docs/lld/LLD-1.md`") && said.contains("[on the branch]("), "{said}");
+    // Without addresses, because their ports vary.
+    let comment = w.plain(&w.find("Halted").body);
+    assert!(
+        comment.contains("GitHub refused what Countersign tried to write: head is not valid."),
+        "{comment}"
+    );
+    assert!(!comment.contains("Validation Failed") && !comment.contains("422"), "{comment}");
+    assert!(comment.contains("- `docs/lld/LLD-1.md`") && comment.contains("[on the branch]("), "{comment}");
     w.stands(RunViewStatus::Failed).await;
-    assert_eq!(w.commits(), ["docs: propose LLD for #1", "Initial commit"]);
+    assert_eq!(w.commits(), ["docs: propose design for #1", "Initial commit"]);
 }
 
 #[tokio::test]
-async fn what_has_not_changed_costs_nothing_to_ask() {
+async fn unchanged_resources_are_read_with_etags() {
     let mut w = world().await;
-    designed(&mut w).await;
+    run_to_done(&mut w).await;
     let unchanged = |part: &str| {
         let answers =
             w.hub.requests().into_iter().filter(|r| r.status == 304 && r.path.ends_with(part)).count();
-        assert!(answers > 0, "{part} was asked for again and not by its tag");
+        assert!(answers > 0, "{part} was read again without its ETag");
     };
     for part in ["/tally", "/issues/1"] {
         unchanged(part);
@@ -328,7 +332,7 @@ async fn what_has_not_changed_costs_nothing_to_ask() {
 }
 
 #[tokio::test]
-async fn eyes_come_at_once_when_everything_else_has_to_wait() {
+async fn eyes_reaction_is_not_delayed_by_write_pacing() {
     let mut w = World::new(Setting { paced: true, ..Setting::default() }).await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.step(0).await;
@@ -337,12 +341,12 @@ async fn eyes_come_at_once_when_everything_else_has_to_wait() {
     while w.view().comments.is_empty() {
         tokio::task::yield_now().await;
     }
-    // The clock stands, so the run gets no further than what the bucket held.
-    let said = w.hub.comment(w.repo, w.issue, w.user("tess"), "/countersign status").unwrap();
+    // The clock stands still, so the run stops when the pacer's bucket is empty.
+    let command = w.hub.comment(w.repo, w.issue, w.user("tess"), "/countersign status").unwrap();
     w.hub.wait_for_webhooks().await;
     let app = w.app.clone();
     let answer = tokio::spawn(async move { app.intake.drain_inbox().await.unwrap() });
-    let eyes = |w: &World| w.view().comments.iter().any(|c| c.id == said && !c.reactions.is_empty());
+    let eyes = |w: &World| w.view().comments.iter().any(|c| c.id == command && !c.reactions.is_empty());
     while !eyes(&w) {
         tokio::task::yield_now().await;
     }
@@ -353,39 +357,39 @@ async fn eyes_come_at_once_when_everything_else_has_to_wait() {
     }
     w.find("waits for a person");
     w.find("### Runs on this issue");
-    assert_eq!(w.notifying(), 3, "status, gate and what was asked for:\n{}", w.thread());
+    assert_eq!(w.notifying(), 3, "status, gate and the answer to the command:\n{}", w.thread());
     w.stands(RunViewStatus::Asking).await;
 }
 
-/// What happened while nobody told us is noticed before the next stage begins.
-async fn noticed(happens: impl Fn(&World), why: &str) {
+/// Asserts that an action without a webhook stops the run before its next stage, with this reason.
+async fn assert_stopped_without_webhook(action: impl Fn(&World), why: &str) {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.step(3).await;
     w.lose_webhooks(true);
-    happens(&w);
+    action(&w);
     w.settle().await;
     let run = w.run().await.unwrap();
     assert_eq!((run.status, run.why.as_deref()), (RunViewStatus::Stopped, Some(why)), "{}", w.thread());
     w.stands(RunViewStatus::Stopped).await;
-    assert_eq!(w.notifying(), 1, "as after the webhook, nobody gets mail for it");
+    assert_eq!(w.notifying(), 1, "no further mail, as with a webhook");
 }
 
 #[tokio::test]
-async fn an_issue_closed_behind_our_back_stops_its_run() {
+async fn issue_closed_without_a_webhook_stops_its_run() {
     let close = |w: &World| w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
-    noticed(close, "stopped by someone: the issue was closed").await;
+    assert_stopped_without_webhook(close, "stopped by someone: the issue was closed").await;
 }
 
 #[tokio::test]
-async fn a_stop_label_set_behind_our_back_stops_the_run() {
+async fn stop_label_set_without_a_webhook_stops_the_run() {
     let label = |w: &World| w.hub.label(w.repo, w.issue, w.user("tess"), "countersign:stop").unwrap();
-    noticed(label, "stopped by someone: asked to by the label").await;
+    assert_stopped_without_webhook(label, "stopped by someone: stop label").await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_reaction_that_is_refused_takes_nothing_with_it() {
+async fn refused_reaction_does_not_fail_the_run() {
     for status in some([403, 404, 422]) {
         let mut w = world().await;
         let (method, path_contains) = ("POST".to_owned(), "/reactions".to_owned());
@@ -400,8 +404,8 @@ async fn a_reaction_that_is_refused_takes_nothing_with_it() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_a_locked_issue_does_not_take_is_said_on_the_pull_request() {
-    // Before there is anything to say, or when the question stands on the issue already.
+async fn comments_for_a_locked_issue_go_to_the_pull_request() {
+    // Lock the issue before the bot comments, or after it has posted the gate.
     for locked_first in [true, false] {
         let mut w = world_of_files().await;
         let maya = w.user("maya");
@@ -410,11 +414,11 @@ async fn what_a_locked_issue_does_not_take_is_said_on_the_pull_request() {
         }
         w.label("maya", "countersign:lld").await;
         w.hub.lock(w.repo, w.issue, maya, true).unwrap();
-        let asks = |said: &String| said.contains("/approve lld ");
+        let asks = |body: &String| body.contains("/approve lld ");
         assert_eq!(w.on_pull().iter().any(asks), locked_first, "{:#?}\n{}", w.on_pull(), w.thread());
-        // Collaborators speak in it as before.
+        // Collaborators can still comment on a locked issue.
         w.comment("sam", "/status").await;
-        assert!(w.on_pull().iter().any(|said| said.contains("### Runs on this issue")), "{:#?}", w.on_pull());
+        assert!(w.on_pull().iter().any(|body| body.contains("### Runs on this issue")), "{:#?}", w.on_pull());
         w.comment("sam", "/approve").await;
         assert_eq!(
             (w.run_status().await, w.labels()),
@@ -423,7 +427,7 @@ async fn what_a_locked_issue_does_not_take_is_said_on_the_pull_request() {
         assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
         assert!(w.pull().body.contains("Merging is up to you."), "{}", w.pull().body);
         assert_eq!(w.check_says(), "success: Countersigned");
-        // The status comment, where there is no place for it on the issue.
+        // With the issue locked from the start, the status comment is here as well.
         assert_eq!(w.on_pull().len(), if locked_first { 3 } else { 1 }, "{:#?}", w.on_pull());
         let on_issue: Vec<_> = w.bots().into_iter().map(|comment| w.look_at(comment.id)).collect();
         assert_eq!(on_issue.len(), if locked_first { 0 } else { 2 }, "{}", w.thread());
@@ -431,20 +435,20 @@ async fn what_a_locked_issue_does_not_take_is_said_on_the_pull_request() {
 }
 
 #[tokio::test]
-async fn what_a_locked_pull_request_does_not_take_is_said_on_the_issue_or_left_out() {
+async fn comments_for_a_locked_pull_request_go_to_the_issue() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let (line, pull) = (w.approve_line(), w.pull_number());
     let (maya, sam) = (w.user("maya"), w.user("sam"));
     w.hub.lock(w.repo, pull, maya, true).unwrap();
-    for (asked, answered) in [
+    for (command, answer) in [
         ("/status", "### Runs on this issue"),
-        ("/approve lld 00000000", "That hash is not of the version that waits"),
+        ("/approve lld 00000000", "that hash belongs to another version"),
     ] {
         w.pass(60);
-        w.hub.comment(w.repo, pull, sam, asked).unwrap();
+        w.hub.comment(w.repo, pull, sam, command).unwrap();
         w.settle().await;
-        w.find(answered);
+        w.find(answer);
     }
     w.hub.lock(w.repo, w.issue, maya, true).unwrap();
     let before = w.view().comments.len();
@@ -452,7 +456,7 @@ async fn what_a_locked_pull_request_does_not_take_is_said_on_the_issue_or_left_o
     assert!(!w.labels().contains(&"countersign:lld".to_owned()), "{:?}", w.labels());
     w.hub.comment(w.repo, pull, sam, &format!("/status\n{line}\n/revise")).unwrap();
     w.settle().await;
-    // The comments of the issue cannot be brought up to date; label, branch and pull request can.
+    // Comments on the issue cannot be updated; label, branch and pull request can.
     assert_eq!(
         (w.run_status().await, w.labels()),
         (RunViewStatus::Done, vec!["countersign:done".to_owned()])
@@ -461,11 +465,11 @@ async fn what_a_locked_pull_request_does_not_take_is_said_on_the_issue_or_left_o
     assert!(w.pull().body.contains("Merging is up to you."), "{}", w.pull().body);
     assert_eq!(w.check_says(), "success: Countersigned");
     assert_eq!(w.app.store.inbox().counts().await.unwrap().dead, 0);
-    assert_eq!(w.view().comments.len(), before, "there is nowhere to say it:\n{}", w.thread());
+    assert_eq!(w.view().comments.len(), before, "there is no place for another comment:\n{}", w.thread());
 }
 
 #[tokio::test]
-async fn not_knowing_who_may_is_not_a_no() {
+async fn failed_permission_lookup_is_retried_not_refused() {
     let mut w = world().await;
     let broken = |status| HubFault::Status {
         method: "GET".to_owned(),
@@ -477,39 +481,39 @@ async fn not_knowing_who_may_is_not_a_no() {
     w.comment("tess", "/lld").await;
     let reactions = |w: &World| w.view().comments[0].reactions.clone();
     assert!(w.run().await.is_none());
-    assert!(reactions(&w).is_empty(), "neither yes nor no: {:?}", reactions(&w));
+    assert!(reactions(&w).is_empty(), "the permission is still unknown: {:?}", reactions(&w));
     w.wait(30).await;
-    assert!(w.run().await.is_some(), "asked again, it is a yes");
+    assert!(w.run().await.is_some(), "the second lookup allows it");
     assert_eq!(reactions(&w), [("countersign[bot]".to_owned(), "eyes".to_owned())]);
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_design_costs_few_mails_and_few_calls() {
+async fn design_sends_two_mails_and_few_api_calls() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.approved_by("sam").await;
 
-    // The first design made the labels and asked who we are.
+    // The first design also created the labels and read the App's identity; measure a second one.
     let view = w.view();
     w.issue = w.hub.open_issue(w.repo, w.user("maya"), &view.title, &view.body).unwrap();
     let (calls, writes) = (w.hub.requests().len(), w.hub.writes());
     w.comes_to_the_gate().await;
     w.approved_by("sam").await;
-    assert!(w.notifying() <= 2, "a design costs its readers two mails:\n{}", w.thread());
+    assert!(w.notifying() <= 2, "a design sends two mails:\n{}", w.thread());
     let (calls, writes) = (&w.hub.requests()[calls..], w.hub.writes() - writes);
     let list: Vec<_> = calls.iter().map(|r| format!("{} {} {}", r.status, r.method, r.path)).collect();
     let (count, list) = (calls.len(), list.join("\n"));
-    // Two of them only ask, who wrote the issue and how the approval came: GraphQL knows no other method.
-    assert!(count <= 30 && writes <= 12, "one revision cost {count} calls, {writes} of them writes:\n{list}");
+    // Two of the writes only read (the issue's author, how the approval was sent): GraphQL always uses POST.
+    assert!(count <= 30 && writes <= 12, "one design made {count} calls, {writes} of them writes:\n{list}");
 }
 
 #[tokio::test]
-async fn a_design_that_takes_its_time_stays_within_eighteen_writes() {
+async fn slow_design_stays_within_eighteen_writes() {
     let mut w = world().await;
     let writes = w.hub.writes();
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
-    // Every step takes longer than the gap between two edits, so that none is left out.
+    // Every step takes longer than the gap between two edits of the status comment, so none is skipped.
     while w.run().await.is_none_or(|run| run.status != RunViewStatus::Asking) {
         w.step(1).await;
         w.pass(60);
@@ -518,8 +522,8 @@ async fn a_design_that_takes_its_time_stays_within_eighteen_writes() {
     w.approved_by("sam").await;
     let made = |r: &&HubRequestView| r.method == "POST" && r.path == "/repos/maya/tally/labels";
     let once = w.hub.requests().iter().filter(made).count();
-    // And two that only ask, since GraphQL knows no other method.
+    // Two more only read, because GraphQL always uses POST.
     assert!(w.hub.writes() - writes - once <= 20, "{} writes", w.hub.writes() - writes - once);
     let edits = w.find("Rehearsal").edits;
-    assert_eq!(edits, 5, "two reviews, a second draft, the question and the end are each shown");
+    assert_eq!(edits, 5, "two reviews, a second draft, the gate and the end are each shown");
 }

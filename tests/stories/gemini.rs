@@ -1,4 +1,4 @@
-//! Gemini reviews, as an imitation of its API does it.
+//! Reviews by Gemini, through a stand-in for its API.
 
 use std::sync::{
     Arc,
@@ -22,9 +22,9 @@ use crate::{
     world::{Setting, World},
 };
 
-/// Whatever is asked, Flash approves.
-async fn flash(State(asked): State<Arc<AtomicU32>>, Json(request): Json<Value>) -> Json<Value> {
-    asked.fetch_add(1, Ordering::Relaxed);
+/// Approves every prompt as Gemini Flash.
+async fn answer_as_flash(State(calls): State<Arc<AtomicU32>>, Json(request): Json<Value>) -> Json<Value> {
+    calls.fetch_add(1, Ordering::Relaxed);
     let prompt = request.pointer("/contents/0/parts/0/text").and_then(Value::as_str).unwrap();
     let nonce = prompt.split("Put the word `").nth(1).unwrap().split('`').next().unwrap();
     let review = approved().to_string().replace("{{nonce}}", nonce);
@@ -35,10 +35,10 @@ async fn flash(State(asked): State<Arc<AtomicU32>>, Json(request): Json<Value>) 
     }))
 }
 
-/// A repository whose designs Gemini Pro is to review by way of a key of the free tier, and how often it was asked.
-async fn reviewed_for_free(private: bool, more: &str) -> (World, Arc<AtomicU32>) {
-    let asked = Arc::new(AtomicU32::new(0));
-    let api = Router::new().route("/v1beta/models/{target}", post(flash)).with_state(asked.clone());
+/// Creates a world whose reviewer is Gemini Pro with a free-tier key; returns it with the number of API calls.
+async fn free_tier_world(private: bool, more: &str) -> (World, Arc<AtomicU32>) {
+    let calls = Arc::new(AtomicU32::new(0));
+    let api = Router::new().route("/v1beta/models/{target}", post(answer_as_flash)).with_state(calls.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, api).await });
@@ -55,43 +55,43 @@ async fn reviewed_for_free(private: bool, more: &str) -> (World, Arc<AtomicU32>)
         private,
         ..Setting::default()
     };
-    (World::new(setting).await, asked)
+    (World::new(setting).await, calls)
 }
 
 #[tokio::test]
-async fn an_approval_by_flash_is_none_by_pro() {
-    let (mut w, asked) = reviewed_for_free(false, "").await;
+async fn flash_approval_does_not_count_as_pro() {
+    let (mut w, api_calls) = free_tier_world(false, "").await;
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
     let gate = w.find("waits for a person").body;
-    assert!(gate.contains("INCONCLUSIVE: the LLD waits"), "{gate}");
-    let told = "`gemini-3.1-pro-preview` was asked as the reviewer, but `gemini-2.5-flash` answered, and that answer does not count. \
+    assert!(gate.contains("INCONCLUSIVE: the design waits"), "{gate}");
+    let expected = "Countersign called `gemini-3.1-pro-preview` as the reviewer, but `gemini-2.5-flash` answered, so the answer does not count. \
                 The operator can name `gemini:gemini-2.5-flash` in the settings, or add \
                 `\"gemini:gemini-3.1-pro-preview\" = [\"gemini-2.5-flash\"]` under `[models.successors]`, and restart the server. \
-                `gemini-3.1-pro-preview` is not asked before that.";
-    assert!(gate.contains(told), "{gate}");
+                Until then, `gemini-3.1-pro-preview` is not called.";
+    assert!(gate.contains(expected), "{gate}");
     assert!(!gate.contains("\n/approve"), "no line to paste: {gate}");
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(api_calls.load(Ordering::Relaxed), 1);
     w.stands(RunViewStatus::Asking).await;
 
     w.comment("max", "/revise the aim, please").await;
     let gate = w.find("waits for a person").body;
-    assert!(gate.contains(told), "{gate}");
-    assert_eq!(asked.load(Ordering::Relaxed), 1, "it would be paid for and not count again");
+    assert!(gate.contains(expected), "{gate}");
+    assert_eq!(api_calls.load(Ordering::Relaxed), 1, "no second call that would not count");
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_successor_that_the_operator_lists_reviews_and_is_named_as_that() {
+async fn configured_successor_model_reviews_and_is_named() {
     let setting = "[models.successors]\n\"gemini:pro\" = [\"gemini-2.5-flash\"]\n";
-    let (mut w, asked) = reviewed_for_free(false, setting).await;
+    let (mut w, api_calls) = free_tier_world(false, setting).await;
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
     let gate = w.find("### ✅ APPROVED").body;
-    let told = "reviewed by `gemini-2.5-flash` in place of `gemini-3.1-pro-preview`, as `[models.successors]` allows for \
+    let expected = "reviewed by `gemini-2.5-flash` instead of `gemini-3.1-pro-preview` (`[models.successors]` allows it for \
                 `gemini:pro`";
-    assert!(gate.contains(told), "{gate}");
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert!(gate.contains(expected), "{gate}");
+    assert_eq!(api_calls.load(Ordering::Relaxed), 1);
     let calls = w.calls().await;
     let review = calls.iter().find(|call| call.role == "reviewer").unwrap();
     let ids = (review.asked.as_str(), review.served.as_deref(), review.accepted_by.as_deref());
@@ -100,18 +100,18 @@ async fn a_successor_that_the_operator_lists_reviews_and_is_named_as_that() {
 }
 
 #[tokio::test]
-async fn a_key_of_the_free_tier_gets_nothing_of_a_private_repository() {
-    let (mut w, asked) = reviewed_for_free(true, "").await;
+async fn free_tier_key_receives_nothing_of_a_private_repository() {
+    let (mut w, api_calls) = free_tier_world(true, "").await;
     w.label("maya", "countersign:lld").await;
     let status = w.find("Rehearsal").body;
     assert!(status.contains("does not accept this server's key or login for this repository"), "{status}");
     assert_eq!(w.labels(), ["countersign:needs-you"]);
-    assert_eq!(asked.load(Ordering::Relaxed), 0, "{status}");
+    assert_eq!(api_calls.load(Ordering::Relaxed), 0, "{status}");
 }
 
-/// What is on the bill of a service that takes a token for each byte and writes as much as it may, in micro-dollars. It
-/// cuts its first answer off, and says of none what it took.
-async fn dear(State(bill): State<Arc<AtomicU64>>, Json(request): Json<Value>) -> Response {
+/// Service that bills one token per byte of input and the maximum output; the state is its bill in micro-dollars. It
+/// breaks off its first response and never reports usage.
+async fn answer_without_usage(State(bill): State<Arc<AtomicU64>>, Json(request): Json<Value>) -> Response {
     let text = |place: &str| request.pointer(place).and_then(Value::as_str).unwrap().to_owned();
     let (system, prompt) = (text("/systemInstruction/parts/0/text"), text("/contents/0/parts/0/text"));
     let generation = &request["generationConfig"];
@@ -132,10 +132,12 @@ async fn dear(State(bill): State<Arc<AtomicU64>>, Json(request): Json<Value>) ->
 }
 
 #[tokio::test]
-async fn no_less_is_booked_than_is_billed_by_a_service_that_does_not_say() {
+async fn recorded_cost_covers_the_bill_when_usage_is_unknown() {
     let bill = Arc::new(AtomicU64::new(0));
-    let url =
-        serve(Router::new().route("/v1beta/models/{target}", post(dear)).with_state(bill.clone())).await;
+    let url = serve(
+        Router::new().route("/v1beta/models/{target}", post(answer_without_usage)).with_state(bill.clone()),
+    )
+    .await;
     let setting = Setting {
         script: Some(Script::default().drafts(&design()).toml()),
         models: Some(("stub:drafter", "gemini:pro")),
@@ -151,16 +153,16 @@ async fn no_less_is_booked_than_is_billed_by_a_service_that_does_not_say() {
     w.label("maya", "countersign:lld").await;
     w.wait(15).await;
     let status = w.find("updated on 20").body;
-    assert!(status.contains("Waiting for Gemini: it could not be reached, or broke off"), "{status}");
+    assert!(status.contains("Waiting for Gemini: it was unreachable or dropped the connection"), "{status}");
     w.wait(60).await;
     let gate = w.find("### ✅ APPROVED").body;
     let billed = bill.load(Ordering::Relaxed);
     assert!(billed > 500_000, "{billed}");
     let calls = w.calls().await;
-    let booked: u64 = calls.iter().map(|row| row.shared_cap_amount().0).sum();
-    // A little more, for what is written to a cache is dearer than what is read.
-    assert!((billed..billed + billed / 20).contains(&booked), "booked {booked}, billed {billed}");
+    let recorded: u64 = calls.iter().map(|row| row.shared_cap_amount().0).sum();
+    // Slightly more is recorded, because cache writes cost more than reads.
+    assert!((billed..billed + billed / 20).contains(&recorded), "recorded {recorded}, billed {billed}");
     let spent = Spending::from_calls(&calls);
-    assert!(spent.held.0 == booked && gate.contains("held back"), "nobody knows what it cost: {gate}");
+    assert!(spent.held.0 == recorded && gate.contains("reserved"), "the real cost is unknown: {gate}");
     w.stands(RunViewStatus::Asking).await;
 }

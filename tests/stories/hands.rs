@@ -1,4 +1,4 @@
-//! People's own hands on the pull request of a change, at each step of it; and the default branch going on meanwhile.
+//! Actions of people on a change's pull request in each phase of the run, and a default branch that moves meanwhile.
 
 use std::process::Command;
 
@@ -16,43 +16,43 @@ use crate::{
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum PullAction {
     Edits,
     Retargets,
     Rewrites,
     Converts,
     Merges,
     Closes,
-    /// One of their own, from the same branch into another.
+    /// Opens and closes a second pull request, from the same branch into another.
     ClosesTheirs,
     CommitsOurFile,
     CommitsAnother,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum Phase {
     /// The tests run with the code.
     Work,
     /// The code gate waits.
     Gate,
-    /// It was approved, and is not pushed yet.
+    /// The change is approved and not pushed yet.
     Push,
-    /// It waits for the merge.
+    /// The run waits for the merge.
     Merge,
-    /// A fix of what CI said waits at its gate.
+    /// A fix of a CI failure waits at its gate.
     Fix,
 }
 
-impl At {
-    /// Whether documents are files there: by default there is no pull request before the push.
+impl Phase {
+    /// Whether documents are published as files; without them no pull request exists before the push.
     fn has_files(self) -> bool {
         matches!(self, Self::Work | Self::Gate | Self::Push)
     }
 }
 
 impl World {
-    /// Somebody who maintains the repository does it.
-    pub(crate) fn does(&self, act: Act) -> Result<(), HubError> {
+    /// Performs the action as max, who maintains the repository.
+    pub(crate) fn perform(&self, act: PullAction) -> Result<(), HubError> {
         let (repo, pull, max, branch) = (self.repo, self.pull_number(), self.user("max"), self.branch());
         let commit =
             |path: &str| self.hub.push_commit(repo, &branch, max, &[(path, b"// mine\n")], "Mine").map(drop);
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    pub(crate) fn line_if_any(&self) -> Option<String> {
+    pub(crate) fn find_approve_line(&self) -> Option<String> {
         let texts = self.bots().into_iter().rev().map(|comment| comment.body).collect::<Vec<_>>();
         texts
             .iter()
@@ -93,7 +93,7 @@ impl World {
             .map(str::to_owned)
     }
 
-    pub(crate) fn look_everywhere(&self) {
+    pub(crate) fn mark_everything_seen(&self) {
         self.bots().into_iter().for_each(|comment| self.look_at(comment.id));
         self.labels();
         self.commits();
@@ -106,31 +106,31 @@ impl World {
     }
 }
 
-/// A world that stands there, to be copied.
-pub(crate) struct Standing {
+/// World saved in one phase, to be copied for each case.
+pub(crate) struct SavedWorld {
     place: TempDir,
     known: Known,
     now: Timestamp,
 }
 
-impl Standing {
-    /// `then` is what the models say after the change itself.
-    pub(crate) async fn at(at: At, then: impl FnOnce(Script) -> Script) -> Self {
+impl SavedWorld {
+    /// Creates the world; `then` adds the models' answers after the change itself.
+    pub(crate) async fn at(at: Phase, then: impl FnOnce(Script) -> Script) -> Self {
         let (texts, files) = small();
         let setting = Setting { as_files: at.has_files(), files, bare: true, ..Setting::default() };
         let mut w = specified_in(texts, setting, |script, texts| then(plain(script, texts))).await;
-        if at == At::Work {
+        if at == Phase::Work {
             w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:implement").unwrap();
-            w.tried_until("N5").await;
+            w.wait_for_tests_in("N5").await;
         } else {
             w.implement().await;
         }
-        if matches!(at, At::Push | At::Merge | At::Fix) {
+        if matches!(at, Phase::Push | Phase::Merge | Phase::Fix) {
             let line = w.approve_line();
             w.pass(60);
             w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
             match at {
-                At::Push => {
+                Phase::Push => {
                     while w.run().await.unwrap().step_id != "N7b" {
                         w.step(1).await
                     }
@@ -138,14 +138,14 @@ impl Standing {
                 _ => w.settle().await,
             }
         }
-        if at == At::Fix {
+        if at == Phase::Fix {
             let head = w.head();
             w.job(&head, "build", "failure");
             w.settle().await;
             w.wait(30).await;
             w.tried().await;
         }
-        w.look_everywhere();
+        w.mark_everything_seen();
         let (known, now) = (w.known(), w.clock.now());
         Self { place: w.leave().await, known, now }
     }
@@ -159,20 +159,20 @@ impl Standing {
     }
 }
 
-/// How the run stands after all.
+/// State of the run at the end of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ends {
-    /// At the code gate.
+enum RunState {
+    /// Waits at the code gate.
     Asks,
     WaitsForMerge,
     Stopped,
     Halted,
     Done,
 }
-use Act::*;
-use Ends::*;
+use PullAction::*;
+use RunState::*;
 
-async fn stands(w: &World) -> Ends {
+async fn run_state(w: &World) -> RunState {
     let run = w.run().await.unwrap();
     match (run.status, run.step_id.as_str()) {
         (RunViewStatus::Asking, "N7") => Asks,
@@ -184,75 +184,75 @@ async fn stands(w: &World) -> Ends {
     }
 }
 
-/// The further change.
-fn turned(script: Script) -> Script {
+/// Adds a further change, which swaps the operands.
+fn swap_operands(script: Script) -> Script {
     let script = script.edits("left.saturating_add(right)", "right.saturating_add(left)").of("implement");
     script.reviews(&approved()).of("implement")
 }
 
-/// Each act, or of a sample one in three, in a world of its own; then somebody approves what waits, or where it waits for the merge asks for a change. How
-/// the run stands then, and what people are told on the issue or the pull request.
-async fn each(at: At, told: &[(Act, Ends, &str)]) {
+/// Performs each action (one in three as a sample) in a copy of the world; then a person approves the gate, or in phase
+/// `Merge` writes `/revise`. Asserts the run's state and a text on the issue or a pull request.
+async fn assert_outcomes(at: Phase, cases: &[(PullAction, RunState, &str)]) {
     if !can_run().await {
         return;
     }
     let mut chance = Random::seeded("people's hands");
     let (first, step) = if all() { (0, 1) } else { (chance.below(3), 3) };
-    let standing = Standing::at(at, turned).await;
-    let mut wrong = Vec::new();
-    for (act, ends, says) in told.iter().skip(first).step_by(step) {
+    let standing = SavedWorld::at(at, swap_operands).await;
+    let mut failures = Vec::new();
+    for (act, end, expected) in cases.iter().skip(first).step_by(step) {
         let mut w = standing.world().await;
-        w.does(*act).unwrap();
+        w.perform(*act).unwrap();
         let theirs = w.head();
         w.settle().await;
         w.wait(30).await;
         w.tried().await;
-        match stands(&w).await {
+        match run_state(&w).await {
             Asks => {
-                let line = w.line_if_any().unwrap();
+                let line = w.find_approve_line().unwrap();
                 w.comment("sam", &line).await;
             }
-            WaitsForMerge if at == At::Merge => w.comment("sam", "/revise the other way round").await,
+            WaitsForMerge if at == Phase::Merge => w.comment("sam", "/revise the other way round").await,
             _ => {}
         }
         w.tried().await;
-        let stands = stands(&w).await;
+        let state = run_state(&w).await;
         let pulls = w.pulls();
         let threads = pulls.iter().flat_map(|pull| w.on_thread(pull.number)).collect::<Vec<_>>();
-        let said = w.bots().into_iter().map(|comment| comment.body).chain(threads).collect::<String>();
-        if stands != *ends || !said.replace('\\', "").contains(says) {
-            wrong.push(format!("{at:?} {act:?}: {stands:?}, {says}\n{said}"));
+        let comments = w.bots().into_iter().map(|comment| comment.body).chain(threads).collect::<String>();
+        if state != *end || !comments.replace('\\', "").contains(expected) {
+            failures.push(format!("{at:?} {act:?}: {state:?}, {expected}\n{comments}"));
         }
-        // What is theirs stays: commits, base, readiness; and there is no second pull request beside an open one.
-        let holds = w.hub.log(w.repo, &w.branch()).iter().any(|commit| commit.oid == theirs);
+        // People's commits, base branch and draft state must stay, with at most one open pull request.
+        let contains_theirs = w.hub.log(w.repo, &w.branch()).iter().any(|commit| commit.oid == theirs);
         let first = &pulls[0];
         let base = if *act == Retargets { "next" } else { "main" };
         let open = pulls.iter().filter(|pull| pull.state == "open").count();
         let draft = if at.has_files() { !matches!(act, Converts | Merges) } else { *act == Converts };
         let ready = first.draft == draft && !first.title.starts_with("[WIP]");
-        if !holds
+        if !contains_theirs
             || first.base != base
             || !ready
             || open > 1
             || (pulls.len() > 1 && !matches!(act, Rewrites | Merges | ClosesTheirs))
         {
-            wrong.push(format!("{at:?} {act:?}: {pulls:#?}"));
+            failures.push(format!("{at:?} {act:?}: {pulls:#?}"));
         }
-        w.look_everywhere();
+        w.mark_everything_seen();
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
 const WAITS: &str = "**Waits for the merge.**";
 const MERGED: &str = "its pull request was merged";
 const CLOSED: &str = "its pull request was closed";
 const FOLLOWED: &str = "countersign/issue-1-2";
-const OURS: &str = "Somebody changed `src/lib.rs` on the issue's branch, which this changes as well";
-const OTHERS: &str = "**Others have files on the document's branch.**";
+const OURS: &str = "Somebody changed `src/lib.rs` on the issue's branch, and this change touches it, too";
+const OTHERS: &str = "**Other people changed files on the document's branch.**";
 const NOT_YET: &str = "Nothing was approved yet";
 
-/// What comes of each act while nothing is pushed yet.
-const BEFORE_THE_PUSH: &[(Act, Ends, &str)] = &[
+/// Outcome of each action before the push.
+const BEFORE_THE_PUSH: &[(PullAction, RunState, &str)] = &[
     (Edits, WaitsForMerge, WAITS),
     (Retargets, WaitsForMerge, WAITS),
     (Rewrites, WaitsForMerge, FOLLOWED),
@@ -266,15 +266,15 @@ const BEFORE_THE_PUSH: &[(Act, Ends, &str)] = &[
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn people_act_on_the_pull_request_while_the_code_is_tested() {
-    each(At::Work, BEFORE_THE_PUSH).await;
+async fn pull_request_actions_during_the_tests_are_respected() {
+    assert_outcomes(Phase::Work, BEFORE_THE_PUSH).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn people_act_on_the_pull_request_while_the_code_gate_waits() {
-    each(
-        At::Gate,
+async fn pull_request_actions_at_the_code_gate_are_respected() {
+    assert_outcomes(
+        Phase::Gate,
         &[
             (Edits, WaitsForMerge, WAITS),
             (Retargets, WaitsForMerge, WAITS),
@@ -291,27 +291,27 @@ async fn people_act_on_the_pull_request_while_the_code_gate_waits() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn people_act_on_the_pull_request_between_approval_and_push() {
-    each(At::Push, BEFORE_THE_PUSH).await;
+async fn pull_request_actions_before_the_push_are_respected() {
+    assert_outcomes(Phase::Push, BEFORE_THE_PUSH).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn people_act_on_the_pull_request_that_waits_for_its_merge() {
-    each(
-        At::Merge,
+async fn pull_request_actions_before_the_merge_are_respected() {
+    assert_outcomes(
+        Phase::Merge,
         &[
             (Edits, Asks, "the change waits for a person"),
             (Retargets, Asks, "the change waits for a person"),
             (
                 Rewrites,
                 WaitsForMerge,
-                "Somebody rewrote countersign/issue-1, and what was pushed is not on it any more",
+                "Somebody rewrote countersign/issue-1, and the pushed commit is no longer on it",
             ),
             (Converts, Asks, "the change waits for a person"),
             (Merges, Done, "implement: done"),
             (Closes, Stopped, CLOSED),
-            (CommitsOurFile, WaitsForMerge, "Somebody changed src/lib.rs on the branch since it was pushed"),
+            (CommitsOurFile, WaitsForMerge, "Somebody changed src/lib.rs on the branch after the push"),
             (CommitsAnother, Asks, OTHERS),
         ],
     )
@@ -320,15 +320,15 @@ async fn people_act_on_the_pull_request_that_waits_for_its_merge() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn people_act_on_the_pull_request_while_a_fix_waits_at_its_gate() {
-    each(
-        At::Fix,
+async fn pull_request_actions_at_a_fix_gate_are_respected() {
+    assert_outcomes(
+        Phase::Fix,
         &[
             (Edits, WaitsForMerge, WAITS),
             (Retargets, WaitsForMerge, WAITS),
             (Rewrites, WaitsForMerge, FOLLOWED),
             (Converts, WaitsForMerge, WAITS),
-            (Merges, Done, "merged while a further change was at work"),
+            (Merges, Done, "merged while a new change was in progress"),
             (Closes, Stopped, CLOSED),
             (CommitsOurFile, Asks, NOT_YET),
             (CommitsAnother, Asks, NOT_YET),
@@ -339,7 +339,7 @@ async fn people_act_on_the_pull_request_while_a_fix_waits_at_its_gate() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_default_branch_that_goes_on_elsewhere_has_the_change_tried_there() {
+async fn change_is_tested_on_a_default_branch_that_moved() {
     if !can_run().await {
         return;
     }
@@ -352,43 +352,42 @@ async fn a_default_branch_that_goes_on_elsewhere_has_the_change_tried_there() {
         pushed.unwrap().short().to_owned()
     };
     w.hub.label(w.repo, w.issue, maya, "countersign:implement").unwrap();
-    w.tried_until("N5").await;
+    w.wait_for_tests_in("N5").await;
     let more = "#[test]\nfn two_and_two_are_four() {\n    assert_eq!(sums::sum(2, 2), 4);\n}\n";
     let moved = theirs(&w, "tests/more.rs", more);
     w.tried().await;
     w.stands(RunViewStatus::Asking).await;
     let (gate, calls) = (w.gate().replace('\\', ""), w.calls().await.len());
-    let said = format!(
-        "The change was tried on `{moved}` as well, which was `main` then and changes no file of this: with it on top \
-                        all pass, 2 tests of the change and 2 others."
+    let expected = format!(
+        "The change also passes on `{moved}`, which is newer on `main` and changes none of its files: 2 tests of the \
+         change and 2 others."
     );
-    assert!(gate.contains(&said), "{gate}");
-    // While people look at it it goes on to where the change breaks something.
+    assert!(gate.contains(&expected), "{gate}");
+    // While the gate waits, main moves to a commit on which the change breaks a test.
     let moved = theirs(&w, "tests/wraps.rs", &wraps(44));
     w.comment("sam", &w.approve_line()).await;
     w.tried().await;
     w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
-    let said = format!(
-        "The change was tried on `{moved}` as well, which was `main` then and changes no file of this: with it on top \
-                        not all tests pass: `sums::wraps wraps`"
+    let expected = format!(
+        "The change fails tests on `{moved}`, which is newer on `main` and changes none of its files: `sums::wraps wraps`"
     );
     assert!(
-        halt.contains(&said)
-            && halt.contains("The change is not pushed. Merge `main`")
-            && halt.contains("mend it on `main`"),
+        halt.contains(&expected)
+            && halt.contains("The change was not pushed. Merge `main`")
+            && halt.contains("fix it on `main`"),
         "{halt}"
     );
     w.nothing_is_pushed();
-    // Somebody mends that there.
+    // Somebody fixes the test on main.
     let moved = theirs(&w, "tests/wraps.rs", &wraps(255));
     w.comment("sam", "/retry").await;
     w.tried().await;
     w.stands(RunViewStatus::Done).await;
-    assert!(w.on_branch("src/lib.rs").unwrap().contains("saturating_add"));
-    let said = w.status().body.replace('\\', "");
-    assert!(said.contains(&format!("tried on `{moved}` as well, which was `main` then")), "{said}");
-    assert_eq!(w.calls().await.len(), calls, "nobody is asked for anything but to run it");
+    assert!(w.file_on_branch("src/lib.rs").unwrap().contains("saturating_add"));
+    let status = w.status().body.replace('\\', "");
+    assert!(status.contains(&format!("also passes on `{moved}`, which is newer on `main`")), "{status}");
+    assert_eq!(w.calls().await.len(), calls, "no further model calls");
     w.commits();
     w.pull();
     w.checks();
@@ -396,27 +395,27 @@ async fn a_default_branch_that_goes_on_elsewhere_has_the_change_tried_there() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_further_change_that_fails_on_the_default_branch_leaves_what_was_pushed() {
+async fn fix_failing_on_the_default_branch_keeps_the_pushed_change() {
     if !can_run().await {
         return;
     }
-    let standing = Standing::at(At::Fix, turned).await;
+    let standing = SavedWorld::at(Phase::Fix, swap_operands).await;
     let wraps = "#[test]\nfn wraps() {\n    assert_eq!(sums::sum(200, 100), 44);\n}\n";
     let settings = "[test\n";
-    for (path, text, says, pushed) in [
-        ("tests/wraps.rs", wraps, "### ✋ The further change is not pushed", false),
-        (REPOSITORY_FILE, settings, "where the change is untried, because nothing can be run there: ", true),
+    for (path, text, expected, pushed) in [
+        ("tests/wraps.rs", wraps, "### ✋ The new change was not pushed", false),
+        (REPOSITORY_FILE, settings, "where the change is untested, because nothing can run there: ", true),
     ] {
         let mut w = standing.world().await;
         w.hub.push_commit(w.repo, "main", w.user("maya"), &[(path, text.as_bytes())], "Theirs").unwrap();
-        let (head, line) = (w.head(), w.line_if_any().unwrap());
+        let (head, line) = (w.head(), w.find_approve_line().unwrap());
         w.comment("sam", &line).await;
         w.tried().await;
         w.wait(3700).await;
-        let said = w.bots().into_iter().map(|comment| comment.body).collect::<String>();
-        assert_eq!(stands(&w).await, WaitsForMerge, "{said}");
-        assert!(said.contains(says), "{said}");
-        assert_eq!(w.head() != head, pushed, "{said}");
-        w.look_everywhere();
+        let comments = w.bots().into_iter().map(|comment| comment.body).collect::<String>();
+        assert_eq!(run_state(&w).await, WaitsForMerge, "{comments}");
+        assert!(comments.contains(expected), "{comments}");
+        assert_eq!(w.head() != head, pushed, "{comments}");
+        w.mark_everything_seen();
     }
 }

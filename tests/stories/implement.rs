@@ -1,4 +1,4 @@
-//! From an approved spec to a pull request with code, told as people see it. The tests are really run.
+//! From an approved spec to a pull request with code. The tests really run.
 
 use std::{path::Path, process::Command, time::Duration};
 
@@ -8,7 +8,7 @@ use countersign::{engine::RunViewStatus, sandbox::Sandbox};
 use tempfile::TempDir;
 
 use crate::{
-    looks::unfolded,
+    looks::without_details,
     money::PRICES,
     operator::typed,
     script::{Script, approved, attack, finding, review, small, to_a_pull},
@@ -18,20 +18,23 @@ use crate::{
 const LABEL: &str = "countersign:implement";
 const REPORT: &str = "docs/reports/IMPLEMENT-1.md";
 
-/// What the change of the small repository does, as its commits begin.
+/// Start of the commit message of the small repository's change.
 pub(crate) const CHANGE: &str = "Stop a sum at the largest number";
 const WEEKS: &str = "Print a total for each week";
 
-/// May tests be run on this machine? A line where they may not.
+/// Returns whether tests can run on this machine; prints the reason if not.
 pub(crate) async fn can_run() -> bool {
-    let own = Path::new(env!("CARGO_BIN_EXE_countersign"));
-    let Err(error) = Sandbox::detect(own, None).await else { return true };
-    assert!(std::env::var_os("COUNTERSIGN_TEST_SANDBOX").is_none(), "must be tried here, but {error}");
+    let executable = Path::new(env!("CARGO_BIN_EXE_countersign"));
+    let Err(error) = Sandbox::detect(executable, None).await else { return true };
+    assert!(
+        std::env::var_os("COUNTERSIGN_TEST_SANDBOX").is_none(),
+        "COUNTERSIGN_TEST_SANDBOX demands a sandbox, but {error}"
+    );
     eprintln!("skipped: {error}");
     false
 }
 
-/// A world in which the spec of a small repository's issue was approved, and models that say this then.
+/// Creates a world of the small repository with an approved spec; `implement` adds the models' answers from then on.
 pub(crate) async fn specified(toml: &str, implement: impl FnOnce(Script, [String; 2]) -> Script) -> World {
     let (texts, files) = small();
     specified_in(texts, Setting { toml: toml.to_owned(), files, bare: true, ..Setting::default() }, implement)
@@ -45,7 +48,7 @@ pub(crate) async fn specified_in(
 ) -> World {
     let script = Script::default().drafts(&design).reviews(&approved());
     let script = script.drafts(&spec).of("spec").reviews(&approved()).of("spec");
-    // Where nothing else is said before, the reviewer's model knows of no test that the code would fail.
+    // Unless the script says otherwise, the reviewer's model writes no tests against the code.
     let script = implement(script, [tests, code]).attacks(&[]).toml();
     let script = format!("billed = {}\n{script}", setting.toml.contains("price = "));
     let mut w = World::new(Setting { script: Some(script), ..setting }).await;
@@ -56,8 +59,8 @@ pub(crate) async fn specified_in(
     w
 }
 
-/// The same where the repository has another file.
-async fn specified_with(
+/// Like [`specified`], with another file in the repository.
+async fn specified_with_file(
     (path, bytes): (&str, Vec<u8>),
     implement: impl FnOnce(Script, [String; 2]) -> Script,
 ) -> World {
@@ -66,7 +69,7 @@ async fn specified_with(
     specified_in(texts, Setting { files, bare: true, ..Setting::default() }, implement).await
 }
 
-/// Tests, code, and a review that approves both.
+/// Adds tests, code, and reviews that approve both.
 pub(crate) fn plain(script: Script, [tests, code]: [String; 2]) -> Script {
     let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
     script.drafts(&code).of("implement").reviews(&approved()).of("implement")
@@ -80,7 +83,7 @@ fn git(place: &Path, args: &[&str]) -> String {
 }
 
 impl World {
-    /// Until no tests run any more. They run beside the world's clock.
+    /// Waits until no tests run. They run in real time, apart from the world's clock.
     pub(crate) async fn tried(&mut self) {
         while self.run().await.is_some_and(|run| run.status == RunViewStatus::Waiting) {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -89,8 +92,8 @@ impl World {
         }
     }
 
-    /// Until tests run in this step.
-    pub(crate) async fn tried_until(&mut self, step: &str) {
+    /// Waits until tests run in this step.
+    pub(crate) async fn wait_for_tests_in(&mut self, step: &str) {
         while self
             .run()
             .await
@@ -107,30 +110,31 @@ impl World {
         self.tried().await;
     }
 
-    /// Its gate, before which drafter and reviewer were asked in this order.
-    async fn asks_after(&mut self, order: &str) -> String {
+    /// Asserts that the code gate waits and that the drafter (`d`) and the reviewer (`r`) were called in this order.
+    /// Returns the gate.
+    async fn assert_gate_after(&mut self, order: &str) -> String {
         self.stands(RunViewStatus::Asking).await;
-        let asked: String = self.calls().await.iter().map(|call| &call.role[..1]).collect();
-        assert_eq!(asked, order, "{}", self.thread());
+        let roles: String = self.calls().await.iter().map(|call| &call.role[..1]).collect();
+        assert_eq!(roles, order, "{}", self.thread());
         self.gate().replace('\\', "")
     }
 
-    pub(crate) fn on_branch(&self, path: &str) -> Option<String> {
+    pub(crate) fn file_on_branch(&self, path: &str) -> Option<String> {
         let bytes = self.hub.branch_file(self.repo, &self.branch(), path)?;
         Some(String::from_utf8(bytes).unwrap())
     }
 
-    /// Nothing that can be run has left the server.
+    /// Asserts that no code, test or report was pushed.
     #[track_caller]
     pub(crate) fn nothing_is_pushed(&self) {
         let runs = |commit: &String| commit.starts_with(CHANGE) || commit.starts_with(WEEKS);
         assert!(!self.commits().iter().any(runs), "{:?}", self.commits());
         let made = ["tests/weeks.rs", "tests/new.rs", REPORT];
-        assert!(made.iter().all(|path| self.on_branch(path).is_none()));
+        assert!(made.iter().all(|path| self.file_on_branch(path).is_none()));
     }
 
-    /// The default branch merged into that of the issue.
-    pub(crate) fn branch_is_updated(&self) {
+    /// Merges the default branch into the issue's branch.
+    pub(crate) fn merge_main_into_branch(&self) {
         let (place, branch) = (self.checked_out(), self.branch());
         git(place.path(), &["merge", "--quiet", "--no-edit", "origin/main"]);
         git(place.path(), &["push", "--quiet", "origin", "HEAD:refs/heads/merged"]);
@@ -138,7 +142,7 @@ impl World {
         self.hub.move_branch(self.repo, &branch, self.user("sam"), &head).unwrap();
     }
 
-    /// The issue's branch, checked out.
+    /// Clones the issue's branch into a temporary directory.
     pub(crate) fn checked_out(&self) -> TempDir {
         let place = tempfile::tempdir().unwrap();
         let hub = self.hub.git_dir(self.repo).display().to_string();
@@ -146,8 +150,9 @@ impl World {
         place
     }
 
-    /// The branch checked out: the tests that pass there; then without some of its files, those that fail.
-    fn cargo_says(&self, undo: &[&str]) -> [Vec<String>; 2] {
+    /// Runs `cargo test` on a clone of the branch. Returns the tests that pass, and those that fail after `undo` is
+    /// reset to main.
+    fn cargo_test_results(&self, undo: &[&str]) -> [Vec<String>; 2] {
         let place = self.checked_out();
         let tested = |end: &str| -> Vec<String> {
             let out = Command::new("cargo")
@@ -169,7 +174,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_spec_becomes_a_pull_request_whose_tests_pass_with_its_code_and_fail_without() {
+async fn spec_becomes_a_pull_request_whose_tests_need_its_code() {
     if !can_run().await {
         return;
     }
@@ -192,15 +197,15 @@ async fn a_spec_becomes_a_pull_request_whose_tests_pass_with_its_code_and_fail_w
     let run = w.run().await.unwrap().id.to_string();
     let (code, diff) = typed(&w, &["diff", &run]).await;
     assert!(code == Some(0) && diff.starts_with("--- /dev/null\n+++ b/tests/weeks.rs\n@@ "), "{diff}");
-    let (code, said) = typed(&w, &["diff", &format!("{}-999", w.repo)]).await;
-    assert!(code == Some(1) && said.contains("has asked nobody about code yet"), "{said}");
+    let (code, output) = typed(&w, &["diff", &format!("{}-999", w.repo)]).await;
+    assert!(code == Some(1) && output.contains("has not reached a code gate yet"), "{output}");
     let shown = |w: &World| {
-        let status = unfolded(&w.plain(&w.status().body));
+        let status = without_details(&w.plain(&w.status().body));
         status.split(" · updated on ").next().unwrap().to_owned()
     };
-    assert!(w.pulls().is_empty(), "there is no pull request before there is code");
-    insta::assert_snapshot!(unfolded(&w.plain(&w.gate())), @r#"
-    > **Rehearsal**: scripted answers, no model was asked.
+    assert!(w.pulls().is_empty(), "no pull request before there is code");
+    insta::assert_snapshot!(without_details(&w.plain(&w.gate())), @r#"
+    > **Rehearsal**: the answers are scripted; no model was called.
 
     ### ✅ APPROVED: the change waits for a person
 
@@ -219,11 +224,11 @@ async fn a_spec_becomes_a_pull_request_whose_tests_pass_with_its_code_and_fail_w
 
     ▸ More evidence
 
-    ▸ The change in short
+    ▸ Summary of the change
 
     ▸ The change
 
-    To accept it, someone with write access writes
+    To accept it, someone with write access writes:
 
     ```
     /approve implement HASH
@@ -235,48 +240,48 @@ async fn a_spec_becomes_a_pull_request_whose_tests_pass_with_its_code_and_fail_w
 
     [Status](HUB/maya/tally/issues/1#issuecomment-1020)
 
-    <sub>Run 1002-3 · the hash to approve covers the document, the files it names and this gate's rules</sub>
+    <sub>Run 1002-3 · the hash covers the document, the files it names and this gate's policy</sub>
 
     <!-- countersign:gate-1002-3-16 -->
     "#);
     insta::assert_snapshot!(shown(&w), @r#"
-    > **Rehearsal**: scripted answers, no model was asked.
+    > **Rehearsal**: the answers are scripted; no model was called.
 
     ### ✋ implement: waiting for you
 
-    - ✅ **LLD**: approved by sam, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1022))
-    - ✅ **Spec**: approved by its review, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1047))
+    - ✅ **Design**: approved by sam, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1022))
+    - ✅ **Spec**: approved by the reviewer, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1047))
     - Step 16 of 18: code gate
 
-    **Waits for someone with write access**: [what to decide](HUB/maya/tally/issues/1#issuecomment-1065).
+    **Waits for someone with write access**: [gate comment](HUB/maya/tally/issues/1#issuecomment-1065).
 
     ▸ Details
 
-    <sub>`/status` · `/stop` · `/help` · run `1002-3`, asked for by maya
+    <sub>`/status` · `/stop` · `/help` · run `1002-3`, requested by maya
     "#);
     w.approved_by("sam").await;
     assert_eq!(w.commits(), [WEEKS, "Initial commit"]);
     assert_eq!(w.pulls().len(), 1);
     assert_eq!(w.pull().title, WEEKS);
     insta::assert_snapshot!(shown(&w), @r#"
-    > **Rehearsal**: scripted answers, no model was asked.
+    > **Rehearsal**: the answers are scripted; no model was called.
 
     ### ✅ implement: done
 
-    - ✅ **LLD**: approved by sam, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1022))
-    - ✅ **Spec**: approved by its review, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1047))
+    - ✅ **Design**: approved by sam, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1022))
+    - ✅ **Spec**: approved by the reviewer, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1047))
     - ✅ **Implement**: approved by sam, 2 rounds ([result](HUB/maya/tally/pull/2))
 
-    **Waits for the merge.** Failing CI, `/revise TEXT` and a review by somebody with write access start work on it again.
+    **Waits for the merge.** Failing CI, `/revise TEXT` or a review by someone with write access starts work on it again.
 
     ▸ Details
 
-    <sub>`/status` · `/stop` · `/help` · run `1002-3`, asked for by maya
+    <sub>`/status` · `/stop` · `/help` · run `1002-3`, requested by maya
     "#);
     let body = w.pull().body;
     let seen = body.split("<details>").next().unwrap();
     insta::assert_snapshot!(seen.replace('\\', ""), @r#"
-    > **Rehearsal**: scripted answers, no model was asked.
+    > **Rehearsal**: the answers are scripted; no model was called.
 
     **This is a rehearsal.** No language model wrote this change: it is a fixed text for the sample repository.
 
@@ -294,7 +299,7 @@ async fn a_spec_becomes_a_pull_request_whose_tests_pass_with_its_code_and_fail_w
     - **Mutation check:** with each part of the code reverted in turn, a test fails for 1 of 2 parts; the build breaks for 10 more.
     - **Formatter:** `cargo fmt --check` passes.
     - **Linter:** `cargo clippy --offline --all-targets` passes.
-    - **Not shown:** Coverage was not measured: it is for Go, Node, and Python with coverage.py.
+    - **Not shown:** Coverage was not measured: it works for Go, Node, and Python with coverage.py.
 
     ### For your review
 
@@ -308,7 +313,8 @@ async fn a_spec_becomes_a_pull_request_whose_tests_pass_with_its_code_and_fail_w
     assert!(!message.contains("skip ci"), "{message}");
     let shown = "(REQ-1) | `weeks_are_summed_from_monday` | `tests/weeks.rs` | fails by an assertion |";
     assert!(body.contains(shown), "{body}");
-    let [passed, failed] = w.cargo_says(&["src/lib.rs", "src/main.rs", "src/parse.rs", "src/report.rs"]);
+    let [passed, failed] =
+        w.cargo_test_results(&["src/lib.rs", "src/main.rs", "src/parse.rs", "src/report.rs"]);
     assert_eq!((passed.len(), failed.len()), (16, 4), "{passed:?} {failed:?}");
     let files = git(w.checked_out().path(), &["diff", "--name-only", "HEAD~1", "HEAD"]);
     let code =
@@ -318,7 +324,7 @@ async fn a_spec_becomes_a_pull_request_whose_tests_pass_with_its_code_and_fail_w
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn tests_that_pass_are_sent_back_and_once_they_failed_nobody_edits_them() {
+async fn passing_tests_are_sent_back_and_proven_ones_are_locked() {
     if !can_run().await {
         return;
     }
@@ -329,12 +335,12 @@ async fn tests_that_pass_are_sent_back_and_once_they_failed_nobody_edits_them() 
         let weaker =
             "## Tests\n\n### `tests/new.rs` (Add)\n\nProves: REQ-1\n\n```rust\n#[test]\nfn what_does_not_fit_is_the_largest() {\n    \
              assert!(true);\n}\n```\n\n## Code\n";
-        // Without an assertion, then with what passes already, then as it should be.
+        // First without an assertion, then with a test that already passes, then correct.
         let hollow = tests.replace(GUARDS, "").replace(SHOWS, "sums::sum(200, 100)");
         let script = script.drafts(&hollow).of("implement");
         let script = script.edits("sums::sum(200, 100);", &format!("{SHOWS};")).of("implement");
         let script = script.edits(PROVES, &format!("{PROVES}{GUARDS}")).of("implement");
-        // What the review of the tests asks for is done before they are locked.
+        // The review of the tests is answered before they are locked.
         let script = script.reviews(&review("REVISE", &[finding("Say what is summed", None)], &[]));
         let script = script.of("implement").edits("Sums that do not fit.", "Sums of two numbers.").of("implement");
         let script = script.reviews(&review("APPROVED", &[], &["F1"])).of("implement");
@@ -344,30 +350,30 @@ async fn tests_that_pass_are_sent_back_and_once_they_failed_nobody_edits_them() 
     .await;
     let maya = w.user("maya");
     w.hub.label(w.repo, w.issue, maya, LABEL).unwrap();
-    w.tried_until("N3").await;
-    // The server ends in the middle of a run of tests, and the next one begins it anew.
+    w.wait_for_tests_in("N3").await;
+    // The server restarts during a test run, and the next server runs the tests again.
     w = w.restart().await;
     w.settle().await;
     w.tried().await;
-    w.asks_after("dddrdrdrr").await;
+    w.assert_gate_after("dddrdrdrr").await;
     w.nothing_is_pushed();
     w.approved_by("sam").await;
     let ([_, _, tests, _], _) = small();
     let locked = tests.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
-    assert_eq!(w.on_branch("tests/new.rs").unwrap(), locked);
+    assert_eq!(w.file_on_branch("tests/new.rs").unwrap(), locked);
     w.pull();
     w.commits();
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn code_that_fails_its_tests_is_sent_back_with_what_fails_and_never_pushed() {
+async fn code_failing_its_tests_is_sent_back_and_never_pushed() {
     if !can_run().await {
         return;
     }
     let mut w = specified("[implement]\nmax_rounds = 2\n", |script, [tests, code]| {
         let wrong = code.replace("left.saturating_add(right)", "right.wrapping_add(left)");
-        // What it objects to in the tests twice, it may object to once more where there is code.
+        // The reviewer objects to the tests twice; its next chance is the review of the code.
         let objects = |known| review("REVISE", &[finding("Too few", known)], &[]);
         let script = script.drafts(&tests).of("implement").reviews(&objects(None)).of("implement");
         let script = script.edits("Sums that", "All sums that").of("implement");
@@ -378,17 +384,20 @@ async fn code_that_fails_its_tests_is_sent_back_with_what_fails_and_never_pushed
     w.implement().await;
     w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
-    assert!(halt.contains("See the tests pass") && halt.contains("no more drafts are allowed"), "{halt}");
+    assert!(
+        halt.contains("Check that the tests pass") && halt.contains("the limit of drafts is reached"),
+        "{halt}"
+    );
     assert!(halt.contains("what_does_not_fit_is_the_largest") && halt.contains("left: 44"), "{halt}");
     let roles: Vec<_> = w.calls().await.into_iter().map(|call| call.role).collect();
     assert_eq!(roles, ["drafter", "reviewer", "drafter", "reviewer", "drafter", "drafter"]);
     w.nothing_is_pushed();
 }
 
-/// Nobody approved it yet: what a model names is not fetched, and its drafter and people are told so.
+/// Dependencies in an unapproved manifest are not fetched; drafter and people are told.
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_a_changed_manifest_names_anew_is_not_fetched() {
+async fn new_dependencies_in_a_changed_manifest_are_not_fetched() {
     if !can_run().await {
         return;
     }
@@ -409,7 +418,7 @@ async fn what_a_changed_manifest_names_anew_is_not_fetched() {
     w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     assert!(
-        halt.contains("`Cargo.toml` is changed; what it may name anew is not fetched in this run"),
+        halt.contains("`Cargo.toml` is changed; new dependencies in it are not fetched in this run"),
         "{halt}"
     );
     w.nothing_is_pushed();
@@ -417,7 +426,7 @@ async fn what_a_changed_manifest_names_anew_is_not_fetched() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_people_say_at_the_gate_counts_and_nothing_of_theirs_is_written_over() {
+async fn code_gate_takes_revise_and_overwrites_no_commit_of_people() {
     if !can_run().await {
         return;
     }
@@ -430,7 +439,7 @@ async fn what_people_say_at_the_gate_counts_and_nothing_of_theirs_is_written_ove
     })
     .await;
     w.implement().await;
-    w.asks_after("drddrr").await;
+    w.assert_gate_after("drddrr").await;
     w.comment("sam", "/revise the other way round").await;
     w.tried().await;
     w.stands(RunViewStatus::Asking).await;
@@ -446,54 +455,55 @@ async fn what_people_say_at_the_gate_counts_and_nothing_of_theirs_is_written_ove
     let halt = w.last("Halted at").body.replace('\\', "");
     assert!(halt.contains("Somebody changed `src/lib.rs` on the issue's branch"), "{halt}");
     assert_eq!(w.commits()[0], "Mine");
-    assert!(w.on_branch("tests/new.rs").is_none());
-    // Begun anew it says the same, before anything is paid for.
+    assert!(w.file_on_branch("tests/new.rs").is_none());
+    // A new run halts for the same reason before any model call.
     w.comment("sam", "/restart implement").await;
     w.tried().await;
     w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     assert!(halt.contains("Somebody changed `src/lib.rs` on the issue's branch"), "{halt}");
-    assert!(w.calls().await.is_empty(), "of this run");
+    assert!(w.calls().await.is_empty(), "no model call in this run");
 }
 
-/// Right in what its own tests ask, and nowhere else.
-const SPECIAL: &str = "if left == 200 {\n        255\n    } else {\n        left.wrapping_add(right)\n    }";
-fn special(code: &str) -> String {
-    code.replace("left.saturating_add(right)", SPECIAL)
+/// Correct only for the input that its own tests use.
+const SPECIAL_CASE: &str =
+    "if left == 200 {\n        255\n    } else {\n        left.wrapping_add(right)\n    }";
+fn special_case(code: &str) -> String {
+    code.replace("left.saturating_add(right)", SPECIAL_CASE)
 }
 
-fn full() -> Value {
+fn overflow_test() -> Value {
     attack("tests/full.rs", "REQ-1", "nothing_goes_beyond_the_largest", "assert_eq!(sums::sum(255, 1), 255);")
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn code_that_only_the_reviewers_test_finds_wrong_is_mended_and_the_test_stays() {
+async fn code_failing_only_a_reviewer_test_is_fixed_and_the_test_kept() {
     if !can_run().await {
         return;
     }
     let mut w = specified("", |script, [tests, code]| {
         let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
-        let script = script.drafts(&special(&code)).of("implement");
+        let script = script.drafts(&special_case(&code)).of("implement");
         let zero = attack("tests/zero.rs", "REQ-2", "nothing_and_nothing", "assert_eq!(sums::sum(0, 0), 0);");
         let stray = |path, of, name, body| attack(path, of, name, body);
         let script = script.attacks(&[
-            full(),
+            overflow_test(),
             zero,
             stray("tests/unasked.rs", "REQ-9", "unasked", "assert_eq!(sums::sum(1, 1), 3);"),
             stray("src/lib.rs", "REQ-1", "elsewhere", "assert_eq!(sums::sum(1, 1), 3);"),
             stray("tests/unbuilt.rs", "REQ-1", "unbuilt", "assert_eq!(sums::product(1, 1), 1);"),
         ]);
-        let script = script.edits(SPECIAL, "left.saturating_add(right)");
+        let script = script.edits(SPECIAL_CASE, "left.saturating_add(right)");
         script.of("implement").reviews(&approved()).of("implement")
     })
     .await;
     w.implement().await;
-    let gate = w.asks_after("drdrdr").await;
+    let gate = w.assert_gate_after("drdrdr").await;
     assert!(gate.contains("5 by `stub-reviewer`; 2 pass and joined the change, 3 were left out."), "{gate}");
     assert!(gate.contains("4 tests of the change and "), "{gate}");
     let unreviewed =
-        "The reviewer's model wrote `tests/zero.rs`, `tests/full.rs`, and no other model reviewed that.";
+        "The reviewer's model wrote `tests/zero.rs`, `tests/full.rs`; no other model reviewed it.";
     assert!(gate.contains(unreviewed), "{gate}");
     for left_out in [
         "`tests/unasked.rs` was left out: it cites no requirement of the spec",
@@ -509,11 +519,11 @@ async fn code_that_only_the_reviewers_test_finds_wrong_is_mended_and_the_test_st
     w.nothing_is_pushed();
     w.approved_by("sam").await;
     for (path, there) in [("full", true), ("zero", true), ("unasked", false), ("unbuilt", false)] {
-        assert_eq!(w.on_branch(&format!("tests/{path}.rs")).is_some(), there, "{path}");
+        assert_eq!(w.file_on_branch(&format!("tests/{path}.rs")).is_some(), there, "{path}");
     }
     let body = w.pull().body;
     assert!(
-        body.contains("- The reviewer's model wrote `tests/zero.rs`, `tests/full.rs`, and no other"),
+        body.contains("- The reviewer's model wrote `tests/zero.rs`, `tests/full.rs`; no other"),
         "{body}"
     );
     w.commits();
@@ -521,13 +531,13 @@ async fn code_that_only_the_reviewers_test_finds_wrong_is_mended_and_the_test_st
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_finding_stays_where_its_test_shows_nothing_any_more() {
+async fn finding_stays_open_when_its_test_no_longer_builds() {
     if !can_run().await {
         return;
     }
     let mut w = specified("[implement]\nmax_rounds = 2\n", |script, [tests, code]| {
         let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
-        let most = format!("{SPECIAL}\n}}\n\n/// The largest.\npub fn most() -> u8 {{\n    255");
+        let most = format!("{SPECIAL_CASE}\n}}\n\n/// The largest.\npub fn most() -> u8 {{\n    255");
         let script =
             script.drafts(&code.replace("left.saturating_add(right)", &most)).of("implement").attacks(&[
                 attack("tests/full.rs", "REQ-1", "full", "assert_eq!(sums::sum(255, 1), sums::most());"),
@@ -537,16 +547,16 @@ async fn a_finding_stays_where_its_test_shows_nothing_any_more() {
     })
     .await;
     w.implement().await;
-    let gate = w.asks_after("drdrdr").await;
+    let gate = w.assert_gate_after("drdrdr").await;
     assert!(gate.contains("1 fails: `tests/full.rs` (F1)"), "{gate}");
-    assert!(gate.contains("shows nothing with this one: it cannot be built"), "{gate}");
+    assert!(gate.contains("proves nothing about this one: it cannot be built"), "{gate}");
     assert!(!gate.contains("its test passes now"), "{gate}");
     w.nothing_is_pushed();
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_test_that_fails_beside_the_others_does_not_join_them() {
+async fn reviewer_test_failing_in_the_full_suite_is_left_out() {
     if !can_run().await {
         return;
     }
@@ -560,9 +570,9 @@ async fn a_test_that_fails_beside_the_others_does_not_join_them() {
     })
     .await;
     w.implement().await;
-    let gate = w.asks_after("drdrr").await;
+    let gate = w.assert_gate_after("drdrr").await;
     assert!(
-        gate.contains("`tests/zero.rs` was left out: it does not pass each time beside all other tests"),
+        gate.contains("`tests/zero.rs` was left out: it does not always pass together with all other tests"),
         "{gate}"
     );
     assert!(gate.contains("1 by `stub-reviewer`; 1 was left out."), "{gate}");
@@ -571,14 +581,14 @@ async fn a_test_that_fails_beside_the_others_does_not_join_them() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_the_drafter_says_against_a_test_is_ruled_on_and_a_dispute_is_shown() {
+async fn rebuttal_of_a_reviewer_test_is_ruled_on_and_shown() {
     if !can_run().await {
         return;
     }
-    for (upheld, said) in [(false, "APPROVED"), (true, "REVISE")] {
+    for (upheld, verdict) in [(false, "APPROVED"), (true, "REVISE")] {
         let mut w = specified("[implement]\nmax_rounds = 2\n", |script, [tests, code]| {
             let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
-            let script = script.drafts(&special(&code)).of("implement").attacks(&[full()]);
+            let script = script.drafts(&special_case(&code)).of("implement").attacks(&[overflow_test()]);
             let script = script.rebuts("F1", "The spec speaks of 200 and 100 alone.").of("implement");
             let ruling = match upheld {
                 true => review("REVISE", &[finding("It has to hold for all", Some("F1"))], &[]),
@@ -588,8 +598,8 @@ async fn what_the_drafter_says_against_a_test_is_ruled_on_and_a_dispute_is_shown
         })
         .await;
         w.implement().await;
-        let gate = w.asks_after("drdrdr").await;
-        assert!(gate.contains(said) && gate.contains("1 fails: `tests/full.rs` (F1)"), "{gate}");
+        let gate = w.assert_gate_after("drdrdr").await;
+        assert!(gate.contains(verdict) && gate.contains("1 fails: `tests/full.rs` (F1)"), "{gate}");
         assert_eq!(gate.contains("the author's answer was not accepted"), upheld, "{gate}");
         w.nothing_is_pushed();
     }
@@ -597,13 +607,13 @@ async fn what_the_drafter_says_against_a_test_is_ruled_on_and_a_dispute_is_shown
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_the_repository_checks_itself_by_is_heard_before_anybody_is_asked() {
+async fn repository_checks_run_before_the_review() {
     if !can_run().await {
         return;
     }
     let toml = b"[test]\nend_to_end = '! grep -rn perhaps src'\nfull_seconds = 0\n".to_vec();
-    let mut w = specified_with((".github/countersign.toml", toml), |script, [tests, code]| {
-        // What is locked has its form before.
+    let mut w = specified_with_file((".github/countersign.toml", toml), |script, [tests, code]| {
+        // Tests are formatted before they are locked.
         let script = script.drafts(&tests.replace("(2, 3), 5", "(2,3), 5")).of("implement");
         let script = script.edits("(2,3), 5", "(2, 3), 5").of("implement");
         let script = script.reviews(&approved()).of("implement");
@@ -615,7 +625,7 @@ async fn what_the_repository_checks_itself_by_is_heard_before_anybody_is_asked()
     })
     .await;
     w.implement().await;
-    let gate = w.asks_after("ddrdddrr").await;
+    let gate = w.assert_gate_after("ddrdddrr").await;
     for line in [
         "**Formatter:** `cargo fmt --check` passes.",
         "**Linter:** `cargo clippy --offline --all-targets` passes.",
@@ -630,7 +640,7 @@ async fn what_the_repository_checks_itself_by_is_heard_before_anybody_is_asked()
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn tests_against_the_code_wait_for_their_model_and_for_money_and_outlive_the_server() {
+async fn reviewer_tests_survive_a_busy_model_a_pause_and_a_restart() {
     if !can_run().await {
         return;
     }
@@ -643,28 +653,28 @@ async fn tests_against_the_code_wait_for_their_model_and_for_money_and_outlive_t
     .await;
     w.implement().await;
     w.stands(RunViewStatus::Asking).await;
-    w.find("### ✋ Paused before Write tests against the code");
+    w.find("### ✋ Paused before Write adversarial tests");
     let max = w.user("max");
     w.hub.comment(w.repo, w.issue, max, "/budget +3").unwrap();
-    w.tried_until("N7.5b").await;
+    w.wait_for_tests_in("N7.5b").await;
     w = w.restart().await;
     w.settle().await;
     w.tried().await;
-    let gate = w.asks_after("drdrrr").await;
+    let gate = w.assert_gate_after("drdrrr").await;
     assert!(gate.contains("1 passes and joined the change"), "{gate}");
     w.nothing_is_pushed();
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_cannot_be_built_without_the_code_is_run_with_stubs_of_it() {
+async fn tests_of_new_functions_run_against_stubs_before_the_change() {
     if !can_run().await {
         return;
     }
     const SUM: &str = "pub fn sum(left: u8, right: u8) -> u8";
     for (place, red) in [
-        ("// src/lib.rs", "weak red: with a stub for the code it fails by that alone"),
-        ("// somewhere", "red by compile: is not built without the code"),
+        ("// src/lib.rs", "weak red: fails only because of a stub for the code"),
+        ("// somewhere", "red by compile: does not build without the code"),
     ] {
         let ([design, spec, tests, code], files) = small();
         let declared =
@@ -696,7 +706,7 @@ async fn what_cannot_be_built_without_the_code_is_run_with_stubs_of_it() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_workflow_file_is_offered_to_people_and_never_committed() {
+async fn workflow_file_is_offered_as_a_patch_and_never_committed() {
     if !can_run().await {
         return;
     }
@@ -715,32 +725,32 @@ async fn a_workflow_file_is_offered_to_people_and_never_committed() {
     w.implement().await;
     w.stands(RunViewStatus::Asking).await;
     let gate = w.gate().replace('\\', "");
-    let said = format!("`{CI}` is a GitHub Actions workflow");
-    assert!(gate.contains(&said) && gate.contains("+on: push"), "{gate}");
+    let notice = format!("`{CI}` is a GitHub Actions workflow");
+    assert!(gate.contains(&notice) && gate.contains("+on: push"), "{gate}");
     w.approved_by("sam").await;
-    assert!(w.on_branch("src/lib.rs").unwrap().contains("saturating") && w.on_branch(CI).is_none());
-    let report = w.on_branch(REPORT).unwrap();
-    assert!(report.contains(&said) && !report.contains(&format!("| Add | `{CI}`")), "{report}");
+    assert!(w.file_on_branch("src/lib.rs").unwrap().contains("saturating") && w.file_on_branch(CI).is_none());
+    let report = w.file_on_branch(REPORT).unwrap();
+    assert!(report.contains(&notice) && !report.contains(&format!("| Add | `{CI}`")), "{report}");
     let body = w.pull().body;
     let patch = format!("--- /dev/null\n+++ b/{CI}\n@@ -0,0 +1,1 @@\n+on: push\n");
-    assert!(body.contains("a patch for a person to apply") && body.contains(&patch), "{body}");
-    // One commit has tests and code, the next what tells of both.
+    assert!(body.contains("apply this patch yourself") && body.contains(&patch), "{body}");
+    // The first commit holds tests and code, the second the report and its review.
     let place = w.checked_out();
     let files = |of: &str| git(place.path(), &["diff", "--name-only", &format!("{of}~1"), of]);
-    let [code, told] = ["HEAD~1", "HEAD"].map(files);
+    let [code, reports] = ["HEAD~1", "HEAD"].map(files);
     assert_eq!(code, "src/lib.rs\ntests/new.rs\n");
-    assert_eq!(told, format!("{REPORT}\ndocs/reports/IMPLEMENT-1.review.md\n"));
+    assert_eq!(reports, format!("{REPORT}\ndocs/reports/IMPLEMENT-1.review.md\n"));
     w.commits();
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn an_answer_that_holds_no_tests_is_told_and_stops_nothing() {
+async fn response_without_reviewer_tests_is_reported_and_not_fatal() {
     if !can_run().await {
         return;
     }
     let toml = b"[test]\nend_to_end = 'false'\n".to_vec();
-    let mut w = specified_with((".github/countersign.toml", toml), |script, texts| {
+    let mut w = specified_with_file((".github/countersign.toml", toml), |script, texts| {
         let script = plain(script, texts);
         script.attacks_as_text("I found nothing wrong.").attacks_as_text("{}")
     })
@@ -749,22 +759,23 @@ async fn an_answer_that_holds_no_tests_is_told_and_stops_nothing() {
     w.stands(RunViewStatus::Asking).await;
     let checked = "End-to-end run `false` was not checked: it fails without the change too";
     assert!(w.gate().contains(checked), "{}", w.gate());
-    assert!(w.gate().contains("The reviewer's model wrote no tests against it: "), "{}", w.gate());
-    assert_eq!(w.calls().await.len(), 6, "it is asked for once more");
-    // What it changes is another file by now: people see how, and nothing is pushed on their old word.
+    assert!(w.gate().contains("The reviewer's model wrote no adversarial tests: "), "{}", w.gate());
+    assert_eq!(w.calls().await.len(), 6, "one repeated call for tests");
+    // main now has another version of the changed file: the gate shows the difference, and the old approval pushes
+    // nothing.
     let (line, mut theirs) = (w.approve_line(), w.hub.branch_file(w.repo, "main", "src/lib.rs").unwrap());
     theirs.extend(b"// theirs\n");
     w.hub.push_commit(w.repo, "main", w.user("max"), &[("src/lib.rs", &theirs)], "Theirs").unwrap();
     w.comment("sam", &line).await;
     w.stands(RunViewStatus::Asking).await;
-    let said = w.last("Nothing was approved yet").body;
-    assert!(said.contains("+++ b/src/lib.rs\n") && said.contains("\n+// theirs\n"), "{said}");
+    let answer = w.last("Nothing was approved yet").body;
+    assert!(answer.contains("+++ b/src/lib.rs\n") && answer.contains("\n+// theirs\n"), "{answer}");
     assert_ne!(w.approve_line(), line);
     w.nothing_is_pushed();
 }
 
 #[tokio::test]
-async fn where_the_tests_do_not_build_as_they_are_nothing_is_paid_for() {
+async fn broken_existing_tests_halt_before_any_model_call() {
     if !can_run().await {
         return;
     }
@@ -774,11 +785,11 @@ async fn where_the_tests_do_not_build_as_they_are_nothing_is_paid_for() {
         .push_commit(w.repo, "main", maya, &[("tests/broken.rs", b"#[test]\nfn broken( {}\n")], "Late")
         .unwrap();
     w.comment("tess", "/implement").await;
-    assert_eq!(w.run().await.unwrap().workflow, "spec", "whoever may only triage has no code run");
+    assert_eq!(w.run().await.unwrap().workflow, "spec", "the triage role may not run code");
     w.implement().await;
     w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
-    assert!(halt.contains("The tests on `main` do not run as they are") && halt.contains("broken"), "{halt}");
+    assert!(halt.contains("The existing tests on `main` do not run") && halt.contains("broken"), "{halt}");
     assert_eq!(w.calls().await.len(), 0);
     w.nothing_is_pushed();
     let run = w.run().await.unwrap().id;
@@ -788,7 +799,7 @@ async fn where_the_tests_do_not_build_as_they_are_nothing_is_paid_for() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_spec_that_cannot_be_built_is_refused_before_anything_is_paid_for() {
+async fn unbuildable_spec_is_refused_before_any_model_call() {
     if !can_run().await {
         return;
     }
@@ -802,7 +813,7 @@ async fn a_spec_that_cannot_be_built_is_refused_before_anything_is_paid_for() {
     };
     let other = clash(&spec).replace("### tests/new.rs", "### tests/Old.rs\n\nAnother.\n\n### tests/new.rs");
     for (design, spec, why) in [
-        (design.clone(), among, "stands among the code"),
+        (design.clone(), among, "is in a source file"),
         (clash(&design), other, "`tests/Old.rs` differs from another path only by case"),
     ] {
         let setting = Setting { files: files.clone(), bare: true, ..Setting::default() };

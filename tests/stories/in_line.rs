@@ -1,4 +1,4 @@
-//! More calls than there are places for programs: a run that would stand in line keeps nobody from going on.
+//! More calls than workers: a run that would have to queue does not block other runs.
 
 use std::{fs, fs::OpenOptions, path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,10 +16,10 @@ use crate::{
     world::{Setting, World},
 };
 
-type Called = JoinHandle<Result<ModelReply, CallError>>;
+type CallTask = JoinHandle<Result<ModelReply, CallError>>;
 
-/// A server with one place for what has no hurry.
-async fn narrow() -> World {
+/// Creates a world with one worker for background calls.
+async fn single_worker_world() -> World {
     let ((anthropic, _), (gemini, _)) = (drafting().await, reviewing(None).await);
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/waiting-claude.sh");
     let toml = format!(
@@ -39,8 +39,8 @@ impl World {
         self.directory().join("bot/claude/gate")
     }
 
-    /// Somebody else asks Claude, in no hurry either.
-    fn another_call(&self) -> Called {
+    /// Starts an unrelated background call to Claude.
+    fn start_call(&self) -> CallTask {
         let (provider, id) = self.app.providers.resolve("claude:opus").unwrap();
         let call = ModelCall {
             role: CallRole::Drafter,
@@ -62,29 +62,29 @@ impl World {
         tokio::spawn(async move { provider.call(&call, &CancellationToken::new()).await })
     }
 
-    /// A call has the place until the file that is handed out is dropped.
-    async fn hold(&self) -> (fs::File, Called) {
+    /// Occupies the worker until the returned file is dropped.
+    async fn occupy_worker(&self) -> (fs::File, CallTask) {
         fs::create_dir_all(self.pipe().parent().unwrap()).unwrap();
-        let made = proc::ChildCommand::new("mkfifo").arg(self.pipe()).run(&CancellationToken::new()).await;
-        assert!(made.unwrap().success());
-        let call = self.another_call();
+        let mkfifo = proc::ChildCommand::new("mkfifo").arg(self.pipe()).run(&CancellationToken::new()).await;
+        assert!(mkfifo.unwrap().success());
+        let call = self.start_call();
         let gate = self.pipe();
-        // Opens only once the program is there to read.
+        // Opening blocks until the program reads the pipe.
         let held = tokio::task::spawn_blocking(|| OpenOptions::new().write(true).open(gate)).await.unwrap();
         fs::remove_file(self.pipe()).unwrap();
         (held.unwrap(), call)
     }
 
-    /// And another one stands in line.
-    async fn crowd(&self) -> (fs::File, [Called; 2]) {
-        let (held, first) = self.hold().await;
-        let second = self.another_call();
-        crowded(&self.app.providers).await;
+    /// Occupies the worker and queues a second call.
+    async fn fill_queue(&self) -> (fs::File, [CallTask; 2]) {
+        let (held, first) = self.occupy_worker().await;
+        let second = self.start_call();
+        wait_until_queued(&self.app.providers).await;
         (held, [first, second])
     }
 }
 
-async fn crowded(providers: &ModelProviders) {
+async fn wait_until_queued(providers: &ModelProviders) {
     while !providers.would_queue("claude:opus", WorkerPool::Background) {
         tokio::task::yield_now().await;
     }
@@ -92,20 +92,20 @@ async fn crowded(providers: &ModelProviders) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn whoever_would_stand_in_line_comes_again_and_people_read_why() {
-    let mut w = narrow().await;
-    let (held, calls) = w.crowd().await;
-    // The steps of a run are taken one after the other here: this would not come back if one waited for its place.
+async fn run_without_a_free_worker_retries_and_shows_why() {
+    let mut w = single_worker_world().await;
+    let (held, calls) = w.fill_queue().await;
+    // Steps run one after the other here, so this would hang if a step waited for a worker.
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
     assert_eq!(run.status, RunViewStatus::Waiting, "{}", w.thread());
     w.wait(60).await;
-    w.find("Waiting for a place: as many models of its kind as this server runs at a time are at work");
-    let books = w.app.store.repository_database(w.repo).await.unwrap();
+    w.find("Waiting for a slot: this server already runs as many models of this kind as it may");
+    let database = w.app.store.repository_database(w.repo).await.unwrap();
     w.pass(36 * 3600);
     w.settle().await;
-    assert_eq!(w.run().await.unwrap().status, RunViewStatus::Waiting, "however long, it is no failure");
-    assert!(books.ledger(run.id).await.unwrap().calls.is_empty(), "nothing was asked, nothing is held back");
+    assert_eq!(w.run().await.unwrap().status, RunViewStatus::Waiting, "waiting is never a failure");
+    assert!(database.ledger(run.id).await.unwrap().calls.is_empty(), "no call was made and no cost is held");
 
     drop(held);
     for call in calls {
@@ -113,54 +113,54 @@ async fn whoever_would_stand_in_line_comes_again_and_people_read_why() {
     }
     w.wait(15).await;
     w.approved_by("sam").await;
-    assert!(!w.thread().contains("Waiting for a place"));
-    let calls = books.ledger(run.id).await.unwrap().calls;
+    assert!(!w.thread().contains("Waiting for a slot"));
+    let calls = database.ledger(run.id).await.unwrap().calls;
     let settled = |call: &CallRow| matches!(call.status, CallStatus::Done | CallStatus::Failed);
     assert!(calls.iter().all(settled), "{calls:#?}");
 }
 
 #[tokio::test]
-async fn a_server_that_stops_begins_no_program_any_more() {
-    let w = narrow().await;
+async fn stopping_server_starts_no_queued_program() {
+    let w = single_worker_world().await;
     let [public, private] = [(); 2].map(|()| tokio::net::TcpListener::bind("127.0.0.1:0"));
     let (public, private) = (public.await.unwrap(), private.await.unwrap());
-    let door = public.local_addr().unwrap();
+    let address = public.local_addr().unwrap();
     let (app, stop) = (Arc::clone(&w.app), CancellationToken::new());
     let served = tokio::spawn({
         let stop = stop.clone();
         async move { app.serve(public, private, stop.clone(), stop).await }
     });
-    reqwest::get(format!("http://{door}/healthz")).await.unwrap();
+    reqwest::get(format!("http://{address}/healthz")).await.unwrap();
 
-    let (held, [first, second]) = w.crowd().await;
+    let (held, [first, second]) = w.fill_queue().await;
     stop.cancel();
     served.await.unwrap().unwrap();
     let error = second.await.unwrap().unwrap_err();
     assert_eq!((error.kind, error.usage.attempts), (CallErrorKind::Cancelled, 0));
-    assert!(!first.is_finished(), "what has begun is left to come to its end");
+    assert!(!first.is_finished(), "a call in progress is not cancelled");
     drop(held);
     first.await.unwrap().unwrap();
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_call_that_never_left_the_line_is_in_the_books_as_never_made() {
-    let mut w = narrow().await;
-    let (held, call) = w.hold().await;
+async fn call_cancelled_in_the_queue_is_recorded_as_never_made() {
+    let mut w = single_worker_world().await;
+    let (held, call) = w.occupy_worker().await;
     let providers = Arc::clone(&w.app.providers);
     let stop = tokio::spawn(async move {
-        crowded(&providers).await;
+        wait_until_queued(&providers).await;
         providers.close();
     });
     w.label("maya", "countersign:lld").await;
     stop.await.unwrap();
     let run = w.run().await.unwrap().id;
-    let books = w.app.store.repository_database(w.repo).await.unwrap();
-    let calls = books.ledger(run).await.unwrap().calls;
+    let database = w.app.store.repository_database(w.repo).await.unwrap();
+    let calls = database.ledger(run).await.unwrap().calls;
     let [row] = calls.as_slice() else { panic!("{calls:#?}") };
     assert_eq!((row.status, row.attempts, row.held_microusd), (CallStatus::Failed, 0, None));
 
-    drop((held, books));
+    drop((held, database));
     call.await.unwrap().unwrap();
     let mut w = w.restart().await;
     w.wait(60).await;

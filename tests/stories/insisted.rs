@@ -1,4 +1,4 @@
-//! A name that code finds nowhere, and whoever wrote it keeps to it: that may be code's own mistake, and ends no run.
+//! Names that code does not find and the author keeps: the check may be wrong, so they end no run.
 
 use countersign::engine::RunViewStatus;
 use serde_json::json;
@@ -9,35 +9,35 @@ use crate::{
     world::{Setting, World},
 };
 
-const BEGIN: &str = "1. Read the input and check it before anything is changed.";
-const STRANGE: &str = "1. `src/reports.rs` reads the input.";
-const OBJECTION: &str = "`src/reports.rs` is named here, but it neither exists nor stands in Files Changed";
+const FIRST_STEP: &str = "1. Read the input and check it before anything is changed.";
+const UNKNOWN_NAME: &str = "1. `src/reports.rs` reads the input.";
+const OBJECTION: &str = "`src/reports.rs` is named here, but it neither exists nor is in Files Changed";
 const OTHER: &str = "2. If the check fails, `src/reporting.rs` says so.";
 
-fn strange() -> String {
-    sound("src/lib.rs").replacen(BEGIN, STRANGE, 1)
+fn draft_with_unknown_name() -> String {
+    sound("src/lib.rs").replacen(FIRST_STEP, UNKNOWN_NAME, 1)
 }
 
 fn edit(search: &str, replace: &str) -> String {
     json!({ "edits": [{ "search": search, "replace": replace }], "replies": [] }).to_string()
 }
 
-/// What the drafter is told is wrong.
+/// Returns the mistakes that a drafter's prompt lists.
 fn mistakes(prompt: &str) -> &str {
     if prompt.contains("Mistakes found mechanically") { segment(prompt, "mistakes") } else { "" }
 }
 
-/// The run asks at its gate, and the reviewer was warned so often of a name.
-async fn asks(w: &mut World, warned: usize, reviews: &[String]) {
+/// Asserts that the run waits at its gate and that this many review prompts warn of the name.
+async fn assert_gate_with_warnings(w: &mut World, warned: usize, reviews: &[String]) {
     w.stands(RunViewStatus::Asking).await;
     assert_eq!(reviews.iter().filter(|prompt| prompt.contains(OBJECTION)).count(), warned);
     assert!(w.find("waits for a person").body.contains("APPROVED"), "{}", w.thread());
 }
 
 #[tokio::test]
-async fn a_name_is_told_once_whatever_else_is_wrong() {
+async fn unknown_name_goes_back_to_the_drafter_only_once() {
     let drafts: Drafts = vec![
-        |_| strange().replacen("`src/lib.rs` | Modify", "`src/absent.rs` | Modify", 1),
+        |_| draft_with_unknown_name().replacen("`src/lib.rs` | Modify", "`src/absent.rs` | Modify", 1),
         |_| edit("`src/absent.rs` | Modify", "`src/lib.rs` | Modify"),
         |_| edit("The goal of a real design", "The aim of a real design"),
     ];
@@ -51,7 +51,7 @@ async fn a_name_is_told_once_whatever_else_is_wrong() {
     )
     .await;
     w.comes_to_the_gate().await;
-    asks(&mut w, 2, &models.sent("reviewer")).await;
+    assert_gate_with_warnings(&mut w, 2, &models.sent("reviewer")).await;
     let prompts = models.sent("drafter");
     assert_eq!(prompts.len(), 3, "one for the path, one for the review");
     assert!(mistakes(&prompts[1]).contains(OBJECTION) && mistakes(&prompts[1]).contains("src/absent.rs"));
@@ -59,29 +59,33 @@ async fn a_name_is_told_once_whatever_else_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_name_and_a_gap_in_the_test_plan_are_told_apart() {
+async fn unknown_name_and_test_plan_gap_are_reported_separately() {
     let drafts: Drafts = vec![
-        |_| strange().replacen("result (REQ-1)", "result", 1),
+        |_| draft_with_unknown_name().replacen("result (REQ-1)", "result", 1),
         |_| edit("The goal of a real design", "The aim of a real design"),
         |_| edit("gives the described result", "gives the described result (REQ-1)"),
     ];
     let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting::default()).await;
     w.comes_to_the_gate().await;
-    asks(&mut w, 1, &models.sent("reviewer")).await;
+    assert_gate_with_warnings(&mut w, 1, &models.sent("reviewer")).await;
     let prompts = models.sent("drafter");
     assert!(mistakes(&prompts[1]).contains(OBJECTION), "{}", prompts[1]);
-    let told = mistakes(&prompts[2]);
-    assert!(told.contains("coverage.uncovered") && !told.contains(OBJECTION), "{told}");
+    let mistakes_found = mistakes(&prompts[2]);
+    assert!(
+        mistakes_found.contains("coverage.uncovered") && !mistakes_found.contains(OBJECTION),
+        "{mistakes_found}"
+    );
 }
 
 #[tokio::test]
-async fn what_the_last_draft_names_is_for_the_reviewer() {
-    let drafts: Drafts = vec![|_| strange(), |_| edit("2. If the check fails, stop there.", OTHER), |_| {
-        edit("3. Make the change", "3. In `src/reporter.rs`, make the change")
-    }];
+async fn unknown_names_in_the_last_draft_go_to_the_reviewer() {
+    let drafts: Drafts =
+        vec![|_| draft_with_unknown_name(), |_| edit("2. If the check fails, stop there.", OTHER), |_| {
+            edit("3. Make the change", "3. In `src/reporter.rs`, make the change")
+        }];
     let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting::default()).await;
     w.comes_to_the_gate().await;
-    asks(&mut w, 1, &models.sent("reviewer")).await;
+    assert_gate_with_warnings(&mut w, 1, &models.sent("reviewer")).await;
     let prompts = models.sent("drafter");
     assert_eq!(prompts.len(), 3);
     assert!(
@@ -92,18 +96,18 @@ async fn what_the_last_draft_names_is_for_the_reviewer() {
 }
 
 #[tokio::test]
-async fn a_persons_version_goes_to_the_reviewer_with_its_names() {
+async fn unknown_names_in_a_persons_version_go_to_the_reviewer() {
     let setting =
         Setting { as_files: true, toml: "[lld]\nmax_rounds = 1\n".to_owned(), ..Setting::default() };
     let (mut w, models) = with_reviewer(vec![|_| sound("src/lib.rs")], |_| approved(), setting).await;
     w.comes_to_the_gate().await;
     let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));
     let theirs = w.hub.branch_file(w.repo, &branch, &path).unwrap();
-    let theirs = String::from_utf8(theirs).unwrap().replacen(BEGIN, STRANGE, 1);
+    let theirs = String::from_utf8(theirs).unwrap().replacen(FIRST_STEP, UNKNOWN_NAME, 1);
     w.hub.push_commit(w.repo, &branch, w.user("sam"), &[(&path, theirs.as_bytes())], "Mine").unwrap();
     let line = w.approve_line();
     w.comment("sam", &line).await;
-    asks(&mut w, 1, &models.sent("reviewer")).await;
-    assert_eq!(models.sent("drafter").len(), 1, "nobody writes it anew");
+    assert_gate_with_warnings(&mut w, 1, &models.sent("reviewer")).await;
+    assert_eq!(models.sent("drafter").len(), 1, "the drafter is not called again");
     assert_eq!(w.hub.branch_file(w.repo, &branch, &path).unwrap(), theirs.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! What a run knows of its repository: the names that are there, and what earlier runs came to.
+//! Repository knowledge in prompts: existing names, and results of earlier runs.
 
 use countersign::{engine::RunViewStatus, types::IssueNo};
 use serde_json::{Value, json};
@@ -9,17 +9,17 @@ use crate::{
     world::Setting,
 };
 
-const BEGIN: &str = "1. Read the input and check it before anything is changed.";
-const WRONG: &str = "1. `duratoin()` in `src/parse.rs` reads each time.\n2. `src/reports.rs` prints it.\n\
+const FIRST_STEP: &str = "1. Read the input and check it before anything is changed.";
+const WRONG_NAMES: &str = "1. `duratoin()` in `src/parse.rs` reads each time.\n2. `src/reports.rs` prints it.\n\
                      3. Then it calls `parse_span()`, and `durationn()` of what is generated.\n\n\
                      ```rust\nuse crate::reprot::table;\n```";
 
-fn better() -> String {
-    WRONG.replace("duratoin()", "duration()").replace("src/reports.rs", "src/report.rs")
+fn corrected_names() -> String {
+    WRONG_NAMES.replace("duratoin()", "duration()").replace("src/reports.rs", "src/report.rs")
 }
 
-fn about(words: &str) -> String {
-    sound("src/lib.rs").replacen("of issue 1, ", "of this issue, ", 1).replacen(BEGIN, words, 1)
+fn design_about(words: &str) -> String {
+    sound("src/lib.rs").replacen("of issue 1, ", "of this issue, ", 1).replacen(FIRST_STEP, words, 1)
 }
 
 fn edit(search: &str, replace: &str) -> String {
@@ -27,8 +27,8 @@ fn edit(search: &str, replace: &str) -> String {
 }
 
 #[tokio::test]
-async fn names_that_do_not_exist_go_back_with_the_real_ones() {
-    let drafts: Drafts = vec![|_| about(WRONG), |_| edit(WRONG, &better())];
+async fn unknown_names_go_back_with_suggestions() {
+    let drafts: Drafts = vec![|_| design_about(WRONG_NAMES), |_| edit(WRONG_NAMES, &corrected_names())];
     let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting::default()).await;
     let made: (&str, &[u8]) = ("src/made.pb.go", b"func durationn() {}\n");
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[made], "Generate it").unwrap();
@@ -41,24 +41,26 @@ async fn names_that_do_not_exist_go_back_with_the_real_ones() {
     let reviews = models.sent("reviewer");
     assert_eq!((prompts.len(), reviews.len()), (2, 1));
     let first = segment(&prompts[1], "mistakes");
-    for said in [
-        "`src/reports.rs` is named here, but it neither exists nor stands in Files Changed; did you mean `src/report.rs`",
+    for expected in [
+        "`src/reports.rs` is named here, but it neither exists nor is in Files Changed; did you mean `src/report.rs`",
         "`duratoin` is not in this repository: no file has the word `duratoin`; did you mean `duration (src/parse.rs:",
         "`crate::reprot` is imported, but it neither exists nor is added in Files Changed; did you mean `crate::report`?",
     ] {
-        assert!(first.contains(said), "{said}\n{first}");
+        assert!(first.contains(expected), "{expected}\n{first}");
     }
     assert!(!first.contains("durationn") && !first.contains("parse_span"), "{first}");
     let left = segment(&reviews[0], "warnings");
-    for said in ["`crate::reprot` is imported", "no file has the word `parse_span`; name one that is there."]
+    for expected in
+        ["`crate::reprot` is imported", "no file has the word `parse_span`; name one that is there."]
     {
-        assert!(left.contains(said) && left.lines().count() == 2, "{said}\n{left}");
+        assert!(left.contains(expected) && left.lines().count() == 2, "{expected}\n{left}");
     }
 }
 
 #[tokio::test]
-async fn generated_code_too_large_to_read_is_in_no_designs_way() {
-    let (mut w, models) = with_reviewer(vec![|_| about(BEGIN)], |_| approved(), Setting::default()).await;
+async fn oversized_generated_file_does_not_block_a_design() {
+    let (mut w, models) =
+        with_reviewer(vec![|_| design_about(FIRST_STEP)], |_| approved(), Setting::default()).await;
     let large = vec![b'\n'; 9 << 20];
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[("src/made.pb.go", &large)], "Generate it").unwrap();
     w.label("maya", "countersign:lld").await;
@@ -66,7 +68,7 @@ async fn generated_code_too_large_to_read_is_in_no_designs_way() {
     assert_eq!(models.sent("drafter").len(), 1);
 }
 
-/// The number of the issue that a prompt is about.
+/// Returns the number of the prompt's issue.
 fn issue(prompt: &str) -> String {
     let number = prompt.split("for issue #").nth(1).unwrap();
     number.split(|c: char| !c.is_ascii_digit()).next().unwrap().to_owned()
@@ -74,12 +76,12 @@ fn issue(prompt: &str) -> String {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_three_designs_had_in_common_the_fourth_drafter_is_told() {
+async fn finding_shared_by_three_designs_reaches_the_fourth_drafter() {
     fn drafts(prompt: &str) -> String {
         if prompt.starts_with("Revise") {
             return edit("Behaviour that the issue does not mention", "Behaviour the issue does not mention");
         }
-        about(BEGIN).replacen("# 1 - ", &format!("# {} - ", issue(prompt)), 1)
+        design_about(FIRST_STEP).replacen("# 1 - ", &format!("# {} - ", issue(prompt)), 1)
     }
     fn reviews(prompt: &str) -> Value {
         if prompt.contains("## Findings of earlier rounds") {
@@ -104,7 +106,7 @@ async fn what_three_designs_had_in_common_the_fourth_drafter_is_told() {
         w.stands(RunViewStatus::Done).await;
     }
     let before = models.sent("drafter");
-    assert!(before.iter().all(|prompt| !prompt.contains(" designs (#")), "twice is no pattern");
+    assert!(before.iter().all(|prompt| !prompt.contains(" designs (#")), "two designs make no pattern");
 
     w.issue =
         w.hub.open_issue(w.repo, maya, "Negative spans", "`src/lib.rs` takes none; refuse them.").unwrap();

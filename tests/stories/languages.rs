@@ -1,5 +1,5 @@
-//! One change in four languages, by the rules of red and of bite: a function is changed and another is new, a test guards what
-//! there is, and a part of the code is noticed by nobody.
+//! The same change in four languages, to compare red runs and mutation checks. It changes one function and adds
+//! another; one test is a regression guard, and no test covers part of the code.
 
 use countersign::engine::RunViewStatus;
 
@@ -9,29 +9,29 @@ use crate::{
     world::Setting,
 };
 
-/// The small repository in another language. What is told of Rust by its texts is replaced line by line.
+/// The small repository in another language. Its Rust texts are replaced line by line.
 struct Sample {
     name: &'static str,
-    /// What runs its tests.
+    /// Program that runs the tests.
     tool: &'static str,
     files: &'static [(&'static str, &'static str)],
     source: &'static str,
-    /// The test file of what is changed, and that of what is new.
+    /// Test files of the changed and of the new function.
     tests: [&'static str; 2],
     old: &'static str,
-    /// The fence's word, and what is there.
+    /// Language of the code fences.
     fence: &'static str,
-    was: &'static str,
-    is: &'static str,
-    /// Signatures of what is changed and of what is new.
+    old_code: &'static str,
+    new_code: &'static str,
+    /// Signatures of the changed and of the new function.
     signatures: [&'static str; 2],
-    /// The new test files: three tests.
+    /// Contents of the new test files, with three tests.
     texts: [&'static str; 2],
-    /// The names of its tests: of the change, of the guard, of the new function.
+    /// Names of the tests: of the change, of the guard, of the new function.
     names: [&'static str; 3],
-    /// The new function, and one that nobody asks for.
+    /// The new function, and one that nobody requested.
     new: &'static str,
-    /// How the test of the new function was red.
+    /// Result of the new function's test before the change.
     red: &'static str,
 }
 
@@ -54,8 +54,8 @@ const SAMPLES: [Sample; 4] = [
         tests: ["tests/new.rs", "tests/capped.rs"],
         old: "tests/old.rs:1-4",
         fence: "rust",
-        was: "    left.wrapping_add(right)",
-        is: "    left.saturating_add(right)",
+        old_code: "    left.wrapping_add(right)",
+        new_code: "    left.saturating_add(right)",
         signatures: [
             "// src/lib.rs\npub fn sum(left: u8, right: u8) -> u8",
             "// src/lib.rs\npub fn capped(left: u8, right: u8) -> u8",
@@ -66,7 +66,7 @@ const SAMPLES: [Sample; 4] = [
         ],
         names: ["is_the_largest", "is_as_before", "stops_at_ten"],
         new: "\n}\n\n/// The same up to ten.\npub fn capped(left: u8, right: u8) -> u8 {\n    sum(left, right).min(10)\n}\n\n/// Nothing.\npub fn nothing() -> u8 {\n    0",
-        red: "weak red: with a stub for the code it fails by that alone",
+        red: "weak red: fails only because of a stub for the code",
     },
     Sample {
         name: "python",
@@ -86,8 +86,8 @@ const SAMPLES: [Sample; 4] = [
         tests: ["tests/test_new.py", "tests/test_capped.py"],
         old: "tests/test_old.py:1-5",
         fence: "python",
-        was: "    return (left + right) % 256",
-        is: "    return min(left + right, 255)",
+        old_code: "    return (left + right) % 256",
+        new_code: "    return min(left + right, 255)",
         signatures: ["# sums.py\ndef total(left, right):", "# sums.py\ndef capped(left, right):"],
         texts: [
             "import sums\n\n\ndef test_is_the_largest():\n    assert sums.total(200, 100) == 255\n\n\ndef test_is_as_before():\n    assert sums.total(2, 3) == 5\n",
@@ -95,7 +95,7 @@ const SAMPLES: [Sample; 4] = [
         ],
         names: ["test_is_the_largest", "test_is_as_before", "test_stops_at_ten"],
         new: "\n\n\ndef capped(left, right):\n    return min(total(left, right), 10)\n\n\ndef nothing():\n    return 0",
-        red: "red by compile: is not built without the code, and shows only that a name is missing",
+        red: "red by compile: does not build without the code, which shows only a missing name",
     },
     Sample {
         name: "javascript",
@@ -115,8 +115,8 @@ const SAMPLES: [Sample; 4] = [
         tests: ["test/new.test.js", "test/capped.test.js"],
         old: "test/old.test.js:1-5",
         fence: "javascript",
-        was: "  return (left + right) % 256;",
-        is: "  return Math.min(left + right, 255);",
+        old_code: "  return (left + right) % 256;",
+        new_code: "  return Math.min(left + right, 255);",
         signatures: [
             "// src/sums.js\nexport function sum(left, right)",
             "// src/sums.js\nexport function capped(left, right)",
@@ -127,7 +127,7 @@ const SAMPLES: [Sample; 4] = [
         ],
         names: ["is the largest", "is as before", "stops at ten"],
         new: "\n}\n\nexport function capped(left, right) {\n  return Math.min(sum(left, right), 10);\n}\n\nexport function nothing() {\n  return 0;",
-        red: "red by compile: is not built without the code, and shows only that a name is missing",
+        red: "red by compile: does not build without the code, which shows only a missing name",
     },
     Sample {
         name: "go",
@@ -147,8 +147,8 @@ const SAMPLES: [Sample; 4] = [
         tests: ["new_test.go", "capped_test.go"],
         old: "old_test.go:1-13",
         fence: "go",
-        was: "\treturn left + right",
-        is: "\tif int(left)+int(right) > 255 {\n\t\treturn 255\n\t}\n\treturn left + right",
+        old_code: "\treturn left + right",
+        new_code: "\tif int(left)+int(right) > 255 {\n\t\treturn 255\n\t}\n\treturn left + right",
         signatures: [
             "// sums.go\nfunc Sum(left, right uint8) uint8",
             "// sums.go\nfunc Capped(left, right uint8) uint8",
@@ -164,7 +164,7 @@ const SAMPLES: [Sample; 4] = [
 ];
 
 impl Sample {
-    /// Design, spec, tests and code of the small repository, as this language has them.
+    /// Returns design, spec, tests and code of the small repository in this language.
     fn texts(&self) -> [String; 4] {
         let ([design, spec, ..], _) = small();
         let ([new, capped], [changed, added]) = (self.tests, self.signatures);
@@ -182,7 +182,7 @@ impl Sample {
         let [first, guard, third] = self.names;
         let spec = spec
             .replace(row, &rows)
-            .replace("    left.wrapping_add(right)", self.was)
+            .replace("    left.wrapping_add(right)", self.old_code)
             .replace("```rust\npub fn sum(left: u8, right: u8) -> u8\n```\n\nInput: `200` and `100`\n\nOutput: `255`", &function)
             .replace("### tests/new.rs\n", &format!("### {capped}\n\nThe last row of section 9.\n\n### tests/new.rs\n"))
             .replace("tests/old.rs:1-4", self.old)
@@ -197,7 +197,7 @@ impl Sample {
         let tests = format!("{begin}## Tests\n\n{first}\n{}", file(capped, "REQ-3", self.texts[1]));
         let code = format!(
             "{begin}## Code\n\n### `{}` (Modify)\n\n```{}\n<<<<<<< SEARCH\n{}\n=======\n{}{}\n>>>>>>> REPLACE\n```\n",
-            self.source, self.fence, self.was, self.is, self.new
+            self.source, self.fence, self.old_code, self.new_code, self.new
         );
         let here = |text: String| {
             let text = text.replace("src/lib.rs", self.source).replace("tests/new.rs", new);
@@ -209,11 +209,11 @@ impl Sample {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn red_and_bite_are_told_alike_in_four_languages() {
+async fn red_runs_and_mutation_checks_agree_in_four_languages() {
     for sample in SAMPLES {
-        let there = |folder: std::path::PathBuf| folder.join(sample.tool).is_file();
+        let has_tool = |folder: std::path::PathBuf| folder.join(sample.tool).is_file();
         let path = std::env::var_os("PATH").unwrap_or_default();
-        if !std::env::split_paths(&path).any(there) {
+        if !std::env::split_paths(&path).any(has_tool) {
             eprintln!("skipped: {}, because {} is not installed", sample.name, sample.tool);
             continue;
         }
@@ -229,15 +229,15 @@ async fn red_and_bite_are_told_alike_in_four_languages() {
         w.stands(RunViewStatus::Asking).await;
         let gate = w.gate().replace('\\', "");
         assert!(gate.contains("APPROVED: the change waits for a person"), "{}: {gate}", sample.name);
-        let undone = gate.split("Reverting `").nth(1).unwrap_or_else(|| panic!("{}: {gate}", sample.name));
-        assert!(undone.starts_with(sample.source), "{}: {gate}", sample.name);
+        let reverted = gate.split("Reverting `").nth(1).unwrap_or_else(|| panic!("{}: {gate}", sample.name));
+        assert!(reverted.starts_with(sample.source), "{}: {gate}", sample.name);
         w.approved_by("sam").await;
-        let report = w.on_branch("docs/reports/IMPLEMENT-1.md").unwrap();
+        let report = w.file_on_branch("docs/reports/IMPLEMENT-1.md").unwrap();
         let [first, guard, third] = sample.names;
         let [new, capped] = sample.tests;
         for (at, name, file, red) in [
             (1, first, new, "fails by an assertion"),
-            (2, guard, new, "passes: it guards what there is"),
+            (2, guard, new, "passes: it guards existing behaviour"),
             (3, third, capped, sample.red),
         ] {
             let row = format!("(REQ-{at}) | `{name}` | `{file}` | {red}");

@@ -1,4 +1,4 @@
-//! What is kept of a run can be proven, and taken out as files.
+//! Audit chain of a run: verification, and export as files.
 
 use std::{
     os::unix::fs::{PermissionsExt, symlink},
@@ -19,8 +19,8 @@ use crate::{
     world::{Setting, World, world_of_files},
 };
 
-/// One run: a finding, a person who sends it back, an approval; and one that is stopped.
-async fn told() -> World {
+/// Creates a world with a finished run: sent back once, then approved.
+async fn world_with_finished_run() -> World {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("sam", "/revise say what happens to an empty file").await;
@@ -44,8 +44,8 @@ fn links(w: &World) -> Vec<(String, String, Value)> {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn the_chain_tells_all_of_a_run_and_its_commit_names_a_link() {
-    let w = told().await;
+async fn audit_chain_covers_the_run_and_the_commit_names_a_link() {
+    let w = world_with_finished_run().await;
     let links = links(&w);
     let keys: Vec<&str> = links.iter().map(|(key, ..)| key.as_str()).collect();
     for key in [
@@ -65,8 +65,8 @@ async fn the_chain_tells_all_of_a_run_and_its_commit_names_a_link() {
     ] {
         assert!(keys.contains(&key), "{key} is not among {keys:#?}");
     }
-    let heard: Vec<_> = links.iter().filter(|(key, ..)| key.starts_with("answer/")).collect();
-    let verbs: Vec<_> = heard.iter().map(|(.., detail)| (&detail["verb"], &detail["by/login"])).collect();
+    let answers: Vec<_> = links.iter().filter(|(key, ..)| key.starts_with("answer/")).collect();
+    let verbs: Vec<_> = answers.iter().map(|(.., detail)| (&detail["verb"], &detail["by/login"])).collect();
     assert_eq!(
         format!("{verbs:?}"),
         r#"[(String("revise"), String("sam")), (String("approve"), String("sam"))]"#
@@ -83,28 +83,28 @@ async fn the_chain_tells_all_of_a_run_and_its_commit_names_a_link() {
     let head = w.hub.log(w.repo, &w.branch())[0].oid.to_string();
     let clone = w.hub.git_dir(w.repo);
     let against = ["audit", "verify", "maya/tally", "--against", &head, "--clone", clone.to_str().unwrap()];
-    let (code, said) = typed(&w, &against).await;
-    assert!(code == Some(0) && said.contains(" of this chain\nThe chain holds."), "{code:?} {said}");
+    let (code, output) = typed(&w, &against).await;
+    assert!(code == Some(0) && output.contains(" of this chain\nThe chain holds."), "{code:?} {output}");
     let named = w.pull().body;
-    let shown = links.iter().position(|(key, ..)| key == "approved").unwrap() + 1;
-    assert!(said.contains(&format!("commit {head} names link {shown} ")), "{said}");
+    let position = links.iter().position(|(key, ..)| key == "approved").unwrap() + 1;
+    assert!(output.contains(&format!("commit {head} names link {position} ")), "{output}");
     assert!(named.contains("Audit head"), "{named}");
-    // Without a clone it is looked for in what the server fetched.
+    // Without a clone the commit is looked up in the server's mirror.
     let mirror = w.directory().join(format!("bot/data/repos/{}/mirror.git", w.repo));
     let fetch =
         std::process::Command::new("git").arg("-C").arg(mirror).arg("fetch").arg(&clone).arg(&head).output();
     assert!(fetch.unwrap().status.success());
-    let (code, said) = typed(&w, &against[..5]).await;
-    assert!(code == Some(0) && said.contains("The chain holds."), "{said}");
-    let (code, said) = typed(&w, &["audit", "verify", "maya/tally", "--against", &"0".repeat(40)]).await;
-    assert!(code == Some(1) && said.contains("name a clone that has the commit"), "{said}");
-    let (code, said) = typed(&w, &["audit", "verify", "maya/other"]).await;
-    assert!(code == Some(1) && said.contains("no repository maya/other is known here"), "{said}");
+    let (code, output) = typed(&w, &against[..5]).await;
+    assert!(code == Some(0) && output.contains("The chain holds."), "{output}");
+    let (code, output) = typed(&w, &["audit", "verify", "maya/tally", "--against", &"0".repeat(40)]).await;
+    assert!(code == Some(1) && output.contains("name a clone that has the commit"), "{output}");
+    let (code, output) = typed(&w, &["audit", "verify", "maya/other"]).await;
+    assert!(code == Some(1) && output.contains("no repository maya/other is known here"), "{output}");
 }
 
 #[tokio::test]
-async fn every_kind_of_evidence_is_on_the_chain_and_the_pull_request_names_its_head() {
-    // Code takes the number off a heading.
+async fn audit_chain_has_all_evidence_and_the_pull_request_its_head() {
+    // The checks remove the number from the heading.
     let draft = design().replacen("## Requirements\n", "## 3. Requirements\n", 1);
     let script = Script::default()
         .drafts(&draft)
@@ -116,9 +116,10 @@ async fn every_kind_of_evidence_is_on_the_chain_and_the_pull_request_names_its_h
     let mut w = World::new(Setting { as_files: true, script, toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     let line = w.approve_line();
-    for (who, said) in [("sam", line.as_str()), ("max", "/must-fix F1"), ("max", "/override it is known")] {
+    for (who, command) in [("sam", line.as_str()), ("max", "/must-fix F1"), ("max", "/override it is known")]
+    {
         w.stands(RunViewStatus::Asking).await;
-        w.comment(who, said).await;
+        w.comment(who, command).await;
     }
     w.stands(RunViewStatus::Done).await;
     let chain = chain(&w);
@@ -147,33 +148,33 @@ async fn every_kind_of_evidence_is_on_the_chain_and_the_pull_request_names_its_h
     let head = chain.iter().find(|link| link.key == "approved").unwrap();
     let body = w.pull().body;
     assert!(body.contains(&format!("| Audit head | `{}` |", head.hash)), "{body}");
-    // What is after it is what came of it.
+    // Every later link records results of the approval.
     let after: Vec<_> = chain.iter().skip_while(|link| link.hash != head.hash).skip(1).collect();
-    let came = |link: &&AuditRow| {
+    let is_result = |link: &&AuditRow| {
         ["own_commit/", "pull_section/", "artifact/", "end"].iter().any(|start| link.key.starts_with(start))
     };
-    assert!(!after.is_empty() && after.iter().all(came), "{after:#?}");
+    assert!(!after.is_empty() && after.iter().all(is_result), "{after:#?}");
     assert_eq!(after[0].previous, head.hash);
 }
 
-/// What `audit verify` says of a copy after something was done to it.
-async fn harmed(w: &World, name: &str, harm: &str) -> String {
+/// Returns the output of `audit verify` on a copy after this SQL statement.
+async fn verify_after_damage(w: &World, name: &str, damage: &str) -> String {
     let copy = w.data().with_file_name(name);
     create_backup(&w.data().into(), &copy, &Default::default()).unwrap();
     let database = w.checkpoints(&copy);
     database.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
-    assert!(database.execute(harm, []).unwrap() > 0, "{harm}");
+    assert!(database.execute(damage, []).unwrap() > 0, "{damage}");
     drop(database);
-    let (code, said) = typed(w, &["audit", "verify", "maya/tally", "--data", copy.to_str().unwrap()]).await;
-    assert_eq!(code, Some(1), "{name}: {said}");
-    said
+    let (code, output) = typed(w, &["audit", "verify", "maya/tally", "--data", copy.to_str().unwrap()]).await;
+    assert_eq!(code, Some(1), "{name}: {output}");
+    output
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_changed_byte_is_named_with_its_row() {
-    let w = told().await;
-    for (name, harm, words) in [
+async fn audit_verify_names_the_row_of_each_change() {
+    let w = world_with_finished_run().await;
+    for (name, damage, words) in [
         (
             "call",
             "UPDATE call SET body = replace(body, '\"drafter\"', '\"Drafter\"') WHERE key = 'draft/1'",
@@ -213,13 +214,13 @@ async fn a_changed_byte_is_named_with_its_row() {
             "does not follow the one before it",
         ),
     ] {
-        let said = harmed(&w, name, harm).await;
-        let wrong: Vec<_> = said.lines().filter(|line| line.starts_with("WRONG: ")).collect();
-        assert!(wrong.iter().any(|line| line.contains(words)), "{name}: {said}");
+        let output = verify_after_damage(&w, name, damage).await;
+        let wrong: Vec<_> = output.lines().filter(|line| line.starts_with("WRONG: ")).collect();
+        assert!(wrong.iter().any(|line| line.contains(words)), "{name}: {output}");
     }
 }
 
-fn listed(folder: &Path) -> Vec<String> {
+fn file_names(folder: &Path) -> Vec<String> {
     let mut names: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -228,14 +229,14 @@ fn listed(folder: &Path) -> Vec<String> {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_became_of_an_issue_is_a_folder() {
-    let w = told().await;
+async fn export_writes_the_history_of_an_issue_to_a_folder() {
+    let w = world_with_finished_run().await;
     let out = w.data().with_file_name("out");
     let folder = out.to_str().unwrap();
     let export = ["export", "maya/tally", "--issue", "1", "--out", folder];
-    let (code, said) = typed(&w, &export).await;
-    assert_eq!(code, Some(0), "{said}");
-    insta::assert_snapshot!(listed(&out).join("\n"), @r"
+    let (code, output) = typed(&w, &export).await;
+    assert_eq!(code, Some(0), "{output}");
+    insta::assert_snapshot!(file_names(&out).join("\n"), @r"
     001-issue.md
     002-draft.md
     003-verdict.json
@@ -260,15 +261,15 @@ async fn what_became_of_an_issue_is_a_folder() {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&out), mode(&out.join("001-issue.md"))), (0o700, 0o600));
     assert!(read("001-issue.md").starts_with("# Report time by week as well as by project\n\n"));
-    let approved = listed(&out).into_iter().find(|name| name.ends_with("approval.json")).unwrap();
+    let approved = file_names(&out).into_iter().find(|name| name.ends_with("approval.json")).unwrap();
     let approval: Value = serde_json::from_str(&read(&approved)).unwrap();
-    let last = listed(&out).into_iter().rfind(|name| name.contains("draft")).unwrap();
+    let last = file_names(&out).into_iter().rfind(|name| name.contains("draft")).unwrap();
     assert_eq!(approval["document"], Hash::digest(read(&last).as_bytes()).to_string());
     let costs: Vec<Value> = serde_json::from_str(&read("costs.json")).unwrap();
     let findings: Vec<Value> = serde_json::from_str(&read("findings.json")).unwrap();
     assert!(costs.len() >= 4 && findings[0]["finding"]["id"] == "F1", "{costs:?} {findings:?}");
 
-    // Somebody else put links in its way.
+    // Somebody else put symbolic links at the export's paths.
     let theirs = w.data().with_file_name("theirs");
     std::fs::write(&theirs, "theirs").unwrap();
     std::fs::remove_file(out.join("costs.json")).unwrap();
@@ -279,30 +280,30 @@ async fn what_became_of_an_issue_is_a_folder() {
     let link = w.data().with_file_name("link");
     symlink(&out, &link).unwrap();
     let through = ["export", "maya/tally", "--issue", "1", "--force", "--out", link.to_str().unwrap()];
-    let (code, said) = typed(&w, &through).await;
-    assert!(code == Some(1) && said.contains("is a link"), "{said}");
+    let (code, output) = typed(&w, &through).await;
+    assert!(code == Some(1) && output.contains("is a symbolic link"), "{output}");
 
-    let (code, said) = typed(&w, &export).await;
-    assert!(code == Some(1) && said.contains("add --force"), "{said}");
+    let (code, output) = typed(&w, &export).await;
+    assert!(code == Some(1) && output.contains("add --force"), "{output}");
     assert_eq!(typed(&w, &[&export[..], &["--force"]].concat()).await.0, Some(0));
     let (code, lines) = typed(&w, &["export", "maya/tally", "--issue", "1", "--jsonl"]).await;
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(code == Some(0) && lines.len() == links(&w).len() && lines[1]["text"].is_string(), "{lines:?}");
     assert_eq!(read("audit.jsonl").lines().count(), lines.len());
-    let (code, said) = typed(&w, &["export", "maya/tally", "--issue", "9"]).await;
-    assert!(code == Some(1) && said.contains("tells of no run of issue 9"), "{said}");
+    let (code, output) = typed(&w, &["export", "maya/tally", "--issue", "9"]).await;
+    assert!(code == Some(1) && output.contains("has no run of issue 9"), "{output}");
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_stop_and_a_halt_are_on_the_chain() {
+async fn audit_chain_records_a_stop_and_a_halt() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("maya", "/stop").await;
     w.stands(RunViewStatus::Stopped).await;
-    let said = links(&w);
-    let of = |start: &str| said.iter().any(|(key, ..)| key.starts_with(start));
-    assert!(of("stop/") && of("halt") && of("end"), "{said:#?}");
+    let all_links = links(&w);
+    let has_key = |start: &str| all_links.iter().any(|(key, ..)| key.starts_with(start));
+    assert!(has_key("stop/") && has_key("halt") && has_key("end"), "{all_links:#?}");
     drop(w);
     let script = Script::default().drafts("# A heading\n").fails("drafter", "rejected");
     let mut w =

@@ -1,4 +1,4 @@
-//! From a label to a countersigned design, told as people see it.
+//! From a label to an approved design.
 
 use countersign::{engine::RunViewStatus, types::IssueNo};
 use serde_json::json;
@@ -8,15 +8,15 @@ use crate::{
     world::{Setting, World, world, world_of_files},
 };
 
-/// The design on the branch.
-fn committed(w: &World) -> String {
+/// Returns the design on the branch.
+fn committed_design(w: &World) -> String {
     let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));
     String::from_utf8(w.hub.branch_file(w.repo, &branch, &path).expect("the design is on its branch"))
         .unwrap()
 }
 
-/// What stands on these threads, comment by comment, and the labels as they moved.
-pub(crate) fn threads(w: &World, numbers: &[IssueNo]) -> String {
+/// Renders these threads: title, labels and their changes, comments.
+pub(crate) fn thread_text(w: &World, numbers: &[IssueNo]) -> String {
     let mut out = String::new();
     for number in numbers.iter().copied() {
         let view = w.hub.issue(w.repo, number).unwrap();
@@ -32,7 +32,7 @@ pub(crate) fn threads(w: &World, numbers: &[IssueNo]) -> String {
         }
         for comment in view.comments {
             let (body, edits) = (w.plain(&comment.body), comment.edits);
-            // The design is a file, which others tell of.
+            // The folded parts are left out.
             let (before, folded) = body.split_once("<details>").unwrap_or((&body, ""));
             let after = folded.rsplit_once("</details>").map_or("", |(_, after)| after);
             out += &format!(
@@ -45,23 +45,20 @@ pub(crate) fn threads(w: &World, numbers: &[IssueNo]) -> String {
 }
 
 #[tokio::test]
-async fn a_label_ends_in_an_approved_design() {
+async fn label_leads_to_an_approved_design() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.approved_by("sam").await;
-    assert!(
-        w.hub.pulls(w.repo).is_empty(),
-        "a design is a comment: there is no pull request before there is code"
-    );
+    assert!(w.hub.pulls(w.repo).is_empty(), "a design is a comment; no pull request before there is code");
     assert!(w.hub.log(w.repo, &w.branch()).is_empty(), "and no branch");
-    assert_eq!(w.notifying(), 2, "a design costs its readers two mails:\n{}", w.thread());
+    assert_eq!(w.notifying(), 2, "a design sends two mails:\n{}", w.thread());
     let gate = w.gate();
-    let whole = gate.split("<summary>The whole LLD</summary>").nth(1).expect("the gate holds the design");
+    let whole = gate.split("<summary>The whole design</summary>").nth(1).expect("the gate holds the design");
     assert!(
         whole.contains("# 1 - Feature: Report time by week") && whole.contains("### Test Scenarios"),
         "{gate}"
     );
-    insta::assert_snapshot!(threads(&w, &[w.issue]), @r##"
+    insta::assert_snapshot!(thread_text(&w, &[w.issue]), @r##"
     ## #1 Report time by week as well as by project ["countersign:done"]
     labeled by maya: countersign:lld
     unlabeled by countersign[bot]: countersign:lld
@@ -71,24 +68,24 @@ async fn a_label_ends_in_an_approved_design() {
     eyes by countersign[bot]
 
     --- countersign[bot], edited 2x []
-    > **Rehearsal**: scripted answers, no model was asked.
+    > **Rehearsal**: the answers are scripted; no model was called.
 
     ### ✅ lld: done
 
-    - ✅ **LLD**: approved by sam, 2 rounds ([result](HUB/maya/tally/issues/1#issuecomment-1022))
+    - ✅ **Design**: approved by sam, 2 rounds ([result](HUB/maya/tally/issues/1#issuecomment-1022))
 
-    Next: `/spec` writes the implementation spec of it.
+    Next: `/spec` writes the implementation spec.
 
 
 
-    <sub>`/status` · `/stop` · `/help` · run `1002-1`, asked for by maya · updated on 2026-03-02 09:01 UTC</sub>
+    <sub>`/status` · `/stop` · `/help` · run `1002-1`, requested by maya · updated on 2026-03-02 09:01 UTC</sub>
 
     <!-- countersign:status -->
 
     --- countersign[bot], edited 1x []
-    > **Rehearsal**: scripted answers, no model was asked.
+    > **Rehearsal**: the answers are scripted; no model was called.
 
-    ### ✅ APPROVED: the LLD was accepted
+    ### ✅ APPROVED: the design was accepted
 
     **The reviewer's reason**
 
@@ -102,7 +99,7 @@ async fn a_label_ends_in_an_approved_design() {
 
     [Status](HUB/maya/tally/issues/1#issuecomment-1020)
 
-    <sub>Run 1002-1 · the hash to approve covers the document, the files it names and this gate's rules</sub>
+    <sub>Run 1002-1 · the hash covers the document, the files it names and this gate's policy</sub>
 
     <!-- countersign:gate-1002-1-15 -->
 
@@ -112,7 +109,7 @@ async fn a_label_ends_in_an_approved_design() {
 }
 
 #[tokio::test]
-async fn the_status_comment_tells_the_rounds() {
+async fn status_comment_lists_the_rounds() {
     let mut w = world().await;
     w.comment("tess", "/lld").await;
     let status = w.status().body;
@@ -122,7 +119,7 @@ async fn the_status_comment_tells_the_rounds() {
 }
 
 #[tokio::test]
-async fn numbers_that_a_model_puts_before_headings_are_taken_off() {
+async fn heading_numbers_written_by_a_model_are_removed() {
     let numbered = design().replace("## Requirements", "## 3. Requirements");
     let numbered = numbered.replace("### Test Scenarios", "### 10.1 Test Scenarios");
     let script = Script::default().drafts(&numbered).reviews(&approved());
@@ -137,7 +134,7 @@ async fn numbers_that_a_model_puts_before_headings_are_taken_off() {
 }
 
 #[tokio::test]
-async fn what_an_ended_run_leaves_is_shown_with_its_own_review() {
+async fn halted_run_keeps_the_published_version_with_its_verdict() {
     let refuses = review("REVISE", &[finding("No test", None)], &[]);
     let script = Script::default().drafts(&design()).reviews(&approved());
     let script = script.edits("The goal of", "The aim of").reviews(&refuses).drafts("");
@@ -151,7 +148,7 @@ async fn what_an_ended_run_leaves_is_shown_with_its_own_review() {
 }
 
 #[tokio::test]
-async fn who_may_say_it_is_asked_of_github_at_that_moment() {
+async fn permissions_are_read_from_github_at_each_command() {
     let mut w = world().await;
     w.label("stranger", "countersign:lld").await;
     assert!(w.run().await.is_none(), "a stranger starts nothing");
@@ -164,7 +161,7 @@ async fn who_may_say_it_is_asked_of_github_at_that_moment() {
     w.find("waits for a person");
     let line = w.approve_line();
     w.comment("tess", &line).await;
-    // triage does not approve
+    // the triage role may not approve
     w.stands(RunViewStatus::Asking).await;
     let tess = w.user("tess");
     w.hub.set_role(w.repo, tess, countersign::types::Role::Write).unwrap();
@@ -173,7 +170,7 @@ async fn who_may_say_it_is_asked_of_github_at_that_moment() {
 }
 
 #[tokio::test]
-async fn words_that_are_not_commands_do_nothing() {
+async fn quoted_or_embedded_commands_do_nothing() {
     let mut w = world().await;
     for text in [
         "`/lld`",
@@ -193,7 +190,7 @@ async fn words_that_are_not_commands_do_nothing() {
 }
 
 #[tokio::test]
-async fn an_edited_comment_never_acts() {
+async fn edited_comment_never_acts() {
     let mut w = world().await;
     let maya = w.user("maya");
     let id = w.hub.comment(w.repo, w.issue, maya, "nothing yet").unwrap();
@@ -204,7 +201,7 @@ async fn an_edited_comment_never_acts() {
 }
 
 #[tokio::test]
-async fn an_issue_edited_after_the_gate_blocks_a_bare_approve() {
+async fn issue_edit_after_the_gate_blocks_a_bare_approve() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let (maya, title) = (w.user("maya"), w.view().title);
@@ -226,12 +223,12 @@ async fn closing_the_issue_stops_the_run() {
     w.hub.close_issue(w.repo, w.issue, maya).unwrap();
     w.settle().await;
     w.stands(RunViewStatus::Stopped).await;
-    // A pasted line is a person's mistake, and the bare word may be another bot's.
+    // A pasted full line is a mistake and gets an answer; a bare `/approve` may be for another bot.
     w.comment("sam", &line).await;
-    let said = w.newest();
+    let answer = w.newest();
     assert!(
-        said.contains("Nothing waits for a decision here any more") && said.contains("the issue was closed"),
-        "{said}"
+        answer.contains("No decision is open here any more") && answer.contains("the issue was closed"),
+        "{answer}"
     );
     w.hub.reopen(w.repo, w.issue, maya).unwrap();
     w.settle().await;
@@ -240,7 +237,7 @@ async fn closing_the_issue_stops_the_run() {
 }
 
 #[tokio::test]
-async fn a_plan_without_drafts_gets_a_normal_pull_request() {
+async fn plan_without_draft_pull_requests_gets_a_normal_one() {
     let mut w = world_of_files().await;
     w.hub.refuse_draft_pulls(w.repo, true).unwrap();
     w.comes_to_the_gate().await;
@@ -250,48 +247,48 @@ async fn a_plan_without_drafts_gets_a_normal_pull_request() {
     w.stands(RunViewStatus::Asking).await;
 }
 
-/// Someone's own version of the design, pushed to its branch.
-fn push_theirs(w: &World, text: &str) {
+/// Pushes a person's own version of the design to its branch.
+fn push_own_version(w: &World, text: &str) {
     let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));
     w.hub.push_commit(w.repo, &branch, w.user("sam"), &[(&path, text.as_bytes())], "Mine").unwrap();
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_version_pushed_while_we_draft_is_not_overwritten() {
+async fn version_pushed_during_drafting_is_not_overwritten() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
-    let theirs = committed(&w) + "\nA sentence by a person.\n";
+    let theirs = committed_design(&w) + "\nA sentence by a person.\n";
     w.pass(60);
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/revise say more").unwrap();
-    // The gate has heard it and the drafter is at work when sam's own version comes.
+    // The gate has taken the command, and the drafter works when sam pushes.
     w.step(3).await;
     assert_eq!(w.run().await.unwrap().step_id, "NP");
-    push_theirs(&w, &theirs);
+    push_own_version(&w, &theirs);
     w.settle().await;
-    assert_eq!(committed(&w), theirs, "theirs is what is reviewed and asked about");
+    assert_eq!(committed_design(&w), theirs, "the person's version is reviewed and waits at the gate");
     w.stands(RunViewStatus::Asking).await;
     w.approved_by("sam").await;
-    assert_eq!(committed(&w), theirs);
+    assert_eq!(committed_design(&w), theirs);
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_version_left_on_the_branch_is_not_overwritten_by_the_next_run() {
+async fn next_run_keeps_a_version_left_on_the_branch() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
-    let theirs = committed(&w) + "\nA sentence by a person.\n";
+    let theirs = committed_design(&w) + "\nA sentence by a person.\n";
     w.comment("tess", "/stop").await;
     w.stands(RunViewStatus::Stopped).await;
-    push_theirs(&w, &theirs);
+    push_own_version(&w, &theirs);
     w.comment("tess", "/lld").await;
     w.stands(RunViewStatus::Asking).await;
-    assert_eq!(committed(&w), theirs);
+    assert_eq!(committed_design(&w), theirs);
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_is_edited_into_the_issue_is_what_the_next_draft_is_from() {
+async fn next_draft_uses_the_edited_issue() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let maya = w.user("maya");
@@ -299,27 +296,27 @@ async fn what_is_edited_into_the_issue_is_what_the_next_draft_is_from() {
     w.comment("sam", "/revise for the title as it is now").await;
     w.stands(RunViewStatus::Asking).await;
     w.comment("sam", "/approve").await;
-    // nothing changed since it was drafted anew
+    // nothing has changed since the new draft
     w.stands(RunViewStatus::Done).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_person_can_have_their_own_version_revised() {
+async fn revise_applies_to_a_persons_own_version() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
-    let theirs = committed(&w) + "\nA sentence by a person.\n";
-    push_theirs(&w, &theirs);
+    let theirs = committed_design(&w) + "\nA sentence by a person.\n";
+    push_own_version(&w, &theirs);
     w.comment("sam", "/revise say it shorter").await;
     w.stands(RunViewStatus::Asking).await;
-    let revised = committed(&w);
-    assert_ne!(revised, theirs, "the revision they asked for is what they are asked about");
-    assert!(revised.contains("A sentence by a person."), "and it is a revision of theirs:\n{revised}");
+    let revised = committed_design(&w);
+    assert_ne!(revised, theirs, "the gate is about the requested revision");
+    assert!(revised.contains("A sentence by a person."), "it revises the person's version:\n{revised}");
     w.approved_by("sam").await;
 }
 
 #[tokio::test]
-async fn a_run_that_ends_before_it_began_replaces_the_last_ones_label() {
+async fn run_halted_at_its_start_replaces_the_previous_label() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.approved_by("sam").await;
@@ -332,20 +329,20 @@ async fn a_run_that_ends_before_it_began_replaces_the_last_ones_label() {
 }
 
 #[tokio::test]
-async fn a_later_round_opens_nothing_that_could_have_been_said_before() {
-    let of = |title: &str, place: &str, category: &str| {
+async fn late_findings_on_unchanged_text_become_suggestions() {
+    let finding_at = |title: &str, place: &str, category: &str| {
         let mut found = finding(title, None);
         (found["place"], found["category"]) = (json!(place), json!(category));
         found
     };
     let late = [
-        of("The title could be longer", "11", "style"),
-        of("A secret is logged", "11", "security"),
-        of("The new words say too little", "020", "scope"),
+        finding_at("The title could be longer", "11", "style"),
+        finding_at("A secret is logged", "11", "security"),
+        finding_at("The new words say too little", "020", "scope"),
     ];
     let script = Script::default()
         .drafts(&design())
-        .reviews(&review("REVISE", &[of("Nothing is observed", "020", "tests")], &[]))
+        .reviews(&review("REVISE", &[finding_at("Nothing is observed", "020", "tests")], &[]))
         .edits("An empty input | A message", "An empty input | One line on standard error")
         .reviews(&review("APPROVED", &late, &["F1"]));
     let mut w = World::new(Setting { script: Some(script.toml()), ..Setting::default() }).await;

@@ -1,6 +1,6 @@
-//! A real small model on this machine, asked over loopback by the whole bot. What it says is not for a test to foresee: such a
-//! model often misses the form, and then people have to see that the work goes on without it. `COUNTERSIGN_TEST_LLAMA` names
-//! a Python with `xllamacpp`, and after a colon the model's file; without it each of these says that it was skipped.
+//! The whole bot with a real small model on this machine. Such a model often misses the required form, so the tests
+//! accept any answer and check that the work continues. `COUNTERSIGN_TEST_LLAMA` holds the path of a Python with
+//! `xllamacpp`, a colon, and the path of the model file; without it each test prints that it was skipped.
 
 use std::{
     io::{BufRead, BufReader},
@@ -19,7 +19,7 @@ use crate::world::{Setting, World};
 const PROGRAM: &str = "COUNTERSIGN_TEST_LLAMA";
 const MODEL: &str = "smollm2-135m";
 
-/// A model's server, ended when dropped.
+/// Server of the model; ends when dropped.
 struct Llama {
     child: Child,
     url: String,
@@ -33,14 +33,15 @@ impl Drop for Llama {
 }
 
 impl Llama {
-    /// On a port of its own choice; `None` = skipped.
+    /// Starts the server on a free port; returns `None` if the test is skipped.
     #[expect(clippy::print_stdout, reason = "a skipped test says so")]
     fn start(test: &str) -> Option<Self> {
         let Ok(named) = std::env::var(PROGRAM) else {
             println!("skipped: {test} ({PROGRAM} names no program)");
             return None;
         };
-        let (python, weights) = named.split_once(':').expect("a Python and a model's file");
+        let (python, weights) =
+            named.split_once(':').expect("COUNTERSIGN_TEST_LLAMA must be PYTHON:MODEL_FILE");
         let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/llama/serve.py");
         let mut child = Command::new(python)
             .arg(server)
@@ -49,9 +50,9 @@ impl Llama {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .expect("the Python that is named can be started");
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let url = said.find(|line| line.starts_with("http://")).expect("it says where it listens");
+            .expect("the Python of COUNTERSIGN_TEST_LLAMA can be started");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let url = lines.find(|line| line.starts_with("http://")).expect("the server prints its address");
         Some(Self { child, url })
     }
 
@@ -68,7 +69,7 @@ impl Llama {
 }
 
 impl World {
-    /// Calls of a role, of all runs.
+    /// Returns the calls of a role in all runs.
     async fn calls_to(&self, role: &str) -> Vec<CallRow> {
         let rows = self
             .app
@@ -82,8 +83,8 @@ impl World {
         rows.into_iter().map(|row| row.call).filter(|call| call.role == role && call.attempts > 0).collect()
     }
 
-    /// What comes after the answer is other stories' business.
-    fn look_at_all(&self) {
+    /// Marks the rest as inspected; other stories cover it.
+    fn mark_comments_seen(&self) {
         for comment in self.bots() {
             self.look_at(comment.id);
         }
@@ -95,7 +96,7 @@ impl World {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "it is read by whoever asked for it")]
+#[expect(clippy::print_stdout, reason = "people read this report")]
 fn report(of: &str, calls: &[CallRow], came_to: &str) {
     let tokens: Vec<_> = calls.iter().map(|call| (call.input_tokens, call.output_tokens)).collect();
     let took: Vec<_> = calls.iter().map(|call| call.elapsed_ms).collect();
@@ -103,35 +104,35 @@ fn report(of: &str, calls: &[CallRow], came_to: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_read_by_a_real_small_model_or_seen_not_to_be() {
+async fn real_small_model_routes_a_request_or_falls_back() {
     let Some(llama) = Llama::start("a_request") else { return };
     let mut w = World::new(llama.setting()).await;
     w.comment("sam", "@countersign can we add dark mode to the UI?").await;
-    let (asked, routes) = (
+    let (calls, routes) = (
         w.calls_to("router").await,
         store::read_routes(&w.app.settings.data_dir.as_path().into(), w.repo).unwrap(),
     );
-    assert!((1..=2).contains(&asked.len()), "{asked:#?}\n{}", w.thread());
-    assert!(asked.iter().all(|call| call.served.as_deref() == Some(MODEL)), "{asked:#?}");
+    assert!((1..=2).contains(&calls.len()), "{calls:#?}\n{}", w.thread());
+    assert!(calls.iter().all(|call| call.served.as_deref() == Some(MODEL)), "{calls:#?}");
     let [line] = &routes[..] else { panic!("{routes:?}") };
     let (lead, fell_back) = (line.route.lead.as_str(), &line.route.fell_back);
-    report("routing", &asked, &format!("{lead}, {}, {fell_back:?}", line.route.decision));
-    // Whatever it said: words alone begin nothing.
+    report("routing", &calls, &format!("{lead}, {}, {fell_back:?}", line.route.decision));
+    // Whatever the model answers, words alone start nothing.
     assert!(fell_back.is_none() || lead == "offer", "{line:?}");
     assert_eq!(line.started_run.is_some(), matches!(lead, "begin" | "probably"), "{line:?}");
-    w.look_at_all();
+    w.mark_comments_seen();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_small_model_plans_searches_or_the_topics_words_are_taken() {
+async fn real_small_model_plans_searches_or_falls_back() {
     let Some(llama) = Llama::start("a_plan") else { return };
     let mut w = World::new(llama.setting()).await;
     w.comment("tess", "/scout weeks of time sheets").await;
     w.stands(RunViewStatus::Asking).await;
-    let asked = w.calls_to("narrator").await;
-    assert!((1..=2).contains(&asked.len()), "{asked:#?}\n{}", w.thread());
-    assert!(asked.iter().all(|call| call.served.as_deref() == Some(MODEL)), "{asked:#?}");
-    let fell_back = w.status().body.contains("since no model planned the searches");
-    report("planning", &asked, if fell_back { "the topic's own words" } else { "the model's plan" });
-    w.look_at_all();
+    let calls = w.calls_to("narrator").await;
+    assert!((1..=2).contains(&calls.len()), "{calls:#?}\n{}", w.thread());
+    assert!(calls.iter().all(|call| call.served.as_deref() == Some(MODEL)), "{calls:#?}");
+    let fell_back = w.status().body.contains("because no model planned the search");
+    report("planning", &calls, if fell_back { "the topic's own words" } else { "the model's plan" });
+    w.mark_comments_seen();
 }

@@ -1,4 +1,4 @@
-//! A log of deliveries that is longer than what is held in memory of it at once.
+//! A delivery log longer than the part that a sweep holds in memory.
 
 use std::{
     collections::BTreeMap,
@@ -19,23 +19,23 @@ use serde_json::{Value, json};
 
 use crate::world::{World, world};
 
-/// Attempts there are before anybody looks: two full parts and a bit.
+/// Attempts in the log at the start: a bit more than two full parts.
 const ATTEMPTS: u64 = (2 * limits::SWEEP_PAGES as u64 + 1) * 100 + 50;
 
-/// GitHub as far as its log goes. All attempts are somebody else's but those in `ours`, by their numbers.
+/// Stand-in for GitHub's delivery log. Attempts belong to others, except those in `ours`, by attempt number.
 struct Log {
     url: String,
     installation: u64,
     began: Timestamp,
-    /// Grows with each look at it.
+    /// Grows with each read of the list.
     attempts: AtomicU64,
     ours: BTreeMap<u64, &'static str>,
-    /// Attempts that cannot be had now.
+    /// Attempts that cannot be read now.
     refused: Mutex<Vec<u64>>,
     listed: AtomicU64,
 }
 
-async fn list(
+async fn list_attempts(
     State(log): State<Arc<Log>>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> (HeaderMap, Json<Vec<Value>>) {
@@ -61,7 +61,10 @@ async fn list(
     (headers, Json(numbers.map(attempt).collect()))
 }
 
-async fn one(State(log): State<Arc<Log>>, Path(number): Path<u64>) -> Result<Json<Value>, StatusCode> {
+async fn read_attempt(
+    State(log): State<Arc<Log>>,
+    Path(number): Path<u64>,
+) -> Result<Json<Value>, StatusCode> {
     if log.refused.lock().unwrap().contains(&number) {
         return Err(StatusCode::UNPROCESSABLE_ENTITY);
     }
@@ -69,7 +72,7 @@ async fn one(State(log): State<Arc<Log>>, Path(number): Path<u64>) -> Result<Jso
 }
 
 impl World {
-    /// The bot starts again and sees this log instead of the hub's.
+    /// Restarts the bot with this log instead of the hub's.
     async fn with_log(self, ours: &[(u64, &'static str)]) -> (Self, Arc<Log>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let log = Arc::new(Log {
@@ -82,8 +85,8 @@ impl World {
             listed: AtomicU64::new(0),
         });
         let paths = Router::new()
-            .route("/app/hook/deliveries", get(list))
-            .route("/app/hook/deliveries/{number}", get(one))
+            .route("/app/hook/deliveries", get(list_attempts))
+            .route("/app/hook/deliveries/{number}", get(read_attempt))
             .with_state(log.clone());
         tokio::spawn(async move { axum::serve(listener, paths).await });
         let config = self.directory().join("bot/countersign.toml");
@@ -95,8 +98,8 @@ impl World {
         (self.restart().await, log)
     }
 
-    /// Everything in the inbox, in the order in which it is dealt with.
-    async fn in_order(&self) -> Vec<String> {
+    /// Claims everything in the inbox; returns the ids in processing order.
+    async fn claim_all(&self) -> Vec<String> {
         let mut ids = Vec::new();
         while let Some(taken) = self.app.store.inbox().claim().await.unwrap() {
             assert!(taken.swept);
@@ -110,41 +113,38 @@ impl World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_was_said_first_is_heard_first_however_long_the_log_is() {
+async fn sweep_of_a_long_log_processes_oldest_deliveries_first() {
     let ours = [
         (5, "first"),
         (120, "second"),
         (6000, "refused"),
         (9000, "third"),
-        (12_000, "first"), // tried again in vain
+        (12_000, "first"), // an earlier attempt failed
         (15_000, "fourth"),
         (15_200, "fifth"),
-        (15_500, "fourth"), // and this
+        (15_500, "fourth"), // as did one of this
         (20_140, "last"),
     ];
     let (w, log) = world().await.with_log(&ours).await;
     log.refused.lock().unwrap().push(6000);
     let mark = w.app.store.sweep_position().await.unwrap();
-    assert!(w.app.intake.sweep().await.is_err(), "one could not be had");
-    assert_eq!(w.in_order().await, ["first", "second", "third", "fourth", "fifth", "last"]);
-    assert_eq!(w.app.store.sweep_position().await.unwrap(), mark, "and is looked for again");
+    assert!(w.app.intake.sweep().await.is_err(), "one attempt could not be read");
+    assert_eq!(w.claim_all().await, ["first", "second", "third", "fourth", "fifth", "last"]);
+    assert_eq!(w.app.store.sweep_position().await.unwrap(), mark, "the next sweep looks for it again");
 
     log.refused.lock().unwrap().clear();
     assert_eq!(w.app.intake.sweep().await.unwrap(), 1);
-    assert_eq!(w.in_order().await, ["refused"]);
+    assert_eq!(w.claim_all().await, ["refused"]);
     assert!(w.app.store.sweep_position().await.unwrap() > mark);
     let listed = log.listed.swap(0, Ordering::SeqCst);
     assert_eq!(w.app.intake.sweep().await.unwrap(), 0);
-    assert!(
-        log.listed.load(Ordering::SeqCst) * 10 < listed,
-        "what was looked through is not looked through again"
-    );
+    assert!(log.listed.load(Ordering::SeqCst) * 10 < listed, "the next sweep skips what was read before");
 }
 
 #[tokio::test]
-async fn an_attempt_that_is_gone_leaves_it_to_the_next_one() {
+async fn delivery_is_read_from_its_next_attempt_when_one_is_gone() {
     let (w, log) = world().await.with_log(&[(19_000, "early"), (19_500, "late"), (19_900, "early")]).await;
     log.refused.lock().unwrap().push(19_000);
     assert!(w.app.intake.sweep().await.is_err());
-    assert_eq!(w.in_order().await, ["late", "early"]);
+    assert_eq!(w.claim_all().await, ["late", "early"]);
 }

@@ -1,4 +1,4 @@
-//! How a story looks at its thread. Whatever is looked at here counts as seen, as it is at that moment.
+//! Methods with which a story inspects what the bot did. Whatever they return counts as inspected in its present form.
 
 use countersign::{
     engine::{RunView, RunViewStatus},
@@ -14,41 +14,45 @@ use crate::{
 };
 
 impl World {
-    /// The bot's comment on the issue that holds this text.
+    /// Returns the bot's first comment on the issue that contains this text.
     #[track_caller]
     pub(crate) fn find(&self, text: &str) -> HubCommentView {
         let found = self.bots().into_iter().find(|c| c.body.contains(text));
-        self.seen(found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread())))
+        self.mark_seen(
+            found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread())),
+        )
     }
 
-    /// The newest of them.
+    /// Returns the newest such comment.
     #[track_caller]
     pub(crate) fn last(&self, text: &str) -> HubCommentView {
         let found = self.bots().into_iter().rfind(|c| c.body.contains(text));
-        self.seen(found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread())))
+        self.mark_seen(
+            found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread())),
+        )
     }
 
-    /// The bot's newest comment on the issue, with what changes from run to run replaced.
+    /// Returns the bot's newest comment on the issue, without addresses and hashes.
     #[track_caller]
     pub(crate) fn newest(&self) -> String {
         self.plain(&self.last("").body)
     }
 
-    /// The issue's status comment.
+    /// Returns the issue's status comment.
     #[track_caller]
     pub(crate) fn status(&self) -> HubCommentView {
         let marked = |comment: &HubCommentView| {
-            // That of an earlier version names its run.
+            // Status comments of an earlier version name their run.
             let last = comment.body.lines().last().unwrap_or_default();
             last.starts_with("<!-- countersign:status") && last.ends_with(" -->")
         };
         let found = self.bots().into_iter().rfind(marked);
-        self.seen(
+        self.mark_seen(
             found.unwrap_or_else(|| panic!("there is no status comment; the thread:\n{}", self.thread())),
         )
     }
 
-    /// The newest gate's comment.
+    /// Returns the newest gate comment.
     #[track_caller]
     pub(crate) fn gate(&self) -> String {
         self.last(GATE).body
@@ -63,21 +67,21 @@ impl World {
         format!("countersign/issue-{}", self.issue)
     }
 
-    /// Headlines of the commits on the issue's branch, the newest first.
+    /// Returns the first lines of the commit messages on the issue's branch, newest first.
     pub(crate) fn commits(&self) -> Vec<String> {
         self.unseen.saw(self.repo, Act::Branch(self.branch()));
         let log = self.hub.log(self.repo, &self.branch());
         log.iter().map(|commit| commit.message.lines().next().unwrap().to_owned()).collect()
     }
 
-    /// The pull requests of the issue's branch, and of one that follows it; the newest last.
+    /// Returns the pull requests of the issue's branch and of its successors, newest last.
     pub(crate) fn pulls(&self) -> Vec<HubPullRequestView> {
         let (branch, next) = (self.branch(), format!("{}-", self.branch()));
         let of_it = |pull: &HubPullRequestView| pull.head == branch || pull.head.starts_with(&next);
         self.hub.pulls(self.repo).into_iter().filter(of_it).collect()
     }
 
-    /// The newest of them.
+    /// Returns the newest pull request.
     #[track_caller]
     pub(crate) fn pull(&self) -> HubPullRequestView {
         self.pull_at(self.pulls().len() - 1)
@@ -90,24 +94,24 @@ impl World {
         pull
     }
 
-    /// Our comments on the newest pull request.
+    /// Returns the bot's comments on the newest pull request.
     pub(crate) fn on_pull(&self) -> Vec<String> {
         self.on_thread(self.pull_number())
     }
 
-    /// Our comments on another issue or pull request than the story's own.
+    /// Returns the bot's comments on another issue or pull request.
     pub(crate) fn on_thread(&self, number: IssueNo) -> Vec<String> {
         let thread = self.hub.issue(self.repo, number).unwrap();
         let ours = thread.comments.into_iter().filter(|c| c.author == BOT);
-        ours.map(|comment| self.seen(comment).body).collect()
+        ours.map(|comment| self.mark_seen(comment).body).collect()
     }
 
-    fn seen(&self, comment: HubCommentView) -> HubCommentView {
+    fn mark_seen(&self, comment: HubCommentView) -> HubCommentView {
         self.unseen.saw(self.repo, Act::Comment(comment.id));
         comment
     }
 
-    /// One of ours, wherever it stands.
+    /// Marks a comment as inspected.
     pub(crate) fn look_at(&self, id: CommentId) {
         self.unseen.saw(self.repo, Act::Comment(id));
     }
@@ -116,22 +120,22 @@ impl World {
         self.view().comments.into_iter().filter(|c| c.author == BOT).collect()
     }
 
-    /// Comments that sent mail: every one made, however often it was edited since, and also if it was taken away.
+    /// Number of comments that sent mail: all that the bot ever created, including deleted ones.
     pub(crate) fn notifying(&self) -> usize {
         let events = self.view().timeline;
-        let gone = events.iter().filter(|e| e.event == "comment_deleted" && e.actor == BOT);
-        self.bots().len() + gone.count()
+        let deleted = events.iter().filter(|e| e.event == "comment_deleted" && e.actor == BOT);
+        self.bots().len() + deleted.count()
     }
 
     pub(crate) fn pull_number(&self) -> IssueNo {
-        self.pulls().pop().expect("there is a pull request").number
+        self.pulls().pop().expect("no pull request").number
     }
 
     pub(crate) async fn run_status(&self) -> RunViewStatus {
-        self.run().await.expect("there is a run").status
+        self.run().await.expect("no run").status
     }
 
-    /// Every line to paste that a gate offers.
+    /// Returns every line to paste that a gate offers.
     pub(crate) fn lines_to_paste(&self) -> Vec<String> {
         let gates = self.bots().into_iter().filter(|comment| comment.body.contains(GATE));
         let texts: Vec<String> = gates.map(|gate| gate.body).collect();
@@ -139,12 +143,12 @@ impl World {
         lines.map(str::to_owned).collect()
     }
 
-    /// The newest run is there, and all that people see of it says just that: the label, the status comment, the gates,
-    /// one line to paste or none, the pull request, and the document on its branch.
+    /// Asserts that the newest run has this status in all places where people see it: label, status comment, gates,
+    /// line to paste, pull request, check, and document on its branch.
     pub(crate) async fn stands(&self, status: RunViewStatus) {
-        let mut run = self.run().await.expect("there is a run");
+        let mut run = self.run().await.expect("no run");
         self.keep_states();
-        // What waits for its merge alone looks like what is done.
+        // A run that waits only for its merge looks like a finished one.
         if run.gate.as_ref().is_some_and(|gate| gate.spec.stage == MERGE_GATE) {
             run.status = RunViewStatus::Done;
         }
@@ -160,29 +164,29 @@ impl World {
         let labels: Vec<_> = self.labels().into_iter().filter(|label| ours.contains(label)).collect();
         let label = label.map(|label| format!("countersign:{label}"));
         assert_eq!(labels, label.into_iter().collect::<Vec<_>>(), "{}", self.thread());
-        let said = self.status().body;
-        assert!(said.contains(&format!(" {}: {headline}\n\n", run.workflow)), "{said}");
-        assert!(said.contains(&format!("un `{}`", run.id)), "{said}");
-        let asks = status == RunViewStatus::Asking && !said.contains("**Paused**: ");
+        let status_text = self.status().body;
+        assert!(status_text.contains(&format!(" {}: {headline}\n\n", run.workflow)), "{status_text}");
+        assert!(status_text.contains(&format!("un `{}`", run.id)), "{status_text}");
+        let asks = status == RunViewStatus::Asking && !status_text.contains("**Paused**: ");
         let newest_first = self.bots().into_iter().rev().filter(|comment| comment.body.contains(GATE));
         for (n, gate) in newest_first.enumerate() {
-            let waits = self.seen(gate).body.contains(" waits for a person");
+            let waits = self.mark_seen(gate).body.contains(" waits for a person");
             assert_eq!(waits, asks && n == 0, "{}", self.thread());
         }
         let lines = self.lines_to_paste();
         assert!(lines.len() <= usize::from(status == RunViewStatus::Asking), "{lines:?}\n{}", self.thread());
         for comment in self.bots() {
-            if comment.body.contains(" is approved by its review\n") {
+            if comment.body.contains("passed its review\n") {
                 self.look_at(comment.id);
             }
         }
         if !self.pulls().is_empty() {
-            self.document_stands(&run, &said);
-            self.check_stands(&run);
+            self.assert_document_stands(&run, &status_text);
+            self.assert_check_stands(&run);
         }
     }
 
-    /// A page of the hub's, as a browser gets it.
+    /// Returns a page of the hub as a browser gets it.
     pub(crate) async fn page(&self, path: &str) -> String {
         let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
         let entered = client.get(self.hub.repo_page_url(self.repo, path).unwrap()).send().await.unwrap();
@@ -192,21 +196,21 @@ impl World {
         client.get(url).header("cookie", cookie).send().await.unwrap().text().await.unwrap()
     }
 
-    /// The checks on the repository's commits, the oldest first.
+    /// Returns the checks on the repository's commits, oldest first.
     pub(crate) fn checks(&self) -> Vec<HubCheckView> {
         self.unseen.saw(self.repo, Act::Checks);
         self.hub.checks(self.repo)
     }
 
-    /// What the newest of them says.
+    /// Returns conclusion and title of the newest check.
     pub(crate) fn check_says(&self) -> String {
-        let newest = self.checks().pop().expect("there is a check");
+        let newest = self.checks().pop().expect("no check");
         format!("{}: {}", newest.conclusion.unwrap_or(newest.status), newest.title)
     }
 
-    /// The run's newest check says how it stands, on a commit of the branch; none before it goes on, or says that all is
-    /// well.
-    fn check_stands(&self, run: &RunView) {
+    /// Asserts that the run's newest check has its state, on a commit of the branch, and that each older one has ended
+    /// without success.
+    fn assert_check_stands(&self, run: &RunView) {
         let stage = if run.workflow == "implement" { "change" } else { run.workflow.as_str() };
         let of_it = |check: &HubCheckView| check.external_id.starts_with(&format!("{}/{stage}/", run.id));
         let (pull, mut checks) = (self.pull(), self.checks());
@@ -226,7 +230,7 @@ impl World {
             _ => "in_progress",
         };
         assert_eq!(newest.conclusion.as_ref().unwrap_or(&newest.status), expected, "{newest:#?}");
-        // What was pushed was countersigned, whatever follows it.
+        // A pushed commit was approved, so its check keeps its success.
         let code = run.workflow == "implement";
         let ended =
             |check: &HubCheckView| check.conclusion.as_ref().is_some_and(|word| code || word != "success");
@@ -236,60 +240,62 @@ impl World {
         assert!(!live || log.iter().any(|commit| commit.oid == newest.head), "{newest:#?}");
     }
 
-    /// The pull request and the branch hold the run's document, if it came so far, and say what became of it.
-    fn document_stands(&self, run: &RunView, said: &str) {
+    /// Asserts that the pull request and the branch hold the run's document, if it was published, with its decision.
+    fn assert_document_stands(&self, run: &RunView, status_text: &str) {
         let (pull, status) = (self.pull(), run.status);
         let log = self.hub.log(self.repo, &pull.head);
         self.unseen.saw(self.repo, Act::Branch(pull.head.clone()));
-        let heading = format!("### {}\n", stage_name(&run.workflow));
+        let stage = stage_name(&run.workflow);
+        let heading = format!("### {}{}\n", stage[..1].to_uppercase(), &stage[1..]);
         let Some((_, section)) = pull.body.split_once(&heading) else { return };
         let section = section.split("\n### ").next().unwrap();
         let path = section.split("| Document | `").nth(1).unwrap().split('`').next().unwrap();
         let hash = Hash::digest(&self.hub.branch_file(self.repo, &pull.head, path).unwrap());
         assert!(section.contains(&format!("| sha256 | `{hash}` |")), "{hash}: {}", pull.body);
-        // What an earlier version left says so where nobody has decided.
+        // Sections of an earlier version say explicitly that nobody has decided.
         let decided = section.contains("| Decision |") && !section.contains("| Decision | waits for");
-        let told = match status {
+        let is_stated = match status {
             RunViewStatus::Done => decided,
             RunViewStatus::Asking => !decided,
             _ => true,
         };
-        assert!(told, "{}", pull.body);
-        // A person's own version is asked about without a commit of ours.
+        assert!(is_stated, "{}", pull.body);
+        // A person's own version waits at the gate without a commit of ours.
         let ours = log.iter().find(|commit| commit.author == BOT).map_or("", |commit| &commit.message);
         assert_eq!(ours.starts_with("docs: accept"), status == RunViewStatus::Done, "{log:#?}");
         let of_it = ours.contains(&format!("Countersign-Document: {hash}"));
         assert!(of_it || log[0].author != BOT, "{hash}: {log:#?}");
-        let draft = said.contains("<details><summary>Draft ");
-        assert!(draft || !matches!(status, RunViewStatus::Asking | RunViewStatus::Done), "{said}");
+        let draft = status_text.contains("<details><summary>Draft ");
+        assert!(draft || !matches!(status, RunViewStatus::Asking | RunViewStatus::Done), "{status_text}");
     }
 
-    /// The usual way to the question, of which every story takes the same: two comments, a label, and where documents are files a
-    /// pull request with the design in it.
+    /// Runs from the label to the gate. Asserts what every story has then: two comments, a label, and with documents as
+    /// files a pull request.
     pub(crate) async fn comes_to_the_gate(&mut self) {
         self.label("maya", "countersign:lld").await;
         self.stands(RunViewStatus::Asking).await;
         assert_eq!(self.labels(), ["countersign:needs-you"]);
-        assert!(self.gate().contains("### ✅ APPROVED: the LLD waits for a person"));
+        assert!(self.gate().contains("### ✅ APPROVED: the design waits for a person"));
         assert_eq!(self.notifying(), 2, "{}", self.thread());
         if !self.hub.pulls(self.repo).is_empty() {
-            let propose = format!("docs: propose LLD for #{}", self.issue);
+            let propose = format!("docs: propose design for #{}", self.issue);
             assert_eq!(self.commits(), [&propose, "Initial commit"]);
         }
     }
 
-    /// Someone pastes the line, and it is done.
+    /// Pastes the approve line as this user and asserts that the run is done.
     pub(crate) async fn approved_by(&mut self, who: &str) {
         let line = self.approve_line();
         self.comment(who, &line).await;
         self.stands(RunViewStatus::Done).await;
     }
 
-    /// The line a person would copy from the newest comment that has one.
+    /// Returns the approve line of the newest comment that has one.
     #[track_caller]
     pub(crate) fn approve_line(&self) -> String {
-        let said: Vec<_> = self.bots().into_iter().rev().map(|c| c.body).collect();
-        said.iter()
+        let bodies: Vec<_> = self.bots().into_iter().rev().map(|c| c.body).collect();
+        bodies
+            .iter()
             .flat_map(|body| body.lines())
             .map(|line| line.trim().trim_matches('`'))
             .find(|line| {
@@ -300,11 +306,11 @@ impl World {
     }
 }
 
-/// What every gate's comment ends in.
-const GATE: &str = "the hash to approve covers the document";
+/// Text that ends every gate comment.
+const GATE: &str = "the hash covers the document";
 
-/// What shows of a comment before anybody opens anything.
-pub(crate) fn unfolded(text: &str) -> String {
+/// Replaces each folded part by its summary.
+pub(crate) fn without_details(text: &str) -> String {
     let parts =
         text.split("<details><summary>").enumerate().map(|(n, part)| match part.split_once("</details>") {
             Some((folded, after)) if n > 0 => {

@@ -1,5 +1,4 @@
-//! Workflows made of the document stage alone: from a label to what was countersigned, asked and unasked, halted and
-//! killed on the way.
+//! Toy workflows of the document stage alone: publication with and without gates, halts, and edited pages.
 
 use countersign::engine::RunViewStatus;
 
@@ -8,24 +7,24 @@ use crate::{
     world::{Setting, World},
 };
 
-async fn with(toml: &str, script: Script) -> World {
+async fn toy_world(toml: &str, script: Script) -> World {
     let (toml, script) = (toml.to_owned(), Some(script.toml()));
     World::new(Setting { as_files: true, toml, script, toys: true, ..Setting::default() }).await
 }
 
-fn sound() -> Script {
+fn sound_script() -> Script {
     Script::default().drafts(&design()).reviews(&approved())
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn each_stage_has_its_part_of_the_pull_request() {
-    let mut w = with("", sound().reviews(&approved())).await;
-    for (stage, workflow) in [("LLD", "lld"), ("pages", "pages")] {
+async fn pull_request_has_one_section_per_stage() {
+    let mut w = toy_world("", sound_script().reviews(&approved())).await;
+    for (stage, workflow) in [("Design", "lld"), ("Pages", "Pages")] {
         w.label("maya", &format!("countersign:{workflow}")).await;
         w.approved_by("sam").await;
         assert!(w.pull().body.contains(&format!("### {stage}\n")), "{}", w.pull().body);
-        // Nobody else's words live there longer than to our next edit.
+        // The bot's next edit overwrites what others write there.
         let (pull, sam) = (w.hub.pulls(w.repo)[0].number, w.user("sam"));
         w.hub.edit_issue(w.repo, pull, sam, None, Some("Nothing to see here.")).unwrap();
     }
@@ -33,21 +32,21 @@ async fn each_stage_has_its_part_of_the_pull_request() {
     w.approved_by("sam").await;
     let body = w.pull().body;
     let at = |text: &str| body.find(text).unwrap_or_else(|| panic!("{text}: {body}"));
-    assert!(at("### LLD\n") < at("### pages\n"));
+    assert!(at("### Design\n") < at("### Pages\n"));
     assert_eq!(body.matches("The document is accepted").count(), 2, "{body}");
     assert!(!body.contains("Nothing to see"));
-    // A branch that begins anew holds nothing of what was said on the one before.
+    // A new branch starts without the sections of the deleted one.
     w.git(&["update-ref", "-d", &format!("refs/heads/{}", w.branch())]);
     w.label("maya", "countersign:pages").await;
     w.stands(RunViewStatus::Asking).await;
-    assert!(!w.pull().body.contains("### LLD"), "{}", w.pull().body);
+    assert!(!w.pull().body.contains("### Design"), "{}", w.pull().body);
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn pages_are_published_together() {
+async fn pages_workflow_publishes_index_and_pages_together() {
     for asks in [true, false] {
-        let mut w = with(&format!("[pages]\nverdict_gate = {asks}\n"), sound()).await;
+        let mut w = toy_world(&format!("[pages]\nverdict_gate = {asks}\n"), sound_script()).await;
         w.label("maya", "countersign:pages").await;
         if asks {
             w.stands(RunViewStatus::Asking).await;
@@ -61,13 +60,13 @@ async fn pages_are_published_together() {
         let index = format!("docs/pages/{}/index.md", w.issue);
         assert!(there(&index) && there("docs/pages/1.md") && there("docs/pages/2.md"), "{}", w.thread());
         let body = w.pull().body;
-        assert!(!body.contains("1.md`"), "what is made from the text is ours:\n{body}");
+        assert!(!body.contains("1.md`"), "derived pages are not listed as foreign files:\n{body}");
     }
 }
 
 #[tokio::test]
-async fn a_page_that_somebody_changed_is_named_and_kept() {
-    let mut w = with("", sound()).await;
+async fn approve_lists_and_keeps_a_page_changed_by_a_person() {
+    let mut w = toy_world("", sound_script()).await;
     w.label("maya", "countersign:pages").await;
     let branch = format!("countersign/issue-{}", w.issue);
     let sam = w.user("sam");
@@ -80,8 +79,8 @@ async fn a_page_that_somebody_changed_is_named_and_kept() {
 }
 
 #[tokio::test]
-async fn a_halt_names_the_step_and_the_command_of_its_own_workflow() {
-    let mut w = with("", Script::default().drafts("")).await;
+async fn halt_names_its_step_and_its_workflow_command() {
+    let mut w = toy_world("", Script::default().drafts("")).await;
     w.label("maya", "countersign:pages").await;
     w.stands(RunViewStatus::Failed).await;
     let halt = w.find("Halted at Draft").body;
@@ -89,10 +88,11 @@ async fn a_halt_names_the_step_and_the_command_of_its_own_workflow() {
 }
 
 #[tokio::test]
-async fn what_is_published_unasked_is_what_was_approved_last() {
+async fn gateless_run_publishes_the_last_approved_version() {
     let refuses = review("BLOCKED", &[finding("No", None)], &[]);
     let script = Script::default().drafts(&design()).reviews(&refuses).edits("The goal of", "The aim of");
-    let mut w = with("[pages]\nmax_rounds = 1\nverdict_gate = false\n", script.reviews(&approved())).await;
+    let mut w =
+        toy_world("[pages]\nmax_rounds = 1\nverdict_gate = false\n", script.reviews(&approved())).await;
     w.label("maya", "countersign:pages").await;
     w.stands(RunViewStatus::Asking).await;
     w.comment("sam", "/revise say what is demanded").await;
@@ -102,5 +102,9 @@ async fn what_is_published_unasked_is_what_was_approved_last() {
     let index = at(&format!("docs/pages/{}/index.md", w.issue));
     assert!(index.contains("The aim of"), "{index}");
     let pages: Vec<_> = index.split("\n## ").skip(1).take(2).map(|part| format!("# {part}\n")).collect();
-    assert_eq!([at("docs/pages/1.md"), at("docs/pages/2.md")].as_slice(), pages, "they are made of it");
+    assert_eq!(
+        [at("docs/pages/1.md"), at("docs/pages/2.md")].as_slice(),
+        pages,
+        "the pages are derived from the approved text"
+    );
 }

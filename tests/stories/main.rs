@@ -1,9 +1,9 @@
-//! Stories: what people do on an issue and what they read there, over real HTTP between the bot and a localhub.
+//! Stories: tests of what people do on an issue and read there, over real HTTP between the bot and a localhub.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
+#![allow(clippy::unwrap_used, reason = "a test should fail where it breaks")]
 
 mod after;
-#[allow(dead_code, reason = "the tests of providers need more of it")]
+#[allow(dead_code, reason = "the provider tests use more of it")]
 #[path = "../providers/anthropic.rs"]
 mod anthropic;
 mod apis;
@@ -49,12 +49,12 @@ mod people;
 mod pools;
 mod posted;
 #[path = "../house/postgres.rs"]
-#[allow(dead_code, reason = "each of the binaries with tests needs another part of it")]
+#[allow(dead_code, reason = "each test binary uses another part of it")]
 mod postgres;
 mod prompts;
 mod proofs;
 #[path = "../crash/random.rs"]
-#[allow(dead_code, reason = "the crash tests need other parts of chance")]
+#[allow(dead_code, reason = "the crash tests use other parts of it")]
 mod random;
 mod reckless;
 mod refusals;
@@ -76,10 +76,10 @@ mod unasked;
 mod unseen;
 mod verdicts;
 mod watched;
-#[allow(dead_code, reason = "the crash tests tell of the same world and need other parts")]
+#[allow(dead_code, reason = "the crash tests use other parts of it")]
 mod world;
 
-/// Serves a router on a free port of this machine until the story's runtime ends.
+/// Serves a router on a free local port until the test's runtime ends; returns its URL.
 async fn serve(router: axum::Router) -> url::Url {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! What happened while nobody was listening: found in GitHub's log of deliveries, or on the issue itself.
+//! Recovery of missed events, from GitHub's delivery log or from the issue itself.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,26 +21,26 @@ use crate::{
 const LABEL: &str = "countersign:lld";
 
 impl World {
-    /// Someone labels the issue while the bot is down; it is up again and has read nothing.
-    async fn labeled_while_down(self, who: &str) -> Self {
+    /// Labels the issue while the bot is down; the restarted bot has not swept yet.
+    async fn labeled_during_downtime(self, who: &str) -> Self {
         let (repo, issue, user) = (self.repo, self.issue, self.user(who));
         self.pass(60);
         self.restart_after(|hub| hub.label(repo, issue, user, LABEL).unwrap()).await
     }
 
-    /// Something happens whose webhooks reach nobody; GitHub's log has them.
-    async fn unheard(&mut self, happens: impl FnOnce(&Hub)) {
+    /// Runs `action` while webhooks go to a dead address; GitHub's delivery log keeps them.
+    async fn with_failed_webhooks(&mut self, action: impl FnOnce(&Hub)) {
         let (app, secret) = (self.app.settings.app.id, SecretString::from(SECRET));
         self.pass(60);
         let nobody = "http://127.0.0.1:9/".parse().unwrap();
         self.hub.set_webhook(app, Some(nobody), &secret).unwrap();
-        happens(&self.hub);
+        action(&self.hub);
         self.hub.wait_for_webhooks().await;
         self.hub.set_webhook(app, Some(self.webhook.clone()), &secret).unwrap();
         self.pass(60);
     }
 
-    async fn suspended(&self) -> bool {
+    async fn is_suspended(&self) -> bool {
         self.app
             .store
             .installation_registry()
@@ -52,9 +52,9 @@ impl World {
     }
 
     async fn sweep(&mut self) -> usize {
-        let brought = self.app.intake.sweep().await.unwrap();
+        let fetched = self.app.intake.sweep().await.unwrap();
         self.settle().await;
-        brought
+        fetched
     }
 
     pub(crate) async fn look(&mut self) -> LabelSearchResult {
@@ -67,24 +67,24 @@ impl World {
         self.app.store.inbox().counts().await.unwrap()
     }
 
-    /// How often GitHub was asked for something under this path.
-    pub(crate) fn asked(&self, path: &str) -> usize {
+    /// Number of GET requests to GitHub whose path contains `path`.
+    pub(crate) fn count_gets(&self, path: &str) -> usize {
         self.hub.requests().iter().filter(|r| r.method == "GET" && r.path.contains(path)).count()
     }
 }
 
-fn found(n: usize) -> LabelSearchResult {
+fn search_result(n: usize) -> LabelSearchResult {
     LabelSearchResult { found: n, unsure: 0 }
 }
 
-fn unwell(path: &str, status: u16, times: u32) -> HubFault {
+fn read_fault(path: &str, status: u16, times: u32) -> HubFault {
     HubFault::Status { method: "GET".to_owned(), path_contains: path.to_owned(), status, times }
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_was_said_while_the_bot_was_down_is_heard_afterwards() {
-    let mut w = world().await.labeled_while_down("maya").await;
+async fn sweep_recovers_events_sent_while_the_bot_was_down() {
+    let mut w = world().await.labeled_during_downtime("maya").await;
     assert!(w.run().await.is_none());
     assert!(w.sweep().await > 0);
     w.wait(60).await;
@@ -101,12 +101,12 @@ async fn what_was_said_while_the_bot_was_down_is_heard_afterwards() {
     assert_eq!(w.sweep().await, 1);
     w.wait(60).await;
     w.stands(RunViewStatus::Done).await;
-    assert_eq!(w.sweep().await, 0, "what is known is not fetched again");
+    assert_eq!(w.sweep().await, 0, "known deliveries are not fetched again");
 }
 
 #[tokio::test]
-async fn a_redelivery_and_the_sweep_are_one_delivery() {
-    let mut w = world().await.labeled_while_down("maya").await;
+async fn redelivery_and_sweep_count_as_one_delivery() {
+    let mut w = world().await.labeled_during_downtime("maya").await;
     let missed = w.hub.deliveries().into_iter().find(|d| d.status == Some(0)).unwrap();
     w.hub.redeliver(&missed.guid).unwrap();
     w.settle().await;
@@ -120,7 +120,7 @@ async fn a_redelivery_and_the_sweep_are_one_delivery() {
 }
 
 #[tokio::test]
-async fn a_sweep_that_fails_begins_again_where_it_began() {
+async fn failed_sweep_restarts_from_its_old_position() {
     let w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.pass(60);
@@ -133,16 +133,16 @@ async fn a_sweep_that_fails_begins_again_where_it_began() {
         })
         .await;
     let mark = w.app.store.sweep_position().await.unwrap();
-    w.hub.arm_fault(unwell("/app/hook/deliveries/", 500, 100));
+    w.hub.arm_fault(read_fault("/app/hook/deliveries/", 500, 100));
     assert!(matches!(w.app.intake.sweep().await, Err(IntakeError::GitHub(fault)) if fault.is_temporary()));
-    // A read is tried twice.
-    assert_eq!(w.asked("/app/hook/deliveries/"), 2 * 3, "the others would have fared no better");
+    // Each read has two attempts.
+    assert_eq!(w.count_gets("/app/hook/deliveries/"), 2 * 3, "the sweep stops after three failures");
     assert_eq!(w.app.store.sweep_position().await.unwrap(), mark);
     w.hub.clear_faults();
     assert_eq!(w.sweep().await, 5);
     assert!(w.run().await.is_some());
 
-    // Later it moves, and stays so far behind that what is listed late is still seen.
+    // The position then advances, but stays far enough behind to see deliveries that are listed late.
     w.pass(24 * 3600);
     w.comment("maya", "just talk").await;
     w.sweep().await;
@@ -153,7 +153,7 @@ async fn a_sweep_that_fails_begins_again_where_it_began() {
 }
 
 #[tokio::test]
-async fn what_github_always_fails_on_keeps_nothing_else_out() {
+async fn delivery_github_cannot_return_blocks_no_other() {
     let w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.pass(60);
@@ -164,17 +164,21 @@ async fn what_github_always_fails_on_keeps_nothing_else_out() {
         })
         .await;
     let mark = w.app.store.sweep_position().await.unwrap();
-    w.hub.arm_fault(unwell("/app/hook/deliveries/", 500, 2)); // a read is tried twice
+    w.hub.arm_fault(read_fault("/app/hook/deliveries/", 500, 2)); // each read has two attempts
     assert!(matches!(w.app.intake.sweep().await, Err(IntakeError::GitHub(fault)) if fault.is_temporary()));
     w.settle().await;
-    assert!(w.run().await.is_some(), "what came after it was fetched");
-    assert_eq!(w.app.store.sweep_position().await.unwrap(), mark, "and it is looked for again");
+    assert!(w.run().await.is_some(), "later deliveries were fetched");
+    assert_eq!(
+        w.app.store.sweep_position().await.unwrap(),
+        mark,
+        "the failed delivery is fetched again next time"
+    );
     assert_eq!(w.sweep().await, 1);
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn what_github_no_longer_has_keeps_nothing_else_out() {
+async fn delivery_github_no_longer_has_blocks_no_other() {
     let w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.pass(60);
@@ -184,7 +188,7 @@ async fn what_github_no_longer_has_keeps_nothing_else_out() {
             hub.label(repo, issue, maya, LABEL).unwrap();
         })
         .await;
-    w.hub.arm_fault(unwell("/app/hook/deliveries/", 404, 1));
+    w.hub.arm_fault(read_fault("/app/hook/deliveries/", 404, 1));
     assert_eq!(w.sweep().await, 1);
     assert!(w.run().await.is_some());
     w.stands(RunViewStatus::Asking).await;
@@ -192,7 +196,7 @@ async fn what_github_no_longer_has_keeps_nothing_else_out() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_long_silence_is_read_page_by_page_and_in_order() {
+async fn sweep_reads_many_deliveries_by_page_and_in_order() {
     let w = world().await;
     let (repo, issue, maya, clock) = (w.repo, w.issue, w.user("maya"), w.clock.clone());
     let mut w = w
@@ -212,11 +216,11 @@ async fn a_long_silence_is_read_page_by_page_and_in_order() {
         w.app.store.inbox().record_dispositions(vec![(taken.id, done)]).await.unwrap();
     }
     w.settle().await;
-    assert!(w.asked("cursor=v1_") >= 1);
+    assert!(w.count_gets("cursor=v1_") >= 1);
 }
 
 #[tokio::test]
-async fn strangers_installations_are_not_fetched() {
+async fn sweep_skips_installations_not_on_the_allow_list() {
     let w = world().await;
     let other = w.hub.create_user("mallory").unwrap();
     let app = w.app.settings.app.id;
@@ -230,11 +234,11 @@ async fn strangers_installations_are_not_fetched() {
         })
         .await;
     assert_eq!(w.sweep().await, 0);
-    assert_eq!(w.asked("/app/hook/deliveries/"), 0);
+    assert_eq!(w.count_gets("/app/hook/deliveries/"), 0);
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_and_lost_comes_back_and_what_was_before_us_does_not() {
+async fn lost_delivery_is_recovered_and_older_ones_are_not() {
     let mut w = world().await;
     w.comment("maya", "/lld").await;
     let guid = w.hub.deliveries().into_iter().rfind(|d| d.event == "issue_comment").unwrap().guid;
@@ -245,11 +249,11 @@ async fn what_was_acknowledged_and_lost_comes_back_and_what_was_before_us_does_n
     drop(inbox);
     w.sweep().await;
     let known = w.app.store.missing_deliveries(vec![DeliveryId(guid.clone())]).await.unwrap();
-    assert!(known.is_empty(), "GitHub was told that we have it, and now we do");
-    assert_eq!(w.runs_begun(), 1, "it had started its run already");
+    assert!(known.is_empty(), "the acknowledged delivery is stored again");
+    assert_eq!(w.runs_begun(), 1, "its run had already started");
     w.stands(RunViewStatus::Asking).await;
 
-    // A new data directory is a new bot: what people said before it came is not for it.
+    // A new data directory is a new bot: it ignores older deliveries.
     w.pass(60);
     let clock = w.clock.clone();
     w = w
@@ -263,11 +267,11 @@ async fn what_was_acknowledged_and_lost_comes_back_and_what_was_before_us_does_n
 }
 
 #[tokio::test]
-async fn a_label_nobody_told_of_is_found_on_the_issue() {
-    let mut w = world().await.labeled_while_down("maya").await;
+async fn label_without_a_delivery_is_found_on_the_issue() {
+    let mut w = world().await.labeled_during_downtime("maya").await;
     w.hub.forget_deliveries().unwrap();
     assert_eq!(w.sweep().await, 0);
-    assert_eq!(w.look().await, found(1));
+    assert_eq!(w.look().await, search_result(1));
     w.wait(60).await;
     let run = w.run().await.unwrap();
     assert_eq!(
@@ -277,26 +281,26 @@ async fn a_label_nobody_told_of_is_found_on_the_issue() {
         w.thread()
     );
     assert!(!w.labels().contains(&LABEL.to_owned()));
-    assert_eq!(w.look().await, found(0));
+    assert_eq!(w.look().await, search_result(0));
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_label_by_a_reader_is_refused_once() {
-    let mut w = world().await.labeled_while_down("stranger").await;
+async fn label_by_a_reader_is_refused_once() {
+    let mut w = world().await.labeled_during_downtime("stranger").await;
     w.hub.forget_deliveries().unwrap();
-    assert_eq!(w.look().await, found(1));
-    let asked = w.asked("/collaborators/");
-    assert_eq!(asked, 1);
+    assert_eq!(w.look().await, search_result(1));
+    let lookups = w.count_gets("/collaborators/");
+    assert_eq!(lookups, 1);
     let thumbs = vec![("countersign[bot]".to_owned(), "-1".to_owned())];
     assert_eq!(w.view().reactions, thumbs);
     w = w.restart().await;
-    assert_eq!(w.look().await, found(0));
-    assert_eq!(w.asked("/collaborators/"), asked, "nobody is asked again");
+    assert_eq!(w.look().await, search_result(0));
+    assert_eq!(w.count_gets("/collaborators/"), lookups, "the permission is not looked up again");
 
-    // Rights that came later change nothing; setting the label anew does.
+    // A role granted later changes nothing; setting the label again does.
     w.hub.set_role(w.repo, w.user("stranger"), Role::Triage).unwrap();
-    assert_eq!(w.look().await, found(0));
+    assert_eq!(w.look().await, search_result(0));
     assert!(w.run().await.is_none());
     let (repo, issue, stranger) = (w.repo, w.issue, w.user("stranger"));
     w.pass(60);
@@ -308,107 +312,107 @@ async fn a_label_by_a_reader_is_refused_once() {
         })
         .await;
     w.hub.forget_deliveries().unwrap();
-    assert_eq!(w.look().await, found(1));
+    assert_eq!(w.look().await, search_result(1));
     assert!(w.run().await.is_some());
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_refusal_by_webhook_is_not_asked_about_again() {
+async fn label_refused_by_webhook_is_not_checked_again() {
     let mut w = world().await;
     w.label("stranger", LABEL).await;
-    let asked = w.asked("/collaborators/");
-    assert_eq!(w.look().await, found(0));
-    assert_eq!(w.asked("/collaborators/"), asked);
+    let lookups = w.count_gets("/collaborators/");
+    assert_eq!(w.look().await, search_result(0));
+    assert_eq!(w.count_gets("/collaborators/"), lookups);
     assert!(w.run().await.is_none());
 }
 
 #[tokio::test]
-async fn not_knowing_who_may_leaves_a_found_label_for_later() {
-    let mut w = world().await.labeled_while_down("maya").await;
+async fn found_label_is_retried_when_the_permission_lookup_fails() {
+    let mut w = world().await.labeled_during_downtime("maya").await;
     w.hub.forget_deliveries().unwrap();
-    w.hub.arm_fault(unwell("/collaborators/", 500, 2));
-    assert_eq!(w.look().await, found(1));
+    w.hub.arm_fault(read_fault("/collaborators/", 500, 2));
+    assert_eq!(w.look().await, search_result(1));
     assert!(w.run().await.is_none());
     assert!(w.view().reactions.is_empty());
-    assert_eq!(w.look().await, found(0), "it waits in the inbox");
+    assert_eq!(w.look().await, search_result(0), "the label waits in the inbox");
     w.wait(30).await;
     assert!(w.run().await.is_some());
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_bots_label_never_acts_wherever_it_is_found() {
-    let mut w = world().await.labeled_while_down("countersign[bot]").await;
+async fn label_set_by_a_bot_never_starts_a_run() {
+    let mut w = world().await.labeled_during_downtime("countersign[bot]").await;
     w.hub.forget_deliveries().unwrap();
-    assert_eq!(w.look().await, found(1));
-    assert_eq!(w.look().await, found(0));
+    assert_eq!(w.look().await, search_result(1));
+    assert_eq!(w.look().await, search_result(0));
     assert!(w.run().await.is_none());
-    assert_eq!(w.labels(), [LABEL], "it stays where it was put");
-    assert_eq!(w.asked("/collaborators/"), 0);
+    assert_eq!(w.labels(), [LABEL], "the label stays");
+    assert_eq!(w.count_gets("/collaborators/"), 0);
 
-    // What could not be seen is said, and seen the next time.
-    w.hub.arm_fault(unwell("/issues", 500, 2));
+    // A failed search is reported as unsure.
+    w.hub.arm_fault(read_fault("/issues", 500, 2));
     assert_eq!(w.look().await, LabelSearchResult { found: 0, unsure: 1 });
 }
 
 #[tokio::test]
-async fn a_label_that_was_found_and_is_then_told_of_starts_one_run() {
-    let mut w = world().await.labeled_while_down("maya").await;
-    assert_eq!(w.look().await, found(1));
+async fn label_found_then_delivered_starts_one_run() {
+    let mut w = world().await.labeled_during_downtime("maya").await;
+    assert_eq!(w.look().await, search_result(1));
     w.wait(60).await;
     w.comment("maya", "/stop").await;
     w.wait(60).await;
     w.stands(RunViewStatus::Stopped).await;
-    assert_eq!(w.sweep().await, 1, "the label's own delivery");
+    assert_eq!(w.sweep().await, 1, "the delivery of the label");
     assert_eq!(w.runs_begun(), 1, "{}", w.thread());
 }
 
 #[tokio::test]
-async fn a_label_that_is_told_of_and_found_at_the_same_time_starts_one_run() {
-    let mut w = world().await.labeled_while_down("maya").await;
+async fn label_delivered_and_found_together_starts_one_run() {
+    let mut w = world().await.labeled_during_downtime("maya").await;
     w.app.intake.sweep().await.unwrap();
-    assert_eq!(w.look().await, found(1));
-    assert_eq!(w.look().await, found(0));
+    assert_eq!(w.look().await, search_result(1));
+    assert_eq!(w.look().await, search_result(0));
     assert_eq!(w.runs_begun(), 1);
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_suspension_that_was_lifted_before_we_heard_of_it_stops_nothing() {
+async fn late_suspension_delivery_yields_to_the_current_state() {
     let mut w = world().await;
     let installation = w.installation;
-    w.unheard(|hub| hub.suspend(installation, true).unwrap()).await;
+    w.with_failed_webhooks(|hub| hub.suspend(installation, true).unwrap()).await;
     w.hub.suspend(installation, false).unwrap();
     w.settle().await;
     assert_eq!(w.sweep().await, 1);
-    assert!(!w.suspended().await);
+    assert!(!w.is_suspended().await);
 
-    // The other way round, and one that holds.
-    w.unheard(|hub| hub.suspend(installation, true).unwrap()).await;
-    w.unheard(|hub| hub.suspend(installation, false).unwrap()).await;
+    // Reversed order: a late unsuspend delivery, then one that is still true.
+    w.with_failed_webhooks(|hub| hub.suspend(installation, true).unwrap()).await;
+    w.with_failed_webhooks(|hub| hub.suspend(installation, false).unwrap()).await;
     w.hub.suspend(installation, true).unwrap();
     w.settle().await;
     assert_eq!(w.sweep().await, 2);
-    assert!(w.suspended().await);
-    w.unheard(|hub| hub.suspend(installation, false).unwrap()).await;
+    assert!(w.is_suspended().await);
+    w.with_failed_webhooks(|hub| hub.suspend(installation, false).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
-    assert!(!w.suspended().await);
+    assert!(!w.is_suspended().await);
 }
 
 #[tokio::test]
-async fn a_suspension_nobody_told_of_is_seen_by_the_look_for_labels() {
+async fn label_search_notices_a_missed_suspension() {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
     w.step(2).await;
     let (installation, visit) = (w.installation, w.run().await.unwrap().visit);
-    w.unheard(|hub| hub.suspend(installation, true).unwrap()).await;
+    w.with_failed_webhooks(|hub| hub.suspend(installation, true).unwrap()).await;
     w.hub.forget_deliveries().unwrap();
     w.look().await;
-    assert!(w.suspended().await);
+    assert!(w.is_suspended().await);
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().visit, visit, "it rests");
-    w.unheard(|hub| hub.suspend(installation, false).unwrap()).await;
+    assert_eq!(w.run().await.unwrap().visit, visit, "the run rests during a suspension");
+    w.with_failed_webhooks(|hub| hub.suspend(installation, false).unwrap()).await;
     w.hub.forget_deliveries().unwrap();
     w.look().await;
     w.wait(60).await;
@@ -416,24 +420,24 @@ async fn a_suspension_nobody_told_of_is_seen_by_the_look_for_labels() {
 }
 
 #[tokio::test]
-async fn an_approval_written_while_the_app_was_suspended_counts_afterwards() {
-    for told in [true, false] {
+async fn approval_written_during_suspension_counts_afterwards() {
+    for delivered in [true, false] {
         let mut w = world().await;
         w.comes_to_the_gate().await;
         let (line, installation) = (w.approve_line(), w.installation);
         w.hub.suspend(installation, true).unwrap();
         w.settle().await;
-        assert!(w.suspended().await);
+        assert!(w.is_suspended().await);
         w.pass(60);
         for (who, words) in [("stranger", line.as_str()), ("maya", "Looks good."), ("maya", &line)] {
             w.hub.comment(w.repo, w.issue, w.user(who), words).unwrap();
         }
         w.wait(60).await;
-        assert_eq!(w.run_status().await, RunViewStatus::Asking, "it rests");
-        if told {
+        assert_eq!(w.run_status().await, RunViewStatus::Asking, "the run rests during a suspension");
+        if delivered {
             w.hub.suspend(installation, false).unwrap();
         } else {
-            w.unheard(|hub| hub.suspend(installation, false).unwrap()).await;
+            w.with_failed_webhooks(|hub| hub.suspend(installation, false).unwrap()).await;
             w.hub.forget_deliveries().unwrap();
             w.look().await;
         }
@@ -446,7 +450,7 @@ async fn an_approval_written_while_the_app_was_suspended_counts_afterwards() {
 }
 
 #[tokio::test]
-async fn a_live_engine_goes_on_at_once_when_a_suspension_is_lifted() {
+async fn lifted_suspension_wakes_a_running_engine() {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
     w.step(2).await;
@@ -459,16 +463,18 @@ async fn a_live_engine_goes_on_at_once_when_a_suspension_is_lifted() {
         async move { engine.run(stop).await }
     });
     while !w.app.intake.drain_inbox().await.is_ok_and(|read| read == 0) {}
-    tokio::task::yield_now().await; // it naps, and no clock will end that
+    tokio::task::yield_now().await; // the engine sleeps now, and the clock stands still
     w.hub.suspend(w.installation, false).unwrap();
     w.hub.wait_for_webhooks().await;
     w.app.intake.drain_inbox().await.unwrap();
-    let gone_on = async {
+    let woken = async {
         while w.run().await.unwrap().visit == visit {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, gone_on).await.expect("the clock stands still; only the word wakes it");
+    timeout(PATIENCE, woken)
+        .await
+        .expect("the unsuspend event wakes the engine although the clock stands still");
     stop.cancel();
     living.await.unwrap();
     let mut w = w.restart().await;
@@ -477,11 +483,11 @@ async fn a_live_engine_goes_on_at_once_when_a_suspension_is_lifted() {
 }
 
 #[tokio::test]
-async fn a_repository_that_was_deleted_unheard_ends_its_runs() {
+async fn missed_repository_deletion_ends_its_runs() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let repo = w.repo;
-    w.unheard(|hub| hub.delete_repo(repo).unwrap()).await;
+    w.with_failed_webhooks(|hub| hub.delete_repo(repo).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
     w.wait(60).await;
     assert!(!w.run().await.unwrap().status.is_live());
@@ -489,32 +495,32 @@ async fn a_repository_that_was_deleted_unheard_ends_its_runs() {
 }
 
 #[tokio::test]
-async fn an_issue_that_is_open_again_is_not_closed() {
+async fn late_close_delivery_is_ignored_after_a_reopen() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
-    w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
+    w.with_failed_webhooks(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
     w.hub.reopen(repo, issue, maya).unwrap();
     w.settle().await;
     assert_eq!(w.sweep().await, 1);
     w.stands(RunViewStatus::Asking).await;
 
     let pull = w.hub.pulls(repo).pop().expect("the run opened one").number;
-    w.unheard(|hub| hub.close_issue(repo, pull, maya).unwrap()).await;
+    w.with_failed_webhooks(|hub| hub.close_issue(repo, pull, maya).unwrap()).await;
     w.hub.reopen(repo, pull, maya).unwrap();
     w.settle().await;
     assert_eq!(w.sweep().await, 1);
-    // nor is a pull request
+    // a reopened pull request is not closed either
     w.stands(RunViewStatus::Asking).await;
 
-    w.unheard(|hub| hub.close_issue(repo, pull, maya).unwrap()).await;
+    w.with_failed_webhooks(|hub| hub.close_issue(repo, pull, maya).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
     w.wait(60).await;
-    // what holds is heard
+    // a pull request that stays closed stops the run
     w.stands(RunViewStatus::Stopped).await;
 }
 
-/// How the word of what happened comes late.
+/// Way in which a delivery arrives late.
 #[derive(Clone, Copy, Debug)]
 enum Late {
     Swept,
@@ -522,7 +528,7 @@ enum Late {
 }
 
 impl World {
-    async fn is_told_late(&mut self, how: Late) {
+    async fn deliver_late(&mut self, how: Late) {
         match how {
             Late::Swept => assert_eq!(self.sweep().await, 1),
             Late::Redelivered => {
@@ -536,7 +542,7 @@ impl World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
+async fn late_close_of_an_old_pull_request_keeps_the_newer_run() {
     for how in [Late::Swept, Late::Redelivered] {
         let mut w = world_of_files().await;
         let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
@@ -545,22 +551,22 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
         w.wait(60).await;
         w.stands(RunViewStatus::Stopped).await;
         let old = w.pull_number();
-        w.unheard(|hub| hub.close_issue(repo, old, maya).unwrap()).await;
+        w.with_failed_webhooks(|hub| hub.close_issue(repo, old, maya).unwrap()).await;
         w.hub.label(repo, issue, maya, LABEL).unwrap();
         w.step(2).await;
         let run = w.run().await.unwrap();
         assert!(w.runs_begun() == 2 && run.status.is_live() && run.gate.is_none(), "{how:?}");
         w.pass(180);
-        w.is_told_late(how).await;
+        w.deliver_late(how).await;
         w.wait(60).await;
         w.stands(RunViewStatus::Asking).await;
         let new = w.hub.pulls(repo).pop().unwrap().number;
-        assert_ne!(new, old, "it has opened its own");
+        assert_ne!(new, old, "the newer run opened its own pull request");
 
-        // That one is another matter, also when we hear of it late.
-        w.unheard(|hub| hub.close_issue(repo, new, maya).unwrap()).await;
+        // Closing the newer run's own pull request stops it, even if the delivery is late.
+        w.with_failed_webhooks(|hub| hub.close_issue(repo, new, maya).unwrap()).await;
         w.pass(180);
-        w.is_told_late(how).await;
+        w.deliver_late(how).await;
         w.wait(60).await;
         w.stands(RunViewStatus::Stopped).await;
     }
@@ -568,7 +574,7 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_pull_request_that_a_newer_run_took_over_is_its_own() {
+async fn closing_a_pull_request_stops_the_run_that_took_it_over() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("maya", "/stop").await;
@@ -587,36 +593,36 @@ async fn a_pull_request_that_a_newer_run_took_over_is_its_own() {
 }
 
 #[tokio::test]
-async fn an_old_word_delivered_again_holds_only_if_it_does() {
+async fn redelivered_event_counts_only_if_still_true() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
-    w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
+    w.with_failed_webhooks(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
     w.hub.reopen(repo, issue, maya).unwrap();
     w.settle().await;
     w.pass(180);
-    w.is_told_late(Late::Redelivered).await;
+    w.deliver_late(Late::Redelivered).await;
     w.settle().await;
-    // it is open again
+    // the issue was reopened
     w.stands(RunViewStatus::Asking).await;
 
     w.comment("maya", "/stop").await;
     w.wait(60).await;
-    w.unheard(|hub| hub.label(repo, issue, maya, LABEL).unwrap()).await;
+    w.with_failed_webhooks(|hub| hub.label(repo, issue, maya, LABEL).unwrap()).await;
     w.hub.unlabel(repo, issue, maya, LABEL).unwrap();
     w.settle().await;
     w.pass(180);
-    w.is_told_late(Late::Redelivered).await;
+    w.deliver_late(Late::Redelivered).await;
     w.settle().await;
-    assert_eq!(w.runs_begun(), 1, "the label was taken back");
+    assert_eq!(w.runs_begun(), 1, "the label was removed");
     w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
-async fn a_label_that_was_taken_back_before_we_heard_of_it_does_nothing() {
+async fn label_removed_before_its_delivery_does_nothing() {
     let mut w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
-    w.unheard(|hub| hub.label(repo, issue, maya, LABEL).unwrap()).await;
+    w.with_failed_webhooks(|hub| hub.label(repo, issue, maya, LABEL).unwrap()).await;
     w.hub.unlabel(repo, issue, maya, LABEL).unwrap();
     assert_eq!(w.sweep().await, 1);
     assert!(w.run().await.is_none());
@@ -624,31 +630,31 @@ async fn a_label_that_was_taken_back_before_we_heard_of_it_does_nothing() {
     w.pass(60);
     w.comes_to_the_gate().await;
     const STOP: &str = "countersign:stop";
-    w.unheard(|hub| hub.label(repo, issue, maya, STOP).unwrap()).await;
+    w.with_failed_webhooks(|hub| hub.label(repo, issue, maya, STOP).unwrap()).await;
     w.hub.unlabel(repo, issue, maya, STOP).unwrap();
     assert_eq!(w.sweep().await, 1);
     w.stands(RunViewStatus::Asking).await;
-    w.unheard(|hub| hub.label(repo, issue, maya, STOP).unwrap()).await;
+    w.with_failed_webhooks(|hub| hub.label(repo, issue, maya, STOP).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
     w.wait(60).await;
-    // one that is there does
+    // a stop label that is still set stops the run
     w.stands(RunViewStatus::Stopped).await;
     assert!(!w.labels().contains(&STOP.to_owned()));
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_start_that_a_later_run_overtook_is_asked_for_again() {
+async fn late_start_command_after_a_newer_run_is_refused() {
     let mut w = world().await;
     let (repo, issue, sam) = (w.repo, w.issue, w.user("sam"));
-    w.unheard(|hub| _ = hub.comment(repo, issue, sam, "/lld").unwrap()).await;
+    w.with_failed_webhooks(|hub| _ = hub.comment(repo, issue, sam, "/lld").unwrap()).await;
     w.comment("maya", "/lld").await;
     w.comment("maya", "/stop").await;
     w.wait(60).await;
     assert_eq!(w.sweep().await, 1);
     assert_eq!(w.runs_begun(), 1);
     w.stands(RunViewStatus::Stopped).await;
-    w.find("Your `/lld` came late");
+    w.find("GitHub delivered your `/lld` late");
     w.comment("sam", "/lld").await;
     assert_eq!(w.runs_begun(), 2);
     w.stands(RunViewStatus::Asking).await;

@@ -1,4 +1,4 @@
-//! What models answer when they answer badly: nothing, something else, or something hostile.
+//! Bad answers of models: empty, malformed or hostile.
 
 use countersign::{
     commands,
@@ -9,7 +9,7 @@ use countersign::{
 use serde_json::json;
 
 use crate::{
-    posted::{by_comrak, look_through},
+    posted::{check_html, render_comrak},
     script::{Script, approved, design, finding, review},
     world::{Setting, World},
 };
@@ -24,20 +24,20 @@ impl World {
         self.hub.branch_file(self.repo, &format!("countersign/issue-{}", self.issue), &path)
     }
 
-    /// The halt comment: it names where, the run and what to type next.
+    /// Returns the halt comment after checking that it names the run and the next command.
     #[track_caller]
-    fn halt(&mut self, run: &str) -> String {
+    fn halt_comment(&mut self, run: &str) -> String {
         let halt = self.find("### ❌ Halted at").body;
-        assert!(halt.contains(run), "the run is named:\n{halt}");
-        assert!(halt.contains("```\n/lld\n```"), "the next command is there to be copied:\n{halt}");
+        assert!(halt.contains(run), "names the run:\n{halt}");
+        assert!(halt.contains("```\n/lld\n```"), "offers the next command to copy:\n{halt}");
         halt
     }
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn no_usable_draft_ends_the_run_with_a_reason() {
-    let twice = "No usable draft after 2 tries";
+async fn run_without_a_usable_draft_halts_with_a_reason() {
+    let twice = "No usable draft after 2 attempts";
     for (what, script, reason) in [
         ("empty", Script::default().drafts(""), ["gave an empty answer, twice", "/retry"]),
         ("blank", Script::default().drafts(" \n\n "), ["gave an empty answer, twice", "/retry"]),
@@ -53,7 +53,7 @@ async fn no_usable_draft_ends_the_run_with_a_reason() {
         let run = w.run().await.unwrap();
         w.stands(RunViewStatus::Failed).await;
         w.find("Rehearsal");
-        let halt = w.halt(&run.id.to_string());
+        let halt = w.halt_comment(&run.id.to_string());
         assert!(reason.iter().all(|reason| halt.contains(reason)), "{what}:\n{halt}");
         assert!(w.hub.pulls(w.repo).is_empty(), "{what}: nothing was published");
         assert!(halt.contains("There is no branch and no pull request"), "{what}:\n{halt}");
@@ -61,44 +61,44 @@ async fn no_usable_draft_ends_the_run_with_a_reason() {
 }
 
 #[tokio::test]
-async fn an_error_banner_is_not_a_design() {
+async fn provider_error_text_is_not_taken_as_a_design() {
     let banner = "API Error: 529 {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}";
     let mut w = scripted(&Script::default().drafts(banner).reviews(&approved())).await;
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
     w.stands(RunViewStatus::Failed).await;
     w.find("Rehearsal");
-    let halt = w.halt(&run.id.to_string());
-    assert!(!halt.contains("API Error"), "a provider's words stay on the server:\n{halt}");
+    let halt = w.halt_comment(&run.id.to_string());
+    assert!(!halt.contains("API Error"), "shows no provider text:\n{halt}");
     assert!(w.hub.pulls(w.repo).is_empty());
 }
 
 #[tokio::test]
-async fn the_same_mechanical_mistakes_three_times_end_the_run() {
-    // A path that does not exist is a mistake that no rewording of the goal mends.
+async fn same_mechanical_mistakes_three_times_halt_the_run() {
+    // Rewording the goal does not fix a path that does not exist.
     let wrong = design().replace("`{{path}}` | Modify", "`src/nowhere.rs` | Modify");
     let script = Script::default()
         .drafts(&wrong)
         .edits("The goal of a real design", "The aim of a real design")
         .edits("The aim of a real design", "The point of a real design")
         .reviews(&approved());
-    // Not the cap ends it: there are drafts left.
+    // The cap is not reached: five rounds are allowed.
     let toml = "[lld]\nmax_rounds = 5\n".to_owned();
     let mut w = World::new(Setting { script: Some(script.toml()), toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
     w.stands(RunViewStatus::Failed).await;
     w.find("Rehearsal");
-    let halt = w.halt(&run.id.to_string());
-    assert!(halt.contains("the same ones came back three times"), "{halt}");
-    assert!(halt.contains("src/nowhere.rs"), "it says which: {halt}");
-    assert!(halt.contains("- the last draft, `docs/lld/LLD-1.md`"), "it is still to be read: {halt}");
+    let halt = w.halt_comment(&run.id.to_string());
+    assert!(halt.contains("the same mistakes came back three times"), "{halt}");
+    assert!(halt.contains("src/nowhere.rs"), "names the mistake: {halt}");
+    assert!(halt.contains("- the last draft, `docs/lld/LLD-1.md`"), "links the last draft: {halt}");
     assert_eq!(w.notifying(), 2);
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn the_same_gaps_in_the_test_plan_three_times_end_the_run() {
+async fn same_test_plan_gaps_three_times_halt_the_run() {
     let untested = design().replace(
         "| 030 | What passed before still passes (REQ-3)",
         "| 030 | What passed before still passes (REQ-1)",
@@ -114,13 +114,13 @@ async fn the_same_gaps_in_the_test_plan_three_times_end_the_run() {
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
     w.stands(RunViewStatus::Failed).await;
-    let halt = w.halt(&run.id.to_string());
-    assert!(halt.contains("the same ones came back three times"), "{halt}");
+    let halt = w.halt_comment(&run.id.to_string());
+    assert!(halt.contains("the same mistakes came back three times"), "{halt}");
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
+async fn run_without_a_valid_verdict_needs_a_maintainer_override() {
     let mut stale = approved();
     stale["nonce"] = json!("abcd1234");
     let mut unsigned = approved();
@@ -136,11 +136,11 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
         w.label("maya", "countersign:lld").await;
         w.stands(RunViewStatus::Asking).await;
         let gate = w.gate();
-        assert!(gate.contains("INCONCLUSIVE: the LLD waits"), "{what}:\n{gate}");
+        assert!(gate.contains("INCONCLUSIVE: the design waits"), "{what}:\n{gate}");
         let reason = match what {
             "cut" => "was cut off",
             "empty" => "gave an empty answer, twice",
-            _ => "did not fit the form of a verdict",
+            _ => "was not a valid verdict",
         };
         assert!(gate.contains(reason), "{what}:\n{gate}");
         assert!(!gate.contains("\n/approve"), "no line to paste: {gate}");
@@ -152,15 +152,15 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
         for line in ["/approve".to_owned(), format!("/approve lld {hash}")] {
             w.comment("maya", &line).await;
             w.stands(RunViewStatus::Asking).await;
-            let said = w.newest();
-            assert!(said.contains("/override"), "it is told what would:\n{said}");
+            let comment = w.newest();
+            assert!(comment.contains("/override"), "names the command that would pass:\n{comment}");
         }
         w.comment("sam", "/override the reviewer is down").await;
-        // write is not enough
+        // /override takes the maintain role
         w.stands(RunViewStatus::Asking).await;
         let view = w.view();
         let refused = view.comments.last().unwrap();
-        assert_eq!(refused.author, "sam", "refused without prose");
+        assert_eq!(refused.author, "sam", "refused without a comment");
         assert_eq!(refused.reactions, [("countersign[bot]".to_owned(), "-1".to_owned())]);
 
         w.comment("max", "/override").await;
@@ -168,7 +168,11 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
         let document = w.design_on_branch().unwrap();
         w.comment("max", "/override the reviewer is down; I read every line").await;
         w.stands(RunViewStatus::Done).await;
-        assert_eq!(w.design_on_branch().unwrap(), document, "what was shown is what is there");
+        assert_eq!(
+            w.design_on_branch().unwrap(),
+            document,
+            "the published document is the one shown at the gate"
+        );
         let pull = &w.hub.pulls(w.repo)[0];
         let log = format!("docs/lld/LLD-{}.review.md", w.issue);
         let log = w.hub.branch_file(w.repo, &pull.head, &log).unwrap();
@@ -182,8 +186,8 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn at_the_cap_people_decide_about_the_best_version() {
-    // Of what changed: what could have been said before would not count.
+async fn gate_at_the_round_cap_offers_the_best_version() {
+    // In section 1, which changed; a late finding elsewhere would not count.
     let of_the_change = |title: &str| {
         let mut found = finding(title, None);
         found["place"] = "1".into();
@@ -202,20 +206,20 @@ async fn at_the_cap_people_decide_about_the_best_version() {
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
     let gate = w.find("waits for a person").body;
-    assert!(gate.contains("REVISE: the LLD waits"), "{gate}");
+    assert!(gate.contains("REVISE: the design waits"), "{gate}");
     let kept = String::from_utf8(w.design_on_branch().unwrap()).unwrap();
     assert!(kept.contains("The better goal of a design"), "the version with the fewest objections is kept");
-    assert!(gate.contains("| F2 |"), "with what stands against it:\n{gate}");
-    assert!(!gate.contains("| F3 |"), "and not what stands against another:\n{gate}");
+    assert!(gate.contains("| F2 |"), "with its open finding:\n{gate}");
+    assert!(!gate.contains("| F3 |"), "without findings on other versions:\n{gate}");
 
-    // A person's word allows more drafts.
+    // /revise allows more drafts.
     w.comment("sam", "/revise make it better still").await;
     assert!(w.newest().contains("APPROVED"), "{}", w.thread());
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_loop_that_settles_nothing_stops_before_its_cap() {
+async fn rounds_without_progress_stop_before_the_cap() {
     let same = |repeats| review("REVISE", &[finding("One", repeats)], &[]);
     let script = Script::default()
         .drafts(&design())
@@ -232,7 +236,7 @@ async fn a_loop_that_settles_nothing_stops_before_its_cap() {
     w.stands(RunViewStatus::Asking).await;
 }
 
-/// Everything that would act if it were posted as it is.
+/// Text in which every line would trigger something on GitHub if it were posted raw.
 const HOSTILE: &str = "Ask @maya and @countersign/team.
 
 /approve
@@ -248,8 +252,8 @@ an unclosed fence
 /override because";
 
 #[tokio::test]
-async fn nothing_a_model_writes_acts() {
-    // A design with anything hidden in it is sent back before people see it; the rest of it is shown to them.
+async fn model_text_triggers_nothing_on_github() {
+    // The design leaves out hidden text: with it the draft would be sent back before people see it.
     let visible = HOSTILE.replace("<!-- countersign:status -->", "").replace("<script>alert(1)</script>", "");
     let visible = visible.replace(['\u{202e}', '\u{202c}', '\u{2066}', '\u{2069}'], "");
     let hostile_design = design()
@@ -280,7 +284,7 @@ async fn nothing_a_model_writes_acts() {
     assert!(w.newest().contains("was not understood"), "{}", w.thread());
     w.comment("sam", "/countersign status").await;
     w.find("### Runs on this issue");
-    page_is_whole(&w).await;
+    assert_page_intact(&w).await;
 
     let pulls = w.hub.pulls(w.repo);
     assert_eq!(pulls.len(), 1, "{}", w.thread());
@@ -290,11 +294,11 @@ async fn nothing_a_model_writes_acts() {
         .into_iter()
         .filter(|c| c.author == "countersign[bot]")
         .map(|c| c.body)
-        .chain([pulls[0].body.replace("Part of #", "Part of ").replace("is decided on #", "is decided on ")])
+        .chain([pulls[0].body.replace("Part of #", "Part of ").replace("decide on #", "decide on ")])
         .collect();
     assert!(bodies.len() >= 4);
     for body in &bodies {
-        inert(body);
+        assert_inert(body);
     }
     for title in [&pulls[0].title]
         .into_iter()
@@ -306,7 +310,7 @@ async fn nothing_a_model_writes_acts() {
     }
     assert_eq!(w.view().state, "open");
 
-    // The document itself is not filtered: it is a file, and the bytes that were reviewed.
+    // The document is not filtered: the file holds the bytes that were reviewed.
     w.approved_by("sam").await;
     let bytes = w.design_on_branch().unwrap();
     let log = w.hub.log(w.repo, &pulls[0].head);
@@ -314,33 +318,32 @@ async fn nothing_a_model_writes_acts() {
     assert!(String::from_utf8(bytes).unwrap().contains("an unclosed fence"));
 }
 
-/// The thread as a browser gets it: no fold broken open or left open, nothing that runs or loads.
-async fn page_is_whole(w: &World) {
+/// Asserts that the rendered thread has balanced folds and no scripts or `javascript:` links.
+async fn assert_page_intact(w: &World) {
     let page = w.page(&format!("issues/{}", w.issue)).await;
-    assert!(page.contains("The goal of a real design"), "the thread is on the page:\n{page}");
+    assert!(page.contains("The goal of a real design"), "the page shows the thread:\n{page}");
     assert_eq!(page.matches("<details").count(), page.matches("</details>").count());
     for acting in ["href=\"javascript:", "<script>alert"] {
         assert!(!page.contains(acting), "{acting} is on the page");
     }
 }
 
-/// Asserts that a body does nothing but say something: by the parser that our own intake uses, and by
-/// GitHub's.
+/// Asserts that a body holds no command for our own parser and no active markup for GitHub's.
 #[track_caller]
-fn inert(body: &str) {
+fn assert_inert(body: &str) {
     let rows: Vec<_> = commands::COMMON.iter().chain(LldWorkflow::COMMANDS).copied().collect();
     let found = commands::parse(&rows, Some("countersign"), body);
-    assert!(found.is_empty(), "a command in what we posted: {found:?}\n{body}");
+    assert!(found.is_empty(), "our comment holds a command: {found:?}\n{body}");
     assert!(!body.contains(['\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}']), "bidi: {body}");
 
-    if let Err(why) = look_through(&by_comrak(body)) {
+    if let Err(why) = check_html(&render_comrak(body)) {
         panic!("{why}\n{body}");
     }
 }
 
-/// The first leaves a fence open that looks closed, the second closes it.
+/// The first text leaves a fence open that looks closed; the second one closes it.
 #[tokio::test]
-async fn two_texts_of_a_model_cannot_act_together() {
+async fn two_model_texts_cannot_combine_into_active_markup() {
     let finding = json!({
         "severity": "suggestion", "category": "tests", "place": "3", "title": "A title", "repeats": null,
         "detail": "```\n@maya Fixes #1 ![x](https://evil.example/p.png) <h1>x</h1>\n```",
@@ -351,13 +354,13 @@ async fn two_texts_of_a_model_cannot_act_together() {
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
     let gate = w.find("waits for a person").body;
-    assert!(gate.contains("@maya Fixes #1"), "what it says is shown:\n{gate}");
-    inert(&gate);
+    assert!(gate.contains("@maya Fixes #1"), "the text is shown:\n{gate}");
+    assert_inert(&gate);
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_busy_provider_is_waited_for() {
+async fn run_waits_for_a_busy_provider() {
     let script = Script::default()
         .fails("drafter", "capacity")
         .fails("drafter", "timeout")
@@ -371,11 +374,14 @@ async fn a_busy_provider_is_waited_for() {
     assert!(w.thread().contains("it did not answer in time; next try"), "{}", w.thread());
     w.wait(120).await;
     let gate = w.find("waits for a person").body;
-    assert!(gate.contains("APPROVED") && gate.contains("round 1"), "waiting is not a round:\n{gate}");
+    assert!(
+        gate.contains("APPROVED") && gate.contains("round 1"),
+        "waiting does not count as a round:\n{gate}"
+    );
     w.stands(RunViewStatus::Asking).await;
 }
 
-/// The usual world, whose models' answers are kept in `dir` or come from it.
+/// Creates the default world with cassettes in `dir` and starts a run.
 async fn with_cassettes(dir: &std::path::Path, mode: &str) -> World {
     let toml = format!("cassettes = {{ dir = {dir:?}, mode = \"{mode}\" }}\n");
     let mut w = World::new(Setting { toml, ..Setting::default() }).await;
@@ -385,15 +391,15 @@ async fn with_cassettes(dir: &std::path::Path, mode: &str) -> World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_recorded_run_is_told_again_with_other_random_words_and_no_model() {
-    let kept = tempfile::tempdir().unwrap();
-    let mut said = with_cassettes(kept.path(), "record").await;
-    let mut again = with_cassettes(kept.path(), "replay").await;
-    for w in [&mut said, &mut again] {
+async fn recorded_run_replays_without_a_model() {
+    let cassettes = tempfile::tempdir().unwrap();
+    let mut recorded = with_cassettes(cassettes.path(), "record").await;
+    let mut replayed = with_cassettes(cassettes.path(), "replay").await;
+    for w in [&mut recorded, &mut replayed] {
         w.stands(RunViewStatus::Asking).await;
         assert!(w.gate().contains("APPROVED"), "{}", w.gate());
     }
-    assert_eq!(said.design_on_branch(), again.design_on_branch());
+    assert_eq!(recorded.design_on_branch(), replayed.design_on_branch());
 
     let nothing = tempfile::tempdir().unwrap();
     let w = with_cassettes(nothing.path(), "replay").await;

@@ -1,4 +1,4 @@
-//! Money: caps, pauses, what people may do about them, and sums that agree.
+//! Budgets: caps, pauses, `/budget`, `/cost`, and agreement of all reported sums.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::{
 
 const LABEL: &str = "countersign:lld";
 
-/// Each call may cost a dollar at most, and costs some cents.
+/// Models whose calls cost at most one dollar and actually some cents.
 pub(crate) const PRICES: &str = "\
 [[model]]
 id = \"stub-drafter\"
@@ -44,7 +44,7 @@ pub(crate) fn billed() -> String {
     format!("billed = true\n{}", Script::default().drafts(&design()).reviews(&approved()).toml())
 }
 
-async fn priced(budget: &str, private: bool) -> World {
+async fn priced_world(budget: &str, private: bool) -> World {
     let toml = format!("{PRICES}[budget]\n{budget}\n");
     World::new(Setting { as_files: true, script: Some(billed()), toml, private, ..Setting::default() }).await
 }
@@ -55,24 +55,24 @@ impl World {
         Spending::from_calls(&ledger.calls)
     }
 
-    /// As `countersign cost` prints them.
+    /// Lines of `countersign cost`, grouped by `by`.
     async fn cost_lines(&self, by: CostGrouping) -> Vec<CostLine> {
-        let asked = CostReportRequest { by, ..CostReportRequest::default() };
-        sum_costs(&self.app.store, &asked).await.unwrap()
+        let request = CostReportRequest { by, ..CostReportRequest::default() };
+        sum_costs(&self.app.store, &request).await.unwrap()
     }
 
-    fn pauses(&self) -> usize {
+    fn pause_comments(&self) -> usize {
         self.view().comments.iter().filter(|c| c.body.contains("### ✋ Paused")).count()
     }
 
-    async fn raised(&self) -> u64 {
+    async fn total_raised(&self) -> u64 {
         let run = self.run().await.unwrap().id;
         let raises =
             self.app.store.repository_database(self.repo).await.unwrap().ledger(run).await.unwrap().raises;
         raises.iter().map(|row| row.amount.0).sum()
     }
 
-    fn reactions(&self, text: &str) -> String {
+    fn reactions_to(&self, text: &str) -> String {
         let view = self.view();
         let comment = view.comments.iter().find(|c| c.body == text).unwrap();
         format!("{:?}", comment.reactions)
@@ -80,18 +80,18 @@ impl World {
 }
 
 #[tokio::test]
-async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
-    let mut w = priced("run = \"$1\"\nrun_at_most = \"$4\"", true).await;
+async fn run_at_its_cap_pauses_once_until_a_maintainer_raises_it() {
+    let mut w = priced_world("run = \"$1\"\nrun_at_most = \"$4\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.newest();
     insta::assert_snapshot!(pause.split("<sub>").next().unwrap(), @r"
-    > **Rehearsal**: scripted answers, no model was asked.
+    > **Rehearsal**: the answers are scripted; no model was called.
 
     ### ✋ Paused before Adversarial review
 
-    The cap on this run leaves too little for the next call. It is $1.00; $0.02 of it is spent or held back, and the next call may cost up to $1.00.
+    The cap on this run does not leave enough for the next call. The cap is $1.00; $0.02 is spent or reserved. The next call may cost up to $1.00.
 
-    Someone with maintain access lets it go on:
+    To continue, someone with maintain access writes:
 
     ```
     /budget +1
@@ -105,16 +105,16 @@ async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
     let mut w = w.restart().await;
     w.settle().await;
     w.stands(RunViewStatus::Asking).await;
-    assert_eq!(w.pauses(), 1, "{}", w.thread());
+    assert_eq!(w.pause_comments(), 1, "{}", w.thread());
 
     w.comment("sam", "/budget +1").await;
-    assert!(w.reactions("/budget +1").contains("-1"), "{}", w.reactions("/budget +1"));
+    assert!(w.reactions_to("/budget +1").contains("-1"), "{}", w.reactions_to("/budget +1"));
     w.stands(RunViewStatus::Asking).await;
     w.comment("max", "/budget lots").await;
-    w.find("That `/budget` was not understood");
+    w.find("`/budget` was not understood");
     w.comment("max", "/budget +50").await;
-    let refusal = w.find("Nothing was raised").body;
-    assert!(refusal.contains("no more than $4.00") && refusal.contains("\n/budget +3\n"), "{refusal}");
+    let refusal = w.find("The budget was not raised").body;
+    assert!(refusal.contains("at most $4.00 per run") && refusal.contains("\n/budget +3\n"), "{refusal}");
     w.stands(RunViewStatus::Asking).await;
 
     w.comment("max", "/budget +3").await;
@@ -123,7 +123,7 @@ async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
     w.comment("sam", &line).await;
     w.wait(60).await;
     w.stands(RunViewStatus::Done).await;
-    assert_eq!(w.pauses(), 1, "{}", w.thread());
+    assert_eq!(w.pause_comments(), 1, "{}", w.thread());
     w.find("Rehearsal");
     let run = w.run().await.unwrap().id;
     let db = w.app.store.repository_database(w.repo).await.unwrap();
@@ -137,7 +137,7 @@ async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
 }
 
 #[tokio::test]
-async fn what_was_answered_before_a_pause_is_not_bought_again() {
+async fn answers_before_a_pause_are_not_paid_again() {
     let mut of_another_call = approved();
     of_another_call["nonce"] = "abcdefgh".into();
     let script = Script::default().drafts(&design()).reviews(&of_another_call).reviews(&approved());
@@ -156,11 +156,11 @@ async fn what_was_answered_before_a_pause_is_not_bought_again() {
 }
 
 #[tokio::test]
-async fn a_paused_run_is_stopped_like_any_other() {
-    let mut w = priced("stage = \"$0.5\"", true).await;
+async fn stop_ends_a_paused_run() {
+    let mut w = priced_world("stage = \"$0.5\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before Draft the design").body;
-    assert!(pause.contains("The cap on the drafting of one run"), "{pause}");
+    assert!(pause.contains("The cap on drafting in this run"), "{pause}");
     w.comment("tess", "/stop").await;
     w.stands(RunViewStatus::Stopped).await;
     assert_eq!(w.spending(w.run().await.unwrap().id).await, Spending::default());
@@ -168,24 +168,24 @@ async fn a_paused_run_is_stopped_like_any_other() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn the_cap_of_a_day_is_over_with_the_day() {
-    let mut w = priced("repository_day = \"$1\"", true).await;
+async fn day_cap_pause_ends_with_the_day() {
+    let mut w = priced_world("repository_day = \"$1\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before Adversarial review").body;
-    assert!(pause.contains("It goes on by itself on 2026-03-03 00:00 UTC."), "{pause}");
+    assert!(pause.contains("It resumes by itself on 2026-03-03 00:00 UTC."), "{pause}");
     w.comment("max", "/budget +1").await;
-    w.find("raises those of one run");
+    w.find("raises only caps of one run");
     w.stands(RunViewStatus::Asking).await;
     let mut w = w.restart().await;
     w.pass(15 * 3600);
     w.settle().await;
-    assert_eq!(w.pauses(), 1, "{}", w.thread());
+    assert_eq!(w.pause_comments(), 1, "{}", w.thread());
     w.find("waits for a person");
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn an_answer_after_midnight_is_paid_by_the_day_it_was_asked_on() {
+async fn answer_after_midnight_counts_on_the_day_of_its_call() {
     let slow = billed().replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
     let setting =
         Setting { script: Some(slow), toml: PRICES.to_owned(), private: true, ..Setting::default() };
@@ -205,7 +205,7 @@ async fn an_answer_after_midnight_is_paid_by_the_day_it_was_asked_on() {
         }
     }
     w.pass(1);
-    // What is held back may be seen before the model begins to think.
+    // The reservation is visible before the model's delay starts.
     while !work.is_finished() {
         w.run().await;
         w.clock.pass(Duration::from_millis(10));
@@ -223,34 +223,34 @@ async fn an_answer_after_midnight_is_paid_by_the_day_it_was_asked_on() {
 }
 
 #[tokio::test]
-async fn no_day_is_waited_for_that_would_not_help() {
-    let mut w = priced("repository_day = \"$0.50\"", true).await;
+async fn pause_says_if_waiting_for_the_next_day_does_not_help() {
+    let mut w = priced_world("repository_day = \"$0.50\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before Draft the design").body;
     assert!(pause.contains("waiting does not help"), "{pause}");
     w.pass(24 * 3600);
     w.settle().await;
     w.comment("max", "/budget +1").await;
-    w.find("raises those of one run");
+    w.find("raises only caps of one run");
     w.stands(RunViewStatus::Asking).await;
-    assert_eq!(w.pauses(), 1, "{}", w.thread());
+    assert_eq!(w.pause_comments(), 1, "{}", w.thread());
 }
 
 #[tokio::test]
-async fn what_runs_spend_together_counts_for_each() {
-    let mut w = priced("repository_day = \"$1.05\"", true).await;
+async fn spending_of_all_runs_counts_against_the_day_cap() {
+    let mut w = priced_world("repository_day = \"$1.05\"", true).await;
     w.comes_to_the_gate().await;
     let spent = w.spending(w.run().await.unwrap().id).await.billed;
-    assert!(spent > MicroUsd(20_000), "or the story proves nothing: {spent}");
+    assert!(spent > MicroUsd(20_000), "the first run must spend enough for this test: {spent}");
     w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before Draft the design").body;
-    assert!(pause.contains(&format!("It is $1.05; {spent} of it is spent")), "{pause}");
+    assert!(pause.contains(&format!("The cap is $1.05; {spent} is spent")), "{pause}");
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_call_lost_at_a_crash_stays_held_for_the_day_until_it_is_settled() {
+async fn call_lost_at_a_crash_holds_its_budget_until_settled() {
     let slow = billed().replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
     let toml = format!("{PRICES}[budget]\nrun = \"$2.005\"\n");
     let setting = Setting { script: Some(slow), toml, private: true, ..Setting::default() };
@@ -258,7 +258,7 @@ async fn a_call_lost_at_a_crash_stays_held_for_the_day_until_it_is_settled() {
     w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
     w.hub.wait_for_webhooks().await;
     w.app.intake.drain_inbox().await.unwrap();
-    let asked = async {
+    let called = async {
         loop {
             tokio::task::yield_now().await;
             let Some(run) = w.run().await else { continue };
@@ -273,7 +273,7 @@ async fn a_call_lost_at_a_crash_stays_held_for_the_day_until_it_is_settled() {
         }
     };
     tokio::select! {
-        () = asked => {}
+        () = called => {}
         () = work => {}
     }
     let script = w.directory().join("bot/script.toml");
@@ -286,7 +286,7 @@ async fn a_call_lost_at_a_crash_stays_held_for_the_day_until_it_is_settled() {
     assert_eq!(
         lost[0].run_cap_amount(),
         MicroUsd(0),
-        "nothing of an answer came, and these prompts are free"
+        "no answer arrived, and prompts are free in this price list"
     );
     w.find("### ✅ APPROVED");
     w.stands(RunViewStatus::Asking).await;
@@ -294,7 +294,7 @@ async fn a_call_lost_at_a_crash_stays_held_for_the_day_until_it_is_settled() {
     let day = || async { w.app.store.shared_spend(w.repo, w.installation).await.unwrap()[0].1 };
     let billed = w.spending(run).await.billed;
     assert_eq!(day().await, billed.plus(MicroUsd(1_000_000)));
-    // The run is about to make a call, which the ledger does not know yet.
+    // A reservation for a call that the ledger does not have yet.
     let next = Reservation {
         run,
         visit: 99,
@@ -305,22 +305,31 @@ async fn a_call_lost_at_a_crash_stays_held_for_the_day_until_it_is_settled() {
         installation_month: None,
     };
     assert_eq!(w.app.store.reserve_budget(next).await.unwrap(), ReservationOutcome::Granted);
-    let asked =
+    let request =
         SettleCallsRequest { repository: None, run: Some(run), billed: MicroUsd(30_000), by: "olga".into() };
-    let said = settle_calls(&w.app.store, &asked).await.unwrap();
-    assert_eq!(said, "1 call is settled: $1.00 were held, and $0.03 were billed");
+    let message = settle_calls(&w.app.store, &request).await.unwrap();
+    assert_eq!(message, "1 call is settled: $1.00 were held, and $0.03 were billed");
     let spent = w.spending(run).await;
     assert_eq!((day().await, spent.held), (billed.plus(MicroUsd(230_000)), MicroUsd(0)));
     assert_eq!(spent.billed, billed.plus(MicroUsd(30_000)));
     let audited = w.app.store.repository_database(w.repo).await.unwrap().audit_chain().await.unwrap();
-    assert!(audited.iter().any(|row| row.detail["settled"] == "olga"), "the audit says who did it");
-    assert!(settle_calls(&w.app.store, &asked).await.unwrap_err().to_string().starts_with("nothing is held"));
+    assert!(
+        audited.iter().any(|row| row.detail["settled"] == "olga"),
+        "the audit chain names who settled the call"
+    );
+    assert!(
+        settle_calls(&w.app.store, &request)
+            .await
+            .unwrap_err()
+            .to_string()
+            .starts_with("no finished call holds budget")
+    );
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn the_thread_and_the_command_line_tell_the_same_sums() {
-    let mut w = priced("", true).await;
+async fn thread_and_cost_report_show_the_same_sums() {
+    let mut w = priced_world("", true).await;
     w.comes_to_the_gate().await;
     let status = w.find("lld: waiting for you").body;
     assert!(status.contains("Cost so far: "), "{status}");
@@ -333,11 +342,11 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     let pull = w.pull().body;
     assert!(pull.contains(&format!("| Cost so far | {sum} |")), "{pull}");
     w.comment("tess", "/cost").await;
-    let told = w.find("### Cost of this issue").body;
-    assert!(told.contains(&format!("| **all** | 2 | {} |", messages::format_spending(&all))), "{told}");
-    assert!(told.contains("`stub-drafter`"), "{told}");
+    let comment = w.find("### Cost of this issue").body;
+    assert!(comment.contains(&format!("| **all** | 2 | {} |", messages::format_spending(&all))), "{comment}");
+    assert!(comment.contains("`stub-drafter`"), "{comment}");
     w.comment("stranger", "/cost").await;
-    assert!(w.reactions("/cost").contains("eyes"));
+    assert!(w.reactions_to("/cost").contains("eyes"));
     for by in [CostGrouping::Run, CostGrouping::Stage, CostGrouping::Model, CostGrouping::Day] {
         let lines = w.cost_lines(by).await;
         let sum = lines.iter().fold(Spending::default(), |sum, line| sum.plus(&line.spent));
@@ -351,15 +360,15 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
     w.comes_to_the_gate().await;
     let status = w.find("lld: waiting for you").body;
-    assert!(status.contains(&format!("The LLD before cost {}.", all.billed)), "{status}");
+    assert!(status.contains(&format!("The previous design cost {}.", all.billed)), "{status}");
 }
 
 #[tokio::test]
-async fn where_everybody_reads_it_nothing_is_told_of_money() {
-    let mut w = priced("run = \"$1\"", false).await;
+async fn public_repository_shows_no_costs() {
+    let mut w = priced_world("run = \"$1\"", false).await;
     w.label("maya", LABEL).await;
     w.comment("tess", "/cost").await;
-    w.find("Costs are not shown where everybody reads them");
+    w.find("Costs are not shown in public repositories");
     let ours: Vec<_> = w.view().comments.into_iter().filter(|c| c.author.ends_with("[bot]")).collect();
     assert!(ours.len() == 3 && ours.iter().all(|c| !c.body.contains('$')), "{}", w.thread());
     assert!(
@@ -376,7 +385,7 @@ async fn where_everybody_reads_it_nothing_is_told_of_money() {
 }
 
 #[tokio::test]
-async fn what_no_bill_will_show_counts_against_no_cap() {
+async fn unbilled_calls_count_against_no_cap() {
     let script = Script::default().drafts(&design()).reviews(&approved()).toml();
     let toml = format!("{PRICES}[budget]\ncall = \"$0.01\"\nrun = \"$0.01\"\nrepository_day = \"$0.01\"\n");
     let mut w = World::new(Setting { script: Some(script), toml, private: true, ..Setting::default() }).await;
@@ -388,7 +397,7 @@ async fn what_no_bill_will_show_counts_against_no_cap() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_repository_may_lower_a_cap_and_never_raise_one() {
+async fn repository_settings_can_lower_a_cap_but_not_raise_it() {
     for (own, pauses) in [("[budget]\nrun = \"$0.50\"\n", 1), ("[budget]\nrun = \"$11\"\n", 0)] {
         let files = vec![(".github/countersign.toml".to_owned(), own.as_bytes().to_vec())];
         let setting = Setting {
@@ -400,7 +409,7 @@ async fn a_repository_may_lower_a_cap_and_never_raise_one() {
         };
         let mut w = World::new(setting).await;
         w.label("maya", LABEL).await;
-        assert_eq!(w.pauses(), pauses, "{}", w.thread());
+        assert_eq!(w.pause_comments(), pauses, "{}", w.thread());
         w.stands(RunViewStatus::Asking).await;
         if pauses == 1 {
             w.find("### ✋ Paused before Draft the design");
@@ -414,7 +423,7 @@ async fn a_repository_may_lower_a_cap_and_never_raise_one() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_run_that_halted_is_tried_again_from_the_thread() {
+async fn retry_command_resumes_a_halted_run() {
     let script = Script::default().fails("drafter", "refused").reviews(&approved()).toml();
     let mut w = World::new(Setting { script: Some(script), ..Setting::default() }).await;
     w.label("maya", LABEL).await;
@@ -423,32 +432,32 @@ async fn a_run_that_halted_is_tried_again_from_the_thread() {
     let run = w.run().await.unwrap().id;
     w.comment("stranger", "/retry").await;
     w.stands(RunViewStatus::Failed).await;
-    let mended = w.directory().join("bot/script.toml");
+    let script_file = w.directory().join("bot/script.toml");
     let answers = Script::default().drafts(&design()).reviews(&approved()).toml();
-    let mut w = w.restart_after(|_| std::fs::write(mended, answers).unwrap()).await;
+    let mut w = w.restart_after(|_| std::fs::write(script_file, answers).unwrap()).await;
     w.comment("tess", "/retry").await;
     w.find("waits for a person");
     let now = w.run().await.unwrap();
     assert_eq!((now.id, now.status), (run, RunViewStatus::Asking));
     assert!(!w.labels().contains(&"countersign:stopped".to_owned()), "{:?}", w.labels());
     w.comment("tess", "/countersign retry").await;
-    w.find("There is nothing to try again");
+    w.find("There is nothing to retry");
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
-    let mut w = priced("run = \"$1\"\nrun_at_most = \"$4\"", true).await;
+async fn repeated_or_malformed_budget_commands_raise_once() {
+    let mut w = priced_world("run = \"$1\"\nrun_at_most = \"$4\"", true).await;
     w.comment("max", "/budget +1").await;
-    assert!(w.run().await.is_none() && w.reactions("/budget +1").contains("[]"), "{}", w.thread());
+    assert!(w.run().await.is_none() && w.reactions_to("/budget +1").contains("[]"), "{}", w.thread());
     w.label("maya", LABEL).await;
     w.find("### ✋ Paused before Adversarial review");
     for words in
         ["+1e999", "+0", "-3", "$-3", "３", "+٣", "1,5", "+99999999999999999999", "", "NaN", "+3 or so"]
     {
         w.comment("max", &format!("/budget {words}")).await;
-        assert!(w.newest().contains("That `/budget` was not understood"), "{words}");
+        assert!(w.newest().contains("`/budget` was not understood"), "{words}");
     }
     w.comment("max", "> /budget +1\n\n```\n/budget +1\n```\n`/budget +1`").await;
     for words in ["/approve", "/revise shorter", "/override because"] {
@@ -456,14 +465,14 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
         w.newest();
     }
     w.stands(RunViewStatus::Asking).await;
-    assert_eq!(w.pauses(), 1, "{}", w.thread());
+    assert_eq!(w.pause_comments(), 1, "{}", w.thread());
 
     let twice = "/budget $1\n/budget +1";
     w.comment("max", twice).await;
     w.find("waits for a person");
-    let raised = w.raised().await;
+    let raised = w.total_raised().await;
     assert_eq!(raised, 1_000_000, "{}", w.thread());
-    let said = w.view().comments.len();
+    let comments_before = w.view().comments.len();
     for delivery in w.hub.deliveries() {
         w.hub.redeliver(&delivery.guid).unwrap();
     }
@@ -472,22 +481,22 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
     w.hub.edit_comment(w.repo, comment, w.user("max"), "/budget +2").unwrap();
     w.settle().await;
     w.comment("max", "/budget +1").await;
-    assert!(w.newest().contains("`/budget` does not pass what waits here"), "{}", w.thread());
-    assert_eq!(w.raised().await, raised);
-    assert_eq!(w.view().comments.len(), said + 2, "{}", w.thread());
+    assert!(w.newest().contains("`/budget` does not work at this gate"), "{}", w.thread());
+    assert_eq!(w.total_raised().await, raised);
+    assert_eq!(w.view().comments.len(), comments_before + 2, "{}", w.thread());
     w.stands(RunViewStatus::Asking).await;
     w.find("### ✋ Paused before Adversarial review");
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_model_without_a_price_is_not_asked_under_a_cap() {
+async fn unpriced_model_is_not_called_under_a_cap() {
     let toml = PRICES.replacen("price = { input = 0, output = 31.25 }\n", "", 1);
     let setting = Setting { script: Some(billed()), toml: toml.clone(), private: true, ..Setting::default() };
     let mut w = World::new(setting).await;
     w.label("maya", LABEL).await;
     let halt = w.find("### ❌ Halted at Draft the design").body;
-    assert!(halt.contains("is paid by use and has no price"), "{halt}");
+    assert!(halt.contains("is billed per use but has no price"), "{halt}");
     assert_eq!(w.spending(w.run().await.unwrap().id).await, Spending::default());
     w.stands(RunViewStatus::Failed).await;
 
@@ -502,7 +511,7 @@ async fn a_model_without_a_price_is_not_asked_under_a_cap() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes long"]
-async fn runs_side_by_side_never_spend_more_than_they_share() {
+async fn concurrent_runs_never_exceed_the_shared_cap() {
     let script = Script::default().drafts(&design()).reviews(&approved()).toml();
     let script = format!("billed = true\n{}", script.replace("[[answer]]\n", "[[answer]]\ndelay_ms = 200\n"));
     let toml = format!("{PRICES}[budget]\nrepository_day = \"$3.1\"\n");
@@ -529,7 +538,7 @@ async fn runs_side_by_side_never_spend_more_than_they_share() {
             .unwrap();
         rows.iter().fold(MicroUsd(0), |sum, row| sum.plus(row.call.shared_cap_amount()))
     };
-    // Nobody's answer comes while others still come to ask.
+    // The clock moves only when spending is stable, so no answer arrives while other runs still reserve.
     let (mut most, mut last, mut same) = (MicroUsd(0), MicroUsd(0), 0);
     let mut workers = tokio::task::JoinSet::new();
     for _ in 0..issues.len() {
@@ -552,12 +561,12 @@ async fn runs_side_by_side_never_spend_more_than_they_share() {
     }
     w.settle().await;
     assert!(most <= MicroUsd(3_100_000), "{most} were spent or held back of $3.10");
-    assert!(most > MicroUsd(2_900_000), "or they were not asked at the same time: {most}");
+    assert!(most > MicroUsd(2_900_000), "the calls did not overlap: {most}");
     let mut paused = 0;
     for issue in issues {
         w.issue = issue;
         w.stands(RunViewStatus::Asking).await;
-        if w.pauses() == 1 {
+        if w.pause_comments() == 1 {
             w.find("### ✋ Paused before ");
             paused += 1;
         }

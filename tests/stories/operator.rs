@@ -1,4 +1,4 @@
-//! The operator's hand: the control socket, and copies of the data that can be gone on from.
+//! Operator commands: the control socket, pauses, backups and checks of the data.
 
 use std::{os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
@@ -43,14 +43,14 @@ impl World {
         call_server(self.data(), path, Some(serde_json::to_value(body).unwrap())).await.unwrap()
     }
 
-    async fn said(&self, path: &str, body: impl Serialize) -> String {
+    async fn post_done(&self, path: &str, body: impl Serialize) -> String {
         match self.post::<ControlMessage>(path, body).await {
-            ControlReply::Done(said) => said.message,
+            ControlReply::Done(done) => done.message,
             other => panic!("{other:?}"),
         }
     }
 
-    async fn refused(&self, path: &str, body: impl Serialize) -> String {
+    async fn post_refused(&self, path: &str, body: impl Serialize) -> String {
         match self.post::<ControlMessage>(path, body).await {
             ControlReply::Refused(why) => why,
             other => panic!("{other:?}"),
@@ -64,42 +64,48 @@ impl World {
         }
     }
 
-    /// The repository's database in some data directory.
+    /// Opens the repository's database in the data directory `data`.
     pub(crate) fn checkpoints(&self, data: &Path) -> rusqlite::Connection {
         rusqlite::Connection::open(data.join(format!("repos/{}/checkpoints.db", self.repo))).unwrap()
     }
 }
 
-fn pausing(repository: Option<&str>) -> PauseRequest {
+fn pause_request(repository: Option<&str>) -> PauseRequest {
     PauseRequest { repository: repository.map(|name| name.parse().unwrap()), by: "ops".to_owned() }
 }
 
 #[tokio::test]
-async fn the_socket_answers_whoever_owns_the_data_and_says_when_nobody_is_there() {
+async fn control_socket_serves_only_the_owner_of_the_data() {
     let w = world().await;
-    assert!(matches!(w.post::<ControlMessage>("/pause", pausing(None)).await, ControlReply::NotRunning));
-    // What a server left that died is in nobody's way.
+    assert!(matches!(
+        w.post::<ControlMessage>("/pause", pause_request(None)).await,
+        ControlReply::NotRunning
+    ));
+    // A stale socket of a dead server is ignored.
     std::fs::write(control_socket(w.data()), "").unwrap();
-    assert!(matches!(w.post::<ControlMessage>("/pause", pausing(None)).await, ControlReply::NotRunning));
+    assert!(matches!(
+        w.post::<ControlMessage>("/pause", pause_request(None)).await,
+        ControlReply::NotRunning
+    ));
     let _open = w.socket();
     let mode = std::fs::metadata(control_socket(w.data())).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert!(w.said("/pause", pausing(None)).await.contains("the server is paused"));
-    assert!(w.said("/resume", pausing(None)).await.contains("goes on"));
-    assert!(w.said("/resume", pausing(None)).await.contains("was not paused"));
+    assert!(w.post_done("/pause", pause_request(None)).await.contains("the server is paused"));
+    assert!(w.post_done("/resume", pause_request(None)).await.contains("is resumed"));
+    assert!(w.post_done("/resume", pause_request(None)).await.contains("was not paused"));
     let mode = std::fs::metadata(token_file(w.data())).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let client = reqwest::Client::builder().unix_socket(control_socket(w.data())).build().unwrap();
     for token in ["", "guessed", &w.token()[1..]] {
-        let asked = client.get("http://bot/runs?all=true").bearer_auth(token);
-        assert_eq!(asked.send().await.unwrap().status(), 401, "{token}");
+        let request = client.get("http://bot/runs?all=true").bearer_auth(token);
+        assert_eq!(request.send().await.unwrap().status(), 401, "{token}");
     }
-    let why = w.refused("/pause", pausing(Some("maya/nothing"))).await;
+    let why = w.post_refused("/pause", pause_request(Some("maya/nothing"))).await;
     assert!(why.contains("no repository maya/nothing is known here"), "{why}");
 }
 
 #[tokio::test]
-async fn runs_are_listed_with_where_they_stand() {
+async fn run_list_shows_the_step_of_each_run() {
     let mut w = world().await;
     let _open = w.socket();
     assert_eq!(w.run_lines("all=false").await, []);
@@ -120,7 +126,7 @@ async fn runs_are_listed_with_where_they_stand() {
 }
 
 #[tokio::test]
-async fn a_pause_is_told_where_people_look_until_it_ends() {
+async fn pause_is_shown_on_the_thread_until_it_ends() {
     let mut w = world().await;
     let _open = w.socket();
     w.comes_to_the_gate().await;
@@ -131,21 +137,25 @@ async fn a_pause_is_told_where_people_look_until_it_ends() {
     let page = format!("{}/maya/tally/issues/{}", w.hub.base_url().as_str().trim_end_matches('/'), w.issue);
     assert_eq!((listed.status.as_str(), listed.url.as_deref()), ("asking", Some(page.as_str())));
 
-    let said = w.said("/pause", pausing(Some("maya/tally"))).await;
-    assert!(said.ends_with("until `countersign resume maya/tally`"), "{said}");
+    let message = w.post_done("/pause", pause_request(Some("maya/tally"))).await;
+    assert!(message.ends_with("until `countersign resume maya/tally`"), "{message}");
     w.settle().await;
     let [listed] = &w.run_lines("all=false").await[..] else { panic!() };
     assert_eq!(listed.status, "paused");
     assert_eq!(listed.why.as_deref(), Some("paused by ops until `countersign resume maya/tally`"));
-    let words = "> ⏸️ **Paused** by whoever runs this server, since 2026-03-02 ";
+    let words = "> ⏸️ **Paused** by the operator, since 2026-03-02 ";
     let status = w.find(words).body;
     assert!(status.starts_with(words) && status.contains("lld: waiting for you"), "{status}");
     w.comment("sam", &line).await;
     w.comment("sam", "/status").await;
     assert!(w.find("Runs on this issue").body.contains("| paused |"), "{}", w.thread());
-    assert!(w.find(words).body.contains("lld: waiting for you"), "what was said is kept:\n{}", w.thread());
+    assert!(
+        w.find(words).body.contains("lld: waiting for you"),
+        "the rest of the comment is kept:\n{}",
+        w.thread()
+    );
 
-    w.said("/resume", pausing(Some("maya/tally"))).await;
+    w.post_done("/resume", pause_request(Some("maya/tally"))).await;
     w.wait(60).await;
     w.stands(RunViewStatus::Done).await;
     assert!(!w.thread().contains("**Paused**"), "{}", w.thread());
@@ -153,17 +163,17 @@ async fn a_pause_is_told_where_people_look_until_it_ends() {
 }
 
 #[tokio::test]
-async fn a_pause_is_told_in_a_comment_with_any_line_ends() {
+async fn pause_note_handles_any_line_endings() {
     let mut w = world().await;
     let open = w.socket();
     w.comes_to_the_gate().await;
     let status = w.find("waiting for you");
     let body = status.body.replacen("\n\n", "\n\nb\r\rr\u{2028}\u{85}\r\n\n", 1).replace("waits", "\rwaits");
     w.hub.edit_comment(w.repo, status.id, w.user("maya"), &body).unwrap();
-    w.said("/pause", pausing(None)).await;
+    w.post_done("/pause", pause_request(None)).await;
     w.settle().await;
-    let told = w.find("**Paused** by whoever runs this server").body;
-    assert!(told.contains("\n\nb\n\nr\u{2028}\u{85}\n\n") && !told.contains('\r'), "{told:?}");
+    let comment = w.find("**Paused** by the operator").body;
+    assert!(comment.contains("\n\nb\n\nr\u{2028}\u{85}\n\n") && !comment.contains('\r'), "{comment:?}");
     open.abort();
     open.await.unwrap_err();
     let mut w = w.restart().await;
@@ -173,14 +183,14 @@ async fn a_pause_is_told_in_a_comment_with_any_line_ends() {
 }
 
 #[tokio::test]
-async fn a_pause_that_ended_while_nobody_could_tell_of_it_is_told_of_no_more() {
+async fn note_of_an_ended_pause_is_removed_after_a_restart() {
     let mut w = world().await;
     let open = w.socket();
     w.comes_to_the_gate().await;
-    w.said("/pause", pausing(None)).await;
+    w.post_done("/pause", pause_request(None)).await;
     w.settle().await;
-    w.find("**Paused** by whoever runs this server");
-    w.said("/resume", pausing(None)).await;
+    w.find("**Paused** by the operator");
+    w.post_done("/resume", pause_request(None)).await;
     open.abort();
     open.await.unwrap_err();
     let mut w = w.restart().await;
@@ -189,12 +199,12 @@ async fn a_pause_that_ended_while_nobody_could_tell_of_it_is_told_of_no_more() {
     let calls = w.hub.requests().len();
     w = w.restart().await;
     w.settle().await;
-    assert_eq!(w.hub.requests().len(), calls, "and then nobody asks any more");
+    assert_eq!(w.hub.requests().len(), calls, "the next restart makes no request");
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_step_that_was_under_way_when_the_pause_began_does_not_hide_it() {
+async fn status_comment_written_by_a_step_shows_a_new_pause() {
     let mut w = world_of_files().await;
     let main = w.data().join("main.db");
     w.hub.watch_writes(move |request| {
@@ -209,7 +219,7 @@ async fn a_step_that_was_under_way_when_the_pause_began_does_not_hide_it() {
         w.step(1).await;
     }
     assert!(
-        w.find("lld: waiting for you").body.starts_with("> ⏸️ **Paused** by whoever runs this server"),
+        w.find("lld: waiting for you").body.starts_with("> ⏸️ **Paused** by the operator"),
         "{}",
         w.thread()
     );
@@ -218,7 +228,7 @@ async fn a_step_that_was_under_way_when_the_pause_began_does_not_hide_it() {
 }
 
 #[tokio::test]
-async fn a_run_in_the_middle_of_a_step_is_told_of_a_pause_after_it() {
+async fn pause_note_waits_for_the_step_in_progress() {
     let slow = REHEARSAL.replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
     let mut w = World::new(Setting { script: Some(slow), ..Setting::default() }).await;
     let _open = w.socket();
@@ -229,8 +239,8 @@ async fn a_run_in_the_middle_of_a_step_is_told_of_a_pause_after_it() {
     while w.run().await.is_none() || w.number(Some(w.repo), "SELECT COUNT(*) FROM call") == 0 {
         tokio::task::yield_now().await;
     }
-    w.said("/pause", pausing(None)).await;
-    // What the step is about to write would be lost, or this.
+    w.post_done("/pause", pause_request(None)).await;
+    // The step will write the status comment too; two writers would overwrite each other.
     w.app.intake.drain_inbox().await.unwrap();
     assert!(!work.is_finished() && !w.thread().contains("**Paused**"), "{}", w.thread());
     while !work.is_finished() {
@@ -238,55 +248,57 @@ async fn a_run_in_the_middle_of_a_step_is_told_of_a_pause_after_it() {
         tokio::task::yield_now().await;
     }
     w.settle().await;
-    w.find("**Paused** by whoever runs this server");
+    w.find("**Paused** by the operator");
     w.stands(RunViewStatus::Ready).await;
 }
 
 #[tokio::test]
-async fn only_what_failed_is_tried_again() {
+async fn retry_refuses_a_run_that_did_not_fail() {
     let mut w = world().await;
     let _open = w.socket();
     w.comes_to_the_gate().await;
     let run = w.run().await.unwrap().id;
     let by = || "ops".to_owned();
-    let why = w.refused("/retry", RetryCommandRequest { run, by: by() }).await;
+    let why = w.post_refused("/retry", RetryCommandRequest { run, by: by() }).await;
     assert!(why.contains("only a run that failed, waits for a model or is parked"), "{why}");
     let run = "999-1".parse().unwrap();
-    let why = w.refused("/retry", RetryCommandRequest { run, by: by() }).await;
+    let why = w.post_refused("/retry", RetryCommandRequest { run, by: by() }).await;
     assert!(why.contains("there is no run 999-1"), "{why}");
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_repository_is_forgotten_once_nothing_of_it_is_alive() {
+async fn forget_requires_that_no_run_is_live() {
     let mut w = world().await;
     let _open = w.socket();
     w.comes_to_the_gate().await;
     w.wait(60).await;
     let forgetting = || ForgetRepositoryRequest { repository: "maya/tally".parse().unwrap() };
-    let why = w.refused("/forget", forgetting()).await;
+    let why = w.post_refused("/forget", forgetting()).await;
     assert!(why.contains("end them with `/stop`"), "{why}");
     assert!(w.run().await.is_some());
     w.comment("maya", "/stop").await;
     w.wait(60).await;
     w.stands(RunViewStatus::Stopped).await;
-    assert!(w.said("/forget", forgetting()).await.contains("nothing is kept of maya/tally"));
+    assert!(
+        w.post_done("/forget", forgetting()).await.contains("deleted everything stored about maya/tally")
+    );
     assert!(!w.app.store.repo_dir(w.repo).exists());
     w.label("maya", LABEL).await;
-    w.stands(RunViewStatus::Asking).await; // it may come back, as a new one
+    w.stands(RunViewStatus::Asking).await; // the repository starts again as a new one
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
+async fn run_continues_from_a_backup_taken_at_its_gate() {
     let mut w = world().await;
     let open = w.socket();
     w.comes_to_the_gate().await;
     w.wait(60).await;
     let home = w.data().parent().unwrap().to_owned();
     let directory = home.join("copy");
-    // Writers go on meanwhile.
+    // Deliveries are written during the backup.
     let busy = {
         let (hub, repo, issue, maya) = (w.hub.clone(), w.repo, w.issue, w.user("maya"));
         tokio::task::spawn_blocking(move || {
@@ -296,16 +308,16 @@ async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
         })
     };
     let copy = directory.to_str().unwrap();
-    let (code, said) = typed(&w, &["backup", copy]).await;
+    let (code, output) = typed(&w, &["backup", copy]).await;
     busy.await.unwrap();
-    assert!(code == Some(0) && said.contains("databases of 1 repository:"), "{said}");
+    assert!(code == Some(0) && output.contains("databases of 1 repository:"), "{output}");
     assert_eq!(std::fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
     for (place, words) in [
         (directory.clone(), "this one holds something"),
-        (w.data().join("claude/copy"), "choose a place outside of it"),
+        (w.data().join("claude/copy"), "choose a directory outside it"),
     ] {
-        let (code, said) = typed(&w, &["backup", place.to_str().unwrap()]).await;
-        assert!(code == Some(1) && said.contains(words), "{said}");
+        let (code, output) = typed(&w, &["backup", place.to_str().unwrap()]).await;
+        assert!(code == Some(1) && output.contains(words), "{output}");
     }
     assert!(
         check_databases(&directory.as_path().into())
@@ -314,14 +326,14 @@ async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
             .all(|database| database.problems.is_empty())
     );
 
-    // The original goes on to its end, and is then lost with all that came after the copy.
+    // The original data are deleted, with everything written after the backup.
     w.settle().await;
     open.abort();
-    goes_on_from(w, &directory, || {}).await;
+    restore_and_approve(w, &directory, || {}).await;
 }
 
-/// The copy of a run at its gate takes the place of the data, once `meanwhile` is over, and the run is accepted there.
-async fn goes_on_from(w: World, copy: &Path, meanwhile: impl FnOnce()) {
+/// Calls `meanwhile`, replaces the data by a copy of a run at its gate, and approves the run there.
+async fn restore_and_approve(w: World, copy: &Path, meanwhile: impl FnOnce()) {
     let (line, data) = (w.approve_line(), w.data().to_owned());
     let restored = |_: &_| {
         meanwhile();
@@ -340,8 +352,8 @@ async fn goes_on_from(w: World, copy: &Path, meanwhile: impl FnOnce()) {
     );
 }
 
-/// What is wrong with a copy after something was done to it.
-async fn harmed(w: &World, name: &str, harm: &str) -> Vec<String> {
+/// Runs the SQL `harm` on a backup called `name`; returns the problems that the check finds.
+async fn problems_after(w: &World, name: &str, harm: &str) -> Vec<String> {
     let copy = w.data().with_file_name(name);
     create_backup(&w.data().into(), &copy, &Default::default()).unwrap();
     let database = w.checkpoints(&copy);
@@ -356,7 +368,7 @@ async fn harmed(w: &World, name: &str, harm: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn damage_is_found_and_named() {
+async fn check_finds_and_names_damage() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.wait(60).await;
@@ -398,32 +410,32 @@ async fn damage_is_found_and_named() {
         ("cut", "DELETE FROM audit WHERE seq = 1", "links of the audit chain do not hold"),
         ("torn", "DELETE FROM run", "rows point to something that is not there"),
     ] {
-        let wrong = harmed(&w, name, harm).await;
+        let wrong = problems_after(&w, name, harm).await;
         assert!(wrong.iter().any(|line| line.contains(words)), "{name}: {wrong:?}");
     }
 }
 
 #[tokio::test]
-async fn a_backup_of_a_postgres_is_gone_on_from_in_files_whatever_becomes_of_it_there() {
+async fn run_continues_in_files_from_a_postgres_backup() {
     let Some(address) = postgres::database() else { return };
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
     w.comes_to_the_gate().await;
     w.wait(60).await;
-    let (code, said) = typed(&w, &["check"]).await;
+    let (code, output) = typed(&w, &["check"]).await;
     let sound =
         [format!("repository {}: sound; 1 run, ", w.repo), "the server's own tables: sound; ".to_owned()];
-    assert!(code == Some(0) && sound.iter().all(|words| said.contains(words)), "{said}");
+    assert!(code == Some(0) && sound.iter().all(|words| output.contains(words)), "{output}");
     let copy = w.data().with_file_name("copy");
-    let (code, said) = typed(&w, &["backup", copy.to_str().unwrap()]).await;
-    assert!(code == Some(0) && said.contains("databases of 1 repository:"), "{said}");
+    let (code, output) = typed(&w, &["backup", copy.to_str().unwrap()]).await;
+    assert!(code == Some(0) && output.contains("databases of 1 repository:"), "{output}");
     postgres::sql(
         &address,
         "UPDATE countersign.all_audit SET what = 'nothing'; UPDATE countersign.all_document SET zstd = ''",
     );
-    let (code, said) = typed(&w, &["check"]).await;
+    let (code, output) = typed(&w, &["check"]).await;
     let wrong =
         ["links of the audit chain do not hold", "not what their hash says", "Stop all nodes, keep a dump"];
-    assert!(code == Some(1) && wrong.iter().all(|words| said.contains(words)), "{said}");
+    assert!(code == Some(1) && wrong.iter().all(|words| output.contains(words)), "{output}");
 
     let config = w.app.settings.file.clone();
     let in_files = || {
@@ -432,31 +444,31 @@ async fn a_backup_of_a_postgres_is_gone_on_from_in_files_whatever_becomes_of_it_
         let settings: Vec<_> = settings.lines().filter(of_files).collect();
         std::fs::write(&config, settings.join("\n")).unwrap();
     };
-    goes_on_from(w, &copy, in_files).await;
+    restore_and_approve(w, &copy, in_files).await;
 }
 
-/// A command as it is typed, beside the world's own configuration.
+/// Runs a command with the world's configuration; returns its exit code and output.
 pub(crate) async fn typed(w: &World, arguments: &[&str]) -> (Option<i32>, String) {
     let config = w.app.settings.file.clone();
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_countersign"));
     command.args(arguments).arg("--config").arg(config).stdin(std::process::Stdio::null());
     let output = command.output().await.unwrap();
-    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    (output.status.code(), said)
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    (output.status.code(), text)
 }
 
 #[tokio::test]
-async fn the_command_line_speaks_to_the_server_that_runs() {
+async fn commands_talk_to_the_running_server() {
     let mut w = world().await;
-    let (code, said) = typed(&w, &["pause"]).await;
+    let (code, output) = typed(&w, &["pause"]).await;
     assert_eq!(code, Some(1));
     assert!(
-        said.contains("no server runs on") && said.contains("start it with `countersign serve"),
-        "{said}"
+        output.contains("no server runs on") && output.contains("start it with `countersign serve"),
+        "{output}"
     );
-    // The world's own process holds the directory, so nobody else opens it.
-    let (code, said) = typed(&w, &["runs"]).await;
-    assert!(code == Some(1) && said.contains("is in use by another countersign"), "{said}");
+    // This process has the data directory locked.
+    let (code, output) = typed(&w, &["runs"]).await;
+    assert!(code == Some(1) && output.contains("is in use by another countersign"), "{output}");
     let _open = w.socket();
     w.comes_to_the_gate().await;
     let run = w.run().await.unwrap().id.to_string();
@@ -465,21 +477,21 @@ async fn the_command_line_speaks_to_the_server_that_runs() {
         (&["runs", "--json", "--repo", "maya/tally"], 0, "\"workflow\": \"lld\""),
         (&["runs", "--repo", "maya/other"], 1, "no repository maya/other is known here"),
         (&["pause", "maya/tally"], 0, "maya/tally is paused"),
-        (&["resume", "maya/tally"], 0, "maya/tally goes on"),
-        (&["cost", "--settle", "maya/tally"], 1, "nothing is held for calls that are over"),
+        (&["resume", "maya/tally"], 0, "maya/tally is resumed"),
+        (&["cost", "--settle", "maya/tally"], 1, "no finished call holds budget"),
         (&["cost", "--settle", "--billed", "$1"], 2, "--run <RUN>"),
         (&["retry", &run], 1, "only a run that failed, waits for a model or is parked"),
         (&["forget", "maya/tally", "--yes"], 1, "end them with `/stop`"),
         (&["forget", "maya/tally"], 2, "add --yes"),
         (&["check"], 0, "main.db: sound"),
     ] {
-        let (ended, said) = typed(&w, arguments).await;
-        assert!(ended == Some(code) && said.contains(words), "{arguments:?}: {ended:?} {said}");
+        let (ended, output) = typed(&w, arguments).await;
+        assert!(ended == Some(code) && output.contains(words), "{arguments:?}: {ended:?} {output}");
     }
 }
 
 #[tokio::test]
-async fn without_a_server_the_command_line_looks_for_itself() {
+async fn commands_open_the_data_when_no_server_runs() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let config = w.app.settings.file.clone();
@@ -492,7 +504,7 @@ async fn without_a_server_the_command_line_looks_for_itself() {
                 (&["runs"][..], "Human gate: verdict (N4)"),
                 (&["backup", &copy], "holds main.db and the databases of 1 repository:"),
                 (&["check"], "1 run, "),
-                (&["forget", "maya/tally", "--yes"], "nothing is kept of maya/tally"),
+                (&["forget", "maya/tally", "--yes"], "deleted everything stored about maya/tally"),
                 (&["runs", "--all"], "There are no runs."),
             ] {
                 let arguments = [arguments, &["--config", &config]].concat();
@@ -500,10 +512,10 @@ async fn without_a_server_the_command_line_looks_for_itself() {
                     .args(&arguments)
                     .output()
                     .unwrap();
-                let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-                assert!(output.status.success() && said.contains(words), "{arguments:?}: {said}");
+                let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+                assert!(output.status.success() && printed.contains(words), "{arguments:?}: {printed}");
             }
-            // What is damaged is named and left out.
+            // A damaged database is named and left out of the backup.
             let damaged = data.join("repos/99");
             std::fs::create_dir_all(&damaged).unwrap();
             std::fs::write(damaged.join("checkpoints.db"), b"junk".repeat(4096)).unwrap();
@@ -511,9 +523,12 @@ async fn without_a_server_the_command_line_looks_for_itself() {
                 .args(["backup", &second, "--config", &config])
                 .output()
                 .unwrap();
-            let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-            assert!(output.status.code() == Some(1) && said.contains("NOT in it: "), "{said}");
-            assert!(said.contains("repos/99/checkpoints.db") && said.contains("of 0 repositories"), "{said}");
+            let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert!(output.status.code() == Some(1) && printed.contains("NOT in the copy: "), "{printed}");
+            assert!(
+                printed.contains("repos/99/checkpoints.db") && printed.contains("of 0 repositories"),
+                "{printed}"
+            );
             std::fs::remove_dir_all(damaged).unwrap();
         })
         .await;

@@ -1,4 +1,4 @@
-//! The operator's pages over real HTTP: who gets in, what they may do there, and what hostile text does not do.
+//! The operator's pages over real HTTP: sessions, permissions, origin checks and escaping.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ use crate::{
 
 const PUBLIC: &str = "[server]\npublic_url = \"https://ops.example.org\"\n";
 
-/// The private door, and one browser's cookie for it.
+/// Client of the private server, with one browser's session cookie.
 pub(crate) struct Door {
     pub(crate) at: Url,
     client: Client,
@@ -46,17 +46,17 @@ impl World {
         Door { at: format!("http://{address}/").parse().unwrap(), client, cookie: String::new(), stop }
     }
 
-    /// What `countersign open` prints, by the socket that it asks.
+    /// Requests a link over the control socket, as `countersign open` does.
     pub(crate) async fn link(&self, act: bool) -> Url {
-        let asked = json!(PageLinkRequest { act, hours: 12 });
-        match call_server::<PageLinks>(self.data(), "/open", Some(asked)).await.unwrap() {
+        let request = json!(PageLinkRequest { act, hours: 12 });
+        match call_server::<PageLinks>(self.data(), "/open", Some(request)).await.unwrap() {
             ControlReply::Done(opened) => opened.links[0].parse().unwrap(),
             other => panic!("{other:?}"),
         }
     }
 
-    /// What a stream says next, however much time it lets pass before that.
-    async fn hint(&self, door: &Door, stream: &mut Response) -> Option<Bytes> {
+    /// Reads the stream's next chunk and moves the clock until it comes.
+    async fn next_chunk(&self, door: &Door, stream: &mut Response) -> Option<Bytes> {
         loop {
             tokio::select! {
                 hint = stream.chunk() => return hint.unwrap(),
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// A door that one who may act, or only read, has entered.
+    /// Opens a session that may act, or only read.
     pub(crate) async fn entered(&self, act: bool) -> Door {
         let (open, mut door) = (self.socket(), self.pages().await);
         let link = self.link(act).await;
@@ -85,13 +85,13 @@ fn secret(text: &str) -> &str {
     text.rsplit('=').next().unwrap()
 }
 
-/// What the forms of a page bring.
+/// Extracts the form key of a page.
 fn key(page: &str) -> &str {
     let key = page.split("name=\"key\" value=\"").nth(1).unwrap_or_else(|| panic!("no form: {page}"));
     key.split('"').next().unwrap()
 }
 
-/// A form of one field, whose value needs no escapes.
+/// Adds a form body of one field; the value must need no escaping.
 fn form(request: RequestBuilder, name: &str, value: &str) -> RequestBuilder {
     request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(format!("{name}={value}"))
 }
@@ -117,7 +117,7 @@ impl Door {
         (answer.status(), answer.text().await.unwrap())
     }
 
-    /// Presses a button: as a browser sends it, with the key that the pages have.
+    /// Posts to `path` with the session's form key, as a browser's button does.
     async fn press(&self, path: &str) -> (StatusCode, String) {
         let key = self.key("/deliveries?given_up=true").await;
         self.post(path, &self.origin(), &key).await
@@ -133,7 +133,7 @@ impl Door {
     }
 }
 
-/// Each route of the table with numbers in its places.
+/// Returns every route with `1` for each parameter, and one unknown path.
 fn routes() -> Vec<String> {
     let fill = |path: &str| {
         path.split('/')
@@ -144,12 +144,12 @@ fn routes() -> Vec<String> {
     paths().into_iter().map(fill).chain(["/nowhere".to_owned()]).collect()
 }
 
-/// Does any file below hold these words?
-fn holds(directory: &Path, words: &str) -> bool {
+/// Returns whether any file below the directory contains `words`.
+fn any_file_contains(directory: &Path, words: &str) -> bool {
     std::fs::read_dir(directory).unwrap().any(|entry| {
         let path = entry.unwrap().path();
         match path.is_dir() {
-            true => holds(&path, words),
+            true => any_file_contains(&path, words),
             false => std::fs::read(&path)
                 .is_ok_and(|bytes| bytes.windows(words.len()).any(|w| w == words.as_bytes())),
         }
@@ -157,13 +157,13 @@ fn holds(directory: &Path, words: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_link_is_good_for_one_visit_and_its_session_for_a_time() {
+async fn link_opens_one_session_that_expires() {
     let w = world().await;
     let (_open, mut door) = (w.socket(), w.pages().await);
     let link = w.link(false).await;
     for _ in 0..2 {
         let (status, page) = door.get(&link.as_str()[link.origin().ascii_serialization().len()..]).await;
-        assert_eq!(status, StatusCode::OK, "who only looks at it does not spend it");
+        assert_eq!(status, StatusCode::OK, "a GET does not use the link up");
         assert!(page.contains("<button>Open the pages</button>"), "{page}");
     }
     let elsewhere = door.request(Method::POST, "/enter").header("origin", "https://evil.example");
@@ -177,7 +177,7 @@ async fn a_link_is_good_for_one_visit_and_its_session_for_a_time() {
     );
     let set = answer.headers()["set-cookie"].to_str().unwrap().to_owned();
     assert!(set.ends_with("; HttpOnly; SameSite=Strict; Path=/; Max-Age=43200"), "{set}");
-    // Of another server on this host, a browser sends it as well.
+    // A browser sends a host's cookies to every port, so the name holds the port.
     assert!(set.starts_with(&format!("countersign_{}=", door.at.port().unwrap())), "{set}");
     let again = door.enter(&link).await;
     assert_eq!(again.status(), StatusCode::FORBIDDEN);
@@ -186,19 +186,27 @@ async fn a_link_is_good_for_one_visit_and_its_session_for_a_time() {
     door.cookie = cookie(&answer);
     assert_eq!(door.get("/models").await.0, StatusCode::OK);
     let unspent = w.link(true).await;
-    for kept in [secret(link.as_str()), secret(&door.cookie), secret(unspent.as_str())] {
-        assert!(!holds(w.data(), kept), "only hashes are kept");
+    for value in [secret(link.as_str()), secret(&door.cookie), secret(unspent.as_str())] {
+        assert!(!any_file_contains(w.data(), value), "the data hold only hashes of secrets");
     }
     assert!(
-        holds(w.data(), &Hash::digest(secret(&door.cookie).as_bytes()).to_string()),
-        "the search finds what is there"
+        any_file_contains(w.data(), &Hash::digest(secret(&door.cookie).as_bytes()).to_string()),
+        "the file search works"
     );
 
     w.pass(601);
-    assert_eq!(door.enter(&unspent).await.status(), StatusCode::FORBIDDEN, "ten minutes are over");
+    assert_eq!(
+        door.enter(&unspent).await.status(),
+        StatusCode::FORBIDDEN,
+        "a link expires after ten minutes"
+    );
     assert_eq!(door.get("/models").await.0, StatusCode::OK);
     w.pass(12 * 3600 - 601);
-    assert_eq!(door.get("/models").await.0, StatusCode::UNAUTHORIZED, "so are twelve hours");
+    assert_eq!(
+        door.get("/models").await.0,
+        StatusCode::UNAUTHORIZED,
+        "the session expires after twelve hours"
+    );
 
     door.cookie = cookie(&door.enter(&w.link(false).await).await);
     let unspent = w.link(true).await;
@@ -208,13 +216,13 @@ async fn a_link_is_good_for_one_visit_and_its_session_for_a_time() {
     else {
         panic!()
     };
-    assert!(message.starts_with("1 session is over, and 1 link is taken back"), "{message}");
+    assert!(message.starts_with("1 session is closed, and 1 link is revoked"), "{message}");
     assert_eq!(door.get("/models").await.0, StatusCode::UNAUTHORIZED);
     assert_eq!(door.enter(&unspent).await.status(), StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
-async fn a_stranger_is_refused_on_every_route() {
+async fn every_route_refuses_requests_without_a_session() {
     let mut w = World::new(Setting { toml: PUBLIC.to_owned(), ..Setting::default() }).await;
     w.comes_to_the_gate().await;
     let inside = w.entered(true).await;
@@ -226,17 +234,17 @@ async fn a_stranger_is_refused_on_every_route() {
         door.cookie = format!("{name}={value}; countersign_https={value}");
         for path in routes() {
             for method in [Method::GET, Method::POST, Method::PUT] {
-                let asked = || {
+                let request = || {
                     door.request(method.clone(), &path).bearer_auth(w.token()).header("origin", door.origin())
                 };
-                let answer = asked().send().await.unwrap();
+                let answer = request().send().await.unwrap();
                 assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{method} {path}");
                 let text = answer.text().await.unwrap();
                 assert!(text.contains("countersign open") && !text.contains("Human gate"), "{path}: {text}");
-                let answer = asked().header("host", "ops.example.org").send().await.unwrap();
+                let answer = request().header("host", "ops.example.org").send().await.unwrap();
                 assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{method} {path}");
                 assert!(!answer.headers().contains_key("refresh"));
-                assert_eq!(answer.text().await.unwrap(), "Not found.\n", "the world hears nothing");
+                assert_eq!(answer.text().await.unwrap(), "Not found.\n", "the public name tells nothing");
             }
         }
     }
@@ -244,13 +252,13 @@ async fn a_stranger_is_refused_on_every_route() {
     for path in ["/enter?link=x", "/style.css", "/icon.svg"] {
         assert_eq!(world(path).send().await.unwrap().status(), StatusCode::OK, "{path}");
     }
-    // Behind a link on another site a strict cookie comes with the second look.
+    // After a cross-site link a browser omits the strict cookie, so the page asks it to reload once.
     let answer = world("/runs/1/1").header("sec-fetch-site", "cross-site").send().await.unwrap();
     assert_eq!(
         (answer.status(), &answer.headers()["refresh"]),
         (StatusCode::NOT_FOUND, &"0".parse().unwrap())
     );
-    // By the world's name the cookie is one for HTTPS alone.
+    // Under the public name the cookie is limited to HTTPS.
     let open = w.socket();
     let enter = door.request(Method::POST, "/enter").header("host", "ops.example.org");
     let enter = enter.header("origin", "https://ops.example.org");
@@ -261,7 +269,7 @@ async fn a_stranger_is_refused_on_every_route() {
 }
 
 #[tokio::test]
-async fn whoever_may_only_read_changes_nothing() {
+async fn read_only_session_cannot_change_anything() {
     let mut w = world().await;
     knock("torn", "issues", "{").at(w.webhook.clone()).await;
     w.settle().await;
@@ -271,9 +279,9 @@ async fn whoever_may_only_read_changes_nothing() {
     let value = secret(&door.cookie);
     for path in routes().iter().filter(|path| path.as_str() != "/nowhere") {
         for key in [String::new(), value.to_owned(), Hash::digest(value.as_bytes()).to_string()] {
-            let (status, said) = door.post(path, &door.origin(), &key).await;
+            let (status, body) = door.post(path, &door.origin(), &key).await;
             assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
-            assert!(said.contains("needs a link of `countersign open --act`"), "{path}: {said}");
+            assert!(body.contains("needs a link of `countersign open --act`"), "{path}: {body}");
         }
     }
     assert_eq!(w.app.store.pauses().await.unwrap(), []);
@@ -281,7 +289,7 @@ async fn whoever_may_only_read_changes_nothing() {
 }
 
 #[tokio::test]
-async fn another_site_or_another_name_gets_nowhere() {
+async fn request_with_a_foreign_origin_key_or_host_is_refused() {
     let mut w = world().await;
     knock("torn", "issues", "{").at(w.webhook.clone()).await;
     w.settle().await;
@@ -290,19 +298,19 @@ async fn another_site_or_another_name_gets_nowhere() {
     for origin in
         ["https://evil.example", "null", "", "http://localhost:1", &door.origin().replace("http", "https")]
     {
-        let (status, said) = door.post("/pause", origin, &key).await;
+        let (status, body) = door.post("/pause", origin, &key).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{origin}");
-        assert!(said.contains("a page of another site"), "{said}");
+        assert!(body.contains("a page of another site"), "{body}");
     }
     for key in ["", "0", &key[1..]] {
-        let (status, said) = door.post("/pause", &door.origin(), key).await;
+        let (status, body) = door.post("/pause", &door.origin(), key).await;
         assert_eq!(status, StatusCode::FORBIDDEN);
-        assert!(said.contains("load the page again"), "{said}");
+        assert!(body.contains("load the page again"), "{body}");
     }
     for host in ["evil.example", "127.0.0.1.evil.example:80", "ops.example.org", ""] {
         let answer = door.request(Method::GET, "/").header("host", host).send().await.unwrap();
         assert_eq!(answer.status(), StatusCode::MISDIRECTED_REQUEST, "{host}");
-        assert!(answer.text().await.unwrap().contains("a proxy in front must hand on the Host"));
+        assert!(answer.text().await.unwrap().contains("a proxy in front must pass on the Host"));
     }
     assert_eq!(w.app.store.pauses().await.unwrap(), []);
     let answer = door.request(Method::GET, "/").send().await.unwrap();
@@ -317,9 +325,9 @@ async fn another_site_or_another_name_gets_nowhere() {
     );
 }
 
-/// Servers on one database may listen anywhere behind it.
+/// Several servers on one database may share the public name.
 #[tokio::test]
-async fn a_visit_by_the_worlds_name_holds_at_every_door_behind_it() {
+async fn session_for_the_public_name_works_on_every_server() {
     let w = World::new(Setting { toml: PUBLIC.to_owned(), ..Setting::default() }).await;
     let (_open, mut doors) = (w.socket(), [w.pages().await, w.pages().await]);
     let link = w.link(true).await;
@@ -337,7 +345,7 @@ async fn a_visit_by_the_worlds_name_holds_at_every_door_behind_it() {
 }
 
 #[tokio::test]
-async fn an_operator_pauses_resumes_and_gives_deliveries_another_try() {
+async fn operator_can_pause_resume_and_replay_deliveries() {
     let mut w = world().await;
     knock("torn", "issues", "{").at(w.webhook.clone()).await;
     w.settle().await;
@@ -355,23 +363,23 @@ async fn an_operator_pauses_resumes_and_gives_deliveries_another_try() {
     assert_eq!(door.press(&format!("{own}/resume")).await.0, StatusCode::SEE_OTHER);
     assert!(pauses().await.is_empty());
     assert_eq!(door.press("/repositories/77/pause").await.0, StatusCode::NOT_FOUND);
-    let (status, said) = door.press("/runs/1/7/retry").await;
+    let (status, body) = door.press("/runs/1/7/retry").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
-    assert!(said.contains("there is no run 1-7"), "{said}");
+    assert!(body.contains("there is no run 1-7"), "{body}");
 
     let (_, page) = door.get("/deliveries?given_up=true").await;
     assert!(
         page.contains("JSON") && page.contains("/deliveries/torn/replay"),
-        "its reason and its way on: {page}"
+        "shows its reason and a replay button: {page}"
     );
     assert_eq!(door.press("/deliveries/torn/replay").await.0, StatusCode::SEE_OTHER);
     assert_eq!(w.ending("torn").0, "new");
     let key = door.key("/models").await;
-    let (status, said) = door.post("/deliveries/torn/replay", &door.origin(), &key).await;
-    assert_eq!(status, StatusCode::CONFLICT, "it is not given up now");
-    assert!(said.contains("Only a delivery that was given up"), "{said}");
+    let (status, body) = door.post("/deliveries/torn/replay", &door.origin(), &key).await;
+    assert_eq!(status, StatusCode::CONFLICT, "the delivery is not given up now");
+    assert!(body.contains("Only a delivery that was given up"), "{body}");
     w.settle().await;
-    assert_eq!(w.ending("torn").0, "dead", "it was read again, and is no better");
+    assert_eq!(w.ending("torn").0, "dead", "the replayed delivery fails again");
     w.database().execute("UPDATE inbox SET packing = 'dropped', body = x'' WHERE id = 'torn'", []).unwrap();
     let (_, page) = door.get("/deliveries?given_up=true").await;
     assert!(page.contains("torn") && page.contains("ask GitHub for a redelivery"), "{page}");
@@ -379,9 +387,9 @@ async fn an_operator_pauses_resumes_and_gives_deliveries_another_try() {
 }
 
 #[tokio::test]
-async fn hostile_words_stay_words() {
+async fn hostile_delivery_text_is_escaped_on_pages() {
     let w = world().await;
-    // The door lets no such event in; a note may quote anything.
+    // The webhook accepts no such event, but a note may quote any text.
     let hostile =
         ["<img src=x onerror=alert(1)>\u{202e}", "</td><script>alert(2)</script>", "\"><b onclick=alert(3)>"];
     w.database().execute("UPDATE inbox SET event = ?1, note = ?2, id = ?3 WHERE seq = 1", hostile).unwrap();
@@ -393,7 +401,7 @@ async fn hostile_words_stay_words() {
     let (status, page) = door.get("/<script>alert(1)</script>").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert!(!page.contains("alert"), "{page}");
-    // What broke is for the log.
+    // Error details go to the log, not to the page.
     w.database().execute_batch("ALTER TABLE inbox RENAME TO lost").unwrap();
     let (status, page) = door.get("/deliveries").await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -401,18 +409,18 @@ async fn hostile_words_stay_words() {
 }
 
 #[tokio::test]
-async fn a_page_hears_of_changes_and_one_that_does_not_listen_holds_up_nobody() {
+async fn event_stream_reports_changes_and_a_slow_reader_blocks_nobody() {
     let w = world().await;
     let door = w.entered(false).await;
     let mut slow = TcpStream::connect(door.at.authority()).await.unwrap();
-    let asked =
+    let request =
         format!("GET /events HTTP/1.1\r\nHost: {}\r\nCookie: {}\r\n\r\n", door.at.authority(), door.cookie);
-    slow.write_all(asked.as_bytes()).await.unwrap();
-    let mut heard = door.request(Method::GET, "/events").send().await.unwrap();
-    assert_eq!(heard.headers()["content-type"], "text/event-stream");
+    slow.write_all(request.as_bytes()).await.unwrap();
+    let mut events = door.request(Method::GET, "/events").send().await.unwrap();
+    assert_eq!(events.headers()["content-type"], "text/event-stream");
     for round in 0..50 {
         knock(&format!("guid-{round}"), "ping", "{}").at(w.webhook.clone()).await;
-        assert_eq!(w.hint(&door, &mut heard).await.unwrap(), "data: changed\n\n");
+        assert_eq!(w.next_chunk(&door, &mut events).await.unwrap(), "data: changed\n\n");
     }
     assert_eq!(door.get("/deliveries").await.0, StatusCode::OK);
 
@@ -428,29 +436,29 @@ async fn a_page_hears_of_changes_and_one_that_does_not_listen_holds_up_nobody() 
     drop(others);
 
     w.app.store.revoke_sessions().await.unwrap();
-    while let Some(hint) = w.hint(&door, &mut heard).await {
-        assert_eq!(hint, "data: changed\n\n", "what was on its way comes, and then the end");
+    while let Some(hint) = w.next_chunk(&door, &mut events).await {
+        assert_eq!(hint, "data: changed\n\n", "pending events arrive before the stream ends");
     }
     let door = w.entered(false).await;
-    let mut heard = door.request(Method::GET, "/events").send().await.unwrap();
+    let mut events = door.request(Method::GET, "/events").send().await.unwrap();
     door.stop.cancel();
-    assert_eq!(heard.chunk().await.unwrap(), None, "the server's end is the stream's");
+    assert_eq!(events.chunk().await.unwrap(), None, "the stream ends with the server");
     drop(slow);
 }
 
 #[tokio::test]
-async fn the_thread_links_to_the_page_of_its_run_where_the_world_can_reach_one() {
+async fn thread_links_to_the_run_page_if_a_public_url_is_set() {
     let mut w = World::new(Setting { as_files: true, toml: PUBLIC.to_owned(), ..Setting::default() }).await;
     w.comes_to_the_gate().await;
     let run = w.run().await.unwrap().id;
-    let page = format!("[its page, for the operator](https://ops.example.org/runs/{}/{})", run.repo, run.seq);
+    let page = format!("[run page, for the operator](https://ops.example.org/runs/{}/{})", run.repo, run.seq);
     let status = w.find("updated on 20").body;
-    assert!(status.contains(&format!("run `{run}` ({page}), asked for by")), "{status}");
+    assert!(status.contains(&format!("run `{run}` ({page}), requested by")), "{status}");
     let checks = w.checks();
     assert!(checks[0].summary.contains(&page), "{checks:#?}");
     w.stands(RunViewStatus::Asking).await;
     let mut plain = world_of_files().await;
     plain.comes_to_the_gate().await;
-    assert!(!plain.find("updated on 20").body.contains("its page"));
+    assert!(!plain.find("updated on 20").body.contains("run page"));
     plain.stands(RunViewStatus::Asking).await;
 }

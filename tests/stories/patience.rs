@@ -1,4 +1,4 @@
-//! Model services that stay busy, refuse or cut their answers: how long and how often they are asked, and for what money.
+//! Model services that stay busy, refuse or truncate: how often they are called and what counts against budgets.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,7 +16,7 @@ const BUSY: &str = r#"{"type":"system","subtype":"api_retry","attempt":1,"retry_
 {"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"API Error: 429"}
 "#;
 
-/// A world whose drafter is Anthropic's API, which behaves like this.
+/// Starts a run whose drafter is a stub of Anthropic's API with this behaviour.
 async fn drafted_by_api(behaviour: Behaviour, toml: &str) -> (World, Arc<Api>) {
     let (url, api) = anthropic::start(behaviour).await;
     let setting = Setting {
@@ -32,21 +32,21 @@ async fn drafted_by_api(behaviour: Behaviour, toml: &str) -> (World, Arc<Api>) {
     (w, api)
 }
 
-/// Seconds until the run halts, to a quarter of a minute.
-async fn halts_after(w: &mut World) -> u64 {
+/// Seconds until the run halts, in steps of 15.
+async fn seconds_until_halt(w: &mut World) -> u64 {
     for passed in (0..7200).step_by(15) {
         if w.run_status().await == RunViewStatus::Failed {
             return passed;
         }
         w.wait(15).await;
     }
-    panic!("it is asked for ever:\n{}", w.thread());
+    panic!("the run did not halt within two hours:\n{}", w.thread());
 }
 
 #[tokio::test]
-async fn a_busy_api_is_asked_for_a_quarter_of_an_hour_whatever_its_header_says() {
+async fn busy_api_is_called_for_15_minutes_despite_its_retry_header() {
     let (mut w, api) = drafted_by_api(Behaviour::Error(429, "rate_limit_error", Some(2)), "").await;
-    let passed = halts_after(&mut w).await;
+    let passed = seconds_until_halt(&mut w).await;
     assert!((900..2000).contains(&passed), "{passed} s");
     assert!((5..15).contains(&api.requests().len()), "{} requests", api.requests().len());
     w.find("stayed busy for 15 minutes or longer");
@@ -55,7 +55,7 @@ async fn a_busy_api_is_asked_for_a_quarter_of_an_hour_whatever_its_header_says()
 }
 
 #[tokio::test]
-async fn a_busy_program_is_asked_for_a_quarter_of_an_hour_whatever_its_own_delays() {
+async fn busy_program_is_called_for_15_minutes_despite_its_delays() {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/failing-claude.sh");
     let setting = Setting {
         models: Some(("claude:opus", "stub:reviewer")),
@@ -69,7 +69,7 @@ async fn a_busy_program_is_asked_for_a_quarter_of_an_hour_whatever_its_own_delay
     std::fs::create_dir_all(&place).unwrap();
     std::fs::write(place.join("says"), BUSY).unwrap();
     w.label("maya", "countersign:lld").await;
-    let passed = halts_after(&mut w).await;
+    let passed = seconds_until_halt(&mut w).await;
     assert!((900..2000).contains(&passed), "{passed} s");
     let calls = std::fs::read_to_string(place.join("calls")).unwrap().lines().count();
     assert!((5..10).contains(&calls), "{calls} calls");
@@ -79,7 +79,7 @@ async fn a_busy_program_is_asked_for_a_quarter_of_an_hour_whatever_its_own_delay
 }
 
 #[tokio::test]
-async fn no_prompt_is_sent_twice_for_the_same_fault() {
+async fn same_prompt_is_not_sent_twice_after_a_fault() {
     for (behaviour, requests, says) in [
         (Behaviour::Refusal, 1, "The drafter declined to answer. Reword the issue"),
         (Behaviour::MaxTokens, 2, "the answer was cut off at 50 tokens; it has to be shorter"),
@@ -89,16 +89,20 @@ async fn no_prompt_is_sent_twice_for_the_same_fault() {
         let halt = w.find("### ❌ Halted at Draft the design").body.replace('\\', "");
         assert!(halt.contains(says) && halt.contains("\n/retry\n"), "{halt}");
         w.find("updated on 20");
-        let asked: Vec<_> = api.requests().iter().map(|request| request["messages"].to_string()).collect();
-        assert_eq!(asked.len(), requests, "{halt}");
-        assert_eq!(asked.iter().collect::<BTreeSet<_>>().len(), requests, "no prompt twice");
-        assert!(requests == 1 || asked[1].contains(says), "the second one says why:\n{}", asked[1]);
+        let prompts: Vec<_> = api.requests().iter().map(|request| request["messages"].to_string()).collect();
+        assert_eq!(prompts.len(), requests, "{halt}");
+        assert_eq!(prompts.iter().collect::<BTreeSet<_>>().len(), requests, "all prompts differ");
+        assert!(
+            requests == 1 || prompts[1].contains(says),
+            "the second prompt gives the reason:\n{}",
+            prompts[1]
+        );
     }
 }
 
-/// The longest design costs $0.80 of these.
+/// The longest design costs $0.80 of the $0.82 cap.
 #[tokio::test]
-async fn a_cap_that_has_room_for_the_counted_prompt_does_not_pause_a_run() {
+async fn cap_with_room_for_the_counted_prompt_does_not_pause_a_run() {
     let (url, api) = drafting().await;
     let setting = Setting {
         models: Some(("anthropic:opus", "stub:reviewer")),
@@ -113,20 +117,23 @@ async fn a_cap_that_has_room_for_the_counted_prompt_does_not_pause_a_run() {
     w.find("### ✅ APPROVED");
     w.find("updated on 20");
     w.stands(RunViewStatus::Asking).await;
-    assert!(api.requests()[0]["messages"].to_string().len() > 5000, "by its bytes it may cost more");
+    assert!(
+        api.requests()[0]["messages"].to_string().len() > 5000,
+        "counted by bytes, the prompt would exceed the cap"
+    );
     assert_eq!(api.requests()[0]["max_tokens"], 32_000);
 }
 
 #[tokio::test]
-async fn gateway_errors_that_nobody_bills_do_not_pause_a_run() {
+async fn unbilled_gateway_errors_do_not_pause_a_run() {
     let (mut w, api) = drafted_by_api(
         Behaviour::Error(502, "api_error", None),
         "[budget]\nstage = \"$10\"\nrun = \"$10\"\n",
     )
     .await;
-    halts_after(&mut w).await;
+    seconds_until_halt(&mut w).await;
     assert!(api.requests().len() > 4, "{} requests", api.requests().len());
-    w.find("could not be reached, or broke off, for 15 minutes or longer");
+    w.find("was unreachable or dropped the connection for 15 minutes or longer");
     w.find("updated on 20");
     w.stands(RunViewStatus::Failed).await;
     let calls = w.calls().await;

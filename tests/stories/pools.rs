@@ -1,4 +1,4 @@
-//! Several models behind one name, seen from the issue and from the books.
+//! Model pools, seen from the issue, the ledger and the command line.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::{
     world::{Setting, World},
 };
 
-/// Two who may draft, and reviewers of whom the first is one of them by another name.
+/// Two drafters, and two reviewers of which the first shares a drafter's family.
 const POOLS: &str = r#"
 [pools.writers]
 primary = ["stub:ann", "stub:bob"]
@@ -59,7 +59,7 @@ context = 1000000
 max_output = 8192
 "#;
 
-async fn pooled(script: &Script) -> World {
+async fn pool_world(script: &Script) -> World {
     let setting = Setting {
         script: Some(script.toml()),
         models: Some(("pool:writers", "pool:readers")),
@@ -69,23 +69,24 @@ async fn pooled(script: &Script) -> World {
     World::new(setting).await
 }
 
-/// Who was asked as what, and whether there was an answer.
-fn told(rows: &[CallRow]) -> Vec<(&str, &str, bool)> {
-    let told = rows.iter().map(|row| (row.role.as_str(), row.asked.as_str(), row.status == CallStatus::Done));
-    let mut told: Vec<_> = told.collect();
-    told.sort_unstable();
-    told
+/// Role, model and success of each call, sorted.
+fn call_summaries(rows: &[CallRow]) -> Vec<(&str, &str, bool)> {
+    let calls =
+        rows.iter().map(|row| (row.role.as_str(), row.asked.as_str(), row.status == CallStatus::Done));
+    let mut calls: Vec<_> = calls.collect();
+    calls.sort_unstable();
+    calls
 }
 
 #[tokio::test]
-async fn another_drafts_where_one_is_used_up_and_its_own_family_does_not_review() {
+async fn used_up_drafter_is_replaced_and_its_family_does_not_review() {
     let script = Script::default()
         .fails("drafter", "quota")
         .only("ann")
         .drafts(&design())
         .only("bob")
         .reviews(&approved());
-    let mut w = pooled(&script).await;
+    let mut w = pool_world(&script).await;
     w.comes_to_the_gate().await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED") && gate.contains("Drafted by `bob`"), "{gate}");
@@ -95,36 +96,39 @@ async fn another_drafts_where_one_is_used_up_and_its_own_family_does_not_review(
         ("drafter", "stub:bob", true),
         ("reviewer", "stub:stub-reviewer", true),
     ];
-    assert_eq!(told(&rows), expected);
+    assert_eq!(call_summaries(&rows), expected);
     assert!(rows.iter().all(|row| row.provider == "stub"), "{rows:?}");
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn where_all_are_used_up_the_run_waits_for_the_first_that_is_back() {
+async fn run_waits_when_all_models_are_used_up() {
     let mut script = Script::default();
     for model in ["ann", "bob"] {
         script = script.fails("drafter", "quota").only(model).drafts(&design()).only(model);
     }
-    let mut w = pooled(&script.reviews(&approved())).await;
+    let mut w = pool_world(&script.reviews(&approved())).await;
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
     assert_eq!((run.status, run.step_id.as_str()), (RunViewStatus::Waiting, "N1"), "{}", w.thread());
-    assert_eq!(told(&w.calls().await), [("drafter", "stub:ann", false), ("drafter", "stub:bob", false)]);
+    assert_eq!(
+        call_summaries(&w.calls().await),
+        [("drafter", "stub:ann", false), ("drafter", "stub:bob", false)]
+    );
     w.wait(30).await;
     w.stands(RunViewStatus::Asking).await;
-    assert_eq!(w.calls().await.len(), 4, "one drafted, and one approved");
+    assert_eq!(w.calls().await.len(), 4, "two failed calls, a draft and a review");
 }
 
 #[tokio::test]
-async fn the_books_name_the_leg_that_answered() {
+async fn ledger_names_each_route_that_was_tried() {
     let refuses = || async { (StatusCode::UNAUTHORIZED, "{}") };
     let api = Router::new().route("/v1/messages", post(refuses));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, api).await });
-    // A program that is there and fails at once.
+    // /bin/false exists and fails at once.
     let toml = format!(
         "[providers.claude]\npath = \"/bin/false\"\nbase_url = \"http://127.0.0.1:1\"\n[providers.anthropic]\nbase_url = \
          \"http://{address}\"\n"
@@ -148,11 +152,11 @@ async fn the_books_name_the_leg_that_answered() {
 }
 
 #[tokio::test]
-async fn the_operator_sees_what_a_pool_has_and_what_it_skips() {
-    let w = pooled(&Script::default()).await;
-    let (code, said) = typed(&w, &["models"]).await;
-    assert_eq!(code, Some(0), "{said}");
-    let rows: Vec<Vec<_>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+async fn models_and_doctor_list_pool_members_and_skips() {
+    let w = pool_world(&Script::default()).await;
+    let (code, output) = typed(&w, &["models"]).await;
+    assert_eq!(code, Some(0), "{output}");
+    let rows: Vec<Vec<_>> = output.lines().map(|line| line.split_whitespace().collect()).collect();
     for row in [
         "openai gpt-y gpt 1000000 8192 1.50 6.00 0.15 1.88 ends 2027-05-01, then gpt-z",
         "stub ann a 1000000 8192 - - - -",
@@ -163,12 +167,15 @@ async fn the_operator_sees_what_a_pool_has_and_what_it_skips() {
         "fallback: ollama:nobody-lists-it skipped: no [[model]] lists it",
         "pool:readers by priority",
     ] {
-        assert!(rows.contains(&row.split(' ').collect()), "{row}\n{said}");
+        assert!(rows.contains(&row.split(' ').collect()), "{row}\n{output}");
     }
-    let lacks: Vec<_> = said.lines().filter(|line| line.starts_with("openai: ")).collect();
-    assert!(matches!(lacks[..], [one] if one.contains("OPENAI_API_KEY")), "said once:\n{said}");
+    let lacks: Vec<_> = output.lines().filter(|line| line.starts_with("openai: ")).collect();
+    assert!(
+        matches!(lacks[..], [one] if one.contains("OPENAI_API_KEY")),
+        "the missing key is reported once:\n{output}"
+    );
 
-    let (_, said) = typed(&w, &["doctor"]).await;
+    let (_, output) = typed(&w, &["doctor"]).await;
     for line in [
         "pool:writers has stub:ann",
         "pool:writers has stub:bob",
@@ -176,11 +183,11 @@ async fn the_operator_sees_what_a_pool_has_and_what_it_skips() {
         "pool:writers skips ollama:nobody-lists-it: ",
         "pool:readers has stub:stub-reviewer",
     ] {
-        assert!(said.contains(line), "{line}\n{said}");
+        assert!(output.contains(line), "{line}\n{output}");
     }
 }
 
-/// A program that answers as OpenCode does, with a design for the first issue.
+/// Writes a script that answers like OpenCode, with a design for the first issue.
 pub(crate) fn drafting_opencode(place: &Path) -> PathBuf {
     let text =
         design().replace("{{path}}", "src/lib.rs").replace("{{issue}}", "1").replace("{{title}}", "A title");
@@ -190,9 +197,9 @@ pub(crate) fn drafting_opencode(place: &Path) -> PathBuf {
         json!({"type": "text", "part": {"text": text}}),
         json!({"type": "step_finish", "part": {"reason": "stop", "tokens": tokens}}),
     ];
-    let said: String = events.iter().map(|event| format!("{event}\n")).collect();
+    let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
     let script = format!(
-        "#!/bin/sh\n[ \"$1\" = --version ] && {{ echo 1.18.33; exit; }}\ncat > /dev/null\ncat <<'END'\n{said}END\n"
+        "#!/bin/sh\n[ \"$1\" = --version ] && {{ echo 1.18.33; exit; }}\ncat > /dev/null\ncat <<'END'\n{lines}END\n"
     );
     let path = place.join("opencode");
     fs::write(&path, script).unwrap();
@@ -202,7 +209,7 @@ pub(crate) fn drafting_opencode(place: &Path) -> PathBuf {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn the_usual_pool_starts_beside_the_usual_reviewer_and_what_opencode_drafts_counts() {
+async fn default_pool_drafts_with_opencode_and_reviews_with_gemini() {
     let place = tempfile::tempdir().unwrap();
     let (opencode, (gemini, _)) = (drafting_opencode(place.path()), reviewing(None).await);
     let setting = Setting {
@@ -215,17 +222,17 @@ async fn the_usual_pool_starts_beside_the_usual_reviewer_and_what_opencode_draft
         ..Setting::default()
     };
     let mut w = World::new(setting).await;
-    let (_, said) = typed(&w, &["doctor"]).await;
+    let (_, output) = typed(&w, &["doctor"]).await;
     for line in [
         "pool:default skips claude:sonnet: ",
         "pool:default has opencode:google/antigravity-claude-sonnet-4-5",
-        "pool:default skips opencode:google/antigravity-gemini-3-flash: the gemini family is left to review",
+        "pool:default skips opencode:google/antigravity-gemini-3-flash: the gemini family is reserved for review",
     ] {
-        assert!(said.contains(line), "{line}\n{said}");
+        assert!(output.contains(line), "{line}\n{output}");
     }
     w.label("maya", "countersign:lld").await;
     w.stands(RunViewStatus::Asking).await;
-    assert!(w.gate().contains("APPROVED: the LLD"), "{}", w.gate());
+    assert!(w.gate().contains("APPROVED: the design"), "{}", w.gate());
     let rows = w.calls().await;
     let drafter = rows.iter().find(|row| row.role == "drafter" && row.status == CallStatus::Done).unwrap();
     assert_eq!(drafter.asked, "opencode:google/antigravity-claude-sonnet-4-5");

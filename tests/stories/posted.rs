@@ -1,7 +1,7 @@
-//! Comments as GitHub would show them, whatever the models wrote in them: generated ones by the hundred thousand.
+//! Fuzz tests of posted comments: whatever models write, the rendered comment must be inert.
 //!
-//! Nothing here knows how text is made inert. A comment is rendered by comrak, and by cmark-gfm where that is
-//! installed (`COUNTERSIGN_TEST_CMARK` names it, and then it must be there), and the HTML is looked through.
+//! The tests share no code with the cleaner. They render each comment with comrak, and with cmark-gfm if installed
+//! (`COUNTERSIGN_TEST_CMARK` names the program and makes it mandatory), and check the HTML.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ use countersign::{
 
 const BATCH: usize = 500;
 
-/// A line and three texts as the gate shows them. Cleaning again what was cleaned changes nothing.
+/// Renders a gate comment with `line` in all short fields. Also asserts that cleaning is idempotent.
 fn gate(line: &str, texts: [&str; 3]) -> OutboundBody {
     let once = clean(texts[0], 6_000);
     assert_eq!(clean(once.as_str(), 6_000), once, "{:?}", texts[0]);
@@ -106,14 +106,14 @@ fn gate(line: &str, texts: [&str; 3]) -> OutboundBody {
     })
 }
 
-/// What begins at the outermost level of a gate, in this order, among what the texts make.
+/// Top-level parts of a gate comment's HTML, in order; model texts may add others between them.
 const FRAME: [&str; 11] = [
-    "<h3>✅ APPROVED: the LLD waits for a person (1 open finding)</h3>",
+    "<h3>✅ APPROVED: the design waits for a person (1 open finding)</h3>",
     "<table>\n<thead>\n<tr>\n<th></th>\n<th>Severity</th>",
     "<details><summary>Details of the findings</summary>",
     "<p><strong>F1</strong>",
     "</details>",
-    "<details><summary>The LLD in short</summary>",
+    "<details><summary>Summary of the design</summary>",
     "</details>",
     "<pre><code>/approve lld ",
     "<p><strong>1 of 2 approvals</strong>",
@@ -121,7 +121,7 @@ const FRAME: [&str; 11] = [
     "<p><sub>Run 1-1 ",
 ];
 
-/// What no text should hold, and what a line may begin with.
+/// Hazardous fragments for random text.
 static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let words = "@mona·Fixes #1·a·b c· ·  ·`·``·```·~~~·~~·*·**·***·_·|·||·\\·<·>·<b>·</b>·<zz a=\"`\">·<!--·-->·[·]·[^·[^a]·\
         </details>·<details>·<pre>·</pre>·![x](https://e/p.png)·![·](·)·(·[x]·[a][x]·[ ]·é·$·!·#·-·=·%·\t·\u{200b}·\u{1f}·\
@@ -136,14 +136,14 @@ static OPENINGS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     openings.split('·').collect()
 });
 
-struct Chance(u64);
+struct TextGenerator(u64);
 
-impl Chance {
+impl TextGenerator {
     fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % n as u64).expect("it is below a usize")
+        usize::try_from(self.0 % n as u64).expect("the remainder fits in usize")
     }
 
     fn of(&mut self, from: &[&'static str]) -> &'static str {
@@ -159,7 +159,7 @@ impl Chance {
         let lines = self.below(lines);
         let line = |_| [self.of(&OPENINGS), self.of(&OPENINGS), &self.line(), self.of(&ENDS)].concat();
         let text: String = (0..=lines).map(line).collect();
-        // Nothing is shown of a text that says nothing.
+        // The gate omits a blank text and its frame.
         if text.trim().is_empty() { "–".to_owned() } else { text }
     }
 
@@ -169,9 +169,11 @@ impl Chance {
     }
 }
 
-/// Asserts that rendered Markdown does nothing but say something, and that all it opens is closed. Gives back the
-/// HTML from where each thing begins that stands in nothing else.
-pub(crate) fn look_through(html: &str) -> Result<Vec<&str>, String> {
+/// Checks that rendered Markdown is inert and balanced. Returns the HTML from the start of each top-level element.
+///
+/// # Errors
+/// The first active tag, trigger or unbalanced element.
+pub(crate) fn check_html(html: &str) -> Result<Vec<&str>, String> {
     const TAGS: &str = "p h1 h2 h3 h4 h5 h6 em strong del code pre ul ol li blockquote table thead tbody tr th td a br hr \
         details summary sub";
     let (mut open, mut begins, mut line) = (Vec::new(), Vec::new(), String::new());
@@ -190,7 +192,7 @@ pub(crate) fn look_through(html: &str) -> Result<Vec<&str>, String> {
         };
         let known = TAGS.split(' ').any(|known| known == name.trim_start_matches('/'));
         let sound = known && harmless && value.matches('"').count() < 2;
-        // Ours, at the end of what was posted.
+        // The bot's own markers, at the top level.
         if !(sound || with.starts_with("countersign:") && open.is_empty()) {
             return Err(format!("the tag {tag}"));
         }
@@ -199,7 +201,7 @@ pub(crate) fn look_through(html: &str) -> Result<Vec<&str>, String> {
         }
         match name.strip_prefix('/') {
             Some(name) if open.pop() == Some(name) => {}
-            Some(_) => return Err(format!("{tag} closes something else")),
+            Some(_) => return Err(format!("{tag} closes another element")),
             None if ["br", "hr", "!--"].contains(&name) => {}
             None => open.push(name),
         }
@@ -207,7 +209,7 @@ pub(crate) fn look_through(html: &str) -> Result<Vec<&str>, String> {
             line.clear();
         }
         let written = open.iter().any(|name| ["code", "pre", "a"].contains(name));
-        if !written && let Some(acting) = acts(text, &line) {
+        if !written && let Some(acting) = find_trigger(text, &line) {
             return Err(format!("{acting} in {text:?}"));
         }
         line += text;
@@ -215,8 +217,8 @@ pub(crate) fn look_through(html: &str) -> Result<Vec<&str>, String> {
     if open.is_empty() { Ok(begins) } else { Err(format!("{open:?} is left open")) }
 }
 
-/// What of a text outside code GitHub, or another bot, would act on.
-fn acts(text: &str, line: &str) -> Option<&'static str> {
+/// Finds text outside code on which GitHub or another bot would act.
+fn find_trigger(text: &str, line: &str) -> Option<&'static str> {
     if !text.contains(['@', '#', '/', '-', '\n']) {
         return None;
     }
@@ -242,16 +244,16 @@ fn acts(text: &str, line: &str) -> Option<&'static str> {
     })
 }
 
-/// The gate's own parts are at their places, and nothing between them acts.
+/// Checks that a gate comment is inert and has all parts of `FRAME` in order.
 fn whole(html: &str) -> Result<(), String> {
     let mut left = FRAME.iter().peekable();
-    for here in look_through(html)? {
+    for here in check_html(html)? {
         left.next_if(|part| here.starts_with(**part));
     }
-    left.next().map_or(Ok(()), |part| Err(format!("{part} is not in its place")))
+    left.next().map_or(Ok(()), |part| Err(format!("{part} is missing or out of order")))
 }
 
-pub(crate) fn by_comrak(text: &str) -> String {
+pub(crate) fn render_comrak(text: &str) -> String {
     let mut options = comrak::Options::default();
     options.extension.table = true;
     options.extension.footnotes = true;
@@ -262,8 +264,8 @@ pub(crate) fn by_comrak(text: &str) -> String {
     comrak::markdown_to_html(text, &options)
 }
 
-/// Many comments in one text: if each ends with nothing left open, the next began with nothing open.
-fn by_cmark(texts: &[String]) -> Option<Vec<String>> {
+/// Renders many comments as one text; a comment that leaves an element open would swallow the next heading.
+fn render_cmark(texts: &[String]) -> Option<Vec<String>> {
     let named = std::env::var("COUNTERSIGN_TEST_CMARK");
     let cmark = Command::new(named.as_deref().unwrap_or("cmark-gfm"))
         .args("--unsafe -e table -e footnotes -e autolink -e strikethrough -e tasklist".split(' '))
@@ -282,18 +284,20 @@ fn by_cmark(texts: &[String]) -> Option<Vec<String>> {
     Some(html.split("<h1>the next comment</h1>\n").map(str::to_owned).collect())
 }
 
-/// Has each text looked at as each parser renders it; most they render alike.
+/// Checks each text as rendered by comrak, and by cmark-gfm where the result differs.
 #[track_caller]
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
-fn look_at(texts: &[String], sound: fn(&str) -> Result<(), String>) {
+fn assert_rendered(texts: &[String], sound: fn(&str) -> Result<(), String>) {
     let check = |html: &str, text: &str| {
         if let Err(why) = sound(html) {
             panic!("{why}\n--- text\n{text}\n--- html\n{html}");
         }
     };
-    let pages: Vec<String> = texts.iter().map(|text| by_comrak(text)).collect();
+    let pages: Vec<String> = texts.iter().map(|text| render_comrak(text)).collect();
     pages.iter().zip(texts).for_each(|(html, text)| check(html, text));
-    let Some(others) = by_cmark(texts) else { return println!("skipped: cmark-gfm, which is not installed") };
+    let Some(others) = render_cmark(texts) else {
+        return println!("skipped: cmark-gfm, which is not installed");
+    };
     for ((other, html), text) in others.iter().zip(&pages).zip(texts) {
         if other != html {
             check(other, text);
@@ -302,9 +306,9 @@ fn look_at(texts: &[String], sound: fn(&str) -> Result<(), String>) {
     assert_eq!(others.len(), texts.len(), "a comment swallowed the next");
 }
 
-/// Ways out that were open once: what another parser saw, and GitHub's did not.
+/// Past bugs, where our parser and GitHub's disagreed.
 #[test]
-fn no_way_out_that_was_open_is_open_again() {
+fn known_markup_escapes_stay_closed() {
     let acting = "@mona Fixes #1 ![x](https://e/p.png) <h1>x</h1>";
     let texts = [
         ["```\n    ```", "```\nACTING\n```"],
@@ -318,29 +322,29 @@ fn no_way_out_that_was_open_is_open_again() {
         let [rationale, detail] = texts.map(|text| text.replace("ACTING", acting));
         gate("a", [&rationale, &detail, &detail]).as_str().to_owned()
     });
-    look_at(&gates, whole);
+    assert_rendered(&gates, whole);
     let fenced =
         |open: &str| clean(&(format!("{open} ```\n") + &format!("  {acting}\n").repeat(900)), 50_000);
     let parts =
         OutboundBody::frame(["-", ">", "1."].map(|open| fenced(open).to_string()).join("\n\n")).pieces();
     assert!(parts.len() > 1);
-    look_at(&parts, |html| look_through(html).map(drop));
-    // A fold of ours that is too long becomes code, and so does what would have closed it.
+    assert_rendered(&parts, |html| check_html(html).map(drop));
+    // A fold that is too long for one comment becomes code, with its closing tag.
     let long =
         OutboundBody::frame(format!("<details>\n{}\ninside\n\n</details>\n\nafter", "x\n".repeat(40_000)));
-    look_at(&long.pieces(), |html| look_through(html).map(drop));
+    assert_rendered(&long.pieces(), |html| check_html(html).map(drop));
 }
 
 #[test]
-fn whatever_is_posted_does_nothing_and_stays_in_its_place() {
+fn random_gate_comments_stay_inert_and_keep_their_frame() {
     let comments = if crate::world::all() { 100_000 } else { 2_000 };
     std::thread::scope(|scope| {
         for seed in [0x0005_eed0_f14e_57a7, 0x0005_eed0_f14e_57a8] {
             scope.spawn(move || {
-                let mut chance = Chance(seed);
+                let mut chance = TextGenerator(seed);
                 for _ in 0..comments / BATCH / 2 {
                     let one = || chance.gate(4).as_str().to_owned();
-                    look_at(&repeat_with(one).take(BATCH).collect::<Vec<_>>(), whole);
+                    assert_rendered(&repeat_with(one).take(BATCH).collect::<Vec<_>>(), whole);
                 }
             });
         }
@@ -349,16 +353,16 @@ fn whatever_is_posted_does_nothing_and_stays_in_its_place() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_comment_cut_in_parts_does_nothing_either() {
-    let mut chance = Chance(0x000c_0ffe_e5ee_d000);
-    // Comments longer than GitHub takes.
+fn parts_of_a_split_comment_stay_inert() {
+    let mut chance = TextGenerator(0x000c_0ffe_e5ee_d000);
+    // Comments that exceed GitHub's length limit.
     for _ in 0..if crate::world::all() { 20 } else { 5 } {
         let gates: Vec<OutboundBody> = repeat_with(|| chance.gate(90)).take(30).collect();
         let whole = join_replies(&gates);
         let texts: Vec<&str> = gates.iter().map(OutboundBody::as_str).collect();
-        assert_eq!(whole.as_str(), texts.join("\n\n"), "what is inert is left as it is");
+        assert_eq!(whole.as_str(), texts.join("\n\n"), "joining leaves inert text unchanged");
         let parts = whole.pieces();
         assert!(parts.len() > 1 && parts.iter().all(|part| part.chars().count() < 65_500));
-        look_at(&parts, |html| look_through(html).map(drop));
+        assert_rendered(&parts, |html| check_html(html).map(drop));
     }
 }

@@ -1,6 +1,7 @@
-//! A workflow that wants to publish whatever comes of its reviews and gates: it takes any edge there is, writes any
-//! approval it likes, and asks for the proof of any document it ever had. What keeps it from publishing is the round, the
-//! engine and the rows.
+//! A hostile workflow that tries to publish regardless of reviews and gates.
+//!
+//! It takes random edges, writes random approval rows, and requests the proof for any earlier version. Only the round,
+//! the engine and the stored rows can stop it.
 
 use countersign::{
     codebase::{ContextSections, History},
@@ -20,7 +21,7 @@ use countersign::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Which lesser proof it declares: none, the policy's, or none but a person's.
+/// The workflow; `P` selects its lesser proof: 0 none, 1 policy, 2 unreviewed.
 pub(crate) struct Reckless<const P: u8>;
 
 pub(crate) static ALL: &[&dyn AnyWorkflow<StepServices>] = &[&Reckless::<0>, &Reckless::<1>, &Reckless::<2>];
@@ -28,15 +29,15 @@ pub(crate) const NAMES: [&str; 3] = ["strict", "by-policy", "unreviewed"];
 const PROOFS: [&[LesserProof]; 3] = [&[], &[LesserProof::Policy], &[LesserProof::Unreviewed]];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) enum At {
+pub(crate) enum Step {
     Draft,
     Review,
     Gate,
     Publish,
 }
-use At::{Draft, Gate, Publish, Review};
+use Step::{Draft, Gate, Publish, Review};
 
-impl WorkflowStep for At {
+impl WorkflowStep for Step {
     fn info(self) -> StepInfo {
         let (id, title, kind) = match self {
             Draft => ("R1", "Draft", StepKind::Draft),
@@ -48,52 +49,52 @@ impl WorkflowStep for At {
     }
 }
 
-/// What it is started with.
+/// Arguments of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Case {
-    /// Decides what it does.
+    /// Seed of all random decisions.
     pub(crate) seed: u64,
-    /// How many calls of each role the script answers to others.
+    /// Number of calls per role in the script that belong to earlier cases.
     pub(crate) before: u32,
-    /// Whom its gates ask for.
+    /// Required approvers at its gates.
     pub(crate) approvers: Approvers,
 }
 
-/// A review, as whoever ran it saw it.
+/// Record of one review, made by the step that ran it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Looked {
+pub(crate) struct ReviewRecord {
     pub(crate) document: Hash,
-    /// The last call it took; none: no model was asked.
+    /// Number of its last call; `None` if no model was called.
     pub(crate) call: Option<u32>,
-    /// Findings that were open and blocking before it.
+    /// Ids of the blocking findings that were open before it.
     pub(crate) blocking: Vec<String>,
-    /// The reviewer is of the drafter's family, and a model drafted.
-    pub(crate) alike: bool,
+    /// Whether a model drafted and the reviewer has the same family.
+    pub(crate) same_family: bool,
 }
 
-/// What was published, and all that was reviewed on the way there.
+/// The published document, and all reviews of the run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Published {
     pub(crate) document: Hash,
     pub(crate) kind: ApprovalKind,
-    pub(crate) looked: Vec<Looked>,
+    pub(crate) reviews: Vec<ReviewRecord>,
 }
 
 #[derive(Serialize, Deserialize)]
 pub(crate) struct State {
     case: Case,
     round: Round,
-    /// Every version there was.
+    /// All versions of the document so far.
     versions: Vec<Hash>,
-    looked: Vec<Looked>,
+    reviews: Vec<ReviewRecord>,
 }
 
-/// What an approval of this document is of.
+/// Computes the subject that an approval of this document covers.
 pub(crate) fn subject(document: Hash) -> Hash {
     Hash::digest_parts([document.to_string().as_bytes(), b"and the policy"])
 }
 
-/// What chance decides at one place of one visit: the same at each attempt.
+/// Random decisions of one visit, the same at each attempt.
 struct Chance<'a> {
     seed: u64,
     cx: &'a StepContext,
@@ -121,9 +122,9 @@ impl Chance<'_> {
 impl<const P: u8> Workflow<StepServices> for Reckless<P> {
     const NAME: &'static str = NAMES[P as usize];
     const VERSION: u32 = 1;
-    type Step = At;
+    type Step = Step;
     type State = State;
-    const GRAPH: &'static [(At, &'static [At])] = match P {
+    const GRAPH: &'static [(Step, &'static [Step])] = match P {
         0 => &[
             (Draft, &[Review, Draft]),
             (Review, &[Gate, Draft, Review]),
@@ -152,21 +153,21 @@ impl<const P: u8> Workflow<StepServices> for Reckless<P> {
 
     fn start(&self, trigger: &RunTrigger) -> State {
         let case: Case = serde_json::from_str(&trigger.args).unwrap();
-        // Its calls are numbered on, so that one script serves many runs.
+        // Call numbers continue from earlier cases, so that one script serves many runs.
         let mut round = serde_json::to_value(Round::new(4)).unwrap();
         round["calls"] = json!({ "drafter": case.before, "reviewer": case.before });
         let round = serde_json::from_value(round).unwrap();
-        State { case, round, versions: Vec::new(), looked: Vec::new() }
+        State { case, round, versions: Vec::new(), reviews: Vec::new() }
     }
 
     async fn run<'a>(
         &'a self,
-        at: At,
+        at: Step,
         s: &'a mut State,
         cx: &'a StepContext,
-    ) -> Result<Transition<At>, StepError> {
+    ) -> Result<Transition<Step>, StepError> {
         let mut chance = Chance { seed: s.case.seed, cx, drawn: 0 };
-        if let Some(wait) = held(s, cx) {
+        if let Some(wait) = wait_for_model(s, cx) {
             return Ok(wait);
         }
         let right = match at {
@@ -177,7 +178,7 @@ impl<const P: u8> Workflow<StepServices> for Reckless<P> {
         };
         let Transition::Go(right) = right else { return Ok(right) };
         let edges = Self::GRAPH.iter().find(|(from, _)| *from == at).unwrap().1;
-        // What nobody has to review goes to people at once.
+        // An unreviewed draft may go straight to the gate.
         let right = if P == 2 && at == Draft && chance.one_in(2) { Gate } else { right };
         let to = if chance.one_in(3) || !edges.contains(&right) { chance.one_of(edges) } else { right };
         if to != Draft && s.round.document.is_none() {
@@ -191,7 +192,7 @@ impl<const P: u8> Workflow<StepServices> for Reckless<P> {
 
     async fn report_halt<'a>(
         &'a self,
-        _at: At,
+        _at: Step,
         _s: &'a State,
         _halt: &'a RunHalt,
         _cx: &'a StepContext,
@@ -200,8 +201,8 @@ impl<const P: u8> Workflow<StepServices> for Reckless<P> {
     }
 }
 
-/// It waits for a model.
-fn held(s: &mut State, cx: &StepContext) -> Option<Transition<At>> {
+/// Returns the wait transition while the round waits for a model.
+fn wait_for_model(s: &mut State, cx: &StepContext) -> Option<Transition<Step>> {
     let until = match s.round.next_wait_action(cx, &StatusComment::default()) {
         CallWaitAction::Proceed => return None,
         CallWaitAction::AnnounceResolved(_) => cx.clock().now(),
@@ -218,11 +219,11 @@ fn unanswered(
     cx: &StepContext,
     before: Round,
     why: UnansweredCall,
-) -> Result<Transition<At>, StepError> {
+) -> Result<Transition<Step>, StepError> {
     match why {
         UnansweredCall::Step(error) => Err(error),
         UnansweredCall::OverBudget(_) | UnansweredCall::CommandRunning => {
-            panic!("there is no cap, and no command")
+            panic!("the run has no cap and no command")
         }
         UnansweredCall::Waiting(held) => {
             s.round.start_call_wait(before, held);
@@ -244,7 +245,7 @@ fn issue() -> IssueSnapshot {
     }
 }
 
-async fn draft(s: &mut State, cx: &StepContext) -> Result<Transition<At>, StepError> {
+async fn draft(s: &mut State, cx: &StepContext) -> Result<Transition<Step>, StepError> {
     rounds::apply_remarks(cx, &mut s.round).await?;
     let brief = DraftBrief {
         author: "a software architect",
@@ -276,13 +277,13 @@ async fn draft(s: &mut State, cx: &StepContext) -> Result<Transition<At>, StepEr
     Ok(Transition::Go(Review))
 }
 
-/// Calls of reviewers so far.
+/// Number of reviewer calls so far.
 fn reviewed(round: &Round) -> u64 {
     serde_json::to_value(round).unwrap()["calls"]["reviewer"].as_u64().unwrap()
 }
 
-/// The verdict of the model that drafted.
-fn own(document: Hash, drafter: ServedModel) -> VerdictRow {
+/// Forges an approving verdict by the drafter itself.
+fn forged_verdict(document: Hash, drafter: ServedModel) -> VerdictRow {
     VerdictRow {
         document,
         round: 1,
@@ -301,16 +302,16 @@ async fn review(
     s: &mut State,
     cx: &StepContext,
     chance: &mut Chance<'_>,
-) -> Result<Transition<At>, StepError> {
+) -> Result<Transition<Step>, StepError> {
     rounds::apply_remarks(cx, &mut s.round).await?;
     let document = s.round.document.unwrap();
     if let Some(drafter) = s.round.drafter.clone().filter(|_| chance.one_in(8)) {
-        // Whoever drafted it finds it good, and says so where a reviewer does.
-        cx.record("own", LedgerRecord::Verdict(own(document, drafter))).await?;
-        s.looked.push(Looked { document, call: None, blocking: Vec::new(), alike: true });
+        // The drafter's own model records an approving verdict.
+        cx.record("own", LedgerRecord::Verdict(forged_verdict(document, drafter))).await?;
+        s.reviews.push(ReviewRecord { document, call: None, blocking: Vec::new(), same_family: true });
         return Ok(Transition::Go(Gate));
     }
-    let alike = chance.one_in(12);
+    let same_family = chance.one_in(12);
     let brief = ReviewBrief {
         what: "design",
         issue: &issue(),
@@ -318,7 +319,7 @@ async fn review(
         shown: &ContextSections::default(),
         extras: &[],
         rules: "",
-        spec: if alike { "stub:drafter" } else { "stub:reviewer" },
+        spec: if same_family { "stub:drafter" } else { "stub:reviewer" },
         caps: &BudgetSettings::default(),
         workers: WorkerPool::default(),
         looks: None,
@@ -334,11 +335,11 @@ async fn review(
         Ok(reviewed) => reviewed,
         Err(why) => return unanswered(s, cx, before, why),
     };
-    s.looked.push(Looked {
+    s.reviews.push(ReviewRecord {
         document,
         call: u32::try_from(reviewed(&s.round)).ok().filter(|now| u64::from(*now) > calls),
         blocking,
-        alike: alike && before.drafter.is_some(),
+        same_family: same_family && before.drafter.is_some(),
     });
     Ok(Transition::Go(match s.round.settle_review(reviewed_now) {
         RoundDecision::Pass | RoundDecision::Stop(_) => Gate,
@@ -347,7 +348,11 @@ async fn review(
     }))
 }
 
-async fn gate(s: &mut State, cx: &StepContext, chance: &mut Chance<'_>) -> Result<Transition<At>, StepError> {
+async fn gate(
+    s: &mut State,
+    cx: &StepContext,
+    chance: &mut Chance<'_>,
+) -> Result<Transition<Step>, StepError> {
     let document = s.round.document.unwrap();
     let Some(answer) = cx.answer() else {
         let verbs =
@@ -364,9 +369,10 @@ async fn gate(s: &mut State, cx: &StepContext, chance: &mut Chance<'_>) -> Resul
     };
     if answer.verb == Verb::Revise && !chance.one_in(6) {
         if chance.one_in(4) {
-            let theirs = cx.put(format!("# Theirs\n\nThe design {}.", chance.below(2)).as_bytes()).await?;
-            s.round.adopt_human_version(theirs);
-            s.versions.push(theirs);
+            let human_version =
+                cx.put(format!("# Theirs\n\nThe design {}.", chance.below(2)).as_bytes()).await?;
+            s.round.adopt_human_version(human_version);
+            s.versions.push(human_version);
             return Ok(Transition::Go(Review));
         }
         s.round.send_back(&answer.text, 2);
@@ -377,23 +383,23 @@ async fn gate(s: &mut State, cx: &StepContext, chance: &mut Chance<'_>) -> Resul
     kinds.extend([ApprovalKind::Unreviewed; 3]);
     kinds.extend([ApprovalKind::Approve, ApprovalKind::Override, ApprovalKind::Policy]);
     let kind = chance.one_of(&kinds);
-    let mut said = answer.clone();
+    let mut recorded = answer.clone();
     match chance.below(12) {
-        0 => said.by.id = UserId(77),
-        1 => said.verb = Verb::Approve,
-        2 => (said.verb, said.text) = (Verb::Override, "because".into()),
+        0 => recorded.by.id = UserId(77),
+        1 => recorded.verb = Verb::Approve,
+        2 => (recorded.verb, recorded.text) = (Verb::Override, "because".into()),
         _ => {}
     }
-    approve(s, cx, &format!("approval-{}", answer.cause), Some(said), kind).await?;
+    approve(s, cx, &format!("approval-{}", answer.cause), Some(recorded), kind).await?;
     if chance.one_in(6) {
-        // The document is exchanged after people have seen it.
+        // Swap the document after the gate.
         s.round.replace_document(chance.one_of(&s.versions));
     }
     Ok(Transition::Go(Publish))
 }
 
-/// Writes down an approval, mostly of what there is. That its subject covers its document is what a row says and nobody
-/// checks again: what a subject is made of only the stage knows.
+/// Records an approval, sometimes of another document or subject. Nobody checks again that a row's subject covers its
+/// document, because only the stage knows how it computes a subject.
 async fn approve(
     s: &State,
     cx: &StepContext,
@@ -414,15 +420,15 @@ async fn publish(
     cx: &StepContext,
     chance: &mut Chance<'_>,
     proofs: &[LesserProof],
-) -> Result<Transition<At>, StepError> {
+) -> Result<Transition<Step>, StepError> {
     let now = s.round.document.unwrap();
     let document = if chance.one_in(4) { chance.one_of(&s.versions) } else { now };
     match cx.require_countersignature(document, proofs).await {
         Err(_) => Ok(Transition::Go(chance.one_of(&[Gate, Draft]))),
         Ok(signed) => {
-            let published = Published { document, kind: signed.approval().kind, looked: s.looked.clone() };
-            let told: Value = serde_json::to_value(&published).unwrap();
-            Ok(Transition::Done(RunCompletion { summary: told.to_string(), url: None }))
+            let published = Published { document, kind: signed.approval().kind, reviews: s.reviews.clone() };
+            let summary: Value = serde_json::to_value(&published).unwrap();
+            Ok(Transition::Done(RunCompletion { summary: summary.to_string(), url: None }))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! GitHub refuses: for now, which is waited out; for good, which is said; and of what only decorates nobody hears.
+//! GitHub's refusals: temporary ones are retried, permanent ones halt the run, and cosmetic writes are skipped.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use countersign::{engine::RunViewStatus, localhub::HubFault};
 
 use crate::world::{World, all, world, world_of_files};
 
-const SWAP: &str = "addLabelsToLabelable";
+const LABEL_MUTATION: &str = "addLabelsToLabelable";
 
 fn mutation(name: &'static str, kind: Option<&'static str>, message: &'static str, times: u32) -> HubFault {
     HubFault::Mutation { name, kind, message, times }
@@ -17,8 +17,8 @@ fn refused(method: &str, path: &str, status: u16, message: &'static str, times: 
     HubFault::Refused { method, path_contains, status, message, times }
 }
 
-/// A design from its label to its end, with the time its faults cost.
-async fn designed(w: &mut World) {
+/// Takes a design from its label to its end, with time for retries.
+async fn run_to_done(w: &mut World) {
     w.label("maya", "countersign:lld").await;
     w.wait(150).await;
     let line = w.approve_line();
@@ -30,15 +30,15 @@ async fn designed(w: &mut World) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_goes_wrong_in_graphql_is_asked_again() {
+async fn temporary_graphql_errors_are_retried() {
     let wrong = "Something went wrong while executing your query. This may be the result of a timeout, or it could \
                  be a GitHub bug.";
     for (row, kind) in [None, Some("RATE_LIMIT"), Some("SERVICE_UNAVAILABLE")].into_iter().enumerate() {
-        let names = [SWAP, "createCommitOnBranch", "updateIssueComment"].into_iter().enumerate();
+        let names = [LABEL_MUTATION, "createCommitOnBranch", "updateIssueComment"].into_iter().enumerate();
         for (_, name) in names.filter(|(column, _)| all() || *column == row) {
             let mut w = world().await;
             w.hub.arm_fault(mutation(name, kind, wrong, 2));
-            designed(&mut w).await;
+            run_to_done(&mut w).await;
             assert_eq!(w.labels(), ["countersign:done"], "{name} {kind:?}");
         }
     }
@@ -46,9 +46,14 @@ async fn what_goes_wrong_in_graphql_is_asked_again() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_label_or_a_title_that_is_refused_for_good_holds_nothing_up() {
+async fn permanently_refused_label_or_title_blocks_nothing() {
     let mut w = world_of_files().await;
-    w.hub.arm_fault(mutation(SWAP, Some("FORBIDDEN"), "Resource not accessible by integration", 1000));
+    w.hub.arm_fault(mutation(
+        LABEL_MUTATION,
+        Some("FORBIDDEN"),
+        "Resource not accessible by integration",
+        1000,
+    ));
     w.hub.arm_fault(refused("POST", "/labels", 403, "Resource not accessible by integration", 1000));
     w.hub.arm_fault(refused("PATCH", "/pulls/", 422, "Validation Failed", 1000));
     w.label("maya", "countersign:lld").await;
@@ -63,14 +68,14 @@ async fn a_label_or_a_title_that_is_refused_for_good_holds_nothing_up() {
         w.thread()
     );
     assert!(w.status().body.contains("lld: done") && w.gate().contains("was accepted"), "{}", w.thread());
-    assert_eq!(w.commits()[0], "docs: accept LLD for #1");
+    assert_eq!(w.commits()[0], "docs: accept design for #1");
     w.pull();
     assert_eq!(w.check_says(), "success: Countersigned");
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn an_ending_reaches_the_thread_however_long_that_takes() {
+async fn halt_is_posted_after_a_long_github_outage() {
     let mut w = world_of_files().await;
     w.hub.arm_fault(refused("POST", "/pulls", 403, "Resource not accessible by integration", 1000));
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
@@ -78,7 +83,7 @@ async fn an_ending_reaches_the_thread_however_long_that_takes() {
         if w.hub.branches(w.repo).len() == 2 {
             break;
         }
-        assert!(steps < 1000, "it makes no branch:\n{}", w.thread());
+        assert!(steps < 1000, "no branch after 1000 steps:\n{}", w.thread());
         w.step(1).await;
     }
     for (method, path) in [("POST", "/comments"), ("PATCH", "/comments/"), ("POST", "/graphql")] {
@@ -89,18 +94,26 @@ async fn an_ending_reaches_the_thread_however_long_that_takes() {
         w.wait(15).await;
         w.pass(3600);
     }
-    assert_eq!(w.run().await.unwrap().status, RunViewStatus::Halting, "two days, and nobody knows");
+    assert_eq!(
+        w.run().await.unwrap().status,
+        RunViewStatus::Halting,
+        "the run keeps trying to report its halt"
+    );
     w.hub.clear_faults();
     w.pass(3600);
     w.wait(60).await;
     w.stands(RunViewStatus::Failed).await;
-    let said = w.find("Halted").body;
-    assert!(said.contains("GitHub does not let the App do this here"), "{said}");
-    assert_eq!(w.commits(), ["docs: propose LLD for #1", "Initial commit"], "no pull request, but this");
+    let comment = w.find("Halted").body;
+    assert!(comment.contains("GitHub does not let the App do this here"), "{comment}");
+    assert_eq!(
+        w.commits(),
+        ["docs: propose design for #1", "Initial commit"],
+        "the proposal is committed without a pull request"
+    );
 }
 
 #[tokio::test]
-async fn a_refusal_is_no_doubt() {
+async fn rate_limited_comment_is_posted_once() {
     let mut w = world().await;
     let (method, path_contains) = ("POST".to_owned(), "/issues/1/comments".to_owned());
     let retry_after = Duration::from_secs(1);
@@ -114,7 +127,7 @@ async fn a_refusal_is_no_doubt() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_passes_is_tried_again() {
+async fn temporary_refusals_are_retried() {
     let listed = "Although you appear to have the correct authorization credentials, the `acme` organization has an IP \
                   allow list enabled, and your IP address is not permitted to access this resource.";
     for fault in [
@@ -124,20 +137,23 @@ async fn what_passes_is_tried_again() {
     ] {
         let mut w = world().await;
         w.hub.arm_fault(fault);
-        designed(&mut w).await;
+        run_to_done(&mut w).await;
     }
 }
 
 #[tokio::test]
-async fn a_branch_that_a_ruleset_forbids_is_named() {
+async fn halt_names_a_branch_forbidden_by_a_ruleset() {
     let mut w = world_of_files().await;
     let rules =
         "Repository rule violations found\n\nCannot create ref due to creations being restricted.\n\n";
     w.hub.arm_fault(mutation("createRef", Some("UNPROCESSABLE"), rules, 1000));
     w.label("maya", "countersign:lld").await;
     w.wait(150).await;
-    let said = w.find("Halted").body;
-    assert!(said.contains("GitHub does not let the App make the branch countersign/issue-1."), "{said}");
-    assert!(said.contains("bypass that ruleset") && !said.contains("restricted"), "{said}");
+    let comment = w.find("Halted").body;
+    assert!(
+        comment.contains("GitHub does not let the App create the branch countersign/issue-1."),
+        "{comment}"
+    );
+    assert!(comment.contains("bypass that ruleset") && !comment.contains("restricted"), "{comment}");
     w.stands(RunViewStatus::Failed).await;
 }

@@ -1,7 +1,7 @@
-//! The whole way on code of others: a change that was released is an issue again, on the release before it. Tests are ours,
-//! the code is the release's, and so are the tests that judge in the end, by their ecosystem's own runner.
+//! Full runs on published packages: each rebuilds a released change from an issue, on the release before it.
 //!
-//! `.ci/run` fetches the releases and says by `COUNTERSIGN_TEST_RELEASES` where they lie.
+//! The design, spec and new tests are ours; the code and the final tests are the release's. The ecosystem's own runner
+//! runs the final tests. `.ci/run` fetches the releases and sets `COUNTERSIGN_TEST_RELEASES` to their folder.
 
 use std::{
     fs,
@@ -18,19 +18,19 @@ use crate::{
     world::Setting,
 };
 
-/// What a table of `fixtures/released` says.
+/// A table of `fixtures/released`, with the folder of fetched releases.
 struct Released {
     table: Value,
     home: PathBuf,
 }
 
 impl Released {
-    /// None, with a line of why, where it was not fetched or nothing can be run.
+    /// Returns `None` with a printed reason if the release was not fetched or no command can run.
     async fn of(table: &str) -> Option<Self> {
         let table: Value = toml::from_str(table).unwrap();
         let name = table["base"].as_str().unwrap();
         let Some(home) = std::env::var_os("COUNTERSIGN_TEST_RELEASES").map(PathBuf::from) else {
-            eprintln!("skipped: {name}, because COUNTERSIGN_TEST_RELEASES does not say where it is");
+            eprintln!("skipped: {name}, because COUNTERSIGN_TEST_RELEASES is not set");
             return None;
         };
         if !home.join(name).is_dir() {
@@ -52,7 +52,7 @@ impl Released {
         fs::read_to_string(self.home.join(self.text(release)).join(path)).unwrap()
     }
 
-    /// The release's code, as its drafter answers.
+    /// The release's code change, in the form of a drafter's answer.
     fn code(&self) -> String {
         let path = self.text("code");
         let edits = edits(&self.file("base", &path), &self.file("released", &path));
@@ -61,7 +61,7 @@ impl Released {
         )
     }
 
-    /// A runner of the ecosystem, outside of the sandbox: did all pass, and what it says.
+    /// Runs the ecosystem's test runner outside the sandbox; returns success and output.
     fn judge(&self, place: &Path, of: &[&str]) -> (bool, String) {
         let words = self.words("judge");
         let out = Command::new(words[0]).args(&words[1..]).args(of).current_dir(place).output().unwrap();
@@ -69,7 +69,7 @@ impl Released {
     }
 }
 
-/// What replaces one text by another, with as many lines around as it takes for each search to stand there once.
+/// Builds search/replace blocks from `old` to `new`, with enough context for each search to match once.
 fn edits(old: &str, new: &str) -> String {
     let [before, after] = [old, new].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
     let diff = TextDiff::from_slices(&before, &after);
@@ -88,7 +88,7 @@ fn edits(old: &str, new: &str) -> String {
     blocks.into_iter().map(text).collect()
 }
 
-/// Every file of a release that is its repository's.
+/// Collects the files of a release, without packaging metadata and dot folders.
 fn files(root: &Path, below: &str, into: &mut Vec<(String, Vec<u8>)>) {
     for entry in fs::read_dir(root.join(below)).unwrap().flatten() {
         let name = entry.file_name().into_string().unwrap();
@@ -101,14 +101,14 @@ fn files(root: &Path, below: &str, into: &mut Vec<(String, Vec<u8>)>) {
     }
 }
 
-async fn is_built_again(table: &str) {
+async fn assert_rebuilt(table: &str) {
     let Some(released) = Released::of(table).await else { return };
     let texts = ["design", "spec", "tests"].map(|key| released.text(key));
     let [design, spec, tests] = texts;
     let mut there = Vec::new();
     files(&released.home.join(released.text("base")), "", &mut there);
     let issue = Some((released.text("title"), released.text("issue")));
-    // What is wrong with a draft is told at once.
+    // One round only, so that a mistake in a fixture fails at once.
     let toml = "[implement]\nmax_rounds = 1\n[spec]\nmax_rounds = 1\n".to_owned();
     let setting = Setting { issue, files: there, bare: true, toml, ..Setting::default() };
     let mut w = specified_in([design, spec, tests, released.code()], setting, plain).await;
@@ -124,39 +124,39 @@ async fn is_built_again(table: &str) {
     let place = w.checked_out();
     let (code, new) = (released.text("code"), released.text("new"));
     assert_eq!(fs::read_to_string(place.path().join(&code)).unwrap(), released.file("released", &code));
-    let (passed, said) = released.judge(place.path(), &[]);
-    assert!(passed, "all tests on the branch: {said}");
-    // The release's own tests are the judge of what was built.
-    let mut theirs = Vec::new();
-    files(&released.home.join(released.text("released")), "", &mut theirs);
-    for (path, bytes) in theirs.iter().filter(|(path, _)| path.contains("test")) {
+    let (passed, output) = released.judge(place.path(), &[]);
+    assert!(passed, "all tests on the branch: {output}");
+    // The release's own tests must pass on the built code.
+    let mut release_files = Vec::new();
+    files(&released.home.join(released.text("released")), "", &mut release_files);
+    for (path, bytes) in release_files.iter().filter(|(path, _)| path.contains("test")) {
         fs::write(place.path().join(path), bytes).unwrap();
     }
-    let (passed, said) = released.judge(place.path(), &[]);
-    assert!(passed, "the tests of the release: {said}");
+    let (passed, output) = released.judge(place.path(), &[]);
+    assert!(passed, "the tests of the release: {output}");
     fs::write(place.path().join(&code), released.file("base", &code)).unwrap();
-    let (passed, said) = released.judge(place.path(), &[&new]);
-    let guard = released.table.get("guard").is_none_or(|line| said.contains(line.as_str().unwrap()));
-    assert!(!passed && guard, "{said}");
+    let (passed, output) = released.judge(place.path(), &[&new]);
+    let guard = released.table.get("guard").is_none_or(|line| output.contains(line.as_str().unwrap()));
+    assert!(!passed && guard, "{output}");
     let red = released.words("red");
-    assert!(red.iter().all(|line| said.contains(line)), "without the code: {said}");
+    assert!(red.iter().all(|line| output.contains(line)), "without the code: {output}");
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_release_of_a_python_package_is_built_again_from_its_issue() {
-    is_built_again(include_str!("../../fixtures/released/parse.toml")).await;
+async fn python_release_is_rebuilt_from_its_issue() {
+    assert_rebuilt(include_str!("../../fixtures/released/parse.toml")).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_release_of_a_javascript_package_is_built_again_from_its_issue() {
-    is_built_again(include_str!("../../fixtures/released/fastify-error.toml")).await;
+async fn javascript_release_is_rebuilt_from_its_issue() {
+    assert_rebuilt(include_str!("../../fixtures/released/fastify-error.toml")).await;
 }
 
-/// Nothing fetches this one: a checkout of both releases is wanted, and Go.
+/// `.ci/run` does not fetch this one: it needs checkouts of both releases, and Go.
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_release_of_a_go_module_is_built_again_from_its_issue() {
-    is_built_again(include_str!("../../fixtures/released/uuid.toml")).await;
+async fn go_release_is_rebuilt_from_its_issue() {
+    assert_rebuilt(include_str!("../../fixtures/released/uuid.toml")).await;
 }

@@ -1,4 +1,4 @@
-//! A visit that goes on after hours or days: what happened meanwhile counts, and what it had begun is finished.
+//! Visits that resume after hours or days: they respect changes made meanwhile and finish what they began.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl World {
-    /// Asked for, and put off by the first model it asks.
-    async fn put_off() -> Self {
+    /// Creates a run that waits because its first model call failed for capacity.
+    async fn waiting_for_model() -> Self {
         let script = Script::default().fails("drafter", "capacity").drafts(&design()).reviews(&approved());
         let mut w =
             Self::new(Setting { as_files: true, script: Some(script.toml()), ..Setting::default() }).await;
@@ -24,10 +24,10 @@ impl World {
         w
     }
 
-    /// Approved, and held up by the first write of its last step.
-    async fn held_up(fault: HubFault) -> Self {
+    /// Creates an approved run whose last step failed at its first write.
+    async fn approved_with_fault(fault: HubFault) -> Self {
         let mut w = world_of_files().await;
-        w.hub.refuse_draft_pulls(w.repo, true).unwrap(); // nobody can merge a draft
+        w.hub.refuse_draft_pulls(w.repo, true).unwrap(); // a draft pull request cannot be merged
         w.comes_to_the_gate().await;
         let line = w.approve_line();
         w.pass(60);
@@ -40,10 +40,10 @@ impl World {
         w
     }
 
-    /// It happens, and nobody tells us.
-    fn untold(&self, happens: impl FnOnce(&Hub)) {
+    /// Runs `action` without sending webhooks.
+    fn with_webhooks_off(&self, action: impl FnOnce(&Hub)) {
         self.lose_webhooks(true);
-        happens(&self.hub);
+        action(&self.hub);
         self.lose_webhooks(false);
     }
 
@@ -52,7 +52,7 @@ impl World {
         self.app.store.repository_database(self.repo).await.unwrap().ledger(run).await.unwrap().calls
     }
 
-    async fn ended(&self) -> (RunViewStatus, String) {
+    async fn status_and_reason(&self) -> (RunViewStatus, String) {
         let run = self.run().await.unwrap();
         (run.status, run.why.unwrap_or_default())
     }
@@ -77,21 +77,21 @@ fn stopped(why: &str) -> (RunViewStatus, String) {
 }
 
 #[tokio::test]
-async fn a_call_that_was_put_off_is_not_made_for_an_issue_that_was_closed() {
-    let mut w = World::put_off().await;
+async fn delayed_call_is_not_made_after_the_issue_is_closed() {
+    let mut w = World::waiting_for_model().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
-    w.untold(|hub| hub.close_issue(repo, issue, maya).unwrap());
+    w.with_webhooks_off(|hub| hub.close_issue(repo, issue, maya).unwrap());
     w.wait(60).await;
-    assert_eq!(w.ended().await, stopped("the issue was closed"));
-    assert_eq!(w.calls().await.len(), 1, "nobody asked a model for it");
+    assert_eq!(w.status_and_reason().await, stopped("the issue was closed"));
+    assert_eq!(w.calls().await.len(), 1, "no further model call");
     assert_eq!(w.labels(), ["countersign:stopped"]);
     assert_eq!(w.notifying(), 1);
     w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
-async fn a_server_that_was_off_for_days_looks_before_it_goes_on() {
-    let w = World::put_off().await;
+async fn server_checks_the_issue_after_days_of_downtime() {
+    let w = World::waiting_for_model().await;
     let (repo, issue, tess, clock) = (w.repo, w.issue, w.user("tess"), w.clock.clone());
     let mut w = w
         .restart_after(|hub| {
@@ -100,49 +100,49 @@ async fn a_server_that_was_off_for_days_looks_before_it_goes_on() {
         })
         .await;
     w.wait(60).await;
-    assert_eq!(w.ended().await, stopped("asked to by the label"));
+    assert_eq!(w.status_and_reason().await, stopped("stop label"));
     assert_eq!(w.calls().await.len(), 1);
-    assert_eq!(w.labels(), ["countersign:stopped"], "the wish was granted, so its label is off");
+    assert_eq!(w.labels(), ["countersign:stopped"], "the stop label is removed once the run has stopped");
     w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
-async fn a_wish_to_stop_outlives_a_lost_answer() {
-    let mut w = World::put_off().await;
+async fn stop_label_survives_a_lost_response() {
+    let mut w = World::waiting_for_model().await;
     let (repo, issue, tess) = (w.repo, w.issue, w.user("tess"));
-    w.untold(|hub| hub.label(repo, issue, tess, "countersign:stop").unwrap());
+    w.with_webhooks_off(|hub| hub.label(repo, issue, tess, "countersign:stop").unwrap());
     w.hub.arm_fault(answer_lost("DELETE", "/labels/"));
     w.wait(60).await;
-    assert_eq!(w.ended().await, stopped("asked to by the label"));
+    assert_eq!(w.status_and_reason().await, stopped("stop label"));
     assert_eq!(w.labels(), ["countersign:stopped"]);
     w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
-async fn an_approval_that_was_held_up_is_not_published_on_a_closed_pull_request() {
-    let mut w = World::held_up(graphql_fails()).await;
+async fn delayed_approval_is_not_published_on_a_closed_pull_request() {
+    let mut w = World::approved_with_fault(graphql_fails()).await;
     let (repo, pull, maya) = (w.repo, w.pull_number(), w.user("maya"));
-    w.untold(|hub| hub.close_issue(repo, pull, maya).unwrap());
+    w.with_webhooks_off(|hub| hub.close_issue(repo, pull, maya).unwrap());
     w.wait(60).await;
-    assert_eq!(w.ended().await, stopped("its pull request was closed"));
+    assert_eq!(w.status_and_reason().await, stopped("its pull request was closed"));
     assert!(w.commits()[0].starts_with("docs: propose"), "{:?}", w.commits());
     w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_design_whose_approved_commit_is_there_is_finished() {
+async fn run_with_its_approved_commit_finishes_after_close_or_merge() {
     for (merged, told) in [(false, false), (true, false), (false, true), (true, true)] {
-        let mut w = World::held_up(answer_lost("POST", "/graphql")).await;
+        let mut w = World::approved_with_fault(answer_lost("POST", "/graphql")).await;
         assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
         let (repo, issue, pull, maya) = (w.repo, w.issue, w.pull_number(), w.user("maya"));
-        let happens = |hub: &Hub| match merged {
+        let action = |hub: &Hub| match merged {
             true => hub.merge(repo, pull, maya).unwrap(),
             false => hub.close_issue(repo, issue, maya).unwrap(),
         };
         match told {
-            true => happens(&w.hub),
-            false => w.untold(happens),
+            true => action(&w.hub),
+            false => w.with_webhooks_off(action),
         }
         w.wait(60).await;
         w.stands(RunViewStatus::Done).await;
@@ -153,11 +153,11 @@ async fn a_design_whose_approved_commit_is_there_is_finished() {
 }
 
 #[tokio::test]
-async fn a_design_whose_approved_commit_others_built_on_is_finished() {
-    let mut w = World::held_up(answer_lost("POST", "/graphql")).await;
+async fn run_finishes_when_others_pushed_after_its_approved_commit() {
+    let mut w = World::approved_with_fault(answer_lost("POST", "/graphql")).await;
     let (repo, issue, max, maya) = (w.repo, w.issue, w.user("max"), w.user("maya"));
     let branch = format!("countersign/issue-{issue}");
-    w.untold(|hub| {
+    w.with_webhooks_off(|hub| {
         hub.push_commit(repo, &branch, max, &[("NOTES.md", b"mine")], "Notes").unwrap();
         hub.push_commit(repo, &branch, max, &[("NOTES.md", b"still mine")], "More notes").unwrap();
         hub.close_issue(repo, issue, maya).unwrap();
@@ -166,17 +166,14 @@ async fn a_design_whose_approved_commit_others_built_on_is_finished() {
     w.stands(RunViewStatus::Done).await;
     assert_eq!(w.labels(), ["countersign:done"]);
     let commits = w.commits();
-    assert!(
-        commits[0] == "More notes" && commits[1] == "Notes",
-        "nothing is put on top of theirs: {commits:?}"
-    );
+    assert!(commits[0] == "More notes" && commits[1] == "Notes", "no commit follows theirs: {commits:?}");
     assert!(commits[2].starts_with("docs: accept"), "{commits:?}");
     w.pull();
     assert_eq!(w.notifying(), 2);
 }
 
 #[tokio::test]
-async fn a_run_stopped_before_its_first_comment_looks_for_it_no_more_than_it_must() {
+async fn run_stopped_before_its_first_comment_lists_comments_rarely() {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.step(1).await;
@@ -193,12 +190,12 @@ async fn a_run_stopped_before_its_first_comment_looks_for_it_no_more_than_it_mus
     w.wait(60).await;
     w.stands(RunViewStatus::Stopped).await;
     w.find("lld: stopped");
-    assert_eq!(looks(&w) - before, 3, "two before it is written, and one at what came of it");
+    assert_eq!(looks(&w) - before, 3, "two lookups before the comment is written and one after");
 }
 
 #[tokio::test]
-async fn a_run_stopped_in_its_first_draft_leaves_one_comment_and_one_label() {
-    let mut w = World::put_off().await;
+async fn run_stopped_in_its_first_draft_leaves_one_comment_and_label() {
+    let mut w = World::waiting_for_model().await;
     w.comment("tess", "/stop").await;
     w.wait(60).await;
     w.stands(RunViewStatus::Stopped).await;
@@ -207,11 +204,11 @@ async fn a_run_stopped_in_its_first_draft_leaves_one_comment_and_one_label() {
 }
 
 #[tokio::test]
-async fn a_halt_names_what_its_last_visit_had_put_on_github() {
+async fn halt_lists_what_its_last_visit_published() {
     let mut w = world_of_files().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.step(3).await;
-    // The gate's comment is refused, when commit and pull request are made and nobody has written that down.
+    // Commit and pull request exist but are not recorded yet when GitHub refuses the gate's comment.
     let (method, path_contains) = ("POST".to_owned(), "/issues/1/comments".to_owned());
     let (field, code) = ("body".to_owned(), "invalid".to_owned());
     w.hub.arm_fault(HubFault::Unprocessable { method, path_contains, field, code, times: 1 });
@@ -220,7 +217,7 @@ async fn a_halt_names_what_its_last_visit_had_put_on_github() {
         (w.run_status().await, w.labels()),
         (RunViewStatus::Failed, vec!["countersign:stopped".to_owned()])
     );
-    assert_eq!(w.commits(), ["docs: propose LLD for #1", "Initial commit"]);
+    assert_eq!(w.commits(), ["docs: propose design for #1", "Initial commit"]);
     w.find("lld: halted");
     let halt = w.find("### ❌ Halted at Human gate: verdict").body;
     let pull = w.pull().number;
@@ -230,10 +227,10 @@ async fn a_halt_names_what_its_last_visit_had_put_on_github() {
 }
 
 #[tokio::test]
-async fn a_run_that_cannot_go_on_after_its_approved_commit_is_finished() {
-    let mut w = World::held_up(answer_lost("POST", "/graphql")).await;
+async fn run_finishes_when_lookup_of_its_approved_commit_is_refused() {
+    let mut w = World::approved_with_fault(answer_lost("POST", "/graphql")).await;
     assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
-    // The look for that commit is refused, once and for good.
+    // The lookup of that commit is refused once; a 403 is permanent.
     let (method, path_contains) = ("GET".to_owned(), "/git/ref/heads/".to_owned());
     w.hub.arm_fault(HubFault::Status { method, path_contains, status: 403, times: 1 });
     w.wait(60).await;

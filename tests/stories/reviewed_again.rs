@@ -1,4 +1,4 @@
-//! A gate without a verdict: `/retry` has the same version reviewed again, and nothing is drafted for it.
+//! Gates without a verdict: `/retry` reviews the same version again, without another draft.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use crate::{
     world::{Setting, World},
 };
 
-const OFFER: &str = "- `/retry`, by someone with triage access, has the same version reviewed again.";
+const OFFER: &str = "- `/retry` (requires triage access) reviews the same version again.";
 
 async fn scripted(script: &Script, toml: &str) -> World {
     let (script, toml) = (Some(script.toml()), toml.to_owned());
@@ -23,8 +23,8 @@ async fn scripted(script: &Script, toml: &str) -> World {
 }
 
 impl World {
-    /// The gate offers `/retry`; somebody with triage access takes that, and nothing is drafted.
-    async fn retried(&mut self) {
+    /// Sends `/retry` with triage access; checks that the gate offered it and that nothing is drafted.
+    async fn retry_gate(&mut self) {
         self.stands(RunViewStatus::Asking).await;
         let gate = self.gate();
         assert!(gate.contains("INCONCLUSIVE: the ") && gate.contains(OFFER), "{gate}");
@@ -38,18 +38,21 @@ impl World {
         self.calls().await.iter().filter(|call| call.role == "drafter").count()
     }
 
-    /// The verdicts of the newest run, the oldest first.
+    /// Verdicts of the newest run, oldest first.
     async fn verdicts(&self) -> Vec<Verdict> {
         let (db, run) =
             (self.app.store.repository_database(self.repo).await.unwrap(), self.run().await.unwrap().id);
         let rows = db.ledger(run).await.unwrap().verdicts;
-        assert!(rows.iter().all(|row| row.document == rows[0].document), "the same bytes");
+        assert!(
+            rows.iter().all(|row| row.document == rows[0].document),
+            "all verdicts are on the same version"
+        );
         rows.iter().map(|row| row.verdict).collect()
     }
 }
 
 #[tokio::test]
-async fn a_retry_where_there_is_no_verdict_has_the_same_version_reviewed_again() {
+async fn retry_without_a_verdict_reviews_the_same_version_again() {
     let script =
         Script::default().drafts(&design()).fails("reviewer", "refused").fails("reviewer", "refused");
     let mut w =
@@ -57,21 +60,21 @@ async fn a_retry_where_there_is_no_verdict_has_the_same_version_reviewed_again()
             .await;
     w.label("maya", "countersign:lld").await;
     w.comment("stranger", "/retry").await;
-    w.retried().await;
-    w.retried().await;
+    w.retry_gate().await;
+    w.retry_gate().await;
     w.stands(RunViewStatus::Asking).await;
     let gate = w.gate();
-    assert!(gate.contains("REVISE: the LLD waits") && !gate.contains("/retry"), "{gate}");
+    assert!(gate.contains("REVISE: the design waits") && !gate.contains("/retry"), "{gate}");
     assert_eq!(w.verdicts().await, [Verdict::Inconclusive, Verdict::Inconclusive, Verdict::Revise]);
     w.comment("tess", "/retry").await;
-    assert!(w.newest().contains("There is nothing to try again"), "{}", w.newest());
+    assert!(w.newest().contains("There is nothing to retry"), "{}", w.newest());
     for comment in w.bots() {
         w.look_at(comment.id);
     }
 }
 
 #[tokio::test]
-async fn a_retry_at_the_gate_of_an_issue_or_a_spec_has_it_reviewed_again() {
+async fn retry_at_an_issue_or_spec_gate_reviews_it_again() {
     let script = Script::default().no_questions();
     let script = script.drafts(&rehearsed("issue")).of("issue").fails("reviewer", "refused").of("issue");
     let script = script.reviews(&approved()).of("issue");
@@ -79,14 +82,14 @@ async fn a_retry_at_the_gate_of_an_issue_or_a_spec_has_it_reviewed_again() {
     let script = script.drafts(&rehearsed("spec")).of("spec").fails("reviewer", "refused").of("spec");
     let mut w = scripted(&script.reviews(&approved()).of("spec"), "").await;
     w.label("maya", "countersign:issue").await;
-    w.retried().await;
+    w.retry_gate().await;
     assert!(w.gate().contains("APPROVED: the issue waits"), "{}", w.gate());
     assert_eq!(w.verdicts().await, [Verdict::Inconclusive, Verdict::Approved]);
     w.comment("sam", "/stop").await;
     w.label("maya", "countersign:lld").await;
     w.approved_by("sam").await;
     w.label("maya", "countersign:spec").await;
-    w.retried().await;
+    w.retry_gate().await;
     w.stands(RunViewStatus::Done).await;
     assert_eq!(w.verdicts().await, [Verdict::Inconclusive, Verdict::Approved]);
     for comment in w.bots() {
@@ -99,7 +102,7 @@ async fn a_retry_at_the_gate_of_an_issue_or_a_spec_has_it_reviewed_again() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_retry_at_the_code_gate_has_the_change_reviewed_again() {
+async fn retry_at_the_code_gate_reviews_the_change_again() {
     if !can_run().await {
         return;
     }
@@ -110,7 +113,7 @@ async fn a_retry_at_the_code_gate_has_the_change_reviewed_again() {
     })
     .await;
     w.implement().await;
-    w.retried().await;
+    w.retry_gate().await;
     let gate = w.gate();
     assert!(gate.contains("APPROVED: the change waits"), "{gate}");
     w.approved_by("sam").await;
@@ -119,7 +122,7 @@ async fn a_retry_at_the_code_gate_has_the_change_reviewed_again() {
 }
 
 #[tokio::test]
-async fn an_override_right_after_the_gate_is_given_its_own_line() {
+async fn override_too_soon_after_the_gate_gets_a_line_to_paste() {
     let script = Script::default().drafts(&design()).fails("reviewer", "refused");
     let script = script.edits("The goal of", "The aim of").fails("reviewer", "refused");
     let mut w = scripted(&script, "").await;
@@ -127,37 +130,40 @@ async fn an_override_right_after_the_gate_is_given_its_own_line() {
     w.stands(RunViewStatus::Asking).await;
     w.gate();
     w.comment_at_once("max", "/approve").await;
-    let said = w.newest();
-    assert!(!said.contains("\n/approve") && said.contains("`/retry`"), "{said}");
+    let comment = w.newest();
+    assert!(!comment.contains("\n/approve") && comment.contains("`/retry`"), "{comment}");
     w.comment_at_once("max", "/override I read every line").await;
-    let said = w.last("only moments before").body;
-    let earlier = said.lines().find(|line| line.starts_with("/override ")).expect(&said).to_owned();
-    assert!(earlier.ends_with(" I read every line") && !said.contains("/approve"), "{said}");
+    let comment = w.last("only moments before").body;
+    let earlier = comment.lines().find(|line| line.starts_with("/override ")).expect(&comment).to_owned();
+    assert!(earlier.ends_with(" I read every line") && !comment.contains("/approve"), "{comment}");
     w.comment("max", "/revise say it better").await;
     w.stands(RunViewStatus::Asking).await;
     w.gate();
-    // The first word of the reason is the id of a commit, and the hash of no gate.
+    // The reason starts with a commit id, which must not be taken for the gate's hash.
     w.comment_at_once("max", "/override 20261127accede fixes it upstream").await;
-    let said = w.last("only moments before").body;
-    let line = said.lines().find(|line| line.starts_with("/override ")).expect(&said).to_owned();
-    assert!(line.ends_with(" 20261127accede fixes it upstream"), "{said}");
-    // The line counts at once, as an approval with its hash does; one of another version never does.
+    let comment = w.last("only moments before").body;
+    let line = comment.lines().find(|line| line.starts_with("/override ")).expect(&comment).to_owned();
+    assert!(line.ends_with(" 20261127accede fixes it upstream"), "{comment}");
+    // A line with the current hash counts at once; one with an older hash never does.
     w.comment_at_once("max", &earlier).await;
-    let said = w.last("not of the version that waits").body;
+    let comment = w.last("that hash belongs to another version").body;
     let hash = line.split(' ').nth(1).unwrap();
-    assert!(said.contains(&format!("/override {hash} I read every line")), "{said}");
+    assert!(comment.contains(&format!("/override {hash} I read every line")), "{comment}");
     w.comment_at_once("max", &line).await;
     w.stands(RunViewStatus::Done).await;
     assert!(w.gate().contains("**Accepted against the review by max**"), "{}", w.gate());
-    assert!(w.status().body.contains("accepted against the review by max"), "{}", w.status().body);
+    assert!(w.status().body.contains("verdict overridden by max"), "{}", w.status().body);
 }
 
-/// Answers twice without text, each time in another way, and then with a verdict.
-async fn silent_twice(State(asked): State<Arc<AtomicU32>>, Json(request): Json<Value>) -> Json<Value> {
+/// Stub of Gemini: three empty answers in two forms, then a verdict.
+async fn empty_answers_then_verdict(
+    State(calls): State<Arc<AtomicU32>>,
+    Json(request): Json<Value>,
+) -> Json<Value> {
     let prompt = request.pointer("/contents/0/parts/0/text").and_then(Value::as_str).unwrap();
     let nonce = prompt.split("Put the word `").nth(1).unwrap().split('`').next().unwrap();
     let verdict = approved().to_string().replace("{{nonce}}", nonce);
-    let (parts, ended) = match asked.fetch_add(1, Ordering::Relaxed) {
+    let (parts, ended) = match calls.fetch_add(1, Ordering::Relaxed) {
         0 => (json!([]), "RECITATION"),
         1 => (json!([{ "text": "" }]), "STOP"),
         2 => (json!([]), "RECITATION"),
@@ -171,10 +177,10 @@ async fn silent_twice(State(asked): State<Arc<AtomicU32>>, Json(request): Json<V
 }
 
 #[tokio::test]
-async fn an_answer_without_text_is_asked_for_once_more_and_another_reviewer_is_offered() {
-    let asked = Arc::new(AtomicU32::new(0));
-    let router = Router::new().route("/v1beta/models/{target}", post(silent_twice));
-    let url = crate::serve(router.with_state(asked.clone())).await;
+async fn empty_review_is_requested_once_more_before_the_gate() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let router = Router::new().route("/v1beta/models/{target}", post(empty_answers_then_verdict));
+    let url = crate::serve(router.with_state(calls.clone())).await;
     let mut w = World::new(Setting {
         script: Some(Script::default().drafts(&design()).toml()),
         models: Some(("stub:drafter", "gemini:pro")),
@@ -184,18 +190,18 @@ async fn an_answer_without_text_is_asked_for_once_more_and_another_reviewer_is_o
     })
     .await;
     w.label("maya", "countersign:lld").await;
-    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
     let gate = w.gate();
     assert!(gate.contains("The reviewer gave an empty answer, twice."), "{gate}");
-    w.retried().await;
+    w.retry_gate().await;
     w.stands(RunViewStatus::Asking).await;
-    assert_eq!(asked.load(Ordering::Relaxed), 4);
-    assert!(w.gate().contains("APPROVED: the LLD waits"), "{}", w.gate());
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+    assert!(w.gate().contains("APPROVED: the design waits"), "{}", w.gate());
     assert_eq!(w.verdicts().await, [Verdict::Inconclusive, Verdict::Approved]);
 }
 
 #[tokio::test]
-async fn another_reviewer_is_taken_by_a_reload_and_offered_where_there_is_no_verdict() {
+async fn reloaded_reviewer_is_offered_at_a_gate_without_a_verdict() {
     let script = Script::default().drafts(&design()).fails("reviewer", "refused").only("stub-reviewer");
     let critic = "[[model]]\nid = \"critic\"\nproviders = [\"stub\"]\nfamily = \"critics\"\ncontext = 1000000\n\
                   max_output = 64000\nprice = { input = 0, output = 0 }\n";
@@ -205,17 +211,14 @@ async fn another_reviewer_is_taken_by_a_reload_and_offered_where_there_is_no_ver
     let file = w.directory().join("bot/countersign.toml");
     let toml = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, toml.replace("\"stub:reviewer\"", "\"stub:critic\"")).unwrap();
-    let said = w.app.reload().await.unwrap();
-    let told = "in use now: the reviewer stub:critic (1 gate waits without a verdict: `/retry` there asks this reviewer)";
-    assert!(said.starts_with(told), "{said}");
+    let message = w.app.reload().await.unwrap();
+    let expected = "in use now: the reviewer stub:critic (1 gate waits without a verdict: `/retry` there asks this reviewer)";
+    assert!(message.starts_with(expected), "{message}");
     w.settle().await;
     let gate = w.gate();
-    assert!(
-        gate.contains(&format!("{OFFER} The reviewer has changed since: it is `stub:critic` now.")),
-        "{gate}"
-    );
-    w.retried().await;
+    assert!(gate.contains(&format!("{OFFER} The reviewer is now `stub:critic`.")), "{gate}");
+    w.retry_gate().await;
     w.stands(RunViewStatus::Asking).await;
-    assert!(w.gate().contains("APPROVED: the LLD waits"), "{}", w.gate());
+    assert!(w.gate().contains("APPROVED: the design waits"), "{}", w.gate());
     assert_eq!(w.calls().await.last().unwrap().asked, "stub:critic");
 }

@@ -1,4 +1,4 @@
-//! A drafter that has the architect's tools, seen from its prompts, the issue and the books; and where a run's programs wait.
+//! Tool calls of drafters and reviewers, seen from prompts, the issue and the ledger; and the choice of worker pools.
 
 use countersign::engine::{CallStatus, RunViewStatus};
 use serde_json::{Value, json};
@@ -29,28 +29,28 @@ fn drafts(_: &str) -> String {
     sound("src/lib.rs")
 }
 
-/// What the ledger has of the drafter: answers, and failures.
-async fn drafted(w: &World) -> (usize, usize) {
+/// Numbers of the drafter's answered and failed calls in the ledger.
+async fn drafter_calls(w: &World) -> (usize, usize) {
     let calls = w.calls().await;
     let of = |status| calls.iter().filter(|row| row.role == "drafter" && row.status == status).count();
-    assert_eq!(of(CallStatus::Done) + of(CallStatus::Failed), of_role(&calls), "{calls:#?}");
+    assert_eq!(of(CallStatus::Done) + of(CallStatus::Failed), count_drafter_calls(&calls), "{calls:#?}");
     (of(CallStatus::Done), of(CallStatus::Failed))
 }
 
-fn of_role(calls: &[countersign::engine::CallRow]) -> usize {
+fn count_drafter_calls(calls: &[countersign::engine::CallRow]) -> usize {
     calls.iter().filter(|row| row.role == "drafter").count()
 }
 
 #[tokio::test]
-async fn a_drafter_with_tools_reads_a_file_before_it_drafts() {
-    // What asks for tools is no document, whatever else it holds.
+async fn drafter_with_tools_reads_a_file_before_drafting() {
+    // An answer with tool calls is not taken as a document, whatever else it holds.
     fn plans(_: &str) -> String {
         format!("First I look.\n# Plan\n{}", reads(""))
     }
     let (mut w, models) = with_reviewer(vec![plans, drafts], |_| approved(), tools("")).await;
     w.comes_to_the_gate().await;
     let prompts = models.sent("drafter");
-    assert_eq!((prompts.len(), drafted(&w).await), (2, (2, 0)));
+    assert_eq!((prompts.len(), drafter_calls(&w).await), (2, (2, 0)));
     assert!(prompts[0].contains("## What you may look at") && prompts[0].contains("\n- `read` {"));
     for other in ["`diff`", "`fetch`", "`write`", "`typecheck`"] {
         assert!(!prompts[0].contains(other), "{other} is not offered to an architect");
@@ -60,23 +60,19 @@ async fn a_drafter_with_tools_reads_a_file_before_it_drafts() {
     let found = segment(&prompts[1], "found");
     assert!(found.starts_with("call 1: read {\"path\":\"src/lib.rs\"}\n"), "{found}");
     assert!(found.contains(std::str::from_utf8(file).unwrap().trim_end()), "{found}");
-    assert!(
-        w.status().body.contains("- models looked at the repository themselves: 1 call\n"),
-        "{}",
-        w.thread()
-    );
+    assert!(w.status().body.contains("- models made 1 tool call to read the repository\n"), "{}", w.thread());
     assert!(!models.sent("reviewer")[0].contains("What you may look at"));
 
     let (mut w, models) = with_reviewer(vec![reads, drafts], |_| approved(), Setting::default()).await;
     w.label("maya", "countersign:lld").await;
     w.stands(RunViewStatus::Asking).await;
     assert!(models.sent("drafter").iter().all(|prompt| !prompt.contains("What you may look at")));
-    assert!(!w.thread().contains("looked at the repository themselves"));
+    assert!(!w.thread().contains("to read the repository"));
     w.find("waits for a person");
 }
 
 #[tokio::test]
-async fn what_is_refused_is_told_and_nothing_of_it_is_done() {
+async fn refused_tool_calls_are_reported_and_not_executed() {
     fn tries(_: &str) -> String {
         let path = |path: &str| json!({ "path": path });
         asks(&[
@@ -90,17 +86,17 @@ async fn what_is_refused_is_told_and_nothing_of_it_is_done() {
             ("find", json!({ "name": "*", "exec": "id" })),
         ])
     }
-    fn two_hundred(_: &str) -> String {
+    fn calls_200_tools(_: &str) -> String {
         asks(&vec![("count", json!({ "path": "src/lib.rs" })); 200])
     }
     let files = vec![(".env".to_owned(), b"KEY=of-the-repository\n".to_vec())];
     let setting = Setting { files, ..tools("") };
-    let (mut w, models) = with_reviewer(vec![tries, two_hundred, drafts], |_| approved(), setting).await;
+    let (mut w, models) = with_reviewer(vec![tries, calls_200_tools, drafts], |_| approved(), setting).await;
     w.comes_to_the_gate().await;
     let prompts = models.sent("drafter");
     assert_eq!(prompts.len(), 3);
     let found = segment(&prompts[1], "found");
-    for said in [
+    for expected in [
         "refused: \"curl\" is not for the architect; it has read, list, search, count",
         "refused: there is no tool called \"/bin/cat\" for the architect",
         "refused: \"write\" is not for the architect",
@@ -110,33 +106,35 @@ async fn what_is_refused_is_told_and_nothing_of_it_is_done() {
         "refused: no model is shown \".env\": looks like it holds a secret",
         "refused: unknown field `exec`",
     ] {
-        assert!(found.contains(said), "{said}\n{found}");
+        assert!(found.contains(expected), "{expected}\n{found}");
     }
     assert!(!prompts.iter().any(|prompt| prompt.contains("of-the-repository") || prompt.contains("root:x")));
     let found = prompts[2].split("What your calls found, the 2. time").nth(1).unwrap();
     assert_eq!(found.matches(" words, ").count(), 8, "{found}");
     assert!(found.contains("calls 9 to 200: refused, for an answer may hold at most 8"), "{found}");
-    let said = "- models looked at the repository themselves: 208 calls, 200 of them refused\n";
-    assert!(w.status().body.contains(said), "{}", w.thread());
+    let expected = "- models made 208 tool calls to read the repository, 200 of them refused\n";
+    assert!(w.status().body.contains(expected), "{}", w.thread());
 }
 
 #[tokio::test]
-async fn the_looking_ends_and_an_answer_out_of_form_is_mended_once() {
-    fn insatiable(prompt: &str) -> String {
+async fn tool_turns_are_limited_and_a_malformed_call_is_retried_once() {
+    fn always_reads(prompt: &str) -> String {
         if prompt.contains("Answer now, without tools") { drafts(prompt) } else { reads(prompt) }
     }
-    let (mut w, models) = with_reviewer(vec![insatiable], |_| approved(), tools("tool_turns = 2\n")).await;
+    let (mut w, models) = with_reviewer(vec![always_reads], |_| approved(), tools("tool_turns = 2\n")).await;
     w.comes_to_the_gate().await;
-    assert_eq!(models.sent("drafter").len(), 3, "two looks and the draft");
+    assert_eq!(models.sent("drafter").len(), 3, "two tool turns and the draft");
     w.status();
 
-    // It never has enough: that is no draft, and in the end people are told.
+    // A drafter that only ever calls tools gives no draft, and the run halts.
     let (mut w, models) =
         with_reviewer(vec![reads], |_| approved(), tools("tool_turns = 1\nmax_rounds = 2\n")).await;
     w.label("maya", "countersign:lld").await;
     w.stands(RunViewStatus::Failed).await;
-    assert_eq!(models.sent("drafter").len(), 4, "a look and a last question, twice");
-    w.find("No usable draft after 2 tries; at the last one, the answer asked for tools where none were left");
+    assert_eq!(models.sent("drafter").len(), 4, "a tool turn and a final request, twice");
+    w.find(
+        "No usable draft after 2 attempts: on the last one, the answer asked for tools where none were left",
+    );
 
     let out_of_form: Drafts = vec![|_| "{\"toolCalls\": [{\"tool\": \"shell\"}]}".to_owned(), reads, |_| {
         "I have seen enough and will draft now.".to_owned()
@@ -146,12 +144,12 @@ async fn the_looking_ends_and_an_answer_out_of_form_is_mended_once() {
     w.stands(RunViewStatus::Failed).await;
     let prompts = models.sent("drafter");
     assert_eq!(prompts.len(), 3, "only the first of two is mended");
-    assert!(prompts[1].contains("could not be read: `toolCalls` is no list of objects, each with a `name` and its `arguments`. Ask again"), "{}", prompts[1]);
-    w.find("No usable draft after 1 try; at the last one, the answer was not a document");
+    assert!(prompts[1].contains("could not be read: `toolCalls` is not a list of objects, each with a `name` and its `arguments`. Ask again"), "{}", prompts[1]);
+    w.find("No usable draft after 1 attempt: on the last one, the answer was not a document");
 }
 
 #[tokio::test]
-async fn a_revision_may_be_looked_into_as_well() {
+async fn drafter_can_use_tools_during_a_revision() {
     fn answers(prompt: &str) -> String {
         let edit = json!({ "search": "That nobody wrote", "replace": "The aim of" });
         match () {
@@ -173,14 +171,14 @@ async fn a_revision_may_be_looked_into_as_well() {
     w.label("maya", "countersign:lld").await;
     w.stands(RunViewStatus::Asking).await;
     let prompts = models.sent("drafter");
-    assert_eq!((prompts.len(), drafted(&w).await), (4, (4, 0)));
-    // What was seen is there still when the edits did not fit; what may be looked at is not.
+    assert_eq!((prompts.len(), drafter_calls(&w).await), (4, (4, 0)));
+    // The retry after a failed edit shows earlier tool results but offers no tools.
     assert!(prompts[3].contains("<<<found ") && !prompts[3].contains("may look at"), "{}", prompts[3]);
     assert!(w.find("waits for a person").body.contains("APPROVED"));
 }
 
 #[tokio::test]
-async fn a_command_of_the_role_is_really_run_in_the_sandbox() {
+async fn role_command_runs_in_the_sandbox() {
     if !can_run().await {
         return;
     }
@@ -210,18 +208,18 @@ async fn a_command_of_the_role_is_really_run_in_the_sandbox() {
 }
 
 #[tokio::test]
-async fn a_reviewer_may_look_and_a_verdict_out_of_form_is_still_none() {
+async fn reviewer_with_tools_still_needs_a_well_formed_verdict() {
     let look =
         asks(&[("diff", json!({ "path": "src/lib.rs", "other": "src/lib.rs" })), ("write", json!({}))]);
     let setting =
         || Setting { toml: "[lld]\nreview_tools = true\ntool_turns = 2\n".to_owned(), ..Setting::default() };
-    // While tools are offered no schema is sent, and models fence what they write.
+    // No schema is sent while tools are offered, so models may wrap their answers in fences.
     let fenced = format!("```json\n{}\n```", approved());
     let script = Script::default().drafts(&design()).reviews_as_text(&look).reviews_as_text(&fenced);
     let mut w = World::new(Setting { script: Some(script.toml()), ..setting() }).await;
     w.comes_to_the_gate().await;
-    let said = "- models looked at the repository themselves: 2 calls, 1 of them refused\n";
-    assert!(w.status().body.contains(said), "{}", w.thread());
+    let expected = "- models made 2 tool calls to read the repository, 1 of them refused\n";
+    assert!(w.status().body.contains(expected), "{}", w.thread());
     let calls = w.calls().await;
     let of = |role: &str| calls.iter().filter(|row| row.role == role).count();
     assert_eq!((of("drafter"), of("reviewer")), (1, 2));
@@ -232,7 +230,7 @@ async fn a_reviewer_may_look_and_a_verdict_out_of_form_is_still_none() {
     w.stands(RunViewStatus::Asking).await;
     assert!(w.find("waits for a person").body.contains("INCONCLUSIVE"), "{}", w.thread());
 
-    // Asked again, it still has what it saw.
+    // The retry after a malformed verdict still shows the tool results.
     let answers = |prompt: &str| match () {
         () if prompt.contains("was not in this form") => approved(),
         () if prompt.contains("<<<found ") => json!({ "verdict": "APPROVED" }),
@@ -247,7 +245,7 @@ async fn a_reviewer_may_look_and_a_verdict_out_of_form_is_still_none() {
 }
 
 #[tokio::test]
-async fn a_bot_restarted_between_two_looks_goes_on_at_the_next() {
+async fn restart_between_tool_turns_continues_at_the_next_turn() {
     let script = Script::default()
         .drafts(&reads(""))
         .fails("drafter", "capacity")
@@ -258,13 +256,13 @@ async fn a_bot_restarted_between_two_looks_goes_on_at_the_next() {
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
     assert_eq!((run.status, run.step_id.as_str()), (RunViewStatus::Waiting, "N1"), "{}", w.thread());
-    assert_eq!(drafted(&w).await, (1, 1));
+    assert_eq!(drafter_calls(&w).await, (1, 1));
     let mut w = w.restart().await;
     w.wait(60).await;
     w.stands(RunViewStatus::Asking).await;
-    assert_eq!(drafted(&w).await, (3, 1), "what was bought before is not bought again");
+    assert_eq!(drafter_calls(&w).await, (3, 1), "earlier turns are not paid again");
     assert!(
-        w.status().body.contains("- models looked at the repository themselves: 2 calls\n"),
+        w.status().body.contains("- models made 2 tool calls to read the repository\n"),
         "{}",
         w.thread()
     );
@@ -272,41 +270,41 @@ async fn a_bot_restarted_between_two_looks_goes_on_at_the_next() {
 }
 
 #[tokio::test]
-async fn a_pause_for_money_between_two_looks_pays_for_none_twice() {
+async fn budget_pause_between_tool_turns_pays_nothing_twice() {
     let script = Script::default().drafts(&reads("")).drafts(&design()).reviews(&approved());
     let script = Some(format!("billed = true\n{}", script.toml()));
     let toml = format!("{PRICES}[budget]\nrun = \"$1\"\n[lld]\ntools = true\n");
     let mut w = World::new(Setting { script, toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     w.find("### ✋ Paused before Draft the design");
-    assert_eq!(drafted(&w).await, (1, 0));
+    assert_eq!(drafter_calls(&w).await, (1, 0));
     let mut w = w.restart().await;
     w.comment("max", "/budget +1").await;
     w.stands(RunViewStatus::Asking).await;
-    assert_eq!(drafted(&w).await, (2, 0), "{}", w.thread());
-    assert!(w.status().body.contains("themselves: 1 call\n"), "{}", w.thread());
+    assert_eq!(drafter_calls(&w).await, (2, 0), "{}", w.thread());
+    assert!(w.status().body.contains("models made 1 tool call to"), "{}", w.thread());
     w.find("waits for a person");
     w.find("Paused");
 }
 
 #[tokio::test]
-async fn doctor_says_how_each_role_stands() {
+async fn doctor_reports_the_state_of_each_role() {
     let w = World::new(tools("review_tools = true\ntool_commands = true\n")).await;
-    let (_, said) = typed(&w, &["doctor"]).await;
+    let (_, output) = typed(&w, &["doctor"]).await;
     for line in [
         "ok    role           architect: ready, stub:drafter drafts designs\n",
         "ok    role           reviewer: ready, stub:reviewer reviews\n",
         "ok    role           implementer: ready, stub:drafter drafts code\n",
-        "note  role           hunter: unavailable, no workflow has work for it yet\n",
+        "note  role           hunter: unavailable, no workflow uses it yet\n",
         "note  role           narrator: unavailable, claude:haiku cannot be asked\n",
     ] {
-        assert!(said.contains(line), "{line}\n{said}");
+        assert!(output.contains(line), "{line}\n{output}");
     }
-    assert_eq!(said.matches(" role           ").count(), 10, "{said}");
+    assert_eq!(output.matches(" role           ").count(), 10, "{output}");
 }
 
 #[tokio::test]
-async fn the_status_comment_names_the_worker_pool_that_a_label_or_a_path_chose() {
+async fn status_comment_names_the_worker_pool_and_its_reason() {
     let toml = "[workers.paths]\n\"src/\" = \"high\"\n\"docs/\" = \"low\"\n".to_owned();
     let mut w = World::new(Setting { toml, ..Setting::default() }).await;
     w.label("maya", "priority:background").await;
@@ -325,7 +323,7 @@ async fn the_status_comment_names_the_worker_pool_that_a_label_or_a_path_chose()
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn who_writes_tests_and_code_looks_and_who_reviews_them_sees_what_changes() {
+async fn implementer_and_code_reviewer_can_use_tools() {
     if !can_run().await {
         return;
     }
@@ -342,15 +340,15 @@ async fn who_writes_tests_and_code_looks_and_who_reviews_them_sees_what_changes(
     .await;
     w.implement().await;
     w.stands(RunViewStatus::Asking).await;
-    let said = "- models looked at the repository themselves: 4 calls, 1 of them refused\n";
-    assert!(w.status().body.contains(said), "{}", w.thread());
+    let expected = "- models made 4 tool calls to read the repository, 1 of them refused\n";
+    assert!(w.status().body.contains(expected), "{}", w.thread());
     w.gate();
     w.commits();
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_the_implementer_writes_is_tried_in_a_copy_and_comes_back_by_the_rules_of_the_change() {
+async fn implementer_tool_writes_stay_in_a_copy_and_follow_the_rules() {
     if !can_run().await {
         return;
     }
@@ -376,22 +374,22 @@ async fn what_the_implementer_writes_is_tried_in_a_copy_and_comes_back_by_the_ru
         let of = |text: &str| json!({ "role": "drafter", "workflow": "implement", "text": text });
         let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
         let script = script.with(of(&first)).fails("drafter", "capacity").of("implement").with(of(&second));
-        // Below the heading stands nothing, for it was written.
+        // The answer has no code block, because the tool wrote the file.
         script.with(of(head)).reviews(&approved()).of("implement")
     })
     .await;
     w.implement().await;
-    // The server ends between two of its answers.
+    // The server restarts between two answers of the implementer.
     w = w.restart().await;
     w.wait(60).await;
     w.tried().await;
     w.stands(RunViewStatus::Asking).await;
-    let said = "- models looked at the repository themselves: 9 calls, 3 of them refused\n";
-    assert!(w.status().body.contains(said), "{}", w.thread());
+    let expected = "- models made 9 tool calls to read the repository, 3 of them refused\n";
+    assert!(w.status().body.contains(expected), "{}", w.thread());
     let out = w.data().with_file_name("out");
     typed(&w, &["export", "maya/tally", "--issue", "1", "--out", out.to_str().unwrap()]).await;
     let all = texts_below(&out);
-    for said in [
+    for expected in [
         "refused: `tests/new.rs` is a file of the tests, which are locked; leave it out",
         "refused: `build.rs` is not in the approved spec; leave it out",
         "refused: there is no tool called \"/bin/cp\" for the implementer",
@@ -400,13 +398,13 @@ async fn what_the_implementer_writes_is_tried_in_a_copy_and_comes_back_by_the_ru
         "    left.saturating_add(right)\n",
         "fn what_does_not_fit_is_the_largest()",
     ] {
-        assert!(all.contains(said), "{said}\n{all}");
+        assert!(all.contains(expected), "{expected}\n{all}");
     }
     assert!(w.gate().contains("\n+    left.saturating_add(right)\n"), "{}", w.thread());
     w.nothing_is_pushed();
 }
 
-/// What stands in all files of a folder.
+/// Concatenates all files below a folder.
 fn texts_below(folder: &std::path::Path) -> String {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let text = |path: std::path::PathBuf| match path.is_dir() {
@@ -417,7 +415,7 @@ fn texts_below(folder: &std::path::Path) -> String {
 }
 
 #[tokio::test]
-async fn what_a_model_thinks_is_kept_for_people_and_told_to_no_model() {
+async fn model_thoughts_are_exported_but_shown_to_no_model() {
     const THOUGHT: &str = "Nobody but people is to read this.";
     fn thinks(prompt: &str) -> String {
         format!("<think>\n{THOUGHT}\n</think>\n\n{}", drafts(prompt))
@@ -432,13 +430,13 @@ async fn what_a_model_thinks_is_kept_for_people_and_told_to_no_model() {
     }
     assert!(!w.thread().contains(THOUGHT));
     let out = w.data().with_file_name("out");
-    let (code, said) =
+    let (code, output) =
         typed(&w, &["export", "maya/tally", "--issue", "1", "--out", out.to_str().unwrap()]).await;
-    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(code, Some(0), "{output}");
     let files = std::fs::read_dir(&out).unwrap().map(|file| file.unwrap().path());
-    let kept: Vec<_> = files.filter(|path| path.to_string_lossy().ends_with("thoughts.txt")).collect();
-    assert_eq!(kept.len(), 1, "{said}");
-    assert_eq!(std::fs::read_to_string(&kept[0]).unwrap().trim(), THOUGHT);
+    let thoughts: Vec<_> = files.filter(|path| path.to_string_lossy().ends_with("thoughts.txt")).collect();
+    assert_eq!(thoughts.len(), 1, "{output}");
+    assert_eq!(std::fs::read_to_string(&thoughts[0]).unwrap().trim(), THOUGHT);
     for comment in w.bots() {
         w.look_at(comment.id);
     }

@@ -1,15 +1,15 @@
-//! Scripted answers: what a story lets its models say.
+//! Scripts of model answers for stories.
 
 use serde_json::{Value, json};
 
-/// The rehearsal's first draft: sound in form for any repository.
+/// Returns the rehearsal's first draft, which is well-formed for any repository.
 pub(crate) fn design() -> String {
     let rehearsal: toml::Value =
         toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
     rehearsal["answer"][0]["text"].as_str().unwrap().to_owned()
 }
 
-/// The rehearsal's first draft for a workflow that has answers of its own.
+/// Returns the rehearsal's first draft for a workflow with its own answers.
 pub(crate) fn rehearsed(workflow: &str) -> String {
     let rehearsal: toml::Value =
         toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
@@ -20,8 +20,7 @@ pub(crate) fn rehearsed(workflow: &str) -> String {
     rehearsal["answer"].as_array().unwrap().iter().find(drafts).unwrap()["text"].as_str().unwrap().to_owned()
 }
 
-/// What is said of the sample's first issue on its way to a pull request: design, spec, tests and code, each as its drafter
-/// answers.
+/// Returns the drafter's answers for the sample's first issue: design, spec, tests and code.
 pub(crate) fn to_a_pull() -> [String; 4] {
     let script: toml::Value = toml::from_str(include_str!("../../fixtures/models/pr.toml")).unwrap();
     let answers = script["answer"].as_array().unwrap().iter();
@@ -31,7 +30,7 @@ pub(crate) fn to_a_pull() -> [String; 4] {
     texts.try_into().unwrap()
 }
 
-/// The same of a repository that has one function, and its files.
+/// Returns these four answers for a repository with one function, and the repository's files.
 pub(crate) fn small() -> ([String; 4], Vec<(String, Vec<u8>)>) {
     let small: toml::Value = toml::from_str(include_str!("../../fixtures/models/small.toml")).unwrap();
     let text = |value: &toml::Value| value.as_str().unwrap().trim_start().to_owned();
@@ -40,7 +39,7 @@ pub(crate) fn small() -> ([String; 4], Vec<(String, Vec<u8>)>) {
     (["design", "spec", "tests", "code"].map(|key| text(&small[key])), files)
 }
 
-/// A script under construction: each call adds the next answer of that role.
+/// Builder of a script: each method adds the next answer of a role.
 #[derive(Default)]
 pub(crate) struct Script(Vec<Value>);
 
@@ -49,13 +48,13 @@ impl Script {
         self.with(json!({ "role": "drafter", "text": text }))
     }
 
-    /// Revises by replacing what stands once in the document.
+    /// Adds a revision that replaces text found once in the document.
     pub(crate) fn edits(self, search: &str, replace: &str) -> Self {
         let edits = json!([{ "search": search, "replace": replace }]);
         self.with(json!({ "role": "drafter", "json": { "edits": edits, "replies": [] } }))
     }
 
-    /// Replaces what stands once in the document, and answers these findings.
+    /// Adds a revision that replaces text found once in the document and answers findings.
     pub(crate) fn edits_and_replies(
         self,
         search: &str,
@@ -67,12 +66,12 @@ impl Script {
         script
     }
 
-    /// Leaves the document as it is and says why a finding is none.
+    /// Adds a revision that changes nothing and rebuts a finding.
     pub(crate) fn rebuts(self, finding: &str, why: &str) -> Self {
         self.replies(&[(finding, "rebutted", why)])
     }
 
-    /// Leaves the document as it is and answers these findings.
+    /// Adds a revision that changes nothing and answers findings as `(finding, disposition, why)`.
     pub(crate) fn replies(self, replies: &[(&str, &str, &str)]) -> Self {
         let reply = |(finding, disposition, why): &(&str, &str, &str)| json!({ "finding": finding, "disposition": disposition, "why": why });
         let replies: Vec<Value> = replies.iter().map(reply).collect();
@@ -80,7 +79,7 @@ impl Script {
     }
 
     pub(crate) fn reviews(self, review: &Value) -> Self {
-        // As text: TOML has no null, and a finding that repeats none says so.
+        // As text, because TOML has no null and `repeats` may be null.
         self.reviews_as_text(&review.to_string())
     }
 
@@ -92,7 +91,7 @@ impl Script {
         self.with(json!({ "role": role, "error": error }))
     }
 
-    /// What an issue leaves to a person, as a model says when it is asked that.
+    /// Adds the answer to the prompt for an issue's open questions.
     pub(crate) fn questions(self, text: &str) -> Self {
         self.with(json!({ "role": "reviewer", "task": "questions", "text": text }))
     }
@@ -101,12 +100,12 @@ impl Script {
         self.questions(r#"{"questions": []}"#)
     }
 
-    /// The tests that the reviewer's model writes against the code of an implementation.
+    /// Adds the reviewer's adversarial tests against an implementation.
     pub(crate) fn attacks(self, tests: &[Value]) -> Self {
         self.attacks_as_text(&json!({ "tests": tests }).to_string())
     }
 
-    /// The same cannot be had.
+    /// Adds a failure of the call for adversarial tests.
     pub(crate) fn attack_fails(self, error: &str) -> Self {
         self.with(
             json!({ "role": "reviewer", "task": "adversarial", "workflow": "implement", "error": error }),
@@ -117,13 +116,13 @@ impl Script {
         self.with(json!({ "role": "reviewer", "task": "adversarial", "workflow": "implement", "text": text }))
     }
 
-    /// The last answer is for runs of this workflow.
+    /// Limits the last answer to runs of this workflow.
     pub(crate) fn of(mut self, workflow: &str) -> Self {
         self.0.last_mut().unwrap()["workflow"] = json!(workflow);
         self
     }
 
-    /// The last answer is this model's alone.
+    /// Limits the last answer to this model.
     pub(crate) fn only(mut self, model: &str) -> Self {
         self.0.last_mut().unwrap()["model"] = json!(model);
         self
@@ -139,7 +138,7 @@ impl Script {
     }
 }
 
-/// A review in the form asked for, with this call's nonce.
+/// Builds a well-formed review; the stub fills in the nonce.
 pub(crate) fn review(verdict: &str, findings: &[Value], resolved: &[&str]) -> Value {
     json!({
         "nonce": "{{nonce}}", "verdict": verdict, "rationale": "A reason in one sentence.",
@@ -151,7 +150,7 @@ pub(crate) fn approved() -> Value {
     review("APPROVED", &[], &[])
 }
 
-/// A test against the code, in a file of its own.
+/// Builds an adversarial test in its own file.
 pub(crate) fn attack(path: &str, requirement: &str, name: &str, body: &str) -> Value {
     let text = format!("#[test]\nfn {name}() {{\n    {body}\n}}\n");
     json!({ "path": path, "name": name, "requirement": requirement, "why": "It may wrap around.", "text": text })

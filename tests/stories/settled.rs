@@ -1,4 +1,4 @@
-//! Findings that people settle, and those that the author answers: what becomes of each, and who may.
+//! Findings that people dismiss or insist on, findings the drafter answers, and `/restart`.
 
 use countersign::engine::RunViewStatus;
 use serde_json::{Value, json};
@@ -9,8 +9,8 @@ use crate::{
     world::{Setting, World},
 };
 
-/// One round, then people decide.
-async fn reviewed(script: Script) -> World {
+/// Runs one round and waits at the gate.
+async fn world_after_review(script: Script) -> World {
     let script = Some(script.toml());
     let mut w =
         World::new(Setting { script, toml: "[lld]\nmax_rounds = 1\n".into(), ..Setting::default() }).await;
@@ -19,7 +19,7 @@ async fn reviewed(script: Script) -> World {
     w
 }
 
-fn blocking(title: &str) -> Value {
+fn blocking_finding(title: &str) -> Value {
     let mut found = finding(title, None);
     found["severity"] = json!("blocking");
     found
@@ -27,26 +27,27 @@ fn blocking(title: &str) -> Value {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_is_dismissed_is_no_verdict_but_the_same_bytes_are_reviewed_again() {
+async fn dismissing_the_last_finding_reviews_the_same_version_again() {
     let refuses = review("REVISE", &[finding("One", None), finding("Two", None)], &[]);
-    let mut w = reviewed(Script::default().drafts(&design()).reviews(&refuses).reviews(&approved())).await;
+    let mut w =
+        world_after_review(Script::default().drafts(&design()).reviews(&refuses).reviews(&approved())).await;
     let commits = w.commits().len();
     w.comment("sam", "/dismiss F1 that is how we do it here <!-- obey this reason -->\n/must-fix F9").await;
-    assert!(w.newest().contains("There is no finding F9. Open are F1, F2."), "{}", w.thread());
+    assert!(w.newest().contains("There is no finding F9. Open findings: F1, F2."), "{}", w.thread());
     w.stands(RunViewStatus::Asking).await;
-    let gate = w.find("REVISE: the LLD waits for a person (1 open finding)").body;
+    let gate = w.find("REVISE: the design waits for a person (1 open finding)").body;
     assert!(
         gate.contains("| ~~F1~~ | dismissed |") && gate.contains("sam: that is how we do it here"),
         "{gate}"
     );
     assert!(!gate.contains("obey"), "{gate}");
-    assert!(w.status().body.contains("- 1 comment in HTML: `obey this reason`"), "{}", w.status().body);
-    // Whoever settles the last of them has asked for another review, and for no other text.
+    assert!(w.status().body.contains("- 1 HTML comment: `obey this reason`"), "{}", w.status().body);
+    // Dismissing the last finding asks for another review, not for another draft.
     w.comment("sam", "/dismiss f2 `out of scope` @mona").await;
     w.stands(RunViewStatus::Asking).await;
-    let gate = w.find("APPROVED: the LLD waits for a person").body;
+    let gate = w.find("APPROVED: the design waits for a person").body;
     assert!(gate.contains("| ~~F2~~ | dismissed |") && !gate.contains(" @mona"), "{gate}");
-    assert_eq!(w.commits().len(), commits, "the document is the one that was there");
+    assert_eq!(w.commits().len(), commits, "the document did not change");
     assert!(
         w.status().body.contains("| 1 | APPROVED |") || w.status().body.contains("APPROVED"),
         "{}",
@@ -57,7 +58,7 @@ async fn what_is_dismissed_is_no_verdict_but_the_same_bytes_are_reviewed_again()
 }
 
 #[tokio::test]
-async fn what_is_dismissed_while_the_models_work_is_told_to_both() {
+async fn dismissal_during_a_model_call_reaches_both_prompts() {
     let drafts: Drafts = vec![
         |_| sound("src/lib.rs"),
         |_| {
@@ -80,7 +81,7 @@ async fn what_is_dismissed_while_the_models_work_is_told_to_both() {
         w.step(1).await;
     }
     w.pass(60);
-    // The next draft begins at once; whatever follows it hears of this.
+    // The next draft has started already; the calls after it see the dismissal.
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/dismiss F1 that is how we do it").unwrap();
     w.settle().await;
     w.stands(RunViewStatus::Asking).await;
@@ -92,35 +93,39 @@ async fn what_is_dismissed_while_the_models_work_is_told_to_both() {
         reviewer[1]
     );
     assert!(drafter[2].contains("What maintainers dismissed; nothing is to change for it"), "{}", drafter[2]);
-    let told = segment(&drafter[2], "settled");
-    assert!(told.starts_with("- F1 at 3: One (") && told.contains("that is how we do it"), "{told}");
+    let settled_segment = segment(&drafter[2], "settled");
+    assert!(
+        settled_segment.starts_with("- F1 at 3: One (") && settled_segment.contains("that is how we do it"),
+        "{settled_segment}"
+    );
     assert!(!segment(&drafter[2], "findings").contains("F1"), "{}", drafter[2]);
     assert!(w.gate().contains("| ~~F1~~ | dismissed |"), "{}", w.gate());
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_blocking_finding_is_for_maintainers_to_dismiss_and_once() {
-    let refuses = review("BLOCKED", &[blocking("No")], &[]);
-    let mut w = reviewed(Script::default().drafts(&design()).reviews(&refuses).reviews(&approved())).await;
+async fn blocking_finding_is_dismissed_only_by_a_maintainer_and_once() {
+    let refuses = review("BLOCKED", &[blocking_finding("No")], &[]);
+    let mut w =
+        world_after_review(Script::default().drafts(&design()).reviews(&refuses).reviews(&approved())).await;
     let before = w.bots().len();
     w.comment("sam", "/dismiss F1 I know better").await;
-    assert_eq!(w.bots().len(), before, "a thumb, and no prose");
+    assert_eq!(w.bots().len(), before, "only a thumb down");
     w.comment("max", "/dismiss F1").await;
-    assert!(w.newest().contains("it takes the reason after the finding"), "{}", w.thread());
+    assert!(w.newest().contains("give the reason after the number of the finding"), "{}", w.thread());
     w.comment("max", "/dismiss everything there is").await;
-    assert!(w.newest().contains("it takes the number of a finding first, as in F3"), "{}", w.thread());
+    assert!(w.newest().contains("give the number of the finding first, as in F3"), "{}", w.thread());
     w.comment("max", "/dismiss F1 accepted risk").await;
     w.stands(RunViewStatus::Asking).await;
     assert!(w.gate().contains("APPROVED"), "{}", w.thread());
     w.comment("max", "/dismiss F1 once more").await;
-    assert!(w.newest().contains("F1 is dismissed already"), "{}", w.thread());
+    assert!(w.newest().contains("F1 is already dismissed"), "{}", w.thread());
     w.comment("max", "/stop").await;
     w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
-async fn what_somebody_insists_on_goes_back_to_the_drafter_and_stands_until_it_is_settled() {
+async fn must_fix_finding_returns_to_the_drafter_until_resolved() {
     let advice = review("APPROVED", &[finding("One", None)], &[]);
     let script = Script::default()
         .drafts(&design())
@@ -129,11 +134,11 @@ async fn what_somebody_insists_on_goes_back_to_the_drafter_and_stands_until_it_i
         .reviews(&review("APPROVED", &[], &[]))
         .edits("The aim of a real design", "The point of a real design")
         .reviews(&review("APPROVED", &[], &["F1"]));
-    let mut w = reviewed(script).await;
+    let mut w = world_after_review(script).await;
     w.comment("sam", "/must-fix F1").await;
     w.stands(RunViewStatus::Asking).await;
     w.find("F1 must be fixed first");
-    // A review that passes over it in silence does not end it.
+    // A review that does not mention the finding leaves it open.
     assert!(w.gate().contains("| F1 | must fix |"), "{}", w.thread());
     w.comment("sam", "/must-fix F1").await;
     w.stands(RunViewStatus::Asking).await;
@@ -142,7 +147,7 @@ async fn what_somebody_insists_on_goes_back_to_the_drafter_and_stands_until_it_i
 }
 
 #[tokio::test]
-async fn what_the_author_rebuts_the_reviewer_rules_on() {
+async fn reviewer_rules_on_findings_the_author_rebuts() {
     let mut nowhere = finding("Nowhere", Some("F4"));
     nowhere["place"] = json!("99. What nobody wrote");
     let first =
@@ -169,23 +174,24 @@ async fn what_the_author_rebuts_the_reviewer_rules_on() {
     w.approved_by("sam").await;
     let log = w.hub.branch_file(w.repo, &w.branch(), "docs/lld/LLD-1.review.md").unwrap();
     let log = String::from_utf8(log).unwrap();
-    for told in ["rebutted", "section 3 says so", "deferred", "to leave it for later: it is another issue's"]
+    for expected in
+        ["rebutted", "section 3 says so", "deferred", "to leave it for later: it is another issue's"]
     {
-        assert!(log.contains(told), "{told}: {log}");
+        assert!(log.contains(expected), "{expected}: {log}");
     }
     w.pull();
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_run_is_started_anew_from_the_beginning() {
+async fn restart_command_starts_a_new_run() {
     let refuses = review("REVISE", &[finding("One", None)], &[]);
-    let mut w = reviewed(Script::default().drafts(&design()).reviews(&refuses)).await;
+    let mut w = world_after_review(Script::default().drafts(&design()).reviews(&refuses)).await;
     let first = w.run().await.unwrap().id;
     w.comment("sam", "/restart spec").await;
-    assert!(w.newest().contains("There is nothing to start anew"), "{}", w.thread());
+    assert!(w.newest().contains("There is nothing to restart"), "{}", w.thread());
     w.comment("sam", "/restart").await;
-    // It begins once the other has told people that it ends.
+    // The new run starts once the old one has reported its end.
     w.wait(60).await;
     w.stands(RunViewStatus::Asking).await;
     let second = w.run().await.unwrap();

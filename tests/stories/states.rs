@@ -1,4 +1,4 @@
-//! Checkpoints as a version of a workflow stored them, kept in `fixtures/states`, so that later ones can be held against them.
+//! Checkpoints of each workflow version, kept in `fixtures/states` so that later versions can be tested against them.
 
 use std::{fs, path::PathBuf};
 
@@ -12,8 +12,8 @@ fn file(workflow: &str, version: u32) -> PathBuf {
 }
 
 impl World {
-    /// With `UPDATE_STATES`, keeps a checkpoint of each step that has none of its version yet. What is kept is never
-    /// written anew: that a later program reads these very bytes is what they are for.
+    /// With `UPDATE_STATES`, stores a checkpoint of each step that has none of its version yet. Never rewrites a stored
+    /// one, because later programs must read these exact bytes.
     pub(crate) fn keep_states(&self) {
         if std::env::var_os("UPDATE_STATES").is_none() {
             return;
@@ -37,9 +37,9 @@ impl World {
 }
 
 #[test]
-fn each_version_of_a_workflow_has_checkpoints_kept() {
+fn every_workflow_version_has_stored_checkpoints() {
     for workflow in workflows::ALL {
         let file = file(workflow.name(), workflow.version());
-        assert!(file.exists(), "play a story of {} with UPDATE_STATES=1", workflow.name());
+        assert!(file.exists(), "run a story of {} with UPDATE_STATES=1", workflow.name());
     }
 }

@@ -1,5 +1,4 @@
-//! What the public can make the bot do, which is little; and what a bad day of GitHub's or of ours loses, which
-//! is nothing.
+//! Limits on what strangers can make the bot do, and recovery from outages, crashes and panics.
 
 use std::{
     sync::{
@@ -42,16 +41,16 @@ impl World {
         w
     }
 
-    /// The newest comment of this person.
-    fn last_of(&self, who: &str) -> HubCommentView {
+    /// Returns this person's newest comment.
+    fn last_comment_of(&self, who: &str) -> HubCommentView {
         self.view().comments.into_iter().rfind(|c| c.author == who).unwrap()
     }
 
-    /// One thumb down and not a word.
+    /// Asserts that this person's newest comment got a thumb down and no reply.
     #[track_caller]
-    fn shown_the_thumb(&self, who: &str, text: &str, said_before: usize) {
-        assert_eq!(self.notifying(), said_before, "{text:?} by {who} is mail to nobody:\n{}", self.thread());
-        let reactions = self.last_of(who).reactions;
+    fn assert_only_thumb_down(&self, who: &str, text: &str, said_before: usize) {
+        assert_eq!(self.notifying(), said_before, "{text:?} by {who} must get no reply:\n{}", self.thread());
+        let reactions = self.last_comment_of(who).reactions;
         assert_eq!(reactions, [("countersign[bot]".to_owned(), "-1".to_owned())], "{text:?} by {who}");
     }
 
@@ -65,7 +64,7 @@ impl World {
         self.app.store.inbox().counts().await.unwrap()
     }
 
-    /// The note beside the delivery that ended last.
+    /// Returns the inbox note of the last finished comment delivery.
     fn last_note(&self) -> String {
         let database = rusqlite::Connection::open(self.app.settings.data_dir.join("main.db")).unwrap();
         let sql = "SELECT note FROM inbox WHERE event = 'issue_comment' AND note NOT LIKE 'a bot%'
@@ -75,7 +74,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn below_a_commands_role_there_is_a_thumb_and_no_prose() {
+async fn command_below_its_required_role_gets_only_a_thumb_down() {
     let mut w = World::at_the_gate(Setting::default()).await;
     let before = w.notifying();
     let line = w.approve_line();
@@ -93,27 +92,27 @@ async fn below_a_commands_role_there_is_a_thumb_and_no_prose() {
         ("sam", "/override"),
     ] {
         w.comment(who, text).await;
-        w.shown_the_thumb(who, text, before);
+        w.assert_only_thumb_down(who, text, before);
         w.stands(RunViewStatus::Asking).await;
     }
 }
 
 #[tokio::test]
-async fn a_comment_that_is_deleted_at_once_holds_nobody_up() {
+async fn deleted_comment_does_not_delay_later_ones() {
     let mut w = World::at_the_gate(Setting::default()).await;
     let (line, stranger) = (w.approve_line(), w.user("stranger"));
     for text in ["/status", "/approve"] {
         let id = w.hub.comment(w.repo, w.issue, stranger, text).unwrap();
         w.hub.delete_comment(w.repo, id, stranger).unwrap();
     }
-    // The clock stands: nothing was put off that this would have to wait for.
+    // The clock stands still, so a delivery that was put off would block this one.
     w.comment_at_once("sam", &line).await;
     w.stands(RunViewStatus::Done).await;
     w.find("### Runs on this issue");
 }
 
 #[tokio::test]
-async fn nobody_asks_for_more_than_a_few_answers_a_minute() {
+async fn answers_per_person_are_limited_per_minute() {
     let mut w = World::at_the_gate(Setting::default()).await;
     let (stranger, eyes) = (w.user("stranger"), |w: &World, who: &str| {
         w.view().comments.iter().filter(|c| c.author == who && !c.reactions.is_empty()).count()
@@ -126,51 +125,57 @@ async fn nobody_asks_for_more_than_a_few_answers_a_minute() {
     assert_eq!((eyes(&w, "stranger"), eyes(&w, "tess")), (5, 1), "{}", w.thread());
     assert!(w.newest().contains("### Runs on this issue"));
     let writes = w.hub.writes() - writes;
-    assert!(writes <= 12, "an answer for each, and a 👀: {writes}");
+    assert!(writes <= 12, "one 👀 per answered comment and few comment edits: {writes}");
     w.comment("stranger", "/help").await;
-    assert_eq!(eyes(&w, "stranger"), 6, "a minute later there is another");
+    assert_eq!(eyes(&w, "stranger"), 6, "a minute later one more is answered");
     w.find("### Commands");
 }
 
 #[tokio::test]
-async fn all_mistakes_of_a_comment_are_answered_in_one() {
+async fn all_mistakes_in_a_comment_get_one_answer() {
     let mut w = World::at_the_gate(Setting::default()).await;
     let before = w.notifying();
     w.comment("sam", "/aprove\n\n/countersign frobnicate\n\n/aprove\n\n/approve one two three\n\n/revise")
         .await;
     assert_eq!(w.notifying(), before + 1, "{}", w.thread());
-    let said = w.newest();
-    for text in ["Did you mean `/approve`", "no `/frobnicate`", "was not understood", "what should change"] {
-        assert_eq!(said.matches(text).count(), 1, "{text}:\n{said}");
+    let comment = w.newest();
+    for text in
+        ["Did you mean `/approve`", "no command `/frobnicate`", "was not understood", "what to change"]
+    {
+        assert_eq!(comment.matches(text).count(), 1, "{text}:\n{comment}");
     }
 }
 
 #[tokio::test]
-async fn only_the_first_five_commands_of_a_comment_are_obeyed() {
+async fn commands_after_the_fifth_in_a_comment_are_ignored() {
     let mut w = World::at_the_gate(Setting::default()).await;
     w.comment("maya", "/status\n\n/status\n\n/help\n\n/help\n\n/status\n\n/stop\n\n/stop").await;
-    // the sixth was not heard
+    // the sixth command, /stop, was ignored
     w.stands(RunViewStatus::Asking).await;
     assert!(w.last_note().contains("more than 5 commands"), "{}", w.last_note());
     w.find("### Commands");
 }
 
 #[tokio::test]
-async fn help_and_status_are_one_comment_and_only_where_we_are_at_work() {
+async fn help_and_status_share_one_comment_where_the_bot_is_active() {
     let mut w = world().await;
     for text in ["/countersign help", "/countersign status", "/help"] {
         w.comment("stranger", text).await;
-        assert_eq!(w.notifying(), 0, "nothing of ours is here:\n{}", w.thread());
+        assert_eq!(w.notifying(), 0, "the bot is not active on this issue:\n{}", w.thread());
     }
     w.comment("tess", "/countersign help").await;
     let help = w.find("### Commands");
-    assert!(help.body.contains("belongs to a person"), "maya is no organization:\n{}", help.body);
+    assert!(
+        help.body.contains("A person owns this repository"),
+        "maya is a person, not an organization:\n{}",
+        help.body
+    );
     w.label("maya", "countersign:lld").await;
     let before = w.notifying();
     w.comment("stranger", "/help").await;
     w.comment("stranger", "/status").await;
     let status = w.find("### Runs on this issue");
-    assert_eq!(status.id, help.id, "one comment has all answers");
+    assert_eq!(status.id, help.id, "one comment holds all answers");
     w.comment("sam", "/status\n/help").await;
     let both = w.find("### Commands").body;
     assert!(both.contains("### Runs on this issue"), "{both}");
@@ -178,7 +183,7 @@ async fn help_and_status_are_one_comment_and_only_where_we_are_at_work() {
     assert_eq!(w.notifying(), before);
 }
 
-/// GitHub does not tell who may do what.
+/// Fault that fails permission lookups.
 fn outage(times: u32) -> HubFault {
     HubFault::Status {
         method: "GET".to_owned(),
@@ -189,7 +194,7 @@ fn outage(times: u32) -> HubFault {
 }
 
 #[tokio::test]
-async fn an_outage_of_hours_loses_nothing_and_is_not_hammered() {
+async fn outage_of_hours_loses_no_delivery_and_retries_slowly() {
     let mut w = world().await;
     let dead = w.inbox().await.dead;
     w.hub.arm_fault(outage(40));
@@ -204,16 +209,16 @@ async fn an_outage_of_hours_loses_nothing_and_is_not_hammered() {
         }
     }
     let lasted = w.clock.now().since(began);
-    assert!(w.run().await.is_some(), "it is heard when GitHub is back");
-    assert!(lasted > Duration::from_secs(1800), "forty tries are spread over hours: {lasted:?}");
+    assert!(w.run().await.is_some(), "the command is processed once GitHub is back");
+    assert!(lasted > Duration::from_secs(1800), "forty attempts are spread out: {lasted:?}");
     assert_eq!(w.inbox().await.dead, dead);
-    let asked = w.hub.requests()[calls..].iter().filter(|r| r.path.contains("/collaborators/")).count();
-    assert!(asked <= 42, "{asked}");
+    let lookups = w.hub.requests()[calls..].iter().filter(|r| r.path.contains("/collaborators/")).count();
+    assert!(lookups <= 42, "{lookups}");
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
-async fn a_delivery_is_given_up_by_its_age_and_begins_anew_when_sent_again() {
+async fn delivery_is_given_up_by_age_and_restarts_when_redelivered() {
     let mut w = world().await;
     let dead = w.inbox().await.dead;
     w.hub.arm_fault(outage(u32::MAX));
@@ -224,22 +229,22 @@ async fn a_delivery_is_given_up_by_its_age_and_begins_anew_when_sent_again() {
         let counts = w.inbox().await;
         assert_eq!(counts.dead > dead, hour >= 72, "after {hour} hours: {counts:?}");
     }
-    assert!(w.last_note().contains("GitHub could not be reached"), "{}", w.last_note());
+    assert!(w.last_note().contains("failed in transit or inside GitHub"), "{}", w.last_note());
     let sent = w.hub.deliveries();
     let comment = sent.iter().rev().find(|d| d.event == "issue_comment").unwrap();
     w.hub.redeliver(&comment.guid).unwrap();
     w.settle().await;
     let counts = w.inbox().await;
-    assert_eq!((counts.new, counts.dead), (1, dead), "it has its three days again");
+    assert_eq!((counts.new, counts.dead), (1, dead), "a redelivery gets three more days");
 }
 
 #[tokio::test]
-async fn a_delivery_that_the_process_dies_of_each_time_is_given_up() {
+async fn delivery_that_kills_the_process_each_time_is_given_up() {
     let mut w = world().await;
     w.hub.comment(w.repo, w.issue, w.user("maya"), "/lld").unwrap();
     w.hub.wait_for_webhooks().await;
     let dead = w.inbox().await.dead;
-    // Put off in between it is alive, however often that is.
+    // Being put off does not count as an attempt that died.
     for _ in 0..3 {
         let taken = w.app.store.inbox().claim().await.unwrap().unwrap();
         let now = w.clock.now();
@@ -247,9 +252,9 @@ async fn a_delivery_that_the_process_dies_of_each_time_is_given_up() {
         w.app.store.inbox().record_dispositions(vec![(taken.id, later)]).await.unwrap();
     }
     for attempt in 1..=20 {
-        let taken = w.app.store.inbox().claim().await.unwrap().expect("it is tried again");
+        let taken = w.app.store.inbox().claim().await.unwrap().expect("the delivery is retried");
         assert_eq!(taken.attempts, attempt);
-        assert!(taken.taken_before, "something of it may be there");
+        assert!(taken.taken_before, "earlier effects may exist");
         w = w.restart().await;
     }
     w.settle().await;
@@ -258,15 +263,15 @@ async fn a_delivery_that_the_process_dies_of_each_time_is_given_up() {
     assert!(w.run().await.is_none());
 }
 
-/// An engine that does something of its own the first times it is asked what runs.
-struct Startling {
+/// Engine that calls `first` during the first `times` calls of `list`, then delegates.
+struct InterceptingEngine {
     engine: Arc<dyn EnginePort>,
-    asked: AtomicUsize,
+    list_calls: AtomicUsize,
     times: usize,
     first: Box<dyn Fn() + Send + Sync>,
 }
 
-impl EnginePort for Startling {
+impl EnginePort for InterceptingEngine {
     fn start(&self, start: StartRunRequest) -> BoxFuture<'_, Result<StartDecision<RunView>, EngineError>> {
         self.engine.start(start)
     }
@@ -288,7 +293,7 @@ impl EnginePort for Startling {
     }
 
     fn list(&self, filter: RunFilter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>> {
-        if self.asked.fetch_add(1, SeqCst) < self.times {
+        if self.list_calls.fetch_add(1, SeqCst) < self.times {
             (self.first)();
         }
         self.engine.list(filter)
@@ -319,14 +324,18 @@ impl EnginePort for Startling {
     }
 }
 
-/// The world's intake, with an engine that is startled so many times; two comments wait for it.
-async fn startled(w: &World, times: usize, first: impl Fn() + Send + Sync + 'static) -> Intake {
+/// Creates an intake whose engine calls `first` at its first `times` lists; two comments are pending.
+async fn intercepted_intake(w: &World, times: usize, first: impl Fn() + Send + Sync + 'static) -> Intake {
     for who in ["maya", "sam"] {
         w.hub.comment(w.repo, w.issue, w.user(who), "/countersign status").unwrap();
     }
     w.hub.wait_for_webhooks().await;
-    let engine =
-        Startling { engine: w.app.engine.clone(), asked: AtomicUsize::new(0), times, first: Box::new(first) };
+    let engine = InterceptingEngine {
+        engine: w.app.engine.clone(),
+        list_calls: AtomicUsize::new(0),
+        times,
+        first: Box::new(first),
+    };
     let options = IntakeOptions {
         starts: Vec::new(),
         allow: [w.installation].into(),
@@ -339,16 +348,16 @@ async fn startled(w: &World, times: usize, first: impl Fn() + Send + Sync + 'sta
 }
 
 #[tokio::test]
-async fn a_delivery_that_panics_is_tried_again_and_holds_no_other_up() {
+async fn delivery_that_panics_is_retried_and_blocks_no_other() {
     let w = world().await;
     let before = w.inbox().await;
-    let intake = startled(&w, 1, || panic!("a rule was broken")).await;
-    // The third is our own answer to the second, come back as a delivery.
-    assert_eq!(intake.drain_inbox().await.unwrap(), 3, "the others are dealt with all the same");
+    let intake = intercepted_intake(&w, 1, || panic!("a rule was broken")).await;
+    // The third is the delivery of our answer to the second.
+    assert_eq!(intake.drain_inbox().await.unwrap(), 3, "the other deliveries are processed");
     let after = w.inbox().await;
     assert_eq!((after.done, after.dead, after.new), (before.done + 2, before.dead, before.new + 1));
     w.find("Nothing is running");
-    // One that was taken before looks twice for the answer that may be there already.
+    // A delivery that was taken before looks twice for an answer that may exist already.
     for _ in 0..20 {
         w.pass(30);
         intake.drain_inbox().await.unwrap();
@@ -360,10 +369,10 @@ async fn a_delivery_that_panics_is_tried_again_and_holds_no_other_up() {
 }
 
 #[tokio::test]
-async fn a_delivery_that_always_panics_is_given_up() {
+async fn delivery_that_always_panics_is_given_up() {
     let w = world().await;
     let before = w.inbox().await;
-    let intake = startled(&w, usize::MAX, || panic!("a rule was broken")).await;
+    let intake = intercepted_intake(&w, usize::MAX, || panic!("a rule was broken")).await;
     for _ in 0..12 {
         intake.drain_inbox().await.unwrap();
         assert_eq!(w.inbox().await.dead, before.dead);
@@ -379,7 +388,7 @@ async fn a_delivery_that_always_panics_is_given_up() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_written_down_is_not_stuck_until_the_next_boot() {
+async fn delivery_is_retried_when_its_outcome_cannot_be_stored() {
     let w = world().await;
     let main = w.app.settings.data_dir.join("main.db");
     let rename = move |from: &str, to: &str| {
@@ -387,13 +396,13 @@ async fn what_could_not_be_written_down_is_not_stuck_until_the_next_boot() {
         database.execute_batch(&format!("ALTER TABLE {from} RENAME TO {to}")).unwrap();
     };
     let lose = rename.clone();
-    let intake = startled(&w, 1, move || lose("inbox", "lost")).await;
+    let intake = intercepted_intake(&w, 1, move || lose("inbox", "lost")).await;
     assert!(intake.drain_inbox().await.is_err());
     rename("lost", "inbox");
     for _ in 0..2 {
         intake.drain_inbox().await.unwrap();
         w.hub.wait_for_webhooks().await;
-        w.pass(10); // what could not be looked up either was put off
+        w.pass(10); // a delivery whose lookup failed was put off
     }
     intake.drain_inbox().await.unwrap();
     let counts = w.inbox().await;
@@ -402,23 +411,23 @@ async fn what_could_not_be_written_down_is_not_stuck_until_the_next_boot() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_told_to_stop_leaves_the_backlog_to_the_next() {
+async fn stopping_server_leaves_queued_deliveries_for_the_next() {
     let w = world().await;
     let before = w.inbox().await;
     let stop = CancellationToken::new();
-    let told = stop.clone();
-    let intake = startled(&w, 1, move || told.cancel()).await;
-    timeout(PATIENCE, intake.run(stop.clone())).await.expect("it ends");
+    let stop_signal = stop.clone();
+    let intake = intercepted_intake(&w, 1, move || stop_signal.cancel()).await;
+    timeout(PATIENCE, intake.run(stop.clone())).await.expect("intake stops");
     let after = w.inbox().await;
-    assert_eq!(after.done, before.done + 1, "what it had begun is done, no more");
+    assert_eq!(after.done, before.done + 1, "only the delivery in progress is finished");
     assert!(after.new > 0);
     w.find("Nothing is running");
-    timeout(PATIENCE, intake.run(stop)).await.expect("it does not begin");
+    timeout(PATIENCE, intake.run(stop)).await.expect("a stopped intake returns at once");
     w.hub.wait_for_webhooks().await;
     assert_eq!(w.inbox().await.done, after.done);
 }
 
-/// A request that stops in the middle of its body.
+/// Sends a request that stops in the middle of its body.
 async fn half_sent(address: std::net::SocketAddr, headers: &str) -> TcpStream {
     let mut client = TcpStream::connect(address).await.unwrap();
     let head = format!(
@@ -439,7 +448,7 @@ async fn status_line(client: &mut TcpStream) -> Option<String> {
 }
 
 #[tokio::test]
-async fn the_door_waits_for_no_body_it_would_refuse_and_for_none_too_long() {
+async fn webhook_does_not_wait_for_a_refused_or_slow_body() {
     let w = world().await;
     let address = w.webhook.socket_addrs(|| None).unwrap()[0];
     for headers in ["", "X-Hub-Signature: sha1=00\r\n", "X-Hub-Signature-256: sha256=00\r\n"] {
@@ -450,7 +459,11 @@ async fn the_door_waits_for_no_body_it_would_refuse_and_for_none_too_long() {
                 answer = status_line(&mut client).await;
             }
         }
-        assert_eq!(answer.as_deref(), Some("HTTP/1.1 401"), "{headers:?}: without the rest of the body");
+        assert_eq!(
+            answer.as_deref(),
+            Some("HTTP/1.1 401"),
+            "{headers:?}: refused before the body is complete"
+        );
     }
     let mut client = half_sent(address, &signed()).await;
     let mut waited = 0;
@@ -458,70 +471,70 @@ async fn the_door_waits_for_no_body_it_would_refuse_and_for_none_too_long() {
         if let Some(answer) = status_line(&mut client).await {
             break answer;
         }
-        assert!(waited < 60, "it waits for ever");
+        assert!(waited < 60, "no timeout after 60 s");
         w.pass(5);
         waited += 5;
     };
     assert_eq!(answer, "HTTP/1.1 408");
-    assert!(waited >= 15, "a slow line has its time: {waited}");
+    assert!(waited >= 15, "a slow connection gets at least 15 s: {waited}");
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_does_not_keep_the_server_up() {
+async fn hanging_client_does_not_delay_shutdown() {
     let w = world().await;
     let bind = || TcpListener::bind("127.0.0.1:0");
     let (public, private) = (bind().await.unwrap(), bind().await.unwrap());
     let address = public.local_addr().unwrap();
     let (stop, park) = (CancellationToken::new(), CancellationToken::new());
-    let (app, told) = (w.app.clone(), stop.clone());
-    let mut serving = tokio::spawn(async move { app.serve(public, private, told, park).await });
+    let (app, stop_signal) = (w.app.clone(), stop.clone());
+    let mut serving = tokio::spawn(async move { app.serve(public, private, stop_signal, park).await });
     let mut client = half_sent(address, &signed()).await;
-    assert_eq!(status_line(&mut client).await, None, "it waits for the body");
+    assert_eq!(status_line(&mut client).await, None, "the server waits for the body");
     stop.cancel();
-    // Less than the time that a body has.
+    // Ten seconds, less than a body's timeout.
     for _ in 0..10 {
         if let Ok(ended) = timeout(Duration::from_secs(1), &mut serving).await {
             return ended.unwrap().unwrap();
         }
         w.pass(1);
     }
-    panic!("it does not end");
+    panic!("the server did not shut down");
 }
 
 #[tokio::test]
-async fn githubs_review_buttons_are_answered_like_comments() {
+async fn review_buttons_are_answered_like_comments() {
     let mut w = World::at_the_gate(Setting { as_files: true, ..Setting::default() }).await;
     let on_issue = w.notifying();
     w.review("sam", "APPROVED", "").await;
-    let said = w.on_pull();
-    assert!(said.len() == 1 && said[0].contains("only moments before"), "{said:?}");
+    let comments = w.on_pull();
+    assert!(comments.len() == 1 && comments[0].contains("only moments before"), "{comments:?}");
     w.pass(60);
     w.review("stranger", "CHANGES_REQUESTED", " ").await;
     w.review("tess", "CHANGES_REQUESTED", "").await;
-    assert_eq!(w.on_pull().len(), 1, "who may not is not answered");
+    assert_eq!(w.on_pull().len(), 1, "reviews below the required role are not answered");
     w.review("sam", "CHANGES_REQUESTED", " \n").await;
-    let said = w.on_pull();
-    assert!(said.len() == 2 && said[1].contains("`/revise TEXT`"), "{said:?}");
+    let comments = w.on_pull();
+    assert!(comments.len() == 2 && comments[1].contains("`/revise TEXT`"), "{comments:?}");
     w.stands(RunViewStatus::Asking).await;
-    assert_eq!(w.notifying(), on_issue, "nothing went round: {}", w.thread());
+    assert_eq!(w.notifying(), on_issue, "no comment on the issue: {}", w.thread());
 
     w.review("sam", "APPROVED", "").await;
     w.stands(RunViewStatus::Done).await;
     w.review("max", "APPROVED", "").await;
-    assert_eq!(w.on_pull().len(), 2, "reviews go on without us");
+    assert_eq!(w.on_pull().len(), 2, "reviews after the end are not answered");
 }
 
 #[tokio::test]
-async fn an_approval_of_what_the_review_did_not_approve_is_told_why_not() {
+async fn approve_without_an_approving_review_explains_the_refusal() {
     let script = Script::default().drafts(&design()).fails("reviewer", "truncated").toml();
     let mut w = World::new(Setting { as_files: true, script: Some(script), ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
-    let why = "`/approve` passes only what the review approved, and it did not approve this.";
+    let why = "`/approve` works only when the verdict is APPROVED.";
     w.comment("max", "/approve").await;
-    let said = w.newest();
-    assert!(said.contains(why) && said.contains("`/revise TEXT` or `/override REASON`"), "{said}");
+    let comment = w.newest();
+    assert!(comment.contains(why) && comment.contains("`/revise TEXT` or `/override REASON`"), "{comment}");
     w.review("max", "APPROVED", "").await;
-    let said = w.on_pull();
-    assert!(said.len() == 1 && said[0].contains(why), "{said:?}");
+    let comments = w.on_pull();
+    assert!(comments.len() == 1 && comments[0].contains(why), "{comments:?}");
     w.stands(RunViewStatus::Asking).await;
 }

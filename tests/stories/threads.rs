@@ -1,4 +1,4 @@
-//! What stands on a thread: answers below their questions, and questions that say what came of them.
+//! The bot's comments and labels on a thread: answers to commands, and gates that show their outcome.
 
 use countersign::engine::RunViewStatus;
 
@@ -8,8 +8,8 @@ use crate::{
 };
 
 impl World {
-    /// At its gate, with all comments read.
-    async fn asking() -> Self {
+    /// Creates a run that waits at its gate.
+    async fn waiting_at_gate() -> Self {
         let mut w = world_of_files().await;
         w.comes_to_the_gate().await;
         assert_eq!(w.lines_to_paste(), [w.approve_line()]);
@@ -18,78 +18,78 @@ impl World {
 }
 
 #[tokio::test]
-async fn one_comment_keeps_the_last_answer_to_each_question() {
-    let mut w = World::asking().await;
+async fn one_comment_holds_the_last_answer_to_each_command() {
+    let mut w = World::waiting_at_gate().await;
     let (help, status, cost) = ("### Commands", "### Runs on this issue", "### Cost of this issue");
-    let asked = [
+    let cases = [
         ("/help", vec![help]),
         ("/status", vec![status, help]),
         ("/cost", vec![cost, status, help]),
         ("/status", vec![status, cost, help]),
     ];
-    for (question, answers) in asked {
+    for (question, answers) in cases {
         w.comment("maya", question).await;
-        let said = w.newest();
-        let headlines: Vec<_> = said.lines().filter(|line| line.starts_with("### ")).collect();
-        assert_eq!(headlines, answers, "{said}");
-        assert_eq!(w.notifying(), 3, "the first answer is mail, the others are edits");
+        let comment = w.newest();
+        let headlines: Vec<_> = comment.lines().filter(|line| line.starts_with("### ")).collect();
+        assert_eq!(headlines, answers, "{comment}");
+        assert_eq!(w.notifying(), 3, "the first answer is a comment, later ones are edits");
     }
 }
 
 #[tokio::test]
-async fn an_accepted_gate_says_who_accepted_it_and_when() {
-    let mut w = World::asking().await;
-    // This answer, too, carries the line.
+async fn accepted_gate_shows_who_accepted_it_and_when() {
+    let mut w = World::waiting_at_gate().await;
+    // The answer also shows the line to paste.
     w.comment_at_once("sam", "/approve").await;
     assert!(w.newest().contains("/approve lld"));
     let (line, mails) = (w.approve_line(), w.notifying());
     w.comment("sam", &line).await;
-    let gate = w.find("the LLD was accepted").body;
+    let gate = w.find("the design was accepted").body;
     assert!(gate.contains("**Accepted by sam** on 2026-03-02 09:01 UTC."), "{gate}");
-    assert!(gate.contains("The reviewer's reason"), "what was asked stays:\n{gate}");
+    assert!(gate.contains("The reviewer's reason"), "the gate's text stays:\n{gate}");
     assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
-    assert_eq!(w.notifying(), mails, "an edit is no mail");
+    assert_eq!(w.notifying(), mails, "an edit sends no mail");
     w.stands(RunViewStatus::Done).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn the_label_that_says_how_it_stands_is_put_right_once_a_turn() {
+async fn status_label_is_restored_once_per_turn() {
     let (needs_you, done) = ("countersign:needs-you", "countersign:done");
-    let mut w = World::asking().await;
+    let mut w = World::waiting_at_gate().await;
     w.hub.unlabel(w.repo, w.issue, w.user("maya"), needs_you).unwrap();
     w.settle().await;
     assert_eq!(w.labels(), [needs_you]);
-    // Whoever takes it off again may be a program.
+    // Not restored a second time: another program may be removing it.
     w.hub.unlabel(w.repo, w.issue, w.user("maya"), needs_you).unwrap();
     w.settle().await;
     assert_eq!(w.labels(), [""; 0]);
     w.comment("sam", "/revise say what happens to an empty file").await;
     w.stands(RunViewStatus::Asking).await;
     w.label("maya", done).await;
-    assert_eq!(w.labels(), [needs_you], "nor does it say what is not so");
+    assert_eq!(w.labels(), [needs_you], "a wrong status label is removed");
     w.label("maya", "bug").await;
     let line = w.approve_line();
     w.comment("sam", &line).await;
-    // An earlier version put it on while a run worked.
+    // An earlier version set this label during a run.
     w.hub.label(w.repo, w.issue, w.user("countersign[bot]"), "countersign:working").unwrap();
     w.look().await;
     assert_eq!(w.labels(), ["bug", done]);
     w.stands(RunViewStatus::Done).await;
-    // How a run ended is for people to tidy up.
+    // After the end people may remove the label.
     w.hub.unlabel(w.repo, w.issue, w.user("maya"), done).unwrap();
     w.settle().await;
     assert_eq!(w.labels(), ["bug"]);
 }
 
 #[tokio::test]
-async fn a_gate_that_was_answered_with_revise_says_so_and_the_next_one_has_the_line() {
-    let mut w = World::asking().await;
+async fn revised_gate_says_so_and_the_next_gate_has_the_line() {
+    let mut w = World::waiting_at_gate().await;
     w.pass(60);
     let revise = "/revise say what happens to an empty file";
     w.hub.comment(w.repo, w.issue, w.user("sam"), revise).unwrap();
     w.step(1).await;
-    let gate = w.find("the LLD was sent back").body;
+    let gate = w.find("the design was sent back").body;
     assert!(gate.contains("**Sent back to the drafter by sam** on 2026-03-02 09:01 UTC."), "{gate}");
     w.settle().await;
     w.stands(RunViewStatus::Asking).await;
@@ -97,36 +97,36 @@ async fn a_gate_that_was_answered_with_revise_says_so_and_the_next_one_has_the_l
 }
 
 #[tokio::test]
-async fn a_stopped_gate_says_that_nobody_needs_to_answer() {
-    let mut w = World::asking().await;
+async fn gate_of_a_stopped_run_needs_no_answer() {
+    let mut w = World::waiting_at_gate().await;
     let mails = w.notifying();
     w.comment("tess", "/stop").await;
     w.stands(RunViewStatus::Stopped).await;
-    let gate = w.find("the LLD was not decided").body;
+    let gate = w.find("the design was closed without a decision").body;
     assert!(gate.contains("**Nobody needs to answer this any more**: the run was stopped by tess"), "{gate}");
     assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
     assert_eq!(w.notifying(), mails);
 }
 
 #[tokio::test]
-async fn after_the_end_status_revise_and_a_review_are_answered() {
-    let mut w = World::asking().await;
+async fn commands_and_reviews_after_the_end_are_answered() {
+    let mut w = World::waiting_at_gate().await;
     w.comment("tess", "/stop").await;
     w.stands(RunViewStatus::Stopped).await;
     w.comment("sam", "/status").await;
     w.find("### Runs on this issue");
-    let over = "(lld) ended: stopped by tess: asked to by comment. `/restart` begins it again.";
+    let over = "(lld) ended: stopped by tess: stop command. `/restart` starts it again.";
     w.comment("sam", "/revise say more").await;
     w.find(over);
     w.hub.review(w.repo, w.pull_number(), w.user("sam"), "CHANGES_REQUESTED", "Say more.").unwrap();
     w.settle().await;
-    assert!(w.on_pull().iter().any(|said| said.contains(over)), "{:?}", w.on_pull());
+    assert!(w.on_pull().iter().any(|comment| comment.contains(over)), "{:?}", w.on_pull());
     w.gate();
     w.pull();
 }
 
 #[tokio::test]
-async fn a_gate_about_files_that_changed_has_the_new_line_and_says_why() {
+async fn gate_shows_a_new_line_when_its_files_changed() {
     let (env, long) = (".env", "docs/long.md");
     let rows = "beside it |\n| `.env` | Modify | The port |\n| `docs/long.md` | Modify | The end |\n";
     let draft = design().replacen("beside it |\n", rows, 1);
@@ -145,14 +145,14 @@ async fn a_gate_about_files_that_changed_has_the_new_line_and_says_why() {
     let files = [file, (env, b"PORT=2\nPASSWORD=hunter2\n"), (long, end.as_bytes())];
     w.hub.push_commit(w.repo, "main", w.user("maya"), &files, "Change it").unwrap();
     w.comment("sam", "/approve").await;
-    let said = w.newest();
-    assert!(said.contains("What changed in them") && said.contains("\n+// changed\n"), "{said}");
+    let comment = w.newest();
+    assert!(comment.contains("What changed") && comment.contains("\n+// changed\n"), "{comment}");
     for unopened in [env, long] {
         let named = format!("- `{unopened}`");
-        assert!(said.contains(&named) && !said.contains(&format!("b/{unopened}")), "{said}");
+        assert!(comment.contains(&named) && !comment.contains(&format!("b/{unopened}")), "{comment}");
     }
     let gate = w.find("waits for a person").body;
-    assert!(gate.contains("What it covers changed since it was posted, so the line is a new one"), "{gate}");
+    assert!(gate.contains("What it covers has changed since it was posted, so the hash is new"), "{gate}");
     let new = w.approve_line();
     assert!(new != old && gate.contains(&new), "{gate}");
     assert_eq!(w.lines_to_paste(), std::slice::from_ref(&new), "{}", w.thread());
@@ -162,9 +162,9 @@ async fn a_gate_about_files_that_changed_has_the_new_line_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_gate_about_a_version_that_somebody_replaced_says_so() {
+async fn gate_says_when_its_version_was_replaced() {
     for accepted in [false, true] {
-        let mut w = World::asking().await;
+        let mut w = World::waiting_at_gate().await;
         let line = w.approve_line();
         w.pass(60);
         w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
@@ -173,11 +173,11 @@ async fn a_gate_about_a_version_that_somebody_replaced_says_so() {
             assert_eq!(w.run().await.unwrap().step_id, "N5", "nothing is committed yet");
         }
         let (branch, path) = ("countersign/issue-1", "docs/lld/LLD-1.md");
-        let mut theirs = w.hub.branch_file(w.repo, branch, path).unwrap();
-        theirs.extend(b"\nA sentence by a person.\n");
-        w.hub.push_commit(w.repo, branch, w.user("sam"), &[(path, theirs.as_slice())], "Mine").unwrap();
+        let mut edited = w.hub.branch_file(w.repo, branch, path).unwrap();
+        edited.extend(b"\nA sentence by a person.\n");
+        w.hub.push_commit(w.repo, branch, w.user("sam"), &[(path, edited.as_slice())], "Mine").unwrap();
         w.settle().await;
-        let gate = w.find("the LLD was replaced").body;
+        let gate = w.find("the design was replaced").body;
         assert!(gate.contains("somebody changed the document on its branch"), "{gate}");
         w.stands(RunViewStatus::Asking).await;
         assert_eq!(w.lines_to_paste(), [w.approve_line()]);

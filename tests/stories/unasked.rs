@@ -1,4 +1,4 @@
-//! Gates that the settings switch off: an APPROVED by another family is enough then, and nothing less.
+//! Gates switched off by settings: only an APPROVED by another family replaces the person's approval.
 
 use countersign::engine::RunViewStatus;
 
@@ -7,43 +7,45 @@ use crate::{
     world::{Setting, World},
 };
 
-async fn asks_nobody() -> World {
-    asks_nobody_with(Setting { as_files: true, ..Setting::default() }).await
+async fn world_without_gate() -> World {
+    world_without_gate_with(Setting { as_files: true, ..Setting::default() }).await
 }
 
-async fn asks_nobody_with(setting: Setting) -> World {
+async fn world_without_gate_with(setting: Setting) -> World {
     let toml = format!("[lld]\nverdict_gate = false\n{}", setting.toml);
     World::new(Setting { toml, ..setting }).await
 }
 
 #[tokio::test]
-async fn an_approved_design_is_published_and_nobody_is_asked() {
-    let mut w = asks_nobody().await;
+async fn approved_design_is_published_without_a_gate() {
+    let mut w = world_without_gate().await;
     w.label("maya", "countersign:lld").await;
     w.stands(RunViewStatus::Done).await;
     let status = w.find("Rehearsal").body;
     assert!(status.contains("lld: done"), "{status}");
-    assert_eq!(w.notifying(), 1, "the status comment alone:\n{}", w.thread());
+    assert_eq!(w.notifying(), 1, "only the status comment:\n{}", w.thread());
     let body = w.pull().body;
     assert!(
-        body.contains("| Decision | the reviewer's APPROVED is enough by the settings; nobody was asked |"),
+        body.contains(
+            "| Decision | accepted on the reviewer's APPROVED alone; the settings require no human approval |"
+        ),
         "{body}"
     );
     let log = w.hub.log(w.repo, &format!("countersign/issue-{}", w.issue));
     let messages: Vec<_> = log.iter().take(2).map(|commit| commit.message.clone()).collect();
-    assert!(messages[0].contains("Accepted by its review alone"), "{messages:?}");
-    assert!(messages[1].starts_with("docs: propose LLD"), "{messages:?}");
+    assert!(messages[0].contains("Accepted on its review alone"), "{messages:?}");
+    assert!(messages[1].starts_with("docs: propose design"), "{messages:?}");
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_was_not_approved_is_for_a_person() {
+async fn design_the_review_refused_waits_for_a_person() {
     for verdict in ["REVISE", "BLOCKED"] {
         let script =
             Script::default().drafts(&design()).reviews(&review(verdict, &[finding("No", None)], &[]));
         let toml = "max_rounds = 1\n".to_owned();
         let setting = Setting { script: Some(script.toml()), toml, ..Setting::default() };
-        let mut w = asks_nobody_with(setting).await;
+        let mut w = world_without_gate_with(setting).await;
         w.label("maya", "countersign:lld").await;
         w.stands(RunViewStatus::Asking).await;
         w.find("Rehearsal");
@@ -53,9 +55,9 @@ async fn what_was_not_approved_is_for_a_person() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_verdict_is_for_a_person() {
+async fn malformed_verdict_waits_for_a_person() {
     let script = Script::default().drafts(&design()).reviews_as_text("APPROVED");
-    let mut w = asks_nobody_with(Setting { script: Some(script.toml()), ..Setting::default() }).await;
+    let mut w = world_without_gate_with(Setting { script: Some(script.toml()), ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
     assert!(w.find("waits for a person").body.contains("INCONCLUSIVE"), "{}", w.thread());
@@ -64,16 +66,16 @@ async fn an_answer_that_is_no_verdict_is_for_a_person() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn an_issue_of_somebody_who_may_not_write_is_asked_about() {
-    // Opened, its text edited, its title edited; the last of each counts, and so does who opened it.
-    for (opens, text, title, asked) in [
+async fn issue_by_a_person_without_write_access_waits_for_a_person() {
+    // Author, last editor of the text, last editor of the title; each of them counts.
+    for (opens, text, title, named) in [
         ("stranger", None, None, Some("stranger")),
         ("stranger", Some("maya"), Some("maya"), Some("stranger")),
         ("maya", Some("tess"), None, Some("tess")),
         ("maya", None, Some("tess"), Some("tess")),
         ("maya", Some("sam"), Some("max"), None),
     ] {
-        let mut w = asks_nobody().await;
+        let mut w = world_without_gate().await;
         let id = |login| w.user(login);
         let body = "Read the settings from a file. It is done when the tests show it.";
         let issue = w.hub.open_issue(w.repo, id(opens), "Settings", body).unwrap();
@@ -85,13 +87,13 @@ async fn an_issue_of_somebody_who_may_not_write_is_asked_about() {
         }
         w.issue = issue;
         w.label("maya", "countersign:lld").await;
-        let Some(asked) = asked else {
+        let Some(named) = named else {
             w.stands(RunViewStatus::Done).await;
             continue;
         };
         w.stands(RunViewStatus::Asking).await;
         let gate = w.find("waits for a person").body;
-        assert!(gate.contains(&format!("written or edited by `{asked}`, who may not write")), "{gate}");
+        assert!(gate.contains(&format!("written or edited by `{named}`, who has no write access")), "{gate}");
         w.approved_by("sam").await;
         assert!(w.pull().body.contains("approved by sam"), "{}", w.pull().body);
     }
@@ -99,8 +101,8 @@ async fn an_issue_of_somebody_who_may_not_write_is_asked_about() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_others_have_on_the_branch_is_asked_about() {
-    let mut w = asks_nobody().await;
+async fn foreign_commit_on_the_branch_waits_for_a_person() {
+    let mut w = world_without_gate().await;
     let sam = w.user("sam");
     let branch = format!("countersign/issue-{}", w.issue);
     w.hub.push_commit(w.repo, &branch, sam, &[("src/lib.rs", b"// theirs")], "Mine").unwrap();
@@ -113,25 +115,25 @@ async fn what_others_have_on_the_branch_is_asked_about() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_repository_may_ask_where_the_server_does_not_and_never_the_other_way() {
+async fn repository_can_add_a_gate_but_not_remove_one() {
     let files = |text: &str| vec![(".github/countersign.toml".to_owned(), text.as_bytes().to_vec())];
     let script = || Some(Script::default().drafts(&design()).reviews(&approved()).toml());
     let setting =
         Setting { script: script(), files: files("[lld]\nverdict_gate = true\n"), ..Setting::default() };
-    let mut w = asks_nobody_with(setting).await;
+    let mut w = world_without_gate_with(setting).await;
     w.comes_to_the_gate().await;
     let gate = w.find("waits for a person").body;
-    assert!(!gate.contains("The settings ask nobody"), "{gate}");
+    assert!(!gate.contains("The settings require no human approval"), "{gate}");
 
     let loosens = files("[lld]\nverdict_gate = false\n");
     let mut w = World::new(Setting { script: script(), files: loosens, ..Setting::default() }).await;
     w.comes_to_the_gate().await;
-    assert!(w.find("Rehearsal").body.contains("would take away a gate"), "{}", w.thread());
+    assert!(w.find("Rehearsal").body.contains("would remove a gate"), "{}", w.thread());
 }
 
-/// A design in form for the usual world, and not the script's.
-async fn theirs() -> Vec<u8> {
-    let mut w = asks_nobody().await;
+/// Returns a well-formed design that differs from the script's.
+async fn other_design() -> Vec<u8> {
+    let mut w = world_without_gate().await;
     w.label("maya", "countersign:lld").await;
     let path = format!("docs/lld/LLD-{}.md", w.issue);
     w.stands(RunViewStatus::Done).await;
@@ -141,14 +143,15 @@ async fn theirs() -> Vec<u8> {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn ours_never_takes_the_place_of_a_persons_version_that_was_refused() {
+async fn refused_human_version_is_not_replaced_by_a_draft() {
     let refuses = review("REVISE", &[finding("No", None)], &[]);
     let script = Script::default().drafts(&design()).reviews(&approved()).reviews(&refuses).toml();
     let toml = "max_rounds = 1\n".to_owned();
     let mut w =
-        asks_nobody_with(Setting { as_files: true, script: Some(script), toml, ..Setting::default() }).await;
+        world_without_gate_with(Setting { as_files: true, script: Some(script), toml, ..Setting::default() })
+            .await;
     let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));
-    let (sam, mine) = (w.user("sam"), theirs().await);
+    let (sam, mine) = (w.user("sam"), other_design().await);
     w.hub.push_commit(w.repo, &branch, sam, &[(&path, &mine)], "Mine").unwrap();
     w.label("maya", "countersign:lld").await;
     w.stands(RunViewStatus::Asking).await;
@@ -158,13 +161,13 @@ async fn ours_never_takes_the_place_of_a_persons_version_that_was_refused() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_changed_since_the_draft_was_agreed_to_is_asked_about() {
+async fn change_after_draft_approval_waits_for_a_person() {
     let toml = || "draft_gate = true\n".to_owned();
     let script = || Some(Script::default().drafts(&design()).reviews(&approved()).toml());
     for what in ["nothing", "branch", "issue"] {
         let as_files = what == "branch";
         let setting = Setting { as_files, script: script(), toml: toml(), ..Setting::default() };
-        let mut w = asks_nobody_with(setting).await;
+        let mut w = world_without_gate_with(setting).await;
         w.label("maya", "countersign:lld").await;
         let line = w.approve_line();
         let (maya, sam) = (w.user("maya"), w.user("sam"));
@@ -174,7 +177,7 @@ async fn what_changed_since_the_draft_was_agreed_to_is_asked_about() {
         }
         let user = w.user("sam");
         w.hub.comment(w.repo, w.issue, user, &line).unwrap();
-        // The answer is heard, and then somebody pushes before the review is.
+        // Process the approval, then change something before the review.
         while w.run().await.is_none_or(|run| run.step_id == "N2") {
             w.pass(60);
             w.step(1).await;
@@ -183,19 +186,19 @@ async fn what_changed_since_the_draft_was_agreed_to_is_asked_about() {
             w.hub.push_commit(w.repo, &branch, sam, &[("src/lib.rs", b"// theirs")], "Mine").unwrap();
         }
         w.settle().await;
-        let asked = if what == "nothing" { RunViewStatus::Done } else { RunViewStatus::Asking };
-        w.stands(asked).await;
+        let expected = if what == "nothing" { RunViewStatus::Done } else { RunViewStatus::Asking };
+        w.stands(expected).await;
         match what {
             "branch" => assert!(w.newest().contains("- `src/lib.rs`"), "{}", w.thread()),
-            "issue" => assert!(w.newest().contains("was edited since this was drafted"), "{}", w.thread()),
+            "issue" => assert!(w.newest().contains("was edited after this was drafted"), "{}", w.thread()),
             _ => {}
         }
     }
 }
 
 #[tokio::test]
-async fn a_repositorys_file_that_cannot_be_read_switches_no_gate_off() {
+async fn unreadable_repository_settings_keep_every_gate() {
     let files = vec![(".github/countersign.toml".to_owned(), b"[lld]\nmax_round = 2\n".to_vec())];
-    let mut w = asks_nobody_with(Setting { files, ..Setting::default() }).await;
+    let mut w = world_without_gate_with(Setting { files, ..Setting::default() }).await;
     w.comes_to_the_gate().await;
 }

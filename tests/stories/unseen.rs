@@ -1,4 +1,4 @@
-//! What the bot did in front of people and no story looked at: it fails the story at its end.
+//! Tracker of visible bot actions: a story fails at its end if it did not inspect one of them.
 
 use std::{
     collections::BTreeMap,
@@ -12,31 +12,31 @@ use countersign::{
 };
 use tokio::sync::broadcast::{Receiver, error::TryRecvError};
 
-/// What is said of a comment that somebody had seen.
+/// Mark of an edit to a comment that the story had inspected before.
 const EDIT: &str = " edited comment";
 
 pub(crate) const BOT: &str = "countersign[bot]";
 
-/// What is looked at as a whole. One that changes later has to be looked at again.
+/// Something the bot changed. A later change must be inspected again.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Act {
     Comment(CommentId),
-    /// A comment that nobody saw while it was there.
+    /// A comment that was deleted before the story inspected it.
     Gone(CommentId),
     Labels(IssueNo),
     Branch(String),
     /// The checks of the repository's commits.
     Checks,
-    /// Title, text and state of a pull request; or of an issue, which no story should see changed.
+    /// Title, text and state of a pull request, or of an issue, which the bot should never change.
     Text(IssueNo),
 }
 
-/// Each world has one, which is dropped when its story ends.
+/// Actions not inspected yet, per world; checked when the world is dropped.
 pub(crate) struct Unseen(Mutex<Inner>);
 
 struct Inner {
     events: Receiver<HubEvent>,
-    /// With where it is and the first line of what it was.
+    /// Actions with a line that describes them for the failure message.
     acts: BTreeMap<(RepoId, Act), String>,
 }
 
@@ -45,19 +45,19 @@ impl Unseen {
         Self(Mutex::new(Inner { events: hub.subscribe(), acts: BTreeMap::new() }))
     }
 
-    /// A story looks at it as it is now.
+    /// Marks the action as inspected in its present form.
     pub(crate) fn saw(&self, repo: RepoId, act: Act) {
         self.catch_up().acts.remove(&(repo, act));
     }
 
-    /// The comments that were there for a while and are not any more.
+    /// Returns the comments that were deleted before they were inspected, and marks them as inspected.
     pub(crate) fn saw_gone(&self) -> Vec<String> {
         let mut inner = self.catch_up();
         let gone = inner.acts.extract_if(.., |(_, act), _| matches!(act, Act::Gone(_)));
         gone.map(|(_, what)| what).collect()
     }
 
-    /// Takes in what happened: to be called before more of it happens than the hub keeps.
+    /// Reads pending events; must run before the hub's event buffer overflows.
     pub(crate) fn keep_up(&self) {
         drop(self.catch_up());
     }
@@ -68,7 +68,7 @@ impl Unseen {
             match inner.events.try_recv() {
                 Ok(event) => inner.note(event),
                 Err(TryRecvError::Empty | TryRecvError::Closed) => return inner,
-                Err(TryRecvError::Lagged(lost)) => panic!("{lost} events came unseen: settle more often"),
+                Err(TryRecvError::Lagged(lost)) => panic!("{lost} hub events were lost: settle more often"),
             }
         }
     }
@@ -91,7 +91,7 @@ impl Inner {
                 (Act::Comment(id), format!("{}: {}", what.trim(), first_line(&body)))
             }
             HubEventKind::CommentDeleted { id } => {
-                // Who saw it saw what is gone.
+                // A comment that was inspected before its deletion needs no second look.
                 let Some(what) = self.acts.remove(&(event.repo, Act::Comment(id))) else { return };
                 self.acts.insert((event.repo, Act::Gone(id)), what + " (taken away again)");
                 return;
@@ -115,11 +115,11 @@ fn first_line(body: &str) -> &str {
 
 impl Drop for Unseen {
     fn drop(&mut self) {
-        // Other binaries tell of the same world and compare whole threads.
+        // Other test binaries use worlds too and compare whole threads instead.
         if thread::panicking() || env!("CARGO_CRATE_NAME") != "stories" {
             return;
         }
         let left: Vec<_> = self.catch_up().acts.values().cloned().collect();
-        assert!(left.is_empty(), "nobody looked at:\n  {}", left.join("\n  "));
+        assert!(left.is_empty(), "the story did not inspect:\n  {}", left.join("\n  "));
     }
 }

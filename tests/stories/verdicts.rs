@@ -1,5 +1,4 @@
-//! Whatever a reviewer answers: only what is in form is a verdict, only APPROVED passes its gate, and people read in one
-//! line what came of the rest.
+//! Reviewer answers: only well-formed ones are verdicts, only APPROVED passes the gate, and the gate explains the rest.
 
 use std::fmt::Write as _;
 
@@ -22,12 +21,12 @@ struct Table {
 #[derive(Deserialize)]
 pub(crate) struct Answer {
     name: String,
-    /// The verdict that counts, or why there is none.
+    /// Expected verdict, or the reason why the answer is not one.
     pub(crate) ends: String,
     pub(crate) text: String,
 }
 
-/// Those that are kept, and those that would be long to keep.
+/// Returns the answers of the fixture, and generated ones too long for it.
 pub(crate) fn answers() -> Vec<Answer> {
     let table: Table = toml::from_str(include_str!("../../fixtures/verdicts/answers.toml")).unwrap();
     let long = |name: &str, ends: &str, text: String| Answer { name: name.into(), ends: ends.into(), text };
@@ -45,7 +44,7 @@ pub(crate) fn answers() -> Vec<Answer> {
             review("REVISE", &many, &[]).to_string()
         }),
     ];
-    // What is in form comes last: it would settle what the others leave open.
+    // Approvals come last, because they resolve the findings of the others.
     let mut answers: Vec<_> = generated.into_iter().chain(table.answer).collect();
     answers.sort_by_key(|answer| answer.ends == "APPROVED");
     answers
@@ -53,7 +52,7 @@ pub(crate) fn answers() -> Vec<Answer> {
 
 const VERDICTS: [&str; 3] = ["APPROVED", "REVISE", "BLOCKED"];
 
-/// What the answer is, taken by itself.
+/// Parses one answer; returns its verdict or error as a word.
 pub(crate) fn read(text: &str) -> &'static str {
     let nonce = "k3x9q2mz";
     match verdict::parse(&text.replace("{{nonce}}", nonce), nonce) {
@@ -69,10 +68,10 @@ pub(crate) fn read(text: &str) -> &'static str {
 }
 
 #[test]
-fn only_what_is_in_form_is_a_verdict() {
+fn only_well_formed_answers_are_verdicts() {
     let answers = answers();
     let wrong = answers.iter().fold(String::new(), |mut wrong, Answer { name, ends, text }| {
-        // That it passes over a finding in silence is seen by whoever knows the findings.
+        // The parser alone cannot see that an approval ignores an open finding.
         let expected = if ends == "silent" { "APPROVED" } else { ends.as_str() };
         let read = read(text);
         if read != expected {
@@ -83,8 +82,8 @@ fn only_what_is_in_form_is_a_verdict() {
     assert!(answers.len() > 70 && wrong.is_empty(), "{wrong}");
 }
 
-/// The worst of them; all take minutes.
-const WORST: &[&str] = &[
+/// Names of the answers in the sample; all of them take minutes.
+const SAMPLE: &[&str] = &[
     "the word in a quote of the draft",
     "two megabytes of reason",
     "two verdicts that differ",
@@ -96,26 +95,28 @@ const WORST: &[&str] = &[
     "in form, in another language, with space around it",
 ];
 
-/// Answers of one run, between those that open findings and one that approves and settles them.
-const A_RUN: usize = 16;
+/// Answers per run, not counting the first ones, which open findings, and the approval at the end.
+const ANSWERS_PER_RUN: usize = 16;
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn only_approved_passes_and_people_read_in_one_line_why_another_does_not() {
+async fn only_approved_passes_and_the_gate_explains_the_rest() {
     let (approve, rest): (Vec<_>, Vec<_>) =
         answers().into_iter().partition(|answer| answer.ends == "APPROVED");
     let (open, mut rest): (Vec<_>, Vec<_>) =
         rest.into_iter().partition(|answer| VERDICTS.contains(&answer.ends.as_str()));
-    let worst = |answer: &&Answer| WORST.contains(&answer.name.as_str());
+    let worst = |answer: &&Answer| SAMPLE.contains(&answer.name.as_str());
     rest.retain(|answer| all() || worst(&answer));
-    for answers in rest.chunks(A_RUN) {
-        passes_none(&open.iter().chain(answers).chain(approve.iter().filter(worst)).collect::<Vec<_>>())
-            .await;
+    for answers in rest.chunks(ANSWERS_PER_RUN) {
+        assert_only_last_passes(
+            &open.iter().chain(answers).chain(approve.iter().filter(worst)).collect::<Vec<_>>(),
+        )
+        .await;
     }
 }
 
-/// None of them but the last, one after the other in one run.
-async fn passes_none(answers: &[&Answer]) {
+/// Gives these answers in one run, one per round; asserts that only the last one passes.
+async fn assert_only_last_passes(answers: &[&Answer]) {
     let mut script = Script::default().drafts(&design());
     for (n, answer) in answers.iter().enumerate() {
         if n > 0 {
@@ -123,7 +124,7 @@ async fn passes_none(answers: &[&Answer]) {
                 if n == 1 { "The goal of a real".into() } else { format!("The goal {} of a real", n - 1) };
             script = script.edits(&before, &format!("The goal {n} of a real"));
         }
-        // What is not in form is asked for once more.
+        // A malformed answer is requested once more.
         let times = if VERDICTS.contains(&answer.ends.as_str()) { 1 } else { 2 };
         script = (0..times).fold(script, |script, _| script.reviews_as_text(&answer.text));
     }
@@ -143,9 +144,9 @@ async fn passes_none(answers: &[&Answer]) {
         let gate = w.gate();
         let (verdict, line) = match ends.as_str() {
             ends if VERDICTS.contains(&ends) => (ends, "**The reviewer's reason**"),
-            _ => ("INCONCLUSIVE", "The reviewer's answer did not fit the form of a verdict, twice."),
+            _ => ("INCONCLUSIVE", "The reviewer's answer was not a valid verdict, twice."),
         };
-        assert!(gate.contains(&format!("{verdict}: the LLD waits for a person")), "{name}: {gate}");
+        assert!(gate.contains(&format!("{verdict}: the design waits for a person")), "{name}: {gate}");
         assert!(gate.contains(line), "{name}: {gate}");
         assert_eq!(w.lines_to_paste().is_empty(), ends != "APPROVED", "{name}: {gate}");
         if ends != "APPROVED" {

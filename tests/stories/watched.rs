@@ -1,4 +1,4 @@
-//! What those see who watch a server: its metrics, and the traces of its runs.
+//! Monitoring: metrics, and traces of runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,10 +30,9 @@ use crate::{
     world::{Setting, World, world},
 };
 
-/// Series and their values. Whoever writes a line that is none fails the story.
+/// Parses OpenMetrics text into series and values; panics on a malformed line.
 pub(crate) fn series(text: &str) -> BTreeMap<String, f64> {
-    let whole =
-        text.strip_suffix("# EOF\n").unwrap_or_else(|| panic!("it does not end as it should:\n{text}"));
+    let whole = text.strip_suffix("# EOF\n").unwrap_or_else(|| panic!("no `# EOF` at the end:\n{text}"));
     let mut all = BTreeMap::new();
     for line in whole.lines().filter(|line| !line.starts_with("# ")) {
         let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
@@ -44,7 +43,7 @@ pub(crate) fn series(text: &str) -> BTreeMap<String, f64> {
             let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
             assert!(quoted.is_some_and(|value| !value.contains(['"', '\\'])), "{key}: {line}");
         }
-        assert_eq!(all.insert(name.to_owned(), value.parse().unwrap()), None, "twice: {line}");
+        assert_eq!(all.insert(name.to_owned(), value.parse().unwrap()), None, "duplicate series: {line}");
     }
     all
 }
@@ -52,22 +51,22 @@ pub(crate) fn series(text: &str) -> BTreeMap<String, f64> {
 impl World {
     async fn metrics(&self) -> BTreeMap<String, f64> {
         let url = self.private().await.join("metrics").unwrap();
-        let asked = reqwest::Client::new().get(url).bearer_auth(self.token());
-        let answer = asked.send().await.unwrap().error_for_status().unwrap();
+        let request = reqwest::Client::new().get(url).bearer_auth(self.token());
+        let answer = request.send().await.unwrap().error_for_status().unwrap();
         assert!(
             answer.headers()["content-type"].to_str().unwrap().starts_with("application/openmetrics-text")
         );
         series(&answer.text().await.unwrap())
     }
 
-    /// Traces are sent from now on, until the token is cancelled.
+    /// Starts sending traces until the token is cancelled.
     fn sends_traces(&self) -> (CancellationToken, JoinHandle<()>) {
         let (ended, app) = (CancellationToken::new(), self.app.clone());
         let until = ended.clone();
         (ended, tokio::spawn(async move { app.traces.as_ref().unwrap().run(until).await }))
     }
 
-    /// The steps a run has been through.
+    /// Number of visits in the newest run's trail.
     async fn visits(&self) -> usize {
         let run = self.run().await.unwrap().id;
         self.app.store.repository_database(self.repo).await.unwrap().trail(run).await.unwrap().len()
@@ -75,13 +74,13 @@ impl World {
 }
 
 #[tokio::test]
-async fn metrics_tell_what_happened_and_ask_for_the_token() {
+async fn metrics_report_activity_and_require_the_token() {
     let mut w = world().await;
     let url = w.private().await.join("metrics").unwrap();
     for token in ["", "guessed"] {
-        let asked = reqwest::Client::new().get(url.clone()).bearer_auth(token).send().await.unwrap();
-        assert_eq!(asked.status(), 401);
-        assert!(!asked.text().await.unwrap().contains("countersign_"), "{token}");
+        let answer = reqwest::Client::new().get(url.clone()).bearer_auth(token).send().await.unwrap();
+        assert_eq!(answer.status(), 401);
+        assert!(!answer.text().await.unwrap().contains("countersign_"), "{token}");
     }
     w.comes_to_the_gate().await;
     let seen = w.metrics().await;
@@ -130,7 +129,7 @@ async fn metrics_tell_what_happened_and_ask_for_the_token() {
 }
 
 #[tokio::test]
-async fn what_another_process_may_have_counted_is_not_counted_again() {
+async fn waiting_time_before_a_restart_is_not_counted_again() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.pass(3600);
@@ -142,7 +141,7 @@ async fn what_another_process_may_have_counted_is_not_counted_again() {
 }
 
 #[tokio::test]
-async fn what_strangers_send_makes_no_series_of_their_own() {
+async fn forged_deliveries_create_no_metric_series() {
     let w = world().await;
     let names = |seen: &BTreeMap<String, f64>| seen.keys().cloned().collect::<BTreeSet<_>>();
     knock("first", "ping", "{}").with("x-hub-signature-256", "sha256=00").at(w.door("webhook")).await;
@@ -156,13 +155,13 @@ async fn what_strangers_send_makes_no_series_of_their_own() {
     let refused = "countersign_deliveries_total{outcome=\"refused\"}";
     assert_eq!((before[refused], after[refused]), (1.0, 21.0));
     for name in names(&after) {
-        let told = |(known, ..): &&(&str, &str, &str)| name.starts_with(&format!("countersign_{known}"));
-        assert!(METRIC_DESCRIPTIONS.iter().any(|row| told(&row)), "{name} is not in the table");
+        let listed = |(known, ..): &&(&str, &str, &str)| name.starts_with(&format!("countersign_{known}"));
+        assert!(METRIC_DESCRIPTIONS.iter().any(|row| listed(&row)), "{name} is not in METRIC_DESCRIPTIONS");
     }
 }
 
 #[tokio::test]
-async fn a_service_that_calls_its_model_by_a_hostile_name_writes_no_line_of_ours() {
+async fn hostile_model_name_adds_no_metric_line() {
     async fn generate() -> Json<serde_json::Value> {
         Json(json!({
             "candidates": [{"content": {"parts": [{"text": "{}"}]}, "finishReason": "STOP"}],
@@ -194,20 +193,20 @@ async fn a_service_that_calls_its_model_by_a_hostile_name_writes_no_line_of_ours
     assert!(!seen.keys().any(|name| name.contains("who")), "{seen:?}");
 }
 
-/// A collector as others write them: it takes the published form of a request, or has its troubles.
+/// Stub of an OTLP collector that stores spans, or fails with a set status.
 #[derive(Clone, Default)]
 struct Collector {
     spans: Arc<Mutex<Vec<Span>>>,
-    /// It says so instead.
+    /// Status to answer with instead of storing.
     status: Arc<Mutex<Option<StatusCode>>>,
-    asked: Arc<Mutex<u32>>,
+    requests: Arc<Mutex<u32>>,
 }
 
 impl Collector {
-    /// Where it listens.
+    /// Starts the collector; returns its URL.
     async fn listen(&self) -> String {
         async fn take(State(collector): State<Collector>, body: Bytes) -> StatusCode {
-            *collector.asked.lock().unwrap() += 1;
+            *collector.requests.lock().unwrap() += 1;
             if let Some(status) = *collector.status.lock().unwrap() {
                 return status;
             }
@@ -227,11 +226,11 @@ impl Collector {
     }
 }
 
-fn traced(url: &str) -> Setting {
+fn traced_setting(url: &str) -> Setting {
     Setting { toml: format!("[telemetry]\notlp = \"{url}\"\n"), ..Setting::default() }
 }
 
-fn said(span: &Span, key: &str) -> Option<String> {
+fn span_attribute(span: &Span, key: &str) -> Option<String> {
     let value = span.attributes.iter().find(|attribute| attribute.key == key)?.value.clone()?.value?;
     Some(match value {
         Value::StringValue(text) => text,
@@ -241,9 +240,9 @@ fn said(span: &Span, key: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_trace_has_every_step_of_a_run_once_across_a_restart() {
+async fn trace_has_each_step_once_across_a_restart() {
     let collector = Collector::default();
-    let mut w = World::new(traced(&collector.listen().await)).await;
+    let mut w = World::new(traced_setting(&collector.listen().await)).await;
     let (ended, sending) = w.sends_traces();
     w.comes_to_the_gate().await;
     ended.cancel();
@@ -260,13 +259,16 @@ async fn a_trace_has_every_step_of_a_run_once_across_a_restart() {
     assert!(spans.len() > before);
     let ids: BTreeSet<_> = spans.iter().map(|span| span.span_id.clone()).collect();
     let traces: BTreeSet<_> = spans.iter().map(|span| span.trace_id.clone()).collect();
-    assert_eq!((ids.len(), traces.len()), (spans.len(), 1), "each once, and in one trace");
+    assert_eq!((ids.len(), traces.len()), (spans.len(), 1), "every span is sent once, all in one trace");
     let visits: BTreeSet<u64> =
-        spans.iter().filter_map(|span| said(span, "countersign.visit")?.parse().ok()).collect();
+        spans.iter().filter_map(|span| span_attribute(span, "countersign.visit")?.parse().ok()).collect();
     assert_eq!(visits, (1..=w.visits().await as u64).collect());
     let roots: Vec<_> = spans.iter().filter(|span| span.parent_span_id.is_empty()).collect();
     let [root] = roots[..] else { panic!("{roots:?}") };
-    assert_eq!((root.name.as_str(), said(root, "countersign.issue")), ("lld", Some(w.issue.to_string())));
+    assert_eq!(
+        (root.name.as_str(), span_attribute(root, "countersign.issue")),
+        ("lld", Some(w.issue.to_string()))
+    );
     for span in &spans {
         assert!(span.parent_span_id.is_empty() || ids.contains(&span.parent_span_id), "{span:?}");
         assert!(span.start_time_unix_nano > 0 && span.start_time_unix_nano <= span.end_time_unix_nano);
@@ -275,11 +277,11 @@ async fn a_trace_has_every_step_of_a_run_once_across_a_restart() {
 
     let run = w.run().await.unwrap().id;
     let calls = w.app.store.repository_database(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
-    let asked: Vec<_> = spans.iter().filter(|span| span.kind == i32::from(SpanKind::Client)).collect();
-    assert_eq!(asked.len(), calls.len());
+    let client_spans: Vec<_> = spans.iter().filter(|span| span.kind == i32::from(SpanKind::Client)).collect();
+    assert_eq!(client_spans.len(), calls.len());
     for call in &calls {
         let model = call.asked.strip_prefix("stub:").unwrap();
-        let span = asked.iter().find(|span| span.name == format!("chat {model}")).unwrap();
+        let span = client_spans.iter().find(|span| span.name == format!("chat {model}")).unwrap();
         let expected = [
             ("gen_ai.operation.name", "chat".to_owned()),
             ("gen_ai.provider.name", "stub".to_owned()),
@@ -287,24 +289,29 @@ async fn a_trace_has_every_step_of_a_run_once_across_a_restart() {
             ("gen_ai.response.model", call.served.clone().unwrap()),
         ];
         for (key, value) in expected {
-            assert_eq!(said(span, key), Some(value), "{key}");
+            assert_eq!(span_attribute(span, key), Some(value), "{key}");
         }
     }
-    let told = |key: &str| -> u64 { asked.iter().filter_map(|s| said(s, key)?.parse::<u64>().ok()).sum() };
+    let sum_attribute = |key: &str| -> u64 {
+        client_spans.iter().filter_map(|s| span_attribute(s, key)?.parse::<u64>().ok()).sum()
+    };
     let (input, output) = calls.iter().fold((0, 0), |(i, o), c| (i + c.input_tokens, o + c.output_tokens));
-    assert_eq!((told("gen_ai.usage.input_tokens"), told("gen_ai.usage.output_tokens")), (input, output));
+    assert_eq!(
+        (sum_attribute("gen_ai.usage.input_tokens"), sum_attribute("gen_ai.usage.output_tokens")),
+        (input, output)
+    );
 
     let everything = format!("{spans:?}");
     for words in [w.view().title.as_str(), "maya", "tally"] {
-        assert!(!everything.contains(words), "what people wrote is in a trace: {words}");
+        assert!(!everything.contains(words), "a trace contains people's text: {words}");
     }
 }
 
 #[tokio::test]
-async fn a_failed_call_is_an_error_in_its_trace() {
+async fn failed_call_is_marked_as_an_error_in_its_trace() {
     let collector = Collector::default();
     let script = Some(Script::default().fails("drafter", "capacity").toml());
-    let setting = Setting { script, ..traced(&collector.listen().await) };
+    let setting = Setting { script, ..traced_setting(&collector.listen().await) };
     let mut w = World::new(setting).await;
     let (ended, sending) = w.sends_traces();
     let _open = w.socket();
@@ -325,13 +332,14 @@ async fn a_failed_call_is_an_error_in_its_trace() {
     sending.await.unwrap();
     let spans = collector.all();
     let mut visits: Vec<u64> =
-        spans.iter().filter_map(|span| said(span, "countersign.visit")?.parse().ok()).collect();
+        spans.iter().filter_map(|span| span_attribute(span, "countersign.visit")?.parse().ok()).collect();
     visits.sort_unstable();
     let all: Vec<_> = (1..=w.visits().await as u64).collect();
-    assert_eq!(visits, all, "those that a retry left are there, too, and each once");
-    let failed = spans.iter().find(|span| said(span, "error.type").is_some()).expect("a call failed");
-    assert_eq!(said(failed, "error.type").as_deref(), Some("Capacity"));
-    assert!(spans.iter().any(|span| span.name.ends_with("told of the end")), "{spans:?}");
+    assert_eq!(visits, all, "visits left by a retry are traced once too");
+    let failed =
+        spans.iter().find(|span| span_attribute(span, "error.type").is_some()).expect("a call failed");
+    assert_eq!(span_attribute(failed, "error.type").as_deref(), Some("capacity"));
+    assert!(spans.iter().any(|span| span.name.ends_with("halt report")), "{spans:?}");
     let calls = w.metrics().await;
     let series =
         "countersign_model_calls_total{provider=\"stub\",model=\"stub-drafter\",outcome=\"capacity\"}";
@@ -339,8 +347,8 @@ async fn a_failed_call_is_an_error_in_its_trace() {
 }
 
 #[tokio::test]
-async fn a_collector_with_troubles_stops_nothing() {
-    // It takes connections and never answers; nobody listens there; it is broken; it wants none of it.
+async fn failing_trace_collector_blocks_no_run() {
+    // Four failures: never answers, not listening, status 500, status 400.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (nobody, _reserved) = reserved_address().unwrap();
     let (broken, unwilling) = (Collector::default(), Collector::default());
@@ -353,7 +361,7 @@ async fn a_collector_with_troubles_stops_nothing() {
         (broken_at, "refused"),
         (unwilling_at, "refused"),
     ] {
-        let mut w = World::new(traced(&url)).await;
+        let mut w = World::new(traced_setting(&url)).await;
         let (ended, sending) = w.sends_traces();
         w.comes_to_the_gate().await;
         w.approved_by("sam").await;
@@ -363,14 +371,14 @@ async fn a_collector_with_troubles_stops_nothing() {
         assert!(seen[&format!("countersign_trace_spans_total{{outcome=\"{outcome}\"}}")] > 0.0, "{url}");
         assert!(!seen.contains_key("countersign_trace_spans_total{outcome=\"sent\"}"), "{url}");
     }
-    assert!(*broken.asked.lock().unwrap() > 0 && *unwilling.asked.lock().unwrap() > 0);
+    assert!(*broken.requests.lock().unwrap() > 0 && *unwilling.requests.lock().unwrap() > 0);
 }
 
 #[tokio::test]
-async fn a_collector_that_comes_back_is_told_of_what_it_missed() {
+async fn recovered_trace_collector_receives_the_missed_spans() {
     let collector = Collector::default();
     *collector.status.lock().unwrap() = Some(StatusCode::SERVICE_UNAVAILABLE);
-    let mut w = World::new(traced(&collector.listen().await)).await;
+    let mut w = World::new(traced_setting(&collector.listen().await)).await;
     let (ended, sending) = w.sends_traces();
     w.comes_to_the_gate().await;
     *collector.status.lock().unwrap() = None;
@@ -378,6 +386,6 @@ async fn a_collector_that_comes_back_is_told_of_what_it_missed() {
     ended.cancel();
     sending.await.unwrap();
     let spans = collector.all();
-    let visits = spans.iter().filter(|span| said(span, "countersign.visit").is_some()).count();
+    let visits = spans.iter().filter(|span| span_attribute(span, "countersign.visit").is_some()).count();
     assert_eq!(visits, w.visits().await);
 }

@@ -1,8 +1,8 @@
-//! A world to tell stories in: a localhub, the bot beside it, a clock that only the story moves.
+//! Test environment of a story: a localhub, the bot, and a clock that only the story moves.
 //!
-//! A story labels, comments, lets things settle and looks at what came of it. What the bot did and nobody looked at
-//! fails the story at its end (`unseen`). With `COUNTERSIGN_TEST_DATA=postgres` each world keeps its data in a Postgres
-//! database of its own.
+//! A story labels or comments, waits until nothing is ready, and asserts the result. It fails at its end if it did not
+//! inspect some action of the bot (`unseen`). With `COUNTERSIGN_TEST_DATA=postgres` each world has its own Postgres
+//! database.
 
 use std::{
     future::Future,
@@ -36,7 +36,7 @@ use crate::{
     unseen::{Act, Unseen},
 };
 
-/// A clock that stands still until it is moved.
+/// Clock that only advances when a test moves it.
 pub(crate) struct ManualClock {
     now: Mutex<Timestamp>,
     moved: Notify,
@@ -57,7 +57,7 @@ impl ManualClock {
         self.moved.notify_waiters();
     }
 
-    /// Someone sets the machine's clock back.
+    /// Moves the clock backwards, as an administrator might.
     pub(crate) fn set_back(&self, duration: Duration) {
         let mut now = self.now.lock().unwrap();
         *now = now.minus(duration);
@@ -85,13 +85,13 @@ impl Clock for ManualClock {
 
 pub(crate) const SECRET: &str = "a-secret-for-stories";
 
-/// Where each world's data are, if not in files.
+/// Environment variable that selects Postgres for each world's data; the default is files.
 const DATA: &str = "COUNTERSIGN_TEST_DATA";
 
-/// In the bot's directory: where its database is.
+/// File in the bot's directory that holds the URL of its Postgres database.
 pub(crate) const ADDRESS: &str = "postgres.url";
 
-/// The App's key in every world: looking for primes is slow.
+/// The App's private key, shared by all worlds because generating one is slow.
 static KEY: OnceLock<SecretString> = OnceLock::new();
 
 pub(crate) struct World {
@@ -103,29 +103,29 @@ pub(crate) struct World {
     pub(crate) installation: InstallationId,
     pub(crate) webhook: url::Url,
     directory: TempDir,
-    public: Listening,
+    public: PublicServer,
     turn: Turn,
     pub(crate) unseen: Unseen,
     toys: bool,
 }
 
-/// The bot works or GitHub delivers, never both at once: a story told twice goes the same way twice.
+/// Lock that keeps bot work and webhook deliveries apart, so that a story runs the same way each time.
 type Turn = Arc<tokio::sync::RwLock<()>>;
 
-/// A door that is open until it is told to close.
-struct Listening {
+/// Server task of the bot's public router.
+struct PublicServer {
     close: CancellationToken,
     task: JoinHandle<()>,
 }
 
-impl Listening {
+impl PublicServer {
     fn start(listener: TcpListener, router: axum::Router, turn: &Turn) -> Self {
         let turn = Arc::clone(turn);
         let router = router.layer(axum::middleware::from_fn(
             move |request: axum::extract::Request, next: axum::middleware::Next| {
                 let turn = Arc::clone(&turn);
                 async move {
-                    let _theirs = turn.read().await;
+                    let _delivering = turn.read().await;
                     next.run(request).await
                 }
             },
@@ -138,14 +138,14 @@ impl Listening {
         Self { close, task }
     }
 
-    /// Until nobody holds the router any more.
+    /// Stops the server and waits until no task holds the router.
     async fn stop(self) {
         self.close.cancel();
         self.task.await.unwrap();
     }
 }
 
-/// What a copy of a world is found again by.
+/// Ids that are needed to reopen a copy of a world.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Known {
     pub(crate) app: u64,
@@ -155,12 +155,12 @@ pub(crate) struct Known {
     toys: bool,
 }
 
-/// How a world differs from the usual one.
+/// Options in which a world differs from the default one.
 #[derive(Default)]
 pub(crate) struct Setting {
-    /// Scripted answers; the rehearsal's own where there are none.
+    /// Script of model answers; `None` uses the rehearsal's.
     pub(crate) script: Option<String>,
-    /// Drafter and reviewer, where they are not the rehearsal's.
+    /// Drafter and reviewer; `None` uses the rehearsal's.
     pub(crate) models: Option<(&'static str, &'static str)>,
     pub(crate) issue: Option<(String, String)>,
     /// Lines added to `countersign.toml`.
@@ -168,36 +168,36 @@ pub(crate) struct Setting {
     /// Lines added to `.env`.
     pub(crate) env: String,
     pub(crate) files: Vec<(String, Vec<u8>)>,
-    /// Documents are published as files on a pull request.
+    /// Whether documents are published as files on a pull request.
     pub(crate) as_files: bool,
-    /// There are no others.
+    /// Whether the sample's files are left out, so that `files` are the only ones.
     pub(crate) bare: bool,
     pub(crate) private: bool,
-    /// A permission that the App was not given.
+    /// Permission that the App lacks; empty if it has all.
     pub(crate) lacks: &'static str,
-    /// The workflows of [`toys`] are there as well.
+    /// Whether the workflows of [`toys`] are registered too.
     pub(crate) toys: bool,
-    /// Writes go at the pace that GitHub wants. Whoever sets this moves the clock while things settle.
+    /// Whether writes keep GitHub's pace; the test must then move the clock while the bot works.
     pub(crate) paced: bool,
-    /// How long one run of tests may take.
+    /// Timeout of one test run in the sandbox.
     pub(crate) test_time: Option<Duration>,
-    /// Its data are in this Postgres database.
+    /// URL of the Postgres database for the data.
     pub(crate) postgres: Option<String>,
 }
 
-/// Is everything to be tried, and not only a sample of it?
+/// Returns whether all cases should run instead of a sample.
 pub(crate) fn all() -> bool {
     std::env::var("COUNTERSIGN_TESTS").is_ok_and(|value| value == "all")
 }
 
-/// The first of cases that are alike, or all of them.
+/// Returns all cases with `COUNTERSIGN_TESTS=all`, else only the first.
 pub(crate) fn some<T, const MANY: usize>(cases: [T; MANY]) -> impl Iterator<Item = T> {
     cases.into_iter().take(if all() { MANY } else { 1 })
 }
 
 const TOYS: [&str; 2] = ["pages", "patch"];
 
-/// The settings for the real program, which has no toys.
+/// Removes the toy workflows' tables, which the real program rejects.
 pub(crate) fn without_toys(mut toml: String) -> String {
     for toy in TOYS {
         toml = toml.replace(&format!("[{toy}]\npublish = \"pull-request\"\n"), "");
@@ -205,7 +205,7 @@ pub(crate) fn without_toys(mut toml: String) -> String {
     toml
 }
 
-/// The settings with each workflow's documents as files.
+/// Adds `publish = "pull-request"` to each workflow's table.
 fn publish_files(toml: &str, toys: bool) -> String {
     let toys: &[&str] = if toys { &TOYS } else { &[] };
     let workflows = ["lld", "spec", "scout", "implement"].into_iter().chain(toys.iter().copied());
@@ -220,13 +220,13 @@ fn publish_files(toml: &str, toys: bool) -> String {
     toml
 }
 
-/// The usual world with documents as files on a pull request.
+/// Creates the default world with documents as files on a pull request.
 pub(crate) async fn world_of_files() -> World {
     World::new(Setting { as_files: true, ..Setting::default() }).await
 }
 
-/// The usual world: maya owns a repository with the sample's first issue; sam may write, tess may triage,
-/// max maintains, and anyone may look.
+/// Creates the default world: maya owns a public repository with the sample's first issue; max has the maintain role,
+/// sam write, tess triage, and `stranger` none.
 pub(crate) async fn world() -> World {
     World::new(Setting::default()).await
 }
@@ -275,7 +275,7 @@ impl World {
                 owner: maya,
             })
             .unwrap();
-        // Worlds may share a key; which of the first ones gives it does not matter.
+        // All worlds share the key of whichever is created first.
         KEY.get_or_init(|| credentials.pem.clone());
         let installation = hub.install(credentials.id, &[repo]).unwrap();
 
@@ -296,7 +296,7 @@ impl World {
         let data = match &address {
             Some(address) => {
                 write_secret(&home.join(ADDRESS), address);
-                // So long that no lease is renewed, or over, while a story is told.
+                // So long that no lease is renewed or expires during a story.
                 format!("postgres_file = \"{ADDRESS}\"\nlease_seconds = 600\n")
             }
             None => String::new(),
@@ -317,7 +317,7 @@ impl World {
         let toys = setting.toys;
         let app = build_with(&home.join("countersign.toml"), &clock, pacing, toys, setting.test_time).await;
         let turn = Turn::default();
-        let public = Listening::start(door, app.public(), &turn);
+        let public = PublicServer::start(door, app.public(), &turn);
         let unseen = Unseen::of(&hub);
         let mut world = Self {
             hub,
@@ -337,8 +337,8 @@ impl World {
         world
     }
 
-    /// A hub and a bot that go on from what is in `directory`, where others lived as these `known` ones do: a
-    /// copy of a world, at this time. What was on its way to the bot then goes nowhere.
+    /// Starts a hub and a bot on `directory`, a copy of another world's, with the clock at `now`. Deliveries that were
+    /// pending in the copy count as failed.
     pub(crate) async fn go_on(directory: TempDir, known: Known, now: Timestamp) -> Self {
         let Known { app: id, repo, issue, installation, toys } = known;
         let clock = ManualClock::at(now);
@@ -353,12 +353,12 @@ impl World {
         std::fs::write(&config, text.replace(&before, hub.base_url().as_str())).unwrap();
         let app = build(&config, &clock, Pacing::Off, toys).await;
         let turn = Turn::default();
-        let public = Listening::start(door, app.public(), &turn);
+        let public = PublicServer::start(door, app.public(), &turn);
         let unseen = Unseen::of(&hub);
         Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, unseen, toys }
     }
 
-    /// Bot and hub end; what they keep stays.
+    /// Stops bot and hub; returns the directory with their data.
     pub(crate) async fn leave(self) -> TempDir {
         let Self { hub, app, directory, public, .. } = self;
         public.stop().await;
@@ -372,22 +372,22 @@ impl World {
         Known { app: self.app.settings.app.id, repo, issue, installation, toys }
     }
 
-    /// The directories of the hub and of the bot are in it.
+    /// Parent of the hub's and the bot's directories.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The bot ends between two steps and another one starts on what it left on disk.
+    /// Restarts the bot between two steps, on the data it left on disk.
     pub(crate) async fn restart(self) -> Self {
         self.restart_after(|_| ()).await
     }
 
-    /// The same, and `meanwhile` happens while no bot is there to hear of it.
+    /// Restarts the bot and calls `meanwhile` while it is down.
     pub(crate) async fn restart_after(self, meanwhile: impl FnOnce(&Hub)) -> Self {
         let Self {
             hub, app, clock, repo, issue, installation, directory, public, turn, unseen, toys, ..
         } = self;
-        // Its address may be another world's before it is back: that one would hear what is said to nobody here.
+        // Another world may take this port meanwhile, so webhooks go to an unused one until the bot is back.
         let id = app.settings.app.id;
         let listens_at = |url| hub.set_webhook(id, Some(url), &SecretString::from(SECRET)).unwrap();
         listens_at("http://127.0.0.1:9/".parse().unwrap());
@@ -399,16 +399,16 @@ impl World {
         let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let webhook: url::Url = format!("http://{}/webhook", door.local_addr().unwrap()).parse().unwrap();
         listens_at(webhook.clone());
-        let public = Listening::start(door, app.public(), &turn);
+        let public = PublicServer::start(door, app.public(), &turn);
         Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, unseen, toys }
     }
 
-    /// What opens the operator's doors.
+    /// Returns the operator's token for the private server.
     pub(crate) fn token(&self) -> String {
         std::fs::read_to_string(token_file(&self.app.settings.data_dir)).unwrap()
     }
 
-    /// Opens the private door and says where it is.
+    /// Starts the private server; returns its URL.
     pub(crate) async fn private(&self) -> url::Url {
         let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = door.local_addr().unwrap();
@@ -419,30 +419,30 @@ impl World {
     }
 
     pub(crate) fn user(&self, login: &str) -> UserId {
-        self.hub.user_id(login).unwrap_or_else(|| panic!("there is no {login}"))
+        self.hub.user_id(login).unwrap_or_else(|| panic!("no user {login}"))
     }
 
-    /// From now on nothing that happens is told to the bot, or it is again.
+    /// Turns webhook deliveries off (`lost`) or on again.
     pub(crate) fn lose_webhooks(&self, lost: bool) {
         let app = self.hub.credentials("countersign").unwrap().id;
         let to = (!lost).then(|| self.webhook.clone());
         self.hub.set_webhook(app, to, &SecretString::from(SECRET)).unwrap();
     }
 
-    /// Someone puts a label on the issue.
+    /// Adds a label to the issue as this user, then settles.
     pub(crate) async fn label(&mut self, who: &str, label: &str) {
         self.hub.label(self.repo, self.issue, self.user(who), label).unwrap();
         self.settle().await;
     }
 
-    /// Someone writes a comment, a minute after whatever was before.
+    /// Writes a comment as this user one minute later, then settles.
     #[track_caller]
     pub(crate) fn comment<'a>(&'a mut self, who: &'a str, text: &'a str) -> impl Future<Output = ()> + 'a {
         self.pass(60);
         self.comment_at_once(who, text)
     }
 
-    /// Someone writes a comment in the same second.
+    /// Writes a comment as this user without moving the clock, then settles.
     pub(crate) async fn comment_at_once(&mut self, who: &str, text: &str) {
         let id = self.hub.comment(self.repo, self.issue, self.user(who), text).unwrap();
         self.unseen.saw(self.repo, Act::Comment(id));
@@ -453,17 +453,17 @@ impl World {
         self.clock.pass(Duration::from_secs(seconds));
     }
 
-    /// Whatever was delivered is read, then each ready run takes this many steps.
+    /// Processes pending deliveries, then lets each ready run take this many steps.
     pub(crate) async fn step(&mut self, steps: usize) {
         self.hub.wait_for_webhooks().await;
-        let _ours = self.turn.write().await;
+        let _working = self.turn.write().await;
         self.app.intake.drain_inbox().await.unwrap();
         for _ in 0..steps {
             self.app.engine.tick().await.unwrap();
         }
     }
 
-    /// Time passes in small steps, and whatever falls due is done.
+    /// Moves the clock in steps of 15 seconds and settles after each.
     pub(crate) async fn wait(&mut self, seconds: u64) {
         for _ in 0..seconds.div_ceil(15) {
             self.pass(15);
@@ -471,23 +471,23 @@ impl World {
         }
     }
 
-    /// Until nothing is ready anywhere: no delivery on its way, none unread, no step to take.
+    /// Works until nothing is ready: no pending webhook, no unread delivery, no step to take.
     pub(crate) async fn settle(&mut self) {
         for _ in 0..500 {
             self.hub.wait_for_webhooks().await;
             self.unseen.keep_up();
-            let _ours = self.turn.write().await;
+            let _working = self.turn.write().await;
             let read = self.app.intake.drain_inbox().await.unwrap();
             let stepped = self.app.engine.tick().await.unwrap();
             if read + stepped == 0 && self.hub.pending_webhooks() == 0 {
                 return;
             }
         }
-        panic!("this never settles; the thread so far:\n{}", self.thread());
+        panic!("still busy after 500 rounds; the thread so far:\n{}", self.thread());
     }
 
     pub(crate) fn view(&self) -> HubIssueView {
-        self.hub.issue(self.repo, self.issue).expect("the issue is there")
+        self.hub.issue(self.repo, self.issue).expect("the issue exists")
     }
 
     pub(crate) async fn run(&self) -> Option<RunView> {
@@ -495,12 +495,12 @@ impl World {
         self.app.engine.list(filter).await.unwrap().into_iter().max_by_key(|run| run.id)
     }
 
-    /// How many there were so far in the repository.
+    /// Number of runs ever started in the repository.
     pub(crate) fn runs_begun(&self) -> i64 {
         self.number(Some(self.repo), "SELECT COUNT(*) FROM run")
     }
 
-    /// The whole thread, for a failing story's message.
+    /// Renders the whole thread for failure messages.
     pub(crate) fn thread(&self) -> String {
         let view = self.view();
         let mut out = format!("#{} {} {:?}\n", view.number, view.title, view.labels);
@@ -513,7 +513,7 @@ impl World {
         out
     }
 
-    /// Addresses and hashes replaced by words, so that a story can be compared.
+    /// Replaces addresses and hashes by fixed words, so that texts can be compared.
     pub(crate) fn plain(&self, text: &str) -> String {
         let mut text = text.replace(self.hub.base_url().as_str().trim_end_matches('/'), "HUB");
         let mut out = String::new();
@@ -527,7 +527,7 @@ impl World {
         out + &text
     }
 
-    /// One number from what the bot keeps: in this repository's tables, or in the whole server's.
+    /// Reads one number by SQL from the repository's database, or from the server's if `of` is `None`.
     pub(crate) fn number(&self, of: Option<RepoId>, sql: &str) -> i64 {
         if let Ok(address) = std::fs::read_to_string(self.directory().join("bot").join(ADDRESS)) {
             let of = of.map_or(String::new(), |repo| format!("SET countersign.repo = '{repo}'"));
@@ -540,18 +540,18 @@ impl World {
         database.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    /// What `/healthz` and `/webhook` are served at.
+    /// URL of a path on the public server.
     pub(crate) fn door(&self, path: &str) -> url::Url {
         self.webhook.join(path).unwrap()
     }
 }
 
-/// Nobody pulls the plug on a world, so that it may be in memory, where no commit waits for a disk.
+/// Creates a directory for a world, in memory if there is space, because no story cuts the power.
 pub(crate) fn directory() -> TempDir {
-    /// All that a test copies of a world lies here at once.
-    const ROOM: u64 = 2 << 30;
+    /// Free bytes required: a test may hold many copies of a world at once.
+    const MIN_FREE_BYTES: u64 = 2 << 30;
     let memory = "/dev/shm";
-    let roomy = rustix::fs::statvfs(memory).is_ok_and(|disk| disk.f_bavail * disk.f_frsize >= ROOM);
+    let roomy = rustix::fs::statvfs(memory).is_ok_and(|disk| disk.f_bavail * disk.f_frsize >= MIN_FREE_BYTES);
     let in_memory = roomy.then(|| tempfile::tempdir_in(memory).ok()).flatten();
     in_memory.unwrap_or_else(|| tempfile::tempdir().unwrap())
 }
@@ -561,7 +561,7 @@ pub(crate) fn write_secret(file: &Path, text: &str) {
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// Notes that nobody answered what was on its way.
+/// Marks pending deliveries in the hub's file as failed.
 fn give_up_deliveries(file: &Path) {
     let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     for delivery in state["deliveries"].as_array_mut().unwrap() {
@@ -603,7 +603,7 @@ async fn build_with(
         settings.sandbox.program = Some(env!("CARGO_BIN_EXE_countersign").into());
         match Application::build_with(settings, clock.clone(), pacing, workflows).await {
             Ok(app) => return Arc::new(app),
-            // Between its fork and its start a child of another world's holds whatever we held.
+            // A child process of another world inherits our lock between its fork and its exec.
             Err(AppError::Store(StoreError::InUse { .. })) if Instant::now() < patience => {
                 tokio::task::yield_now().await;
             }

@@ -1,9 +1,9 @@
-"""Aider's repository map, asked without a model. Orders come as lines of JSON on standard input, each is answered by
+"""Aider's repository map without a model. Reads one request per line as JSON from standard input and answers each with
 one line.
 
-{"do": "map", "root": DIR, "files": [...]}            from nothing: seconds for the tags alone, then for a whole map
-{"do": "again", "root": DIR, "files": [...]}          the same with the tags of the last time
-{"do": "rank", "root": DIR, "files": [...], "message": TEXT, "most": N}   the files of the map in its order
+{"do": "map", "root": DIR, "files": [...]}            no cache: seconds for the tags alone, then for a whole map
+{"do": "again", "root": DIR, "files": [...]}          the same with the tags of the previous request
+{"do": "rank", "root": DIR, "files": [...], "message": TEXT, "most": N}   the files of the map in order
 """
 
 import json
@@ -18,21 +18,21 @@ import aider
 from aider.coders.base_coder import Coder
 from aider.repomap import RepoMap
 
-# What aider allows a map by itself when the model reads 200,000 tokens and no file is in the chat.
+# Aider's default budgets for a map if the model reads 200,000 tokens and no file is in the chat.
 MAP_TOKENS = 4096
 NO_FILES = 2
 WINDOW = 200_000
 
 
 class Model:
-    """Counts tokens as cheaply as can be: aider's own way would be slower."""
+    """Counts tokens cheaply; aider's own counter would be slower."""
 
     def token_count(self, text):
         return len(text) // 4
 
 
 class Silent:
-    """Reads files as aider does, and says nothing."""
+    """Reads files as aider does and prints nothing."""
 
     def read_text(self, name, silent=False):
         try:
@@ -47,7 +47,7 @@ class Silent:
 
 
 class Asker:
-    """As much of aider's `Coder` as its finding of names in a message asks for."""
+    """The part of aider's `Coder` that finds names in a message."""
 
     get_file_mentions = Coder.get_file_mentions
     get_ident_mentions = Coder.get_ident_mentions
@@ -90,7 +90,7 @@ def whole_map(root, files):
     def tags():
         return sum(len(repo.get_tags(path, file)) for path, file in zip(paths, files))
 
-    # Links to nowhere and submodules are not files.
+    # Skip broken links and submodules.
     kept = [(path, file) for path, file in zip(paths, files) if os.path.isfile(path)]
     paths, files = [path for path, _ in kept], [file for _, file in kept]
     tag_seconds, count = timed(tags)
@@ -99,8 +99,8 @@ def whole_map(root, files):
 
 
 def rank(root, files, message, most):
-    """What aider would have in sight first: the files the message names, which it asks to take into the chat, then
-    those of the map from the top."""
+    """The files aider would see first: those the message names, which it offers to add to the chat, then those of the
+    map, best first."""
     asker = Asker(root, files)
     named = asker.get_file_mentions(message)
     idents = asker.get_ident_mentions(message)

@@ -1,4 +1,4 @@
-"""LangGraph with SqliteSaver on the work that checkpoints.rs does: ten nodes in a row and one long text.
+"""LangGraph with SqliteSaver on the same work as checkpoints.rs: ten nodes in a row and one long text.
 
 usage: bench.py TEXT_FILE SCRATCH_DIRECTORY; prints one JSON object, times in milliseconds."""
 
@@ -29,7 +29,7 @@ class Stopped(Exception):
 
 
 def graph(rewrite, stop_at=None):
-    """`stop_at` names a node that fails as long as `stop_at` holds its number."""
+    """Builds the graph. The node whose number is in `stop_at` fails."""
     built = StateGraph(State)
 
     def node(number):
@@ -52,7 +52,7 @@ def graph(rewrite, stop_at=None):
 
 
 def walk(database, rewrite, runs):
-    """Milliseconds a step of each run, and the file's size a run."""
+    """Milliseconds per step of each run, and bytes of the file per run."""
     steps = []
     with SqliteSaver.from_conn_string(database) as saver:
         app = graph(rewrite).compile(checkpointer=saver)

@@ -1,4 +1,4 @@
-// Probot as an app that listens for one event and counts. Prints its port.
+// A Probot app that counts one kind of event. Prints its port.
 import { createServer } from "node:http";
 import { generateKeyPairSync } from "node:crypto";
 import { createNodeMiddleware, createProbot } from "probot";

@@ -1,4 +1,4 @@
-//! `countersign demo`: the whole job on this machine, as a person would see it.
+//! `countersign demo`: a whole job on this machine, as a user would see it.
 
 mod nodes;
 mod progress;
@@ -34,51 +34,52 @@ use crate::{
     types::Verb,
 };
 
-/// Play the whole job on this machine: a small GitHub, the bot, and a page to label and comment on.
+/// Run a whole job on this machine: a small GitHub, the bot, and pages where you label and comment.
 ///
-/// A maintainer labels an issue; the bot drafts a design, has it reviewed, revises it, and asks. Then come its spec, tests
-/// that fail, code that they pass with, and the pull request. Answer on the page it prints, or type the answer here; the
-/// pages stay open until you leave. Without flags the models' answers are scripted and nothing leaves this machine.
+/// A maintainer labels an issue; the bot drafts a design, has it reviewed, revises it, and asks for approval. Then come
+/// its spec, failing tests, the code that makes them pass, and the pull request. Answer on the page it prints, or type
+/// the answer here; the pages stay open until you leave. Without flags the models' responses are scripted and nothing
+/// leaves this machine.
 #[derive(clap::Args)]
 pub(super) struct DemoCommand {
-    /// Answer the gates with yes and exit when the last document is final.
+    /// Approve every gate and exit when the last document is final.
     #[arg(long)]
     yes: bool,
-    /// What is played: an issue to its design; a rough idea to an issue and then to its design; or findings that are
-    /// answered and dismissed, and an issue that is edited under its gate; or a request in free words to the design that comes of it.
+    /// Story to run: an issue to its design; a rough idea to an issue and then to its design; findings that are
+    /// answered and dismissed, and an issue edited while its gate is open; or a request in free words to a design.
     #[arg(long, value_enum, default_value_t = DemoStory::Design, conflicts_with = "repo")]
     story: DemoStory,
-    /// The last stage that is played. Of the sample's first issue that is the pull request, where tests can be run on this
-    /// machine; otherwise the design.
+    /// Last stage to run; default: the pull request for the sample's first issue if tests can run on this machine,
+    /// otherwise the design.
     #[arg(long, value_enum)]
     through: Option<DemoLastStage>,
-    /// Who drafts and reviews: scripted answers, or Claude and Gemini.
+    /// Models that draft and review: scripted responses, or Claude and Gemini.
     #[arg(long, value_enum, default_value_t = DemoModels::Stub)]
     models: DemoModels,
-    /// With `--models real`: the settings file whose [models], [providers] and keys to use. Without it the
-    /// built-in ones and the `.env` in this directory.
+    /// With `--models real`: settings file to take [models], [providers] and keys from; default: the built-in settings
+    /// and the `.env` in this directory.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Run on a clone of this repository of yours; its working tree is not touched.
+    /// Run on a clone of this repository; its working tree is not touched.
     #[arg(long, value_name = "PATH", requires = "issue")]
     repo: Option<PathBuf>,
-    /// The issue to work on: a Markdown file whose first line is the title.
+    /// Issue to work on: a Markdown file whose first line is the title.
     #[arg(long, value_name = "FILE.md", requires = "repo")]
     issue: Option<PathBuf>,
-    /// Keep everything here and go on where an earlier demo stopped; a temporary directory otherwise.
+    /// Keep all data here, and continue an earlier demo from here; default: a temporary directory.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     data: Option<PathBuf>,
-    /// Play it on so many processes that share a Postgres; one of them is killed in the middle.
+    /// Run on this many processes that share a Postgres; one of them is killed midway.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=8), requires = "postgres_file")]
     nodes: Option<u8>,
-    /// A file, for its owner alone, with the address of an empty database: postgres://user:password@host/database.
+    /// File with the address of an empty database, readable by its owner only: postgres://user:password@host/database.
     #[arg(long, value_name = "FILE", requires = "nodes")]
     postgres_file: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum DemoModels {
-    /// Scripted answers; every comment says so.
+    /// Scripted responses; every comment says so.
     Stub,
     /// Claude through its command line, Gemini over HTTPS.
     Real,
@@ -86,15 +87,15 @@ pub(super) enum DemoModels {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum DemoStory {
-    /// An issue that says what is wanted becomes a design.
+    /// A clear issue becomes a design.
     Design,
     /// A rough idea becomes an issue first.
     Issue,
-    /// Findings are answered and dismissed, and the issue is edited under its gate.
+    /// Findings are answered and dismissed, and the issue is edited while its gate is open.
     Gates,
-    /// What other repositories do becomes a brief, and nothing is designed.
+    /// Similar repositories are summarised in a brief; no design follows.
     Scout,
-    /// The maintainer asks for it in free words.
+    /// The maintainer asks for the design in free words.
     Ask,
 }
 
@@ -104,58 +105,53 @@ pub(super) enum DemoLastStage {
     Lld,
     /// The implementation spec of that design.
     Spec,
-    /// The pull request with tests and code of that spec; they are really run, in the sandbox.
+    /// The pull request with tests and code of that spec; they really run, in the sandbox.
     Pr,
 }
 
-/// What `--yes` answers to what the rough idea leaves open.
+/// Answer of `--yes` to the questions about the rough idea.
 const ANSWERS: &str =
     "/answer 1: a line a week, and a total 2: months are not part of it 3: default 4: default";
 
-/// What it says of the finding that the reviewer insists on.
+/// Answer of `--yes` to the finding that the reviewer insists on.
 const DISMISSAL: &str = "/dismiss F2 any message will do, as long as nothing is written";
 
-/// What the maintainer asks for in free words.
+/// Request of the maintainer in the `ask` story.
 const REQUEST: &str = "@countersign can we have the report by week as well?";
 
-/// An approval that names nothing.
+/// Approval without stage and hash.
 const BARE_APPROVAL: &str = "/approve";
 
-/// GitHub's times have no parts of one.
+/// Resolution of GitHub's timestamps.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How often the demo looks for something new to tell.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl DemoCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         if self.config.is_some() && self.models == DemoModels::Stub {
-            return Ok(report_usage_error("--config says which real models to ask; add --models real"));
+            return Ok(report_usage_error("--config applies to real models only; add --models real"));
         }
         if self.nodes.is_some() && self.models == DemoModels::Real {
-            return Ok(report_usage_error(
-                "several processes are shown with scripted answers alone; leave --models out",
-            ));
+            return Ok(report_usage_error("--nodes works with scripted responses only; leave --models out"));
         }
         let further = self.through.is_some_and(|through| through != DemoLastStage::Lld);
         if self.story == DemoStory::Gates && further {
-            return Ok(report_usage_error(
-                "the story of the gates ends with its design; leave --through out",
-            ));
+            return Ok(report_usage_error("the `gates` story ends with its design; leave --through out"));
         }
         if self.story == DemoStory::Scout && further {
-            return Ok(report_usage_error("the story of the scout ends with its brief; leave --through out"));
+            return Ok(report_usage_error("the `scout` story ends with its brief; leave --through out"));
         }
         if self.story == DemoStory::Ask && self.models == DemoModels::Real {
             return Ok(report_usage_error(
-                "what is asked in free words is read by a script alone here; leave --models out",
+                "the `ask` story works with scripted responses only; leave --models out",
             ));
         }
         let scripted =
             self.models == DemoModels::Stub && self.story == DemoStory::Design && self.repo.is_none();
         if self.through == Some(DemoLastStage::Pr) && self.models == DemoModels::Stub && !scripted {
             return Ok(report_usage_error(
-                "code is scripted for the sample's first issue alone; leave --story and --repo out",
+                "scripted code exists for the sample's first issue only; leave --story and --repo out",
             ));
         }
         let through = match self.through {
@@ -164,7 +160,7 @@ impl DemoCommand {
                 None => DemoLastStage::Pr,
                 Some(why) => {
                     print_line(format_args!(
-                        "It ends with the design, because tests cannot be run here: {why}"
+                        "The demo ends with the design, because tests cannot run here: {why}"
                     ));
                     DemoLastStage::Lld
                 }
@@ -178,14 +174,14 @@ impl DemoCommand {
             _ => DemoMaterial::sample(self.story, through == DemoLastStage::Pr),
         };
         if self.models == DemoModels::Real {
-            print_line(
-                "Real models: parts of the code and the issue go to the companies whose models are asked:",
-            );
+            print_line("Real models: parts of the code and the issue go to these companies:");
             for line in scene::receiving_companies(self.config.as_deref())? {
                 print_line(format_args!("  {line}"));
             }
         } else {
-            print_line("Rehearsal: answers are scripted, no model is asked and nothing leaves this machine.");
+            print_line(
+                "Rehearsal: responses are scripted, no model is called and nothing leaves this machine.",
+            );
         }
         let _lock = claim_directory(&data, scene::MEMORY_FILE)?;
         let preparing = self.repo.is_some().then(|| tokio::spawn(ProgressLine::show_preparation()));
@@ -197,8 +193,8 @@ impl DemoCommand {
             let _ = preparing.await;
         }
         let stage = stage?;
-        // Before anybody is told how to leave: where a shell started this in the background, a Ctrl-C that comes too soon
-        // is ignored, not fatal.
+        // Installed before we print "Ctrl-C leaves": a shell may have started this in the background with SIGINT
+        // ignored, and then an early Ctrl-C would be lost.
         let stop = CancellationToken::new();
         tokio::spawn(on_signals(stop.clone(), stop.clone()));
         if self.data.is_some() {
@@ -207,33 +203,33 @@ impl DemoCommand {
         if let Some(run) = stage.newest_run().await? {
             print_line(match run.status.is_live() {
                 true => {
-                    format!("Going on with run {} at {}.", run.id, step_name(&run.step_id, &run.step_title))
+                    format!("Continuing run {} at {}.", run.id, step_name(&run.step_id, &run.step_title))
                 }
-                false => format!("Run {} is over already.", run.id),
+                false => format!("Run {} has already ended.", run.id),
             });
         }
         print_line(format_args!("Open {}", stage.issue_page()));
         print_line(match self.data {
             Some(_) => {
-                "The pages are there until this program ends. Ctrl-C leaves; the same command goes on later.\n"
+                "The pages stay up until this program ends. Press Ctrl-C to leave; run the same command to continue later.\n"
             }
-            None => "The pages are there until this program ends. Ctrl-C leaves.\n",
+            None => "The pages stay up until this program ends. Press Ctrl-C to leave.\n",
         });
         let serving = stage.serve(stop.clone());
-        let told = self.play(&stage, through, &stop).await;
+        let result = self.play(&stage, through, &stop).await;
         stop.cancel();
         serving.await.context("the bot stopped unexpectedly")??;
         if let Some(nodes) = &stage.nodes {
             nodes.stop().await;
         }
         stage.hub.stop().await;
-        Ok(match told? {
+        Ok(match result? {
             Some(run) if run.status == RunViewStatus::Done || waits_for_merge(&run) => ExitCode::SUCCESS,
             Some(_) => ExitCode::FAILURE,
             None => {
                 print_line(match &self.data {
                     Some(data) => {
-                        format!("\nStopped; the same command with --data {} goes on here.", data.display())
+                        format!("\nStopped; run the same command with --data {} to continue.", data.display())
                     }
                     None => "\nStopped.".to_owned(),
                 });
@@ -242,7 +238,7 @@ impl DemoCommand {
         })
     }
 
-    /// Tells what happens until the run is over and the person has seen it; none when interrupted before.
+    /// Prints events until the run is over and the user leaves; `None` if interrupted earlier.
     async fn play(
         &self,
         stage: &DemoScene,
@@ -252,7 +248,7 @@ impl DemoCommand {
         let mut transcript = DemoTranscript::new(stage);
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         let mut typing = !self.yes;
-        let mut said = BTreeSet::new();
+        let mut shown = BTreeSet::new();
         let mut ended: Option<RunView> = None;
         let mut to_kill = stage.nodes.as_ref();
         let mut progress = ProgressLine::new();
@@ -273,13 +269,13 @@ impl DemoCommand {
                 && let Some(run) = stage.newest_run().await?
             {
                 progress.show(&run);
-                // At its gate at the latest, which is looked at here before it is answered.
+                // The first node is killed at the run's first gate at the latest, before anyone answers it.
                 if let Some(nodes) = to_kill.take_if(|_| run.visit > 2) {
                     nodes.kill_first()?;
                     stage.deliver_to_nodes()?;
                 }
                 if !run.status.is_live() || waits_for_merge(&run) {
-                    // What happened between the last look and the end.
+                    // Prints what happened between the last poll and the end.
                     transcript.print_new_events(stage, &mut progress).await?;
                     let next = self.labels(through).skip_while(|name| *name != run.workflow).nth(1);
                     if let Some(next) = next.filter(|_| run.status == RunViewStatus::Done) {
@@ -299,7 +295,7 @@ impl DemoCommand {
                     continue;
                 }
                 if let Some(line) = self.next_answer(stage, &run)?
-                    && said.insert((run.visit, line.clone()))
+                    && shown.insert((run.visit, line.clone()))
                 {
                     if self.yes {
                         stage.post_comment_once(&line)?;
@@ -322,8 +318,8 @@ impl DemoCommand {
 }
 
 impl DemoCommand {
-    /// What the maintainer labels the issue for, one after the other. To the pull request it is one label: the spec and the
-    /// code follow the design by themselves.
+    /// Names of the labels that the maintainer adds, in order. One label, `auto`, leads to the pull request: spec and
+    /// code follow the design automatically.
     fn labels(&self, through: DemoLastStage) -> impl Iterator<Item = &'static str> {
         let first: &[&str] = match self.story {
             DemoStory::Scout => return [].iter().chain(&["scout"]).copied(),
@@ -338,7 +334,7 @@ impl DemoCommand {
         first.iter().chain(then).copied()
     }
 
-    /// What the maintainer answers where the run stands, once they can have read it.
+    /// Returns the maintainer's next answer, once the gate is visible on the page.
     fn next_answer(&self, stage: &DemoScene, run: &RunView) -> anyhow::Result<Option<String>> {
         let Some(gate) = &run.gate else { return Ok(None) };
         let takes = |verb: Verb| gate.spec.verbs.iter().any(|(taken, _)| *taken == verb);
@@ -359,8 +355,8 @@ impl DemoCommand {
                 return Ok(read.then(|| BARE_APPROVAL.to_owned()));
             }
         }
-        let way = gate.spec.options.first().map_or(String::new(), |way| format!("{way} "));
-        Ok(Some(format!("/approve {} {way}{}", gate.spec.stage, gate.spec.subject.short())))
+        let option = gate.spec.options.first().map_or(String::new(), |option| format!("{option} "));
+        Ok(Some(format!("/approve {} {option}{}", gate.spec.stage, gate.spec.subject.short())))
     }
 }
 
@@ -368,7 +364,8 @@ async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {
     lines.next_line().await.ok().flatten()
 }
 
-/// Says what came of the run and where to look at it: a link only where the pages stay open, a directory only where it stays.
+/// Prints the run's outcome and where to see it: links only while the pages stay open, directories only if they are
+/// kept.
 fn conclude(stage: &DemoScene, run: &RunView, open: bool, data: Option<&Path>) -> anyhow::Result<()> {
     if run.status != RunViewStatus::Done && !waits_for_merge(run) {
         print_line(format_args!(
@@ -382,9 +379,9 @@ fn conclude(stage: &DemoScene, run: &RunView, open: bool, data: Option<&Path>) -
     if run.workflow == "implement" {
         let branch = stage.issue.branch(1);
         if !stage.hub.log(stage.repo, &branch).iter().any(|commit| commit.message.contains(AUDIT_TRAILER)) {
-            bail!("no commit on {branch} says that its change was approved");
+            bail!("no commit on {branch} records an approval");
         }
-        print_line("Tests and code are on their branch as they were tried and approved.");
+        print_line("The tested and approved code is on its branch.");
     }
     if let Some(outcome) = &run.outcome {
         print_line(format_args!("Done: {}.", outcome.summary));
@@ -399,9 +396,9 @@ fn conclude(stage: &DemoScene, run: &RunView, open: bool, data: Option<&Path>) -
         print_line(format_args!("The repository: git clone {}", stage.hub.git_dir(stage.repo).display()));
     }
     match data {
-        None => print_line(
-            "Nothing is kept after this; with --data DIR the repository, the databases and the pages are.",
-        ),
+        None => {
+            print_line("Nothing is kept; use --data DIR to keep the repository, the databases and the pages.")
+        }
         Some(data) if !open => {
             print_line(format_args!("To open the pages again: countersign demo --data {}", data.display()));
         }
@@ -411,7 +408,7 @@ fn conclude(stage: &DemoScene, run: &RunView, open: bool, data: Option<&Path>) -
 }
 
 impl DemoScene {
-    /// Waits until there is a newer run than this: it has ended, and another was asked for.
+    /// Waits for a run newer than `run`, which has ended and has a follow-up.
     async fn wait_for_newer_run(&self, run: &RunView) -> anyhow::Result<()> {
         while self.newest_run().await?.is_none_or(|newest| newest.id <= run.id) {
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -419,7 +416,6 @@ impl DemoScene {
         Ok(())
     }
 
-    /// The newest run on the demo's issue.
     async fn newest_run(&self) -> anyhow::Result<Option<RunView>> {
         let filter = RunFilter { repo: Some(self.repo), issue: Some(self.issue), live_only: false };
         Ok(self.app.engine.list(filter).await?.into_iter().max_by_key(|run| run.id))

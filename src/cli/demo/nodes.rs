@@ -1,4 +1,4 @@
-//! Several processes of the bot on one Postgres, of which one is killed in the middle of its work.
+//! Several bot processes on one Postgres; one of them is killed midway.
 
 use std::{
     fs::{self, File},
@@ -18,10 +18,10 @@ use url::Url;
 use super::super::print_line;
 use crate::proc::reserved_address;
 
-/// The shortest that is allowed: what the killed one had in hand is waited for no longer.
+/// The shortest lease allowed, so the work of the killed node is taken over quickly.
 const LEASE_SECONDS: u32 = 8;
 
-/// Processes that serve, the first of which takes the deliveries.
+/// Running `serve` processes; the first one receives the deliveries.
 pub(super) struct DemoNodes {
     running: Mutex<Vec<DemoNode>>,
 }
@@ -30,31 +30,32 @@ struct DemoNode {
     number: usize,
     child: Child,
     webhook: Url,
-    /// So that nobody else gets its doors.
+    /// Sockets that keep the node's ports reserved.
     _reserved: [TcpSocket; 2],
 }
 
-/// The lines of the settings by which the program itself looks on.
+/// Settings lines that connect the demo itself to the shared database.
 pub(super) fn settings(postgres: &Path) -> anyhow::Result<String> {
     let file = fs::canonicalize(postgres).with_context(|| format!("{} is not there", postgres.display()))?;
     Ok(format!("postgres_file = {file:?}\nlease_seconds = {LEASE_SECONDS}\n"))
 }
 
 impl DemoNodes {
-    /// Starts them by `config`, each with a directory and doors of its own, in the directory of that.
+    /// Starts `count` nodes from the settings in `config`, each with its own data directory, ports, settings file and
+    /// log next to it.
     pub(super) fn start(config: &Path, count: usize) -> anyhow::Result<Self> {
         let own = std::env::current_exe()?;
         let text = fs::read_to_string(config)?;
         let running = (1..=count).map(|number| {
             let ((public, at), (private, also_at)) = (reserved_address()?, reserved_address()?);
-            let of_node = config.with_file_name(format!("node{number}.toml"));
+            let node_config = config.with_file_name(format!("node{number}.toml"));
             let directory = format!("dir = \"node{number}\"");
-            let doors = format!("\n[server]\nlisten = \"{public}\"\nprivate_listen = \"{private}\"\n");
-            fs::write(&of_node, text.replacen("dir = \"data\"", &directory, 1) + &doors)?;
+            let ports = format!("\n[server]\nlisten = \"{public}\"\nprivate_listen = \"{private}\"\n");
+            fs::write(&node_config, text.replacen("dir = \"data\"", &directory, 1) + &ports)?;
             let log = File::create(config.with_file_name(format!("node{number}.log")))?;
             let mut serve = Command::new(&own);
-            serve.args(["serve", "--config"]).arg(of_node).stdin(Stdio::null()).kill_on_drop(true);
-            // Ctrl-C is for this program, which ends them.
+            serve.args(["serve", "--config"]).arg(node_config).stdin(Stdio::null()).kill_on_drop(true);
+            // Its own process group, so Ctrl-C reaches only the demo, which stops the nodes.
             let child = serve.process_group(0).stdout(log.try_clone()?).stderr(log).spawn()?;
             let webhook = format!("http://{public}/webhook").parse()?;
             Ok(DemoNode { number, child, webhook, _reserved: [at, also_at] })
@@ -66,18 +67,18 @@ impl DemoNodes {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where deliveries are taken.
+    /// Webhook address of the node that receives the deliveries.
     pub(super) fn webhook(&self) -> anyhow::Result<Url> {
-        Ok(self.lock().first().context("no process serves any more")?.webhook.clone())
+        Ok(self.lock().first().context("no node is left")?.webhook.clone())
     }
 
-    /// Until each takes deliveries; one that ended by itself is an error.
+    /// Waits until every node accepts connections; fails if one has exited.
     pub(super) async fn wait_until_ready(&self) -> anyhow::Result<()> {
         loop {
             for node in self.lock().iter_mut() {
                 if let Some(status) = node.child.try_wait()? {
                     bail!(
-                        "node {} ended ({status}); node{}.log beside its settings says why",
+                        "node {} exited ({status}); see node{}.log next to its settings",
                         node.number,
                         node.number
                     );
@@ -94,25 +95,24 @@ impl DemoNodes {
         }
     }
 
-    /// Kills the one that takes the deliveries, and with them the work.
+    /// Kills the node that receives the deliveries, in the middle of its work.
     pub(super) fn kill_first(&self) -> anyhow::Result<()> {
         let mut running = self.lock();
-        ensure!(running.len() > 1, "the last process is not killed");
+        ensure!(running.len() > 1, "cannot kill the last node");
         let mut first = running.remove(0);
         first.child.start_kill()?;
         print_line(format_args!(
-            "\n  Node {} is killed in the middle of it. The others go on when its lease is over, in {LEASE_SECONDS} s at most.\n",
+            "\n  Node {} is killed now. The others continue when its lease expires, in {LEASE_SECONDS} s at most.\n",
             first.number
         ));
         Ok(())
     }
 
-    /// Asks all to stop, and waits until they have.
     pub(super) async fn stop(&self) {
         let running = std::mem::take(&mut *self.lock());
         for mut node in running {
             if let Some(pid) = node.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
-                // What is in flight is scripted: the second signal parks it.
+                // Calls in flight are scripted, so the second signal, which parks them, loses nothing.
                 for _ in 0..2 {
                     let _ = kill_process(pid, Signal::TERM);
                 }

@@ -1,5 +1,5 @@
-//! One line that says what the bot is doing right now, where a terminal can take it back. Elsewhere a long step is told
-//! of now and then.
+//! Progress line for the current step. On a terminal it is overwritten in place; elsewhere a long step is logged every
+//! 30 seconds.
 
 use std::io::Write;
 
@@ -10,31 +10,31 @@ use crate::{
     messages::step_name,
 };
 
-/// A step that takes less is told soon enough by its line in the transcript.
+/// Minimum seconds before a step is shown; shorter ones only appear in the transcript.
 const WORTH_SHOWING_S: u64 = 1;
 
-/// How often a long step is told of where no line can be taken back.
+/// Seconds between lines about a long step if stdout is not a terminal.
 const WORTH_A_LINE_S: u64 = 30;
 
 pub(super) struct ProgressLine {
-    /// What stands on the line now.
+    /// Text on the line now.
     shown: String,
-    /// The visit and how often it had a line.
-    told: (u64, u64),
+    /// Visit of the last printed line, and its number within that visit.
+    printed: (u64, u64),
 }
 
 impl ProgressLine {
     pub(super) fn new() -> Self {
-        Self { shown: String::new(), told: (0, 0) }
+        Self { shown: String::new(), printed: (0, 0) }
     }
 
-    /// `… Draft the design (N1) (1 min 12 s)` while a step runs.
+    /// Shows `… Draft the design (N1) (1 min 12 s)` while a step runs.
     pub(super) fn show(&mut self, run: &RunView) {
         let elapsed = SystemClock.now().since(run.updated_at).as_secs();
         self.replace_line(progress_text(run, elapsed), (run.visit, elapsed / WORTH_A_LINE_S));
     }
 
-    /// `… Preparing the repository (12 s)` for as long as nobody drops it.
+    /// Shows `… Preparing the repository (12 s)` until the future is dropped.
     pub(super) async fn show_preparation() {
         let (began, mut progress) = (SystemClock.now(), Self::new());
         loop {
@@ -45,19 +45,19 @@ impl ProgressLine {
         }
     }
 
-    fn replace_line(&mut self, text: String, told: (u64, u64)) {
+    fn replace_line(&mut self, text: String, position: (u64, u64)) {
         let terminal = Terminal::detect();
         if terminal.is_terminal() && text != self.shown {
             self.clear();
             write(&terminal.truncate_to_row(&text));
             self.shown = text;
-        } else if !terminal.is_terminal() && !text.is_empty() && told.1 > 0 && told != self.told {
-            self.told = told;
+        } else if !terminal.is_terminal() && !text.is_empty() && position.1 > 0 && position != self.printed {
+            self.printed = position;
             print_line(text);
         }
     }
 
-    /// Makes room for a line that stays.
+    /// Clears the line, so a permanent line can be printed.
     pub(super) fn clear(&mut self) {
         if !std::mem::take(&mut self.shown).is_empty() {
             write("\r\x1b[2K");
@@ -73,7 +73,7 @@ impl Drop for ProgressLine {
 
 fn write(text: &str) {
     let mut out = std::io::stdout();
-    // A closed pipe is not our trouble.
+    // A closed pipe is not our problem.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
@@ -91,7 +91,7 @@ fn progress_text(run: &RunView, elapsed: u64) -> String {
         _ if elapsed < WORTH_SHOWING_S => String::new(),
         RunViewStatus::Running => format!("  … {step} ({so_long})"),
         RunViewStatus::Waiting | RunViewStatus::Ready => {
-            let why = run.why.as_deref().unwrap_or("about to go on");
+            let why = run.why.as_deref().unwrap_or("about to continue");
             format!("  … {step} waits ({so_long}): {why}")
         }
         _ => String::new(),

@@ -1,4 +1,4 @@
-//! The demo's set: a localhub with one repository, the App installed on it, the bot wired to both.
+//! The demo's environment: a localhub with one repository, the App installed on it, and the bot connected to both.
 
 use std::{
     fs,
@@ -31,25 +31,25 @@ use crate::{
     workflows,
 };
 
-/// What the demo works on.
+/// Repository and issues that the demo works on.
 pub(super) struct DemoMaterial {
     name: String,
     source: RepoSource,
     issues: Vec<(String, String)>,
-    /// The one that is worked on.
+    /// Issue to work on.
     on: IssueNo,
     story: DemoStory,
-    /// What answers, where it is not the rehearsal alone.
+    /// Stub script, if it is not the default rehearsal.
     script: Option<String>,
 }
 
-/// A rough idea, as people have them.
+/// A rough idea, as people write them.
 const IDEA: (&str, &str) = (
     "The weeks",
     "It would be cool to have weeks in the sums, too. I add them up by hand at the end of a month.\n",
 );
 
-/// What others made, for a scout to find: name, stars, licence, README.
+/// Other repositories for the scout to find: name, stars, licence, README.
 const OTHERS: [(&str, u64, Option<&str>, &str); 2] = [
     (
         "clockwork",
@@ -60,7 +60,7 @@ const OTHERS: [(&str, u64, Option<&str>, &str); 2] = [
     ("hoursheet", 310, None, "# hoursheet\n\nA week begins on the day that you say. One sum at a time.\n"),
 ];
 
-/// The scout's narrator answers with searches that find these repositories, then with "enough".
+/// Script that makes the scout's narrator search for these repositories once, then stop.
 const SEARCHES: &str = r#"
 [[answer]]
 role = "narrator"
@@ -100,14 +100,14 @@ impl DemoMaterial {
         Self { name, source, issues, on, story, script }
     }
 
-    /// A clone of the user's repository, with the one issue of the file.
+    /// Clones the user's repository and takes the one issue from the file.
     pub(super) fn from_repository(repo: &Path, issue: &Path) -> anyhow::Result<Self> {
         let text =
             fs::read_to_string(issue).with_context(|| format!("{} cannot be read", issue.display()))?;
         let (title, body) = text.split_once('\n').unwrap_or((&text, ""));
         let title = title.trim_start_matches('#').trim();
         if title.is_empty() {
-            bail!("{} begins with no title; put the issue's title on its first line", issue.display());
+            bail!("{} has no title; put the issue's title on its first line", issue.display());
         }
         let path = fs::canonicalize(repo).with_context(|| format!("{} is not there", repo.display()))?;
         let name: String = path
@@ -129,50 +129,50 @@ impl DemoMaterial {
     }
 }
 
-/// What answers in the story of the gates: the rehearsal's first draft, then what is made of it.
+/// Script of the gates story: the rehearsal's first draft, then `gates.toml`.
 fn gates_script() -> String {
     let follows = REHEARSAL.match_indices("[[answer]]").nth(1).map_or(REHEARSAL.len(), |(at, _)| at);
     format!("{}{}", &REHEARSAL[..follows], include_str!("../../../fixtures/models/gates.toml"))
 }
 
-/// What somebody thinks of while others decide.
+/// Sentence that the maintainer adds to the issue while the gate is open.
 const AFTERTHOUGHT: &str = "\nAnd it should say so when there is nothing to sum up.\n";
 
-/// Everything on stage.
+/// A running demo: localhub, bot and the issue.
 pub(super) struct DemoScene {
     pub(super) hub: Hub,
     pub(super) app: Arc<Application>,
     pub(super) repo: RepoId,
     pub(super) issue: IssueNo,
     maintainer: UserId,
-    doors: std::sync::Mutex<Option<(TcpListener, TcpListener)>>,
-    /// They do the work, and this program looks on.
+    listeners: std::sync::Mutex<Option<(TcpListener, TcpListener)>>,
+    /// Node processes that do the work; this process then only watches.
     pub(super) nodes: Option<DemoNodes>,
-    of_app: u64,
+    app_id: u64,
 }
 
-/// What the bot runs on.
+/// Models, settings and processes that the bot runs with.
 pub(super) struct DemoMachine<'a> {
     pub(super) models: DemoModels,
-    /// Whose models and keys.
+    /// Settings file to take models and keys from.
     pub(super) config: Option<&'a Path>,
-    /// How many processes, and where their database is named; none: this one, on files.
+    /// Number of processes and the file with their database's address; `None` means this process, on files.
     pub(super) nodes: Option<(usize, &'a Path)>,
 }
 
-/// What a demo remembers in its data directory.
+/// State of a demo, stored in its data directory.
 #[derive(Serialize, Deserialize)]
 struct DemoMemory {
     app: u64,
     installation: InstallationId,
     repo: RepoId,
     issue: IssueNo,
-    /// Of the pages; 0 where an earlier version did not say.
+    /// Port of the pages; 0 if written by an earlier version.
     #[serde(default)]
     port: u16,
 }
 
-/// Where it remembers it: the mark of a directory that a demo may write into.
+/// State file; it also marks a directory that a demo may write to.
 pub(super) const MEMORY_FILE: &str = "demo.json";
 const MAINTAINER: &str = "maya";
 const BOT: &str = "countersign";
@@ -188,7 +188,7 @@ impl DemoScene {
         let hub = start_hub(data, known.as_ref().map_or(0, |known| known.port)).await?;
         let opened = Self::build(hub.clone(), &files, known, machine, material).await;
         if opened.is_err() {
-            // It writes until it is stopped, and its directory may go with this program.
+            // The hub writes until it is stopped, and its directory may be removed when this program exits.
             hub.stop().await;
         }
         opened
@@ -203,8 +203,8 @@ impl DemoScene {
     ) -> anyhow::Result<Self> {
         let (models, new) = (machine.models, known.is_none());
         let maintainer = hub.create_user(MAINTAINER)?;
-        let doors = (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
-        let webhook: Url = format!("http://{}/webhook", doors.0.local_addr()?).parse()?;
+        let listeners = (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
+        let webhook: Url = format!("http://{}/webhook", listeners.0.local_addr()?).parse()?;
         let port = hub.base_url().port().unwrap_or_default();
         let remembered = match known {
             Some(known) => {
@@ -217,7 +217,7 @@ impl DemoScene {
             None => create_fixture(&hub, files, maintainer, webhook, material)?,
         };
         let mut text = settings_text(&hub, &remembered);
-        // Of real models only those that are named before anything is sent are asked.
+        // Real models: no router, so only models that were printed at the start are called.
         text += match models {
             DemoModels::Stub => "\n[route]\nmodel = \"stub:router\"\n",
             DemoModels::Real => "\n[route]\nmode = \"manual\"\n",
@@ -237,14 +237,14 @@ impl DemoScene {
         let mut settings = workflows::load_settings(&files.config)?;
         settings.models = model_settings(&settings, models, machine.config)?;
         let app = Application::build(settings, Arc::new(SystemClock)).await?;
-        // A server waits until somebody puts in a key; whoever came to see a run is told at once.
+        // A server waits until someone adds a key; the demo fails at once, because the user wants to see a run.
         for ModelReadiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
-            ensure!(lacks.is_none(), "the {role} {spec} cannot be asked: {}", lacks.unwrap_or_default());
+            ensure!(lacks.is_none(), "the {role} {spec} cannot be called: {}", lacks.unwrap_or_default());
         }
         let used = new && machine.nodes.is_some() && !app.store.repositories().await?.is_empty();
         ensure!(
             !used,
-            "the database holds runs already; a demo begins with an empty one, or goes on with --data"
+            "the database already holds runs; start the demo with an empty one, or continue with --data"
         );
         let nodes = machine.nodes.map(|(count, _)| DemoNodes::start(&files.config, count)).transpose()?;
         let stage = Self {
@@ -253,9 +253,9 @@ impl DemoScene {
             repo: remembered.repo,
             issue: remembered.issue,
             maintainer,
-            doors: std::sync::Mutex::new(Some(doors)),
+            listeners: std::sync::Mutex::new(Some(listeners)),
             nodes,
-            of_app: remembered.app,
+            app_id: remembered.app,
         };
         if let Some(nodes) = &stage.nodes {
             nodes.wait_until_ready().await?;
@@ -264,23 +264,23 @@ impl DemoScene {
         Ok(stage)
     }
 
-    /// GitHub tells whichever process takes deliveries now, also what another one was told in vain.
+    /// Points the webhook at the node that takes deliveries now; the hub also resends what a dead node missed.
     pub(super) fn deliver_to_nodes(&self) -> anyhow::Result<()> {
         let Some(nodes) = &self.nodes else { return Ok(()) };
         let secret = &self.app.settings.webhook_secrets[0];
-        self.hub.set_webhook(self.of_app, Some(nodes.webhook()?), secret)?;
+        self.hub.set_webhook(self.app_id, Some(nodes.webhook()?), secret)?;
         Ok(())
     }
 
-    /// Starts the bot. An interrupted demo parks its run at once: who presses Ctrl-C wants the prompt back.
+    /// Starts the bot. Ctrl-C parks the run at once: the user wants the prompt back.
     pub(super) fn serve(&self, stop: CancellationToken) -> JoinHandle<std::io::Result<()>> {
         if self.nodes.is_some() {
             return tokio::spawn(async { Ok(()) });
         }
         let app = self.app.clone();
-        let doors = self.doors.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let listeners = self.listeners.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         tokio::spawn(async move {
-            match doors {
+            match listeners {
                 Some((public, private)) => app.serve(public, private, stop.clone(), stop).await,
                 None => Ok(()),
             }
@@ -292,30 +292,30 @@ impl DemoScene {
         self.hub.repo_page_url(self.repo, &path).unwrap_or_else(|| self.hub.page_url()).to_string()
     }
 
-    /// The issue's pull request, if there is one.
+    /// Returns the address of the issue's pull request, if there is one.
     pub(super) fn pull_page(&self) -> Option<Url> {
         let number = self.hub.pulls(self.repo).last()?.number;
         self.hub.repo_page_url(self.repo, &format!("pull/{number}"))
     }
 
-    /// The maintainer puts this label on, unless they did before this demo was interrupted.
+    /// Adds the label as the maintainer, unless an earlier, interrupted demo did.
     pub(super) fn add_label(&self, label: &str) -> anyhow::Result<()> {
         let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
-        let mut of_theirs =
+        let mut labels =
             issue.timeline.iter().filter(|item| item.event == "labeled" && item.actor == MAINTAINER);
-        if of_theirs.any(|item| item.detail.as_deref() == Some(label)) {
+        if labels.any(|item| item.detail.as_deref() == Some(label)) {
             return Ok(());
         }
         Ok(self.hub.label(self.repo, self.issue, self.maintainer, label)?)
     }
 
-    /// The maintainer writes a comment.
+    /// Posts a comment as the maintainer.
     pub(super) fn post_comment(&self, text: &str) -> anyhow::Result<()> {
         self.hub.comment(self.repo, self.issue, self.maintainer, text)?;
         Ok(())
     }
 
-    /// The same, unless they wrote it before this demo was interrupted.
+    /// Posts a comment as the maintainer, unless an earlier, interrupted demo did.
     pub(super) fn post_comment_once(&self, text: &str) -> anyhow::Result<()> {
         let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
         if issue.comments.iter().any(|comment| comment.author == MAINTAINER && comment.body == text) {
@@ -324,7 +324,7 @@ impl DemoScene {
         self.post_comment(text)
     }
 
-    /// The maintainer adds a sentence to the issue, unless it is there.
+    /// Adds a sentence to the issue as the maintainer, unless it is there.
     pub(super) fn edit_issue(&self) -> anyhow::Result<()> {
         let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
         if !issue.body.contains(AFTERTHOUGHT.trim()) {
@@ -334,21 +334,20 @@ impl DemoScene {
         Ok(())
     }
 
-    /// Has the bot shown them what changed in the issue?
+    /// Whether the bot has posted the change of the issue.
     pub(super) fn was_shown_an_edit(&self) -> anyhow::Result<bool> {
         let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
         let added = format!("+{}", AFTERTHOUGHT.trim());
         Ok(issue.comments.iter().any(|comment| comment.author != MAINTAINER && comment.body.contains(&added)))
     }
 
-    /// A person answers what they can read, so the demo waits for the line to be on the page.
+    /// Whether a comment shows the hash; people can only answer what the page shows.
     pub(super) fn is_gate_shown(&self, subject: Hash) -> bool {
         let issue = self.hub.issue(self.repo, self.issue);
         issue.is_some_and(|issue| issue.comments.iter().any(|c| c.body.contains(&subject.short())))
     }
 }
 
-/// The files a demo keeps.
 struct DemoFiles {
     config: PathBuf,
     env: PathBuf,
@@ -372,7 +371,7 @@ impl DemoFiles {
 
     fn read_memory(&self) -> anyhow::Result<Option<DemoMemory>> {
         match fs::read(&self.memory) {
-            // An earlier start came no further than to mark the directory.
+            // Empty: an earlier start only marked the directory.
             Ok(bytes) if bytes.is_empty() => Ok(None),
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).with_context(|| {
                 format!("{} is damaged; start with another --data", self.memory.display())
@@ -383,7 +382,7 @@ impl DemoFiles {
     }
 }
 
-/// Starts where it was before, so that the links that were printed and written then still work.
+/// Starts the hub on its previous port, so earlier links still work.
 async fn start_hub(data: &Path, port: u16) -> anyhow::Result<Hub> {
     let at = |port: u16| HubOptions {
         listen: ([127, 0, 0, 1], port).into(),
@@ -393,15 +392,15 @@ async fn start_hub(data: &Path, port: u16) -> anyhow::Result<Hub> {
     };
     match Hub::start(at(port)).await {
         Err(HubError::Listen { .. }) if port != 0 => {
-            print_line(format_args!("Port {port} is taken now, so links of the earlier demo lead nowhere."));
+            print_line(format_args!("Port {port} is in use, so links of the earlier demo do not work."));
             Ok(Hub::start(at(0)).await?)
         }
         started => Ok(started?),
     }
 }
 
-/// Makes the people, the repository with its issues, and the App; whatever an interrupted start had made of
-/// them already is taken as it is.
+/// Creates the users, the repository with its issues, and the App. Keeps whatever an interrupted start has already
+/// created.
 fn create_fixture(
     hub: &Hub,
     files: &DemoFiles,
@@ -443,7 +442,6 @@ fn create_fixture(
     Ok(remembered)
 }
 
-/// Other people's repositories.
 fn create_other_repositories(hub: &Hub) -> anyhow::Result<()> {
     let ann = hub.create_user("ann")?;
     for (name, stars, licence, readme) in
@@ -452,13 +450,13 @@ fn create_other_repositories(hub: &Hub) -> anyhow::Result<()> {
         let files = vec![("README.md".to_owned(), readme.as_bytes().to_vec())];
         let repo = hub.create_repo(ann, name, RepoSource::Files(files), false)?;
         let description = "Report time by week and by project from plain text".to_owned();
-        let fame = RepositoryProfile {
+        let profile = RepositoryProfile {
             stars,
             licence: licence.map(str::to_owned),
             description,
             ..RepositoryProfile::default()
         };
-        hub.set_profile(repo, fame)?;
+        hub.set_profile(repo, profile)?;
     }
     Ok(())
 }
@@ -495,7 +493,7 @@ fn settings_text(hub: &Hub, remembered: &DemoMemory) -> String {
     )
 }
 
-/// Who receives the code, a line a model.
+/// Lists the companies that receive the code, one line per model.
 pub(super) fn receiving_companies(config: Option<&Path>) -> anyhow::Result<Vec<String>> {
     let models = match config {
         Some(path) => workflows::load_settings(path)?.models,
@@ -514,7 +512,7 @@ pub(super) fn receiving_companies(config: Option<&Path>) -> anyhow::Result<Vec<S
     Ok(drafts.chain([line("reviews", &models.reviewer)]).collect())
 }
 
-/// Who receives what one model is asked. Claude's API is asked where the program fails.
+/// Returns the companies that receive one model's prompts. Anthropic's API is the fallback if the Claude CLI fails.
 fn receivers(models: &ModelSettings, spec: &str) -> Vec<String> {
     let usual = ModelSettings::with_real_models(Path::new(""), None, None);
     let through =
@@ -542,7 +540,7 @@ fn receivers(models: &ModelSettings, spec: &str) -> Vec<String> {
     }
 }
 
-/// Scripted answers, or the models of the user's own settings.
+/// Scripted responses, or the models of the user's own settings.
 fn model_settings(
     demo: &Settings,
     models: DemoModels,
@@ -561,12 +559,12 @@ fn model_settings(
             ModelSettings::with_real_models(&own, gemini_key, secrets.anthropic_api_key)
         }
     };
-    // A server that lives by the same settings has programs of its own running, which are not this demo's to end.
+    // A server with the same settings has its own child processes; the demo must not end them.
     settings.workers.children = demo.models.workers.children.clone();
     Ok(settings)
 }
 
-/// Why the sample's tests cannot be run on this machine, if they cannot.
+/// Returns why the sample's tests cannot run on this machine, or `None` if they can.
 pub(super) async fn missing_test_support() -> Option<String> {
     let own = match std::env::current_exe() {
         Ok(own) => own,
@@ -587,9 +585,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_who_receives_the_code_is_named_once() {
+    fn lists_each_receiving_company_once() {
         let mut models = ModelSettings::with_real_models(Path::new(""), None, None);
-        let told = |models: &ModelSettings, spec| receivers(models, spec).join("; ");
+        let companies = |models: &ModelSettings, spec| receivers(models, spec).join("; ");
         for (spec, company) in [
             ("claude:opus", "Anthropic"),
             ("anthropic:opus", "Anthropic"),
@@ -598,19 +596,19 @@ mod tests {
             ("ollama:qwen", "whoever runs http://127.0.0.1:11434/"),
             ("stub:drafter", "nobody (scripted)"),
         ] {
-            assert_eq!(told(&models, spec), company);
+            assert_eq!(companies(&models, spec), company);
         }
         models.claude.base_url = Some("https://gate.example".parse().unwrap());
         assert_eq!(
-            told(&models, "opencode:a/b"),
+            companies(&models, "opencode:a/b"),
             "a, as OpenCode calls it",
-            "a gate of Claude's is no other's"
+            "Claude's base URL applies to Claude only"
         );
         models.anthropic.base_url = "https://relay.example".parse().unwrap();
-        assert_eq!(told(&models, "anthropic:opus"), "Anthropic, by way of https://relay.example/");
-        assert_eq!(told(&models, "claude:opus"), "Anthropic, by way of https://gate.example/");
+        assert_eq!(companies(&models, "anthropic:opus"), "Anthropic, by way of https://relay.example/");
+        assert_eq!(companies(&models, "claude:opus"), "Anthropic, by way of https://gate.example/");
         models.anthropic.api_key = Some("sk-ant".into());
         let both = "Anthropic, by way of https://gate.example/; Anthropic, by way of https://relay.example/";
-        assert_eq!(told(&models, "claude:opus"), both);
+        assert_eq!(companies(&models, "claude:opus"), both);
     }
 }

@@ -1,4 +1,4 @@
-//! What standard output is: a terminal is written to in colours and at its width, anything else gets the bare lines.
+//! Output of the demo: coloured and wrapped on a terminal, plain lines elsewhere.
 
 use std::{ffi::OsStr, io::IsTerminal};
 
@@ -12,18 +12,18 @@ const GREEN: &str = "\x1b[32m";
 const YELLOW: &str = "\x1b[33m";
 const RESET: &str = "\x1b[0m";
 
-/// In a narrower one nothing is broken: it would be no easier to read.
+/// Minimum width for wrapping; wrapping a narrower terminal would not help.
 const NARROWEST: usize = 20;
 
 #[derive(Clone, Copy)]
 pub(super) struct Terminal {
-    /// None where standard output is none.
+    /// `None` if stdout is not a terminal.
     width: Option<usize>,
     colours: bool,
 }
 
 impl Terminal {
-    /// Asked for each time: people change the size of their windows.
+    /// Called for each line, because people resize their windows.
     pub(super) fn detect() -> Self {
         let out = std::io::stdout();
         let terminal = out.is_terminal();
@@ -38,7 +38,7 @@ impl Terminal {
         self.width.is_some()
     }
 
-    /// Prints a line, wrapped behind its indentation or its bar.
+    /// Prints a line, wrapped after its indentation or bar.
     pub(super) fn print_line(self, line: &str) {
         let (text, style) = (line.trim_start_matches([' ', '│']), style(line));
         let edge = &line[..line.len() - text.len()];
@@ -48,7 +48,6 @@ impl Terminal {
         }
     }
 
-    /// As much of a line as takes one row.
     pub(super) fn truncate_to_row(self, line: &str) -> String {
         let room = self.width.unwrap_or(usize::MAX).saturating_sub(1);
         let mut taken = 0;
@@ -68,7 +67,7 @@ impl Terminal {
     }
 }
 
-/// <https://no-color.org>: set to anything but nothing, it means no.
+/// <https://no-color.org>: any non-empty value turns colours off.
 fn colours_wanted(no_color: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty)
 }
@@ -85,7 +84,7 @@ fn style(line: &str) -> &'static str {
     }
 }
 
-/// Lines of at most so many columns, broken between words. A longer word, as a link is, stays whole.
+/// Wraps text at spaces to lines of at most `room` columns. A longer word, such as a link, stays whole.
 fn wrap_line(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -105,7 +104,8 @@ fn count_columns(text: &str) -> usize {
     text.chars().map(columns_of_char).sum()
 }
 
-/// Arrows, signs and all that comes after them may take two columns. To break too early does no harm.
+/// Width of a character, estimated high: arrows, symbols and everything after them count as two columns. Wrapping too
+/// early does no harm.
 fn columns_of_char(c: char) -> usize {
     match c {
         '│' | '…' => 1,
@@ -119,15 +119,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_line_is_broken_between_words_and_a_link_never() {
+    fn wraps_between_words_but_never_inside_a_link() {
         assert_eq!(wrap_line("one two three", 8), ["one two", "three"]);
         assert_eq!(wrap_line("see http://127.0.0.1:1/a/b now", 8), ["see", "http://127.0.0.1:1/a/b", "now"]);
         assert_eq!(wrap_line("✅ ✅ ✅", 5), ["✅ ✅", "✅"]);
-        assert_eq!(wrap_line("a  b", usize::MAX), ["a  b"], "what fits stays as it is");
+        assert_eq!(wrap_line("a  b", usize::MAX), ["a  b"], "text that fits is unchanged");
     }
 
     #[test]
-    fn colours_are_for_terminals_whose_owner_wants_them() {
+    fn no_color_turns_colours_off() {
         assert!(colours_wanted(None) && colours_wanted(Some(OsStr::new(""))));
         assert!(!colours_wanted(Some(OsStr::new("1"))));
         let bare = Terminal { width: Some(10), colours: false };

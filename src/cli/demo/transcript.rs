@@ -1,4 +1,4 @@
-//! What the demo prints: the thread as it grows, and what the bot is doing in between.
+//! The demo's output: comments and events of the thread, with the bot's steps in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use crate::{
 
 pub(super) struct DemoTranscript {
     events: Receiver<HubEvent>,
-    /// How far each run's trail and verdicts have been told.
-    told: BTreeMap<RunId, TranscriptPosition>,
+    /// Position up to which each run's trail and verdicts are printed.
+    printed: BTreeMap<RunId, TranscriptPosition>,
 }
 
 #[derive(Default)]
@@ -27,10 +27,9 @@ struct TranscriptPosition {
 
 impl DemoTranscript {
     pub(super) fn new(stage: &DemoScene) -> Self {
-        Self { events: stage.hub.subscribe(), told: BTreeMap::new() }
+        Self { events: stage.hub.subscribe(), printed: BTreeMap::new() }
     }
 
-    /// Prints what is new, in the order it happened.
     pub(super) async fn print_new_events(
         &mut self,
         stage: &DemoScene,
@@ -57,26 +56,26 @@ impl DemoTranscript {
         Ok(())
     }
 
-    /// Steps from the run's trail, each review followed by its verdict, as the store has them.
+    /// Returns new steps from the run's trail, each review followed by its verdict.
     async fn steps(&mut self, stage: &DemoScene) -> anyhow::Result<Vec<(Timestamp, Vec<String>)>> {
         let Some(run) = stage.newest_run().await? else { return Ok(Vec::new()) };
         let rows = stage.app.store.repository_database(stage.repo).await?;
         let (trail, ledger) = (rows.trail(run.id).await?, rows.ledger(run.id).await?);
         let workflow = stage.app.engine.workflows().iter().find(|w| w.name() == run.workflow);
-        let told = self.told.entry(run.id).or_default();
+        let position = self.printed.entry(run.id).or_default();
         let mut out = Vec::new();
-        for row in trail.iter().skip(told.steps) {
-            told.steps += 1;
+        for row in trail.iter().skip(position.steps) {
+            position.steps += 1;
             let mut lines = Vec::new();
-            // A step follows the review before it, and so its verdict.
-            while told.verdicts < told.reviews {
-                let Some(verdict) = ledger.verdicts.get(told.verdicts) else { break };
+            // The step after a review comes after its verdict.
+            while position.verdicts < position.reviews {
+                let Some(verdict) = ledger.verdicts.get(position.verdicts) else { break };
                 lines.extend(verdict_lines(verdict, &ledger.findings));
-                told.verdicts += 1;
+                position.verdicts += 1;
             }
             if let Some(step) = workflow.and_then(|w| w.step(&row.step)) {
                 lines.push(format!("  · {}", step_name(step.id, step.title)));
-                told.reviews += usize::from(step.kind == StepKind::Review);
+                position.reviews += usize::from(step.kind == StepKind::Review);
             }
             out.push((row.entered_at, lines));
         }
@@ -93,9 +92,9 @@ fn verdict_lines(verdict: &VerdictRow, findings: &[FindingRow]) -> Vec<String> {
         name(&verdict.reviewer_served),
         name(&verdict.drafter_served)
     )];
-    // A finding has a row for each review that knew it; the first says how it was found.
-    let mut told = BTreeSet::new();
-    for finding in findings.iter().filter(|f| f.round == verdict.round && told.insert(&f.id)) {
+    // A finding has one row per review that knew it; the first says how it was found.
+    let mut seen = BTreeSet::new();
+    for finding in findings.iter().filter(|f| f.round == verdict.round && seen.insert(&f.id)) {
         lines.push(format!(
             "      {} [{}] at {}: {}",
             finding.id, finding.severity, finding.place, finding.title
@@ -139,7 +138,7 @@ fn event_lines(event: &HubEvent) -> Vec<String> {
     vec![one]
 }
 
-/// The part of a comment that fits a terminal; folded parts stay folded.
+/// Comment lines that fit a terminal; `<details>` parts are dropped.
 fn quote(body: &str) -> Vec<String> {
     const MOST: usize = 40;
     let mut folded = 0_usize;
@@ -162,7 +161,7 @@ fn quote(body: &str) -> Vec<String> {
     lines
 }
 
-/// The line a reader's eye falls on: the heading.
+/// The comment's heading, or its first line.
 fn headline(body: &str) -> &str {
     let heading = body.lines().find_map(|line| line.strip_prefix("### "));
     heading.or_else(|| body.lines().find(|line| !line.trim().is_empty())).unwrap_or_default()

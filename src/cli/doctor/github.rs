@@ -1,4 +1,4 @@
-//! The App as GitHub knows it: key, clock, permissions, events, webhook, installations.
+//! Checks of the App on GitHub: key, clock, permissions, events, webhook, installations.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,13 +12,13 @@ use crate::{
     github::{AppManifest, GitHub, GitHubApiError, InstallationInfo},
 };
 
-/// The App and where it is installed, when GitHub lets us in.
+/// The App's client and its installations, if GitHub accepts our key.
 pub(super) struct InstalledApp {
     pub(super) github: GitHub,
     pub(super) installations: Vec<InstallationInfo>,
 }
 
-/// A clock further off than this makes GitHub refuse our tokens, or nearly so.
+/// Maximum clock skew. A larger one makes GitHub refuse our tokens, or nearly so.
 const SKEW: Duration = Duration::from_secs(30);
 
 pub(super) async fn check(
@@ -77,7 +77,7 @@ pub(super) async fn check(
     } else {
         report.bad(
             "events",
-            format!("the App is not sent {}; subscribe it on its settings page", missing.join(", ")),
+            format!("the App does not receive {}; subscribe it on its settings page", missing.join(", ")),
         );
     }
     webhook(report, &github, expected).await;
@@ -118,7 +118,7 @@ async fn webhook(report: &mut DoctorReport, github: &GitHub, expected: DoctorSco
         );
     }
     if expected == DoctorScope::NoServerYet {
-        return report.note("webhook", format!("{url} is not tried: no server runs yet"));
+        return report.note("webhook", format!("{url} not checked: no server runs yet"));
     }
     let health = match url::Url::parse(&url).and_then(|u| u.join("healthz")) {
         Ok(health) => health,
@@ -128,7 +128,7 @@ async fn webhook(report: &mut DoctorReport, github: &GitHub, expected: DoctorSco
         Ok(client) => client,
         Err(error) => return report.bad("webhook", error.to_string()),
     };
-    // A relay's channel is a stream of events, and what answers beside it says nothing of this server.
+    // A relay's channel is an event stream; its /healthz says nothing about this server.
     if let Ok(answer) = client.get(&url).header(ACCEPT, "text/event-stream").send().await
         && let Some(Ok(kind)) = answer.headers().get(CONTENT_TYPE).map(|kind| kind.to_str())
         && kind.starts_with("text/event-stream")
@@ -144,34 +144,35 @@ async fn webhook(report: &mut DoctorReport, github: &GitHub, expected: DoctorSco
         ),
         Err(_) => report.bad(
             "webhook",
-            format!("nobody answers at {health}; start `countersign serve`, or correct the address on the App's settings page"),
+            format!("{health} does not answer; start `countersign serve`, or correct the address on the App's settings page"),
         ),
     }
 }
 
-/// What became of GitHub's last delivery, by its own log. This side of a wrong secret sees only strangers.
+/// Checks GitHub's log for the last delivery. A wrong secret is visible only there: to this server such a delivery
+/// looks like a stranger's.
 async fn deliveries(report: &mut DoctorReport, github: &GitHub, settings: &Settings) {
     let log = match github.deliveries(None).await {
         Ok(log) => log,
         Err(fault) => {
-            return report.note("deliveries", format!("GitHub's log of them cannot be read: {fault}"));
+            return report.note("deliveries", format!("cannot read GitHub's delivery log: {fault}"));
         }
     };
     let Some(last) = log.attempts.first() else { return };
     let (id, at) = (&last.id, last.at);
     match last.status {
-        200..=299 => report.good("deliveries", format!("GitHub's last one arrived ({at})")),
+        200..=299 => report.good("deliveries", format!("GitHub's last delivery arrived ({at})")),
         401 => report.bad(
             "deliveries",
             format!(
-                "GitHub's last one ({id}, {at}) was refused with 401: the webhook secret on the App's settings page is not \
+                "GitHub's last delivery ({id}, {at}) was refused with 401: the webhook secret on the App's settings page is not \
                  COUNTERSIGN_WEBHOOK_SECRET in {}; make them the same, run `countersign reload`, and redeliver it from \
                  the page's Advanced tab",
                 settings.file.with_file_name(".env").display()
             ),
         ),
-        0 => report.note("deliveries", format!("GitHub's last one ({id}, {at}) found nobody")),
-        status => report.note("deliveries", format!("GitHub's last one ({id}, {at}) was answered {status}")),
+        0 => report.note("deliveries", format!("GitHub's last delivery ({id}, {at}) got no connection")),
+        status => report.note("deliveries", format!("GitHub's last delivery ({id}, {at}) was answered with {status}")),
     }
 }
 
@@ -193,10 +194,11 @@ async fn installations(
         report.bad(
             "installations",
             if known.is_empty() {
-                "the App is installed nowhere; `countersign init` says where, and waits for it".to_owned()
+                "the App is not installed anywhere; `countersign init` prints the link and waits for it"
+                    .to_owned()
             } else {
                 format!(
-                    "[installations] allow is empty, so nobody is served; add one of {}",
+                    "[installations] allow is empty, so every delivery is ignored; add one of {}",
                     known.join(", ")
                 )
             },

@@ -1,4 +1,4 @@
-//! `doctor --live` and `--scratch`: what the tests only imitate, looked at on the GitHub of the settings.
+//! `doctor --live` and `--scratch`: check against the real GitHub what tests only imitate.
 
 use super::{DoctorReport, github::InstalledApp};
 use crate::{
@@ -18,13 +18,13 @@ pub(super) async fn check(report: &mut DoctorReport, known: &InstalledApp, setti
                 check_read_assumptions(&known.github, installation, repo).await,
             ),
             None => {
-                report.note("live", format!("{installation}: no repository is there to look at"));
+                report.note("live", format!("{installation}: no repository to check"));
             }
         }
     }
 }
 
-/// Writes to the repository of this name, which runs must not have been in.
+/// Checks write access in the repository `name`. Refused if any run was ever in it.
 pub(super) async fn check_writes(
     report: &mut DoctorReport,
     known: &InstalledApp,
@@ -36,17 +36,16 @@ pub(super) async fn check_writes(
         Some((*at, repositories.iter().find(|repo| repo.name == *name)?.clone()))
     };
     let Some((installation, repo)) = served.iter().find_map(named) else {
-        let why =
-            "is no repository of an installation that [installations] allows; install the App there first";
+        let why = "belongs to no installation in [installations] allow; install the App there first";
         return report.bad("scratch", format!("{name} {why}"));
     };
-    // Before the first start there is nothing to read.
+    // Before the first start there is no database to read.
     let used = app::find_source(settings)
         .and_then(|place| place.map_or(Ok(Vec::new()), |place| store::repositories(&place)));
     match used {
         Ok(used) if used.iter().all(|(id, _)| *id != repo.id) => {}
         Ok(_) => {
-            let why = "has runs of this server's; name one that is there for trials alone";
+            let why = "has runs of this server; name a repository used only for trials";
             return report.bad("scratch", format!("nothing was written: {name} {why}"));
         }
         Err(error) => return report.bad("scratch", format!("nothing was written: {error}")),
@@ -55,26 +54,25 @@ pub(super) async fn check_writes(
         Ok(random) => format!("scratch-{}", &random[..8]),
         Err(error) => return report.bad("scratch", error.to_string()),
     };
-    report.note("scratch", format!("what is made in {name} now has {scratch} in its name"));
-    let (made, taken_away) =
+    report.note("scratch", format!("everything created in {name} has {scratch} in its name"));
+    let (created, removed) =
         github::check_write_assumptions(&known.github, installation, &repo, &scratch).await;
-    report_assumptions(report, "scratch", made);
-    let failed = |looked: &AssumptionCheck| !matches!(looked.seen, AssumptionOutcome::Confirmed(_));
-    let left: Vec<_> = taken_away.iter().filter(|looked| failed(looked)).map(|l| l.call.clone()).collect();
-    report_assumptions(report, "scratch", taken_away);
+    report_assumptions(report, "scratch", created);
+    let failed = |row: &AssumptionCheck| !matches!(row.seen, AssumptionOutcome::Confirmed(_));
+    let left: Vec<_> = removed.iter().filter(|row| failed(row)).map(|l| l.call.clone()).collect();
+    report_assumptions(report, "scratch", removed);
     match left.is_empty() {
-        true => report.note("scratch", "what stays: an issue and a pull request, both closed, and a check"),
+        true => report.note("scratch", "left behind: an issue and a pull request, both closed, and a check"),
         false => report.bad(
             "scratch",
             format!(
-                "left behind in {name}: look for {scratch} there and undo it by hand; refused was {}",
+                "left behind in {name}: look for {scratch} there and remove it by hand; GitHub refused {}",
                 left.join(", ")
             ),
         ),
     }
 }
 
-/// The repositories of every installation that is allowed.
 async fn list_served_repositories(
     report: &mut DoctorReport,
     known: &InstalledApp,
@@ -95,7 +93,7 @@ fn report_assumptions(report: &mut DoctorReport, what: &'static str, rows: Vec<A
         match seen {
             AssumptionOutcome::Confirmed(seen) => report.good(what, format!("{call}: {seen} ({why})")),
             AssumptionOutcome::NotObserved(nothing) => {
-                report.note(what, format!("{call}: not seen, {nothing} ({why})"))
+                report.note(what, format!("{call}: not observed, {nothing} ({why})"))
             }
             AssumptionOutcome::Differs(differs) => report
                 .bad(what, format!("{call}: {differs} ({why}); report it with the version of this program")),

@@ -1,4 +1,4 @@
-//! What must be on this machine: git, the data directory, the models' programs and keys.
+//! Checks of this machine: git, the data directory, the models' programs and keys.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) async fn check(report: &mut DoctorReport, settings: &Settings) -> Opt
         Err(error) => report.bad("git", error.to_string()),
     }
     for lacks in proc::missing_protections() {
-        report.note("confinement", format!("this kernel does not keep models' programs from {lacks}"));
+        report.note("confinement", format!("this kernel cannot keep models' programs from {lacks}"));
     }
     let sandbox = sandbox(report, settings).await;
     check_data_directory(report, settings);
@@ -32,7 +32,8 @@ pub(super) async fn check(report: &mut DoctorReport, settings: &Settings) -> Opt
     sandbox
 }
 
-/// What a repository's own code would be run in, and how to get a better one. Nothing that a run needs today stops without.
+/// Reports the sandbox level for a repository's own code, and how to get a better one. Only a note: runs work without
+/// it.
 async fn sandbox(report: &mut DoctorReport, settings: &Settings) -> Option<Sandbox> {
     let own = std::env::current_exe().map_err(|error| report.note("sandbox", error.to_string())).ok()?;
     let found = Sandbox::detect(&own, settings.sandbox.level).await;
@@ -43,8 +44,8 @@ async fn sandbox(report: &mut DoctorReport, settings: &Settings) -> Option<Sandb
             report.note("sandbox", format!("{level} only: {}", sandbox.missing_features().join("; ")));
         }
         Err(error) => {
-            let all_the_same = "`level = \"none\"` under [sandbox] runs it all the same";
-            report.note("sandbox", format!("{error}; {all_the_same}"));
+            let advice = "`level = \"none\"` under [sandbox] runs code without one";
+            report.note("sandbox", format!("{error}; {advice}"));
         }
     }
     found.ok()
@@ -62,30 +63,31 @@ pub(super) async fn toolchains(report: &mut DoctorReport, settings: &Settings, s
     match hosts.is_empty() {
         true => report.note(
             "dependencies",
-            "are fetched from nowhere: no `hosts` under [sandbox]; `countersign test` names those that are missed",
+            "not fetched: no `hosts` under [sandbox]; `countersign test` lists the missing ones",
         ),
         false => report.good("dependencies", format!("may be fetched from {hosts}")),
     }
 }
 
-/// Tries where the data is, or will be, without leaving anything there: this may be another user than the server's.
+/// Checks that the data directory is writable, without leaving anything there: we may run as another user than the
+/// server.
 fn check_data_directory(report: &mut DoctorReport, settings: &Settings) {
     let directory = &settings.data_dir;
     let shown = directory.display();
     let there = directory.ancestors().find(|path| path.exists()).unwrap_or(directory);
     if let Err(error) = tempfile::Builder::new().prefix(".doctor-").tempfile_in(there) {
-        let mend = "give it to the user that runs the server";
-        return report.bad("data", format!("{} cannot be written ({error}); {mend}", there.display()));
+        let advice = "give it to the user that runs the server";
+        return report.bad("data", format!("{} cannot be written ({error}); {advice}", there.display()));
     }
     match store::in_use(directory) {
         Ok(true) => report.good("data", format!("{shown}, in use by a server")),
         Ok(false) if there == directory => report.good("data", shown.to_string()),
-        Ok(false) => report.good("data", format!("{shown} will be made at the first start")),
+        Ok(false) => report.good("data", format!("{shown} will be created at the first start")),
         Err(error) => report.bad("data", error.to_string()),
     }
 }
 
-/// The Postgres that nodes share, as far as can be told of it while nothing is changed there.
+/// Checks the shared Postgres as far as that works without changing anything there.
 fn check_database(report: &mut DoctorReport, settings: &Settings) {
     let Some(PostgresSettings { address, lease, .. }) = settings.postgres.clone() else { return };
     let clock: SharedClock = Arc::new(SystemClock);
@@ -99,7 +101,7 @@ fn check_database(report: &mut DoctorReport, settings: &Settings) {
     }
     let tables = match found.schema {
         Some(schema) => format!("tables of schema {schema}"),
-        None => "tables will be made at the first start".to_owned(),
+        None => "tables will be created at the first start".to_owned(),
     };
     report.good("database", format!("{version}, {tables}, {} connections left", found.connections));
     found.notes.into_iter().for_each(|note| report.note("database", note));
@@ -130,32 +132,32 @@ async fn check_models(report: &mut DoctorReport, settings: &Settings) {
     if lists.warnings.is_empty() && !lists.checked.is_empty() {
         report.good("models", format!("listed by {}", lists.checked.join(" and ")));
     }
-    // Nothing stops without it: people are given lines to paste then.
+    // Only a note: without a router, people get commands to paste.
     if let Some(Routing { model, .. }) =
         settings.routing().filter(|routing| routing.mode != RouteMode::Manual)
     {
         match providers.missing_requirement(model) {
             None => report.good("router", model.clone()),
             Some(why) => {
-                // What a role's model lacks is said above already.
-                let said = [drafter, reviewer]
+                // A missing requirement of the drafter or reviewer is already printed above.
+                let reported = [drafter, reviewer]
                     .iter()
                     .any(|spec| providers.missing_requirement(spec).as_ref() == Some(&why));
-                let why = if said { String::new() } else { format!(": {why}") };
+                let why = if reported { String::new() } else { format!(": {why}") };
                 report.note(
                     "router",
-                    format!("no model reads requests in free words: {model} cannot be asked{why}"),
+                    format!("requests in free words are not routed: {model} cannot be called{why}"),
                 );
             }
         }
     }
-    // Before the first start there is nothing to read.
+    // Before the first start there is no database to read.
     let alerts = app::find_source(settings)
         .map_err(anyhow::Error::from)
         .and_then(|place| place.map_or(Ok(Vec::new()), |place| super::super::routes::cost_alerts(&place)));
     match alerts {
         Ok(alerts) => alerts.into_iter().for_each(|alert| report.note("router", alert)),
-        Err(error) => report.bad("router", format!("what it cost cannot be read: {error:#}")),
+        Err(error) => report.bad("router", format!("cannot read its costs: {error:#}")),
     }
     for role in web::role_states(settings, &providers) {
         let line = role.text();
@@ -163,7 +165,7 @@ async fn check_models(report: &mut DoctorReport, settings: &Settings) {
     }
 }
 
-/// What of a pool is there and what is not: it works with less, and whoever runs it may not know with how much.
+/// Reports which members of a pool work. A pool works with fewer, and the operator may not know that some are skipped.
 fn check_pool_members(
     report: &mut DoctorReport,
     what: &'static str,
@@ -172,15 +174,15 @@ fn check_pool_members(
     spec: &str,
 ) {
     let Ok(ResolvedModelName::Pool(name, pool)) = settings.models.names.resolve(spec) else { return };
-    let spared = if what != "reviewer" {
+    let excluded = if what != "reviewer" {
         providers.families_to_exclude(&settings.models.reviewer, &[])
     } else {
         Vec::new()
     };
     for member in pool.members() {
         match providers.resolve_member(member).map(|(provider, id)| (provider.missing_requirement(), id)) {
-            Ok((_, ModelId { family: Some(family), .. })) if spared.contains(&family) => {
-                let why = format!("the {family} family is left to review");
+            Ok((_, ModelId { family: Some(family), .. })) if excluded.contains(&family) => {
+                let why = format!("the {family} family is reserved for review");
                 report.note(what, format!("pool:{name} skips {member}: {why}"));
             }
             Ok((None, id)) => report.note(what, format!("pool:{name} has {id}")),
@@ -190,23 +192,24 @@ fn check_pool_members(
     }
 }
 
-/// Every way to one model. One that leads there is enough, but whoever set up two wants both.
+/// Reports every route to one model. One working route is enough, but if several are set up, each broken one gets a
+/// note.
 fn check_routes(report: &mut DoctorReport, what: &'static str, model: &str, routes: &[RouteState]) {
     let leads = routes.iter().any(|route| route.state.is_ok());
     for RouteState { provider, state } in routes {
         let through = if routes.len() > 1 { format!(" through {provider}") } else { String::new() };
         match state {
-            Ok(said) if said.is_empty() => report.good(what, format!("{model}{through}")),
-            Ok(said) => report.good(what, format!("{model}{through}: {said}")),
+            Ok(state) if state.is_empty() => report.good(what, format!("{model}{through}")),
+            Ok(state) => report.good(what, format!("{model}{through}: {state}")),
             Err(why) if leads => report.note(what, format!("{model}: not{through}, {why}")),
             Err(why) => report.bad(what, format!("{model}{through}: {why}")),
         }
     }
 }
 
-/// The keys of Gemini: as the settings describe them, and what a server learned by using them.
+/// Reports the Gemini keys: their settings, and the cooldowns that a server has recorded.
 fn check_keys(report: &mut DoctorReport, settings: &Settings) {
-    // Where nobody has started yet, and where the database does not answer, which has a row of its own, none is known.
+    // Before the first start there is no database; if it does not answer, `check_database` reports it.
     let place = app::find_source(settings).ok().flatten();
     let learned = match place.map(|place| store::resting_keys(&place)).transpose() {
         Ok(learned) => learned.unwrap_or_default(),
@@ -216,17 +219,17 @@ fn check_keys(report: &mut DoctorReport, settings: &Settings) {
         let tier = match key.tier {
             Some(GeminiTier::Paid) => "paid tier",
             Some(GeminiTier::Free) => "free tier",
-            None => "tier not said",
+            None => "tier not set",
         };
         let about = format!("{} of project {}, {tier}", key.name, key.project);
         if rests.iter().any(|(_, rest)| *rest == KeyCooldownReason::Refused) {
-            let mend = "Google refused it; put that right in .env and run `countersign reload`";
-            report.bad("gemini key", format!("{about}: {mend}"));
+            let advice = "Google refused it; correct it in .env and run `countersign reload`";
+            report.bad("gemini key", format!("{about}: {advice}"));
             continue;
         }
         for (model, rest) in &rests {
             let why = match rest {
-                KeyCooldownReason::Rate { .. } => "asked too often",
+                KeyCooldownReason::Rate { .. } => "rate limited",
                 KeyCooldownReason::Denied { .. } => "refused",
                 KeyCooldownReason::Quota { .. } | KeyCooldownReason::Refused => "used up",
             };
@@ -234,9 +237,9 @@ fn check_keys(report: &mut DoctorReport, settings: &Settings) {
             report.note("gemini key", format!("{about}: {why} for {model}{until}"));
         }
         if !settings.models.gemini.may_read_private(key) {
-            let mend = "not used for private repositories; if its project pays, say tier = \"paid\" in a \
+            let advice = "not used for private repositories; if its project pays, set tier = \"paid\" in a \
                         [[providers.gemini.key]]";
-            report.note("gemini key", format!("{about}: {mend}"));
+            report.note("gemini key", format!("{about}: {advice}"));
         } else if rests.is_empty() {
             report.good("gemini key", about);
         }

@@ -1,4 +1,4 @@
-//! `countersign doctor`: what would go wrong, found before it does, each with its fix.
+//! `countersign doctor`: find problems before they stop a run, each with its fix.
 
 mod github;
 mod live;
@@ -10,44 +10,44 @@ use std::{fmt::Display, path::Path, process::ExitCode};
 use super::{ConfigFlag, print_line};
 use crate::{types::RepoName, workflows};
 
-/// Check the settings, the machine, the App on GitHub and the models, and name the fix for what is wrong.
+/// Check the settings, the machine, the App on GitHub and the models, and print the fix for each problem.
 ///
-/// Exit code 0 when everything needed is there, 1 when something is missing.
+/// Exit code 0 if nothing required is missing, 1 otherwise.
 #[derive(clap::Args)]
 pub(super) struct DoctorCommand {
     #[command(flatten)]
     config: ConfigFlag,
-    /// Also hold what this program takes for true of GitHub's answers against those that come now; one repository of each
-    /// installation is looked at, and nothing is written.
+    /// Also compare GitHub's current responses with what this program expects; checks one repository of each
+    /// installation, and writes nothing.
     #[arg(long)]
     live: bool,
-    /// Also make an issue, a comment, a label, a branch, a draft pull request and a check in this repository, and take them
-    /// away again. Nothing else is written, and nowhere else; the repository must be one that no run was in.
+    /// Also create an issue, a comment, a label, a branch, a draft pull request and a check in this repository, and
+    /// remove them again. Nothing else is written, and nowhere else; no run may ever have been in the repository.
     #[arg(long, value_name = "OWNER/REPO")]
     scratch: Option<RepoName>,
 }
 
-/// What was found bad, in the order it was looked at. All is said as it is found: some checks take seconds.
+/// Names of the failed checks, in order. Lines are printed at once, because some checks take seconds.
 #[derive(Default)]
 struct DoctorReport(Vec<&'static str>);
 
 impl DoctorReport {
-    fn good(&mut self, what: &'static str, said: impl Display) {
-        print_line(format_args!("ok    {what:<14} {said}"));
+    fn good(&mut self, what: &'static str, detail: impl Display) {
+        print_line(format_args!("ok    {what:<14} {detail}"));
     }
 
-    /// Worth knowing; nothing stops working.
-    fn note(&mut self, what: &'static str, said: impl Display) {
-        print_line(format_args!("note  {what:<14} {said}"));
+    /// Reports something worth knowing; nothing stops working.
+    fn note(&mut self, what: &'static str, detail: impl Display) {
+        print_line(format_args!("note  {what:<14} {detail}"));
     }
 
     /// Reports something that works now but soon won't, or that costs money for nothing.
-    fn warn(&mut self, what: &'static str, said: impl Display) {
-        print_line(format_args!("WARN  {what:<14} {said}"));
+    fn warn(&mut self, what: &'static str, detail: impl Display) {
+        print_line(format_args!("WARN  {what:<14} {detail}"));
     }
 
-    fn bad(&mut self, what: &'static str, said: impl Display) {
-        print_line(format_args!("BAD   {what:<14} {said}"));
+    fn bad(&mut self, what: &'static str, detail: impl Display) {
+        print_line(format_args!("BAD   {what:<14} {detail}"));
         self.0.push(what);
     }
 }
@@ -59,13 +59,13 @@ impl DoctorCommand {
     }
 }
 
-/// What has to be there for everything to be well.
+/// Scope of the checks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum DoctorScope {
     Everything,
-    /// All but a running server.
+    /// Everything except a running server.
     NoServerYet,
-    /// Everything, and GitHub's answers in the form we know.
+    /// Everything, and GitHub's responses in the expected form.
     Assumptions,
 }
 
@@ -104,6 +104,6 @@ pub(super) async fn check(
         print_line("\nEverything needed is there.");
         return Ok(ExitCode::SUCCESS);
     }
-    print_line(format_args!("\n{} to mend: {}", bad.len(), bad.join(", ")));
+    print_line(format_args!("\n{} to fix: {}", bad.len(), bad.join(", ")));
     Ok(ExitCode::FAILURE)
 }

@@ -1,13 +1,13 @@
-//! Which of a repository's Actions workflows would run on the branches we push.
+//! Lists a repository's Actions workflows that would run on the branches we push.
 //!
-//! Approved code is pushed there, and the operator should know beforehand what a push to `countersign/**` sets off.
+//! We push approved code there; the operator should know in advance what a push to `countersign/**` starts.
 
 use serde_norway::Value;
 
 use super::{DoctorReport, github::InstalledApp};
 use crate::config::Settings;
 
-/// A branch of ours, to try the filters on.
+/// One of our branches, to test the filters with.
 const BRANCH: &str = "countersign/issue-1";
 const DIRECTORY: &str = ".github/workflows";
 
@@ -57,15 +57,15 @@ async fn triggered_workflows(
     Ok(names)
 }
 
-/// Does a push to `branch` or a pull request from it start this workflow?
+/// Whether a push to `branch`, or a pull request from it, starts this workflow.
 fn runs_on(workflow: &Value, branch: &str) -> bool {
-    // YAML 1.1 readers take the bare word `on` for true.
+    // YAML 1.1 parsers read the bare word `on` as `true`.
     let on = workflow.get("on").or_else(|| workflow.get(Value::Bool(true)));
     match on {
         Some(Value::String(event)) => is_ours(event),
         Some(Value::Sequence(events)) => events.iter().filter_map(Value::as_str).any(is_ours),
         Some(Value::Mapping(events)) => events.iter().any(|(event, filter)| match event.as_str() {
-            // A pull request's filter is on its base, which is the default branch.
+            // A pull request's filter applies to its base, the default branch.
             Some("pull_request" | "pull_request_target") => true,
             Some("push") => push_matches(filter, branch),
             _ => false,
@@ -90,9 +90,9 @@ fn push_matches(filter: &Value, branch: &str) -> bool {
         return !ignored.iter().any(|pattern| glob(pattern, branch));
     }
     match list("branches") {
-        // Only tags are named: branches do not start it.
+        // Only tags are named, so branches do not start it.
         None => filter.get("tags").is_none() && filter.get("tags-ignore").is_none(),
-        // Later patterns win; one that begins with `!` takes away.
+        // Later patterns win; a pattern with `!` excludes.
         Some(patterns) => patterns.iter().fold(false, |on, pattern| match pattern.strip_prefix('!') {
             Some(pattern) => on && !glob(pattern, branch),
             None => on || glob(pattern, branch),
@@ -100,7 +100,7 @@ fn push_matches(filter: &Value, branch: &str) -> bool {
     }
 }
 
-/// GitHub's branch patterns, as far as `*`, `**` and `?` go: `*` stops at a slash.
+/// Matches GitHub's branch patterns `*` (stops at a slash), `**` and `?`.
 fn glob(pattern: &str, name: &str) -> bool {
     fn matches(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern, name) {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filters_of_a_workflow_decide() {
+    fn evaluates_workflow_branch_filters() {
         assert!(runs("on: push"));
         assert!(runs("on: [push, workflow_dispatch]"));
         assert!(runs("on:\n  push:\n"));

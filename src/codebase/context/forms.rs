@@ -1,4 +1,4 @@
-//! The lengths at which one file can be shown.
+//! Builds the forms in which one file can be shown, from the whole text to a list of names.
 
 use super::{
     ContextCandidate, FileRole,
@@ -7,24 +7,21 @@ use super::{
 };
 use crate::codebase::{Detail, IndexedFile, Language, tokens};
 
-/// A file as it would be shown.
+/// One rendered form of a file.
 #[derive(Debug, Clone)]
 pub(super) struct FileForm {
     pub(super) kind: FormKind,
-    /// The whole section, heading and fence included.
     pub(super) text: String,
     pub(super) tokens: usize,
-    /// What of the file's value it gives.
+    /// Share of the file's value that this form provides.
     pub(super) share: f64,
-    /// Credentials blacked out in it.
     pub(super) secrets: usize,
 }
 
-/// How much of a file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FormKind {
     Whole,
-    /// The parts that say most; of a file that is named beside its interface.
+    /// The best parts; for a named file, together with its interface.
     Parts,
     Interface,
     Names,
@@ -40,32 +37,33 @@ impl FormKind {
         }
     }
 
-    /// Does it say what a file has, and nothing of how that is done?
+    /// Whether the form shows only declarations, without implementation.
     pub(super) fn is_interface(self) -> bool {
         matches!(self, Self::Interface | Self::Names)
     }
 }
 
-/// How many parts of one file may be shown.
+/// Numbers of parts to try, most first.
 const PARTS: [usize; 9] = [24, 16, 12, 8, 6, 4, 3, 2, 1];
 
-/// So many bytes of the best parts are worth what the whole of another file is.
+/// Bytes of best parts whose value equals one whole file.
 const PARTS_BYTES: f64 = 4000.0;
 
-/// So many of the best of what a repository says of itself are all that it is worth.
+/// Worth at which a convention, manifest or automation file reaches its full value.
 const ENOUGH: f64 = 1000.0;
 
-/// What it is worth that a file is there at all: a glance at it; of one that is named its interface.
+/// Share of the value for showing anything of a found file, and for the interface of a named file.
 const GLANCE: f64 = 0.05;
 const INTERFACE: f64 = 0.5;
 
-/// Tokens of what is said of the rest of a file beside its parts.
+/// Maximum tokens of the interface shown together with a named file's parts.
 const BESIDE_PARTS: usize = 500;
 
-/// Tokens of the shortest form of a file that defines very much.
+/// Tokens of the shortest form, for a file with very many definitions.
 const SHORT_NAMES: usize = 300;
 
-/// The forms of a file that take at most so many tokens, the longest first, each longer than the next.
+/// Returns the forms of a file within `most` tokens. They are sorted by length, longest first; each is longer than the
+/// next.
 pub(super) fn build_forms(
     candidate: &ContextCandidate,
     file: &IndexedFile,
@@ -77,8 +75,8 @@ pub(super) fn build_forms(
     let pages = summary_pages(file);
     if let Some(text) = text {
         forms.add_text_forms(text, parts, &pages);
-        // Beside its text, what it defines says little of a file that was found; so do headings of prose, or keys of what
-        // is run.
+        // For these files the text alone is enough: found files, Markdown, and automation files, whose outline says
+        // little.
         let by_text = matches!(candidate.role, FileRole::Found | FileRole::Automation)
             || file.language == Language::Markdown;
         if by_text && !forms.forms.is_empty() {
@@ -91,7 +89,7 @@ pub(super) fn build_forms(
     forms.forms
 }
 
-/// A file's summary at one length.
+/// A file's summary at one level of detail.
 struct SummaryPage {
     kind: FormKind,
     share: f64,
@@ -99,7 +97,7 @@ struct SummaryPage {
     text: RedactedText,
 }
 
-/// The longest first. None where nothing is known but imports: those alone tell nobody what a file is for.
+/// Returns summaries, longest first. Empty for a file with imports only, which do not show its purpose.
 fn summary_pages(file: &IndexedFile) -> Vec<SummaryPage> {
     let summary = file.digest.summary();
     if summary.items.is_empty() {
@@ -134,7 +132,7 @@ struct FileFormBuilder<'c> {
 
 impl FileFormBuilder<'_> {
     fn add_form(&mut self, kind: FormKind, share: f64, bodies: &[(String, String)], secrets: usize) {
-        // No text of so many bytes takes fewer tokens, and none that takes more can be chosen.
+        // A text takes at least one token per 32 bytes, so a larger one cannot fit.
         let bytes: usize = bodies.iter().map(|(_, body)| body.len()).sum();
         let blank = bodies.iter().all(|(_, body)| body.trim().is_empty());
         if bytes / 32 > self.most || (blank && kind != FormKind::Whole) {
@@ -142,9 +140,9 @@ impl FileFormBuilder<'_> {
         }
         let text = untrusted_text::file_section(&self.candidate.path, &self.candidate.why, bodies);
         let tokens = tokens::estimate_tokens(&text);
-        // What takes as much as something longer is needless.
+        // A form that costs as much as a longer one is useless.
         if tokens <= self.most && self.forms.iter().all(|longer| longer.tokens > tokens) {
-            // A text may have had such a word before.
+            // The original text may contain the redaction marker itself.
             let secrets = text.matches(untrusted_text::REDACTED).count().min(secrets);
             self.forms.push(FileForm { kind, text, tokens, share, secrets });
         }
@@ -162,7 +160,7 @@ impl FileFormBuilder<'_> {
         let (base, unit) = match self.candidate.role {
             FileRole::Named => (INTERFACE, PARTS_BYTES),
             FileRole::Found => (GLANCE, PARTS_BYTES),
-            // What a repository says of itself is soon said.
+            // Project files reach their full value after a few good parts.
             _ => (0.0, worth.min(ENOUGH)),
         };
         let share = |parts: &[FilePart]| {
@@ -173,7 +171,7 @@ impl FileFormBuilder<'_> {
         self.add_part_forms(text, *secrets, parts, &share, pages);
     }
 
-    /// The best parts, in the order of their lines. Of a file that is named its interface stands before them.
+    /// Adds forms with the best parts, in line order. For a named file, its interface comes first.
     fn add_part_forms(
         &mut self,
         text: &str,
@@ -209,7 +207,7 @@ fn part_worth(part: &FilePart) -> f64 {
     part.worth * part.bytes as f64
 }
 
-/// First and last lines of some parts, in order, those that touch as one.
+/// Returns the first and last lines of the parts in order; adjacent parts are merged.
 fn merge_ranges(parts: &[FilePart]) -> Vec<(usize, usize)> {
     let mut parts: Vec<(usize, usize)> = parts.iter().map(|part| (part.first, part.last)).collect();
     parts.sort_unstable();
@@ -223,16 +221,16 @@ fn merge_ranges(parts: &[FilePart]) -> Vec<(usize, usize)> {
     ranges
 }
 
-/// As many lines of a page of names as are short, from the top.
+/// Returns as many lines from the top as fit into [`SHORT_NAMES`] tokens.
 fn first_names(page: &str) -> String {
-    let mut room = SHORT_NAMES;
+    let mut budget = SHORT_NAMES;
     let mut some = String::new();
     for (at, line) in page.lines().enumerate() {
-        // Each line ends in a break.
-        let Some(left) = room.checked_sub(tokens::estimate_tokens(line) + 1) else {
+        // Plus one token for the line break.
+        let Some(left) = budget.checked_sub(tokens::estimate_tokens(line) + 1) else {
             return format!("{some}… and {} more\n", page.lines().count() - at);
         };
-        room = left;
+        budget = left;
         some.push_str(line);
         some.push('\n');
     }

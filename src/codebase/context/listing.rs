@@ -1,16 +1,16 @@
-//! Which files there are: all of them, or folders with counts where they are too many.
+//! Lists the paths of a repository, or folders with file counts if there are too many.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::untrusted_text::{fence_text, one_line};
 use crate::codebase::{Index, RankedFile, tokens};
 
-/// Depths to which folders are listed, the deepest first.
+/// Folder depths to try, deepest first.
 const DEPTHS: [usize; 5] = [6, 4, 3, 2, 1];
 
-/// The list in at most so many tokens; empty for an empty repository. What is left out of a context is listed all the
-/// same: that a path exists is a fact. Where only folders are, those that hold the best offers are listed whole beside
-/// them as far as there is room.
+/// Returns the list within `most` tokens; empty for an empty repository. Files excluded from the context are listed
+/// too: that a path exists is a fact. If only folders fit, the folders of the best files are listed in full as far as
+/// the budget allows.
 pub(super) fn list_paths(index: &Index, offers: &[RankedFile], most: usize) -> String {
     let files = index.files().iter().map(|file| file.path.as_str());
     let mut paths: Vec<&str> = files.chain(index.excluded().iter().map(|left| left.path.as_str())).collect();
@@ -21,7 +21,7 @@ pub(super) fn list_paths(index: &Index, offers: &[RankedFile], most: usize) -> S
     let title = format!("{} {}\n\n", paths.len(), if paths.len() == 1 { "file" } else { "files" });
     let listed = |list: &str| format!("{title}{}", fence_text(list));
     let fits = |list: &str| tokens::estimate_tokens(&listed(list)) <= most;
-    // Each path takes a token and more.
+    // Each path takes more than one token.
     if paths.len() <= most {
         let all: String = paths.iter().map(|path| format!("{}\n", one_line(path))).collect();
         if fits(&all) {
@@ -29,7 +29,7 @@ pub(super) fn list_paths(index: &Index, offers: &[RankedFile], most: usize) -> S
         }
     }
     let shallow = count_by_folder(&paths, DEPTHS[DEPTHS.len() - 1]);
-    // Half of the room is for the neighbours of what matters.
+    // Half of the budget is for the folders of relevant files.
     let by_depth = DEPTHS.iter().map(|depth| count_by_folder(&paths, *depth));
     let chosen = by_depth.into_iter().find(|list| tokens::estimate_tokens(&listed(list)) <= most / 2);
     let mut list = chosen.unwrap_or_else(|| first_lines(&shallow, &fits));
@@ -42,7 +42,7 @@ pub(super) fn list_paths(index: &Index, offers: &[RankedFile], most: usize) -> S
     if list.is_empty() { String::new() } else { listed(&list) }
 }
 
-/// As many lines as fit, with a word of what is missing.
+/// Returns as many lines as fit, and the number of missing ones.
 fn first_lines(list: &str, fits: &dyn Fn(&str) -> bool) -> String {
     let ends: Vec<usize> = list.match_indices('\n').map(|(at, _)| at + 1).collect();
     let with = |count: usize| format!("{}… and {} more\n", &list[..ends[count - 1]], ends.len() - count);
@@ -53,7 +53,7 @@ fn first_lines(list: &str, fits: &dyn Fn(&str) -> bool) -> String {
     }
 }
 
-/// Folders of the best offers, each once, in their order.
+/// Returns the folders of the best files, each once, in rank order.
 fn top_folders(offers: &[RankedFile]) -> Vec<&str> {
     let mut seen = BTreeSet::new();
     let folders =
@@ -61,18 +61,18 @@ fn top_folders(offers: &[RankedFile]) -> Vec<&str> {
     folders.filter(|folder| seen.insert(*folder)).collect()
 }
 
-/// The files of one folder that are not in the list.
+/// Returns the files of one folder, unless the list already has them.
 fn unlisted_siblings(paths: &[&str], folder: &str, list: &str) -> String {
     let within = |path: &&&str| path.rsplit_once('/').map_or("", |(parent, _)| parent) == folder;
     let mut lines = String::new();
     for path in paths.iter().filter(within) {
         lines.push_str(&format!("{}\n", one_line(path)));
     }
-    // The root's own files stand in every list of folders.
+    // Every folder list includes the files of the root.
     if folder.is_empty() && list.contains(&lines) { String::new() } else { lines }
 }
 
-/// Folders down to `depth` with the number of files below each, and the files of the root.
+/// Lists folders down to `depth` with the number of files below each, and the files of the root.
 fn count_by_folder(paths: &[&str], depth: usize) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for path in paths {

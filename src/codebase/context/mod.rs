@@ -1,12 +1,13 @@
-//! What of a repository a model is shown: which paths there are, the interfaces of the files that are to change, the code
-//! of those that matter with the reason for each, and what the repository says about itself; within a budget of tokens.
+//! Builds the part of a prompt that shows a repository, within a token budget. It holds the list of paths, interfaces
+//! of the files to change, relevant code with the reason for each file, and the repository's own documentation.
 //!
-//! In two steps, since contents are read late: [`plan_context`] looks at the index alone and says which texts it wants,
-//! [`ContextPlan::fill`] is given those and chooses. In between somebody reads them, once and together, as [`gather_context`] does; what
-//! is wanted is bounded. The same commit, request and budget give the same bytes, but for what [`ContextReport::timed_out`] names.
+//! Works in two steps, because contents are read late. [`plan_context`] reads only the index and says which files it
+//! wants; [`ContextPlan::fill`] takes their contents and chooses. [`gather_context`] runs both and reads the contents
+//! once, in bounded size. The same commit, request and budget give the same bytes, except for files listed in
+//! [`ContextReport::timed_out`].
 //!
-//! Whatever a repository holds, it stays text: nothing in a file closes the fence around it, no path breaks its line, and
-//! what looks like a credential is blacked out before anything is cut, lest half of one go unrecognised.
+//! Repository content stays text: a file cannot close the fence around it, and a path cannot break its line.
+//! Credentials are redacted before any text is cut, because half a credential might not be recognized.
 
 mod forms;
 mod listing;
@@ -41,25 +42,24 @@ pub use report::{ContextReport, ExclusionGroup, IncludedFile};
 use untrusted_text::RedactedText;
 pub use untrusted_text::{fence_text, redact_text};
 
-/// Of their texts, what is in memory at once.
+/// Maximum bytes of file contents in memory at once.
 const CONTEXT_READ_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Files found for a text of which it is told when there was room for nothing: as many as people look into first.
+/// Number of top-ranked files that are reported as missed when the budget has no space for them.
 const CONTEXT_HELD: usize = 8;
 
-/// What a model is shown of a repository: Markdown, nothing of which can close its fence.
+/// Repository sections of a prompt, in Markdown that cannot break out of its fences.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextSections {
-    /// Which files there are.
     pub paths: String,
-    /// What stands in some of them, a section each: those that are named, then the most telling first.
+    /// One section per file: named files first, then the most relevant.
     pub files: Vec<String>,
-    /// For the first of those, which are named, the least that must be shown of each: its interface.
+    /// Minimum form of each named file (its interface), in the order of `files`.
     #[serde(default)]
     pub least: Vec<String>,
 }
 
-/// What is shown, and what is to be said of it.
+/// Prompt sections and the report on them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodebaseContext {
     #[serde(flatten)]
@@ -68,62 +68,58 @@ pub struct CodebaseContext {
     pub report: ContextReport,
 }
 
-/// What the context is for.
+/// Input of [`gather_context`].
 #[derive(Debug, Clone, Default)]
 pub struct ContextRequest {
-    /// An issue, title first, or a design.
+    /// An issue (title first) or a design.
     pub text: String,
-    /// The files to change, if they are known.
+    /// Files to change, if known.
     pub files: Vec<String>,
-    /// In tokens.
+    /// Budget in tokens.
     pub budget: usize,
 }
 
-/// What was settled without a look into any file.
+/// Choices made from the index alone, before any file is read.
 #[derive(Debug)]
 pub struct ContextPlan {
     index: Arc<Index>,
     query: RankingQuery,
     budget: usize,
     listing: String,
-    /// In the order in which they are shown.
+    /// Candidates in display order.
     candidates: Vec<ContextCandidate>,
     report: ContextReport,
 }
 
-/// A file that may be shown.
 #[derive(Debug)]
 struct ContextCandidate {
     path: String,
-    /// Why, for the model and for people.
+    /// Reason for showing the file, for the model and for people.
     why: String,
-    /// Compared with the others'.
+    /// Relevance, comparable between candidates.
     value: f64,
     role: FileRole,
 }
 
-/// What a file is to the work.
+/// Why a file is a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FileRole {
-    /// It is named as one to change: its interface is ground truth.
+    /// Named as a file to change; its interface is required.
     Named,
-    /// It says how people work here.
     Convention,
-    /// It says what the project depends on.
     Manifest,
-    /// It says what is run for each change.
+    /// Defines what runs for each change.
     Automation,
-    /// It was found.
     Found,
 }
 
-/// Puts together what to show of a commit: plans, reads what is wanted in one go, and fills.
+/// Builds the context for a commit: plans, reads the wanted files in one batch, and fills.
 pub async fn gather_context(
     index: Arc<Index>,
     snapshot: &Snapshot,
-    asked: ContextRequest,
+    request: ContextRequest,
 ) -> Result<CodebaseContext, GitError> {
-    let plan = run_blocking(move || plan_context(index, &asked)).await?;
+    let plan = run_blocking(move || plan_context(index, &request)).await?;
     let wanted: Vec<_> = plan.wanted_paths().filter_map(|path| snapshot.entry(path)).cloned().collect();
     let oids: Vec<_> = wanted.iter().map(|entry| entry.oid.clone()).collect();
     let read = snapshot.read(&oids).await?;
@@ -132,24 +128,25 @@ pub async fn gather_context(
     run_blocking(move || plan.fill(contents)).await
 }
 
-/// Which files may be shown, and which texts that takes.
-pub fn plan_context(index: Arc<Index>, asked: &ContextRequest) -> ContextPlan {
-    let offers = rank_files(&index, &RankingRequest { text: &asked.text, files: &asked.files });
-    let (named, refused) = roles::find_named_files(&index, asked);
-    let report = ContextReport { budget: asked.budget, refused, ..ContextReport::for_index(&index) };
-    let listing = listing::list_paths(&index, &offers, asked.budget / 8);
+/// Plans which files may be shown and whose contents are needed.
+pub fn plan_context(index: Arc<Index>, request: &ContextRequest) -> ContextPlan {
+    let offers = rank_files(&index, &RankingRequest { text: &request.text, files: &request.files });
+    let (named, refused) = roles::find_named_files(&index, request);
+    let report = ContextReport { budget: request.budget, refused, ..ContextReport::for_index(&index) };
+    let listing = listing::list_paths(&index, &offers, request.budget / 8);
     let candidates = collect_candidates(&index, named, &offers);
-    let query = RankingQuery::parse(&asked.text);
-    ContextPlan { index, query, budget: asked.budget, listing, candidates, report }
+    let query = RankingQuery::parse(&request.text);
+    ContextPlan { index, query, budget: request.budget, listing, candidates, report }
 }
 
-/// A file that is named is worth more than the best that is found.
+/// Value of a named file; the best ranked file has 1.
 const NAMED_VALUE: f64 = 1.5;
 
-/// The best offers that surroundings are looked for around, tests apart: those bring manifests of their own.
+/// Number of top-ranked files whose project files are looked for. Tests are skipped, because they bring manifests of
+/// their own.
 const BEST: usize = 3;
 
-/// Each file once, and for what it is most: those that are named, in their order, then the most telling first.
+/// Returns each candidate once, in its strongest role. Named files come first in their order, then the most relevant.
 fn collect_candidates(index: &Index, named: Vec<String>, offers: &[RankedFile]) -> Vec<ContextCandidate> {
     let best = offers.iter().find(|offer| !named.contains(&offer.path));
     let best = best.map_or(1.0, |offer| offer.score).max(f64::MIN_POSITIVE);
@@ -157,7 +154,7 @@ fn collect_candidates(index: &Index, named: Vec<String>, offers: &[RankedFile]) 
     let around: Vec<String> = named.iter().chain(no_tests.take(BEST)).cloned().collect();
     let named = named.into_iter().map(|path| (path, FileRole::Named, NAMED_VALUE));
     let found = offers.iter().take(limits::CONTEXT_FILES);
-    // Half as near is a quarter of the worth: else a handful of small files outweighs the code of one that matters.
+    // Squared, so that a few small files do not outweigh the code of one relevant file.
     let found = found.map(|offer| (offer.path.clone(), FileRole::Found, (offer.score / best).powi(2)));
     let mut seen = BTreeSet::new();
     let all = named.chain(roles::find_project_files(index, &around)).chain(found);
@@ -188,19 +185,19 @@ fn inclusion_reason(role: FileRole, offer: Option<&RankedFile>) -> String {
 }
 
 impl ContextPlan {
-    /// The paths whose contents are wanted, each once: the first that memory has room for.
+    /// Returns the paths to read, each once, as far as the memory limit allows.
     pub fn wanted_paths(&self) -> impl Iterator<Item = &str> {
-        let mut room = CONTEXT_READ_BYTES;
+        let mut left = CONTEXT_READ_BYTES;
         self.candidates.iter().map(|candidate| candidate.path.as_str()).filter(move |path| {
             let size = self.index.file(path).map_or(0, |file| file.size);
-            let wanted = size <= room;
-            room -= if wanted { size } else { 0 };
+            let wanted = size <= left;
+            left -= if wanted { size } else { 0 };
             wanted
         })
     }
 
-    /// Chooses, now that contents are known by path. What is missing is shown by its summary. Each file's forms are
-    /// written twice, to be measured and to be shown: all of them at once would be many times what is shown.
+    /// Chooses what to show, given contents by path. A file without contents is shown by its summary. Forms are built
+    /// twice, once to measure and once to show, because keeping them all would take many times the memory.
     pub fn fill(self, contents: BTreeMap<String, Bytes>) -> CodebaseContext {
         let Self { index, query, budget, listing, candidates, mut report } = self;
         let mut shown = ContextSections::default();
@@ -208,27 +205,27 @@ impl ContextPlan {
         if tokens <= budget {
             (shown.paths, report.listing) = (listing, tokens);
         }
-        let room = budget - report.listing;
+        let left = budget - report.listing;
         let text = |file: &ContextCandidate| {
             let bytes = contents.get(&file.path)?;
             Some(RedactedText::new(file_filter::decode_text(bytes, true).ok()?))
         };
-        // Blacked out before anything is cut.
+        // Redact before any text is cut.
         let texts: Vec<Option<RedactedText>> = in_parallel(|| candidates.par_iter().map(text).collect());
         let plain: Vec<Option<&str>> = texts.iter().map(|text| Some(text.as_ref()?.text.as_str())).collect();
         let parts = parts::split_texts(&plain, &query);
         let forms = |at: usize| -> Vec<FileForm> {
             let file = index.file(&candidates[at].path);
             let forms =
-                |file| forms::build_forms(&candidates[at], file, texts[at].as_ref(), &parts[at], room);
+                |file| forms::build_forms(&candidates[at], file, texts[at].as_ref(), &parts[at], left);
             file.map_or_else(Vec::new, forms)
         };
         let named = candidates.iter().filter(|candidate| candidate.role == FileRole::Named).count();
-        let share = (room / (2 * named.max(1))).max(INTERFACE);
+        let share = (left / (2 * named.max(1))).max(INTERFACE);
         let pieces: Vec<BudgetItem> =
             (0..candidates.len()).map(|at| budget_item(&candidates[at], &forms(at), share)).collect();
         let mut found = 0;
-        let choice = budget::select_forms(&pieces, room);
+        let choice = budget::select_forms(&pieces, left);
         report.tokens = report.listing + choice.tokens;
         for (at, (candidate, piece)) in candidates.iter().zip(&pieces).enumerate() {
             found += usize::from(candidate.role == FileRole::Found);
@@ -252,10 +249,11 @@ impl ContextPlan {
     }
 }
 
-/// Tokens of an interface that is always ground truth, however many files are named.
+/// Minimum tokens reserved for each named file's interface, however many files are named.
 const INTERFACE: usize = 600;
 
-/// The interfaces of the files that are named come first; together they have half of the room, `share` each.
+/// Builds the budget item of a candidate. A named file requires its longest interface within `share` tokens; together
+/// the named files may take half of the budget.
 fn budget_item(candidate: &ContextCandidate, forms: &[FileForm], share: usize) -> BudgetItem {
     let last = forms.len().checked_sub(1).filter(|_| candidate.role == FileRole::Named);
     let fits = |form: &FileForm| form.kind.is_interface() && form.tokens <= share;

@@ -1,4 +1,4 @@
-//! The parts of some texts, and how much each says of what is asked: by the words of its lines, whatever the language.
+//! Splits texts into parts of some lines and scores each part by the query words it contains.
 
 use std::collections::BTreeMap;
 
@@ -10,29 +10,29 @@ use crate::codebase::{
     ranking::{RankingQuery, for_each_query_word},
 };
 
-/// Lines of one part, at the least and at the most.
+/// Minimum and maximum lines of a part.
 const LEAST_LINES: usize = 8;
 const MOST_LINES: usize = 40;
 
-/// What a part is worth that has none of the words, beside the best: a file that matters does so as a whole.
+/// Base worth of every part. A relevant file matters as a whole, so parts without query words count too.
 const EVEN: f64 = 0.4;
-/// What of a part's worth its neighbours have.
+/// Share of a part's score added to each neighbour.
 const NEAR: f64 = 0.3;
-/// How much a long part must say a word more often.
+/// BM25 length normalization, from 0 to 1.
 const LENGTH: f64 = 0.75;
 
-/// Some lines of a text.
+/// A range of lines of a text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct FilePart {
-    /// Counted from 1, the last one included.
+    /// Line numbers from 1, inclusive.
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) bytes: usize,
-    /// Of one byte: from [`EVEN`] on; the best has more than one.
+    /// Worth per byte, at least [`EVEN`]; above 1 for the best part.
     pub(super) worth: f64,
 }
 
-/// The parts of each text, in order; together they are all of its lines.
+/// Returns the scored parts of each text, in order. Together they cover all lines.
 pub(super) fn split_texts(texts: &[Option<&str>], query: &RankingQuery) -> Vec<Vec<FilePart>> {
     let read = |text: &Option<&str>| text.map_or_else(Vec::new, |text| part_words(text, query));
     let read: Vec<Vec<(FilePart, BTreeMap<usize, u32>)>> =
@@ -43,7 +43,7 @@ pub(super) fn split_texts(texts: &[Option<&str>], query: &RankingQuery) -> Vec<V
     }
     let count = read.iter().map(Vec::len).sum::<usize>();
     let mean = read.iter().flatten().map(|(part, _)| part.bytes as f64).sum::<f64>() / count.max(1) as f64;
-    let says = |(part, words): &(FilePart, BTreeMap<usize, u32>)| -> f64 {
+    let score = |(part, words): &(FilePart, BTreeMap<usize, u32>)| -> f64 {
         let worth = |(word, often): (&usize, &u32)| {
             let often =
                 bm25::normalize_for_length(f64::from(*often), part.bytes as f64 / mean.max(1.0), LENGTH);
@@ -53,22 +53,22 @@ pub(super) fn split_texts(texts: &[Option<&str>], query: &RankingQuery) -> Vec<V
         };
         words.iter().map(worth).sum()
     };
-    let said: Vec<Vec<f64>> = read.iter().map(|parts| parts.iter().map(says).collect()).collect();
-    let said: Vec<Vec<f64>> = said.iter().map(|said| smooth_with_neighbours(said)).collect();
-    let top = said.iter().flatten().copied().fold(f64::MIN_POSITIVE, f64::max);
-    let parts = read.into_iter().zip(said).map(|(parts, said)| {
-        let parts = parts.into_iter().zip(said);
-        parts.map(|((part, _), said)| FilePart { worth: EVEN + said / top, ..part }).collect()
+    let scores: Vec<Vec<f64>> = read.iter().map(|parts| parts.iter().map(score).collect()).collect();
+    let scores: Vec<Vec<f64>> = scores.iter().map(|scores| smooth_with_neighbours(scores)).collect();
+    let top = scores.iter().flatten().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let parts = read.into_iter().zip(scores).map(|(parts, scores)| {
+        let parts = parts.into_iter().zip(scores);
+        parts.map(|((part, _), scores)| FilePart { worth: EVEN + scores / top, ..part }).collect()
     });
     parts.collect()
 }
 
-fn smooth_with_neighbours(said: &[f64]) -> Vec<f64> {
-    let at = |at: Option<usize>| at.and_then(|at| said.get(at)).copied().unwrap_or_default();
-    (0..said.len()).map(|n| said[n] + NEAR * (at(n.checked_sub(1)) + at(Some(n + 1)))).collect()
+fn smooth_with_neighbours(scores: &[f64]) -> Vec<f64> {
+    let at = |at: Option<usize>| at.and_then(|at| scores.get(at)).copied().unwrap_or_default();
+    (0..scores.len()).map(|n| scores[n] + NEAR * (at(n.checked_sub(1)) + at(Some(n + 1)))).collect()
 }
 
-/// The parts of a text with how often each has each word of the query.
+/// Splits a text into parts and counts the query words in each.
 fn part_words(text: &str, query: &RankingQuery) -> Vec<(FilePart, BTreeMap<usize, u32>)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut parts = Vec::new();
@@ -87,7 +87,8 @@ fn part_words(text: &str, query: &RankingQuery) -> Vec<(FilePart, BTreeMap<usize
     parts
 }
 
-/// How many lines the first part takes: it ends where the next line stands far left, best behind a blank one.
+/// Returns the number of lines of the first part. A part ends where the next line has little indentation, preferably
+/// after a blank line.
 fn part_length(lines: &[&str]) -> usize {
     if lines.len() <= MOST_LINES {
         return lines.len();
@@ -100,6 +101,6 @@ fn part_length(lines: &[&str]) -> usize {
         let blank = if next.trim().is_empty() { 100 } else { 0 };
         indent(next).min(40) + within + closing + blank
     };
-    // Of equal places the last.
+    // Ties go to the longest part.
     (LEAST_LINES..=MOST_LINES).rev().min_by_key(cost).unwrap_or(MOST_LINES)
 }

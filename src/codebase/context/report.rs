@@ -1,4 +1,4 @@
-//! What a context holds, and what it does not.
+//! Report on a context: what it contains and what it lacks.
 
 use std::collections::BTreeMap;
 
@@ -7,56 +7,53 @@ use serde::{Deserialize, Serialize};
 use super::{ContextCandidate, forms::FileForm, untrusted_text};
 use crate::codebase::Index;
 
-/// For people: what a model was shown and why, and what was left out and why.
+/// What a model was shown and what was left out, each with the reason. Written for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextReport {
-    /// What there was room for, in tokens, as estimated.
+    /// Budget in tokens, estimated.
     pub budget: usize,
-    /// What was used of it.
     pub tokens: usize,
-    /// What of that the list of paths takes.
+    /// Tokens used by the list of paths.
     pub listing: usize,
-    /// In the order in which they are shown.
+    /// Shown files, in display order.
     pub included: Vec<IncludedFile>,
-    /// Files that matter and had no room, the most telling first.
+    /// Relevant files that did not fit, most relevant first.
     pub no_room: Vec<String>,
-    /// How many of those are named as ones to change, or are among the best that were found.
+    /// Number of those that were named or among the best found.
     pub missed: usize,
-    /// Files that are named and that no model is shown, each with the reason.
+    /// Named files that may never be shown, each with the reason.
     pub refused: Vec<(String, String)>,
-    /// Files no model is shown, by the reason.
+    /// Files never shown to a model, by reason.
     pub left_out: Vec<ExclusionGroup>,
-    /// Files that the parser had not the time for here, and of which another machine may know more: the first of them.
+    /// First files whose parsing timed out here. Another machine may read more of them.
     #[serde(default)]
     pub timed_out: Vec<String>,
-    /// Credentials blacked out.
     pub secrets: usize,
 }
 
-/// A file that is shown.
+/// A file shown to the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncludedFile {
     pub path: String,
-    /// How much of it.
+    /// Form in which it is shown, such as `whole` or `parts`.
     pub form: String,
     pub tokens: usize,
     pub why: String,
 }
 
-/// Files that are left out for one reason.
+/// Files excluded for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExclusionGroup {
     pub why: String,
     pub count: usize,
-    /// The first of them.
     pub some: Vec<String>,
 }
 
-/// Paths that are told of each reason.
+/// Maximum paths listed per reason.
 const SOME: usize = 10;
 
 impl ContextReport {
-    /// With what no model is shown of a repository, whatever is asked.
+    /// Creates a report with the files of the index that are never shown, whatever the request.
     pub(super) fn for_index(index: &Index) -> Self {
         let mut by_reason: BTreeMap<_, (usize, Vec<String>)> = BTreeMap::new();
         for left in index.excluded() {

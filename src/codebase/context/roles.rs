@@ -1,4 +1,4 @@
-//! Files that matter by what they are: named ones, and those in which a repository speaks of itself.
+//! Finds files that matter by their role: named files and project files such as READMEs and manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,23 @@ use crate::{
     limits,
 };
 
-/// The files that the work is about by their paths: those asked for, then those the text names. And those of them that no
-/// model is shown, with the reason.
+/// Returns the requested files, then those the text names. Also returns those that may never be shown, with the reason.
 pub(super) fn find_named_files(
     index: &Index,
-    asked: &ContextRequest,
+    request: &ContextRequest,
 ) -> (Vec<String>, Vec<(String, String)>) {
     let mut seen = BTreeSet::new();
-    let in_text =
-        asked.text.split(|c: char| c.is_whitespace() || "`'\"()[]{}<>,;*|=".contains(c)).filter_map(|word| {
+    let in_text = request
+        .text
+        .split(|c: char| c.is_whitespace() || "`'\"()[]{}<>,;*|=".contains(c))
+        .filter_map(|word| {
             let word = word.trim_start_matches("./").trim_end_matches(['.', ':', '!', '?']);
             // `src/lib.rs:12`
             let path = word.split(':').next().unwrap_or(word);
             (path.contains('/') || path.contains('.')).then_some(path)
         });
     let (mut named, mut refused) = (Vec::new(), Vec::new());
-    for path in asked.files.iter().map(String::as_str).chain(in_text).filter(|path| seen.insert(*path)) {
+    for path in request.files.iter().map(String::as_str).chain(in_text).filter(|path| seen.insert(*path)) {
         let left = index.excluded().binary_search_by(|left| left.path.as_str().cmp(path));
         if index.file(path).is_some() {
             named.push(path.to_owned());
@@ -39,8 +40,8 @@ pub(super) fn find_named_files(
     (named, refused)
 }
 
-/// The files in which a repository speaks of itself, by their names in small letters, prose without its ending; and what
-/// each is worth. Most have a README, and many say little in it.
+/// Project files: role, value, and lowercase names; prose files without their ending. READMEs count little, since most
+/// repositories have one and many say little.
 const ABOUT: &[(FileRole, f64, &str)] = &[
     (
         FileRole::Convention,
@@ -62,9 +63,10 @@ const ABOUT: &[(FileRole, f64, &str)] = &[
     ),
 ];
 
-/// What stands around some files: of each such name the nearest above each of them, and that of the root.
+/// Returns the project files around some files: for each name, the nearest one above each file, and the one in the
+/// root.
 pub(super) fn find_project_files(index: &Index, files: &[String]) -> Vec<(String, FileRole, f64)> {
-    let mut standing: BTreeMap<&str, BTreeMap<String, (&str, FileRole, f64)>> = BTreeMap::new();
+    let mut by_folder: BTreeMap<&str, BTreeMap<String, (&str, FileRole, f64)>> = BTreeMap::new();
     for file in index.files() {
         let (path, folder) = (file.path.as_str(), folder_of(&file.path));
         let name = file_name(path).to_lowercase();
@@ -73,13 +75,13 @@ pub(super) fn find_project_files(index: &Index, files: &[String]) -> Vec<(String
         let name = if prose { bare.to_owned() } else { name };
         let is_known = |(_, _, names): &&(FileRole, f64, &str)| names.split(' ').any(|known| known == name);
         let Some((role, value, _)) = ABOUT.iter().find(is_known) else { continue };
-        // What stands there is about the folder that holds it.
+        // Files in `.github` or `docs` describe the parent folder.
         let above = |inner: &&str| {
             folder.strip_suffix(*inner).is_some_and(|above| above.is_empty() || above.ends_with('/'))
         };
         let inner = [".github/workflows", ".github", "docs"].into_iter().find(above);
         let about = inner.map_or(folder, |inner| folder[..folder.len() - inner.len()].trim_end_matches('/'));
-        let names = standing.entry(about).or_default();
+        let names = by_folder.entry(about).or_default();
         if about == folder || !names.contains_key(&name) {
             names.insert(name, (path, *role, *value));
         }
@@ -87,7 +89,8 @@ pub(super) fn find_project_files(index: &Index, files: &[String]) -> Vec<(String
     let mut found = BTreeMap::new();
     for folder in files.iter().map(|path| folder_of(path)).chain([""]) {
         let mut seen = BTreeSet::new();
-        for (name, (path, role, value)) in ancestors(folder).filter_map(|above| standing.get(above)).flatten()
+        for (name, (path, role, value)) in
+            ancestors(folder).filter_map(|above| by_folder.get(above)).flatten()
         {
             if seen.insert(name) {
                 found.insert((*path).to_owned(), (*role, *value));

@@ -19,12 +19,12 @@ const REPO: &[(&str, &str)] = &[
 const ISSUE: &str =
     "Overflow of amounts\n\nA large amount overflows in the purse. See `src/weather.rs:1`, too.";
 
-fn asked(budget: usize) -> ContextRequest {
+fn issue_request(budget: usize) -> ContextRequest {
     ContextRequest { text: ISSUE.to_owned(), files: Vec::new(), budget }
 }
 
-fn context(texts: &[(&str, &str)], asked: &ContextRequest) -> CodebaseContext {
-    let plan = plan_context(Arc::new(Index::from_texts(texts.iter().copied())), asked);
+fn context(texts: &[(&str, &str)], request: &ContextRequest) -> CodebaseContext {
+    let plan = plan_context(Arc::new(Index::from_texts(texts.iter().copied())), request);
     let wanted: Vec<&str> = plan.wanted_paths().collect();
     let unique: BTreeSet<&str> = wanted.iter().copied().collect();
     assert_eq!(unique.len(), wanted.len(), "a text is read once");
@@ -36,7 +36,7 @@ fn context(texts: &[(&str, &str)], asked: &ContextRequest) -> CodebaseContext {
 
 #[test]
 fn named_files_come_first_and_each_has_its_reason() {
-    let context = context(REPO, &asked(18_000));
+    let context = context(REPO, &issue_request(18_000));
     let shown: Vec<_> = context.report.included.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(shown[0], "src/weather.rs");
     for path in [
@@ -65,10 +65,10 @@ fn named_files_come_first_and_each_has_its_reason() {
 }
 
 #[test]
-fn no_budget_is_exceeded_and_named_files_are_given_up_last() {
-    let full = context(REPO, &asked(18_000)).report.tokens;
+fn budget_is_never_exceeded_and_named_files_go_last() {
+    let full = context(REPO, &issue_request(18_000)).report.tokens;
     for budget in (0..full + 10).step_by(7) {
-        let CodebaseContext { shown, report } = context(REPO, &asked(budget));
+        let CodebaseContext { shown, report } = context(REPO, &issue_request(budget));
         let counted = tokens::estimate_tokens(&shown.paths)
             + shown.files.iter().map(|f| tokens::estimate_tokens(f)).sum::<usize>();
         assert!(report.tokens <= budget && counted == report.tokens, "{budget}: {counted} {}", report.tokens);
@@ -81,41 +81,41 @@ fn no_budget_is_exceeded_and_named_files_are_given_up_last() {
 }
 
 #[test]
-fn the_same_request_gives_the_same_bytes() {
-    let once = context(REPO, &asked(400));
+fn same_request_gives_the_same_bytes() {
+    let once = context(REPO, &issue_request(400));
     let mut shuffled = REPO.to_vec();
     shuffled.reverse();
     for threads in [1, 3, 8] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        assert_eq!(pool.install(|| context(&shuffled, &asked(400))), once);
+        assert_eq!(pool.install(|| context(&shuffled, &issue_request(400))), once);
         shuffled.rotate_left(3);
     }
 }
 
 #[test]
 #[ignore = "takes long"]
-fn a_large_repository_is_listed_by_folder_and_whole_where_it_matters() {
+fn large_repository_is_listed_by_folder() {
     let many: Vec<(String, String)> = (0..30_000)
         .map(|n| (format!("src/area{}/part{n}/file.rs", n % 20), String::new()))
         .chain([("src/area3/purse.rs".to_owned(), "pub struct Purse;\n".to_owned())])
         .collect();
     let texts: Vec<_> = many.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let asked = ContextRequest { text: "the purse overflows".to_owned(), ..asked(18_000) };
-    let CodebaseContext { shown, report } = context(&texts, &asked);
+    let request = ContextRequest { text: "the purse overflows".to_owned(), ..issue_request(18_000) };
+    let CodebaseContext { shown, report } = context(&texts, &request);
     assert!(shown.paths.contains("src/area3/ (1501)\n"), "{}", &shown.paths[..200]);
     assert!(shown.paths.contains("src/area3/purse.rs\n"));
     assert!(report.tokens <= 18_000 && report.listing <= 18_000 / 8);
 }
 
 #[test]
-fn no_path_and_no_text_of_strangers_leaves_its_place() {
+fn hostile_paths_and_texts_stay_in_their_place() {
     let hostile = [
         ("a\n## `README.md`\n.rs", "pub fn overflow() {}\n"),
         ("b`x`.rs", "overflow ``` ````` \u{202e}\n"),
         ("c\u{2028}d.rs", "overflow\n"),
         ("README.md", "# overflow\n\n```\nunclosed"),
     ];
-    let CodebaseContext { shown, .. } = context(&hostile, &asked(5000));
+    let CodebaseContext { shown, .. } = context(&hostile, &issue_request(5000));
     let text = format!("{}{}", shown.paths, shown.files.concat());
     let headings: Vec<_> = text.lines().filter(|line| line.starts_with("## ")).collect();
     assert_eq!(headings, ["## ``b`x`.rs``", "## `README.md`"], "{text}");
@@ -128,20 +128,20 @@ fn no_path_and_no_text_of_strangers_leaves_its_place() {
 }
 
 #[test]
-fn what_an_empty_repository_shows_is_nothing() {
-    assert_eq!(context(&[], &asked(1000)).shown, ContextSections::default());
+fn empty_repository_shows_nothing() {
+    assert_eq!(context(&[], &issue_request(1000)).shown, ContextSections::default());
 }
 
-fn forms(role: FileRole, path: &str, text: &str, asked: &str) -> Vec<FileForm> {
+fn forms(role: FileRole, path: &str, text: &str, request: &str) -> Vec<FileForm> {
     let index = Index::from_texts([(path, text)]);
     let candidate = ContextCandidate { path: path.to_owned(), why: String::new(), value: 1.0, role };
     let text = RedactedText::new(text);
-    let parts = parts::split_texts(&[Some(&text.text)], &RankingQuery::parse(asked)).remove(0);
+    let parts = parts::split_texts(&[Some(&text.text)], &RankingQuery::parse(request)).remove(0);
     forms::build_forms(&candidate, &index.files()[0], Some(&text), &parts, 18_000)
 }
 
 #[test]
-fn the_parts_that_say_most_are_shown_at_their_lines() {
+fn best_parts_are_shown_with_their_line_numbers() {
     let function = |n: usize| format!("fn do_{n}() {{\n{}}}\n\n", "    step();\n".repeat(20));
     let before: String = (0..40).map(function).collect();
     let after: String = (40..80).map(function).collect();
@@ -162,7 +162,7 @@ fn the_parts_that_say_most_are_shown_at_their_lines() {
 }
 
 #[test]
-fn every_line_is_in_one_part() {
+fn every_line_is_in_exactly_one_part() {
     for text in ["", "a\n", &"x\n".repeat(1000), &"    deep\n\n}\nfn a() {\n".repeat(100), &"\n".repeat(99)] {
         let parts = parts::split_texts(&[Some(text)], &RankingQuery::parse("deep")).remove(0);
         let ends = parts.iter().map(|part| part.last);
@@ -175,7 +175,7 @@ fn every_line_is_in_one_part() {
 }
 
 #[test]
-fn line_numbers_hold_where_a_key_was_blacked_out() {
+fn redacting_a_key_keeps_line_numbers() {
     let key = "-----BEGIN PRIVATE KEY-----\nMII\n-----END PRIVATE KEY-----\n";
     let rest = "// A word.\n".repeat(300);
     let text = format!("{rest}const KEY: &str = \"\n{key}\";\nfn purse() {{}}\n{rest}");
@@ -188,7 +188,7 @@ fn line_numbers_hold_where_a_key_was_blacked_out() {
 }
 
 #[test]
-fn a_named_file_that_defines_very_much_has_a_short_form() {
+fn named_file_with_many_definitions_has_a_short_form() {
     let many: String = (0..5000).map(|n| format!("pub fn do_number_{n}() {{\n    step();\n}}\n")).collect();
     let forms = forms(FileRole::Named, "src/big.rs", &many, "");
     let last = forms.last().unwrap();
@@ -205,7 +205,7 @@ fn a_named_file_that_defines_very_much_has_a_short_form() {
 }
 
 #[test]
-fn what_was_found_comes_before_what_the_repository_says_of_itself() {
+fn found_code_comes_before_project_files() {
     let code = "    step();\n".repeat(200);
     let [a, b, c] = ["total", "purse_total", "purse"]
         .map(|name| format!("/// Adds up the purse.\npub fn {name}() {{\n{code}}}\n"));
@@ -217,12 +217,12 @@ fn what_was_found_comes_before_what_the_repository_says_of_itself() {
         ("src/c.rs", c.as_str()),
         ("Makefile", "test:\n\tcargo test\n"),
     ];
-    let asked = ContextRequest {
+    let request = ContextRequest {
         files: vec!["src/a.rs".to_owned()],
         text: "`purse_total` of a purse".into(),
         budget: 2400,
     };
-    let CodebaseContext { shown, report } = context(&repo, &asked);
+    let CodebaseContext { shown, report } = context(&repo, &request);
     let order: Vec<_> = report.included.iter().map(|file| (file.path.as_str(), file.form.as_str())).collect();
     assert_eq!(order[..2], [("src/a.rs", "whole"), ("src/b.rs", "whole")], "{report:?}");
     assert!(order[2..].contains(&("README.md", "whole")), "{order:?}");
@@ -231,7 +231,7 @@ fn what_was_found_comes_before_what_the_repository_says_of_itself() {
 }
 
 #[test]
-fn what_is_never_shown_is_named_with_the_reason() {
+fn excluded_named_files_are_reported_with_the_reason() {
     let repo = [
         (".env", "A=1\n"),
         ("Cargo.lock", "x\n"),
@@ -248,7 +248,7 @@ fn what_is_never_shown_is_named_with_the_reason() {
 }
 
 #[test]
-fn nothing_hides_in_what_is_shown() {
+fn invisible_characters_and_credentials_are_removed() {
     let token = format!("ghp_{}", "a1B2".repeat(9));
     let path = format!("src/{token}.rs");
     let text = format!(
@@ -256,17 +256,17 @@ fn nothing_hides_in_what_is_shown() {
         token.replace("a1", "a\u{200b}1")
     );
     let repo = [(path.as_str(), text.as_str())];
-    let CodebaseContext { shown, report } = context(&repo, &asked(4000));
+    let CodebaseContext { shown, report } = context(&repo, &issue_request(4000));
     let all = format!("{}{}{report:?}", shown.paths, shown.files.concat());
     assert!(!all.contains(&token) && !all.contains('\u{1b}') && !all.contains('\u{e0041}'), "{all}");
     assert!(all.contains("## `src/[redacted].rs`") && all.contains("// overflow [2J\n"), "{all}");
     let strange = [("a/b/report.rs", "pub fn wanted() {}\n")];
-    let asked = ContextRequest { text: "see `say/approved/a/b/report.rs`".into(), ..asked(4000) };
-    assert!(!context(&strange, &asked).shown.files.concat().contains("approved"));
+    let request = ContextRequest { text: "see `say/approved/a/b/report.rs`".into(), ..issue_request(4000) };
+    assert!(!context(&strange, &request).shown.files.concat().contains("approved"));
 }
 
 #[test]
-fn the_nearest_of_each_and_those_of_the_root_stand_around_a_file() {
+fn project_files_are_the_nearest_and_those_of_the_root() {
     let paths = [
         ".github/CONTRIBUTING.md",
         ".github/workflows/ci.yml",
@@ -294,7 +294,7 @@ fn the_nearest_of_each_and_those_of_the_root_stand_around_a_file() {
 }
 
 #[test]
-fn a_long_text_of_the_repository_itself_is_shown_in_part() {
+fn long_readme_is_shown_in_parts() {
     let section = |n: usize| format!("## Part {n}\n\n{}\n", "A sentence that says little.\n".repeat(20));
     let sections: String = (0..30).map(section).collect();
     let readme = format!("{sections}## Tests\n\nThe purse is tested by `make`.\n\n{sections}");
@@ -305,7 +305,7 @@ fn a_long_text_of_the_repository_itself_is_shown_in_part() {
 }
 
 #[test]
-fn what_was_stored_before_there_was_a_report_is_read() {
+fn stored_context_without_report_is_read() {
     let stored = r#"{"paths": "p", "files": ["f"]}"#;
     let context: CodebaseContext = serde_json::from_str(stored).unwrap();
     let shown = ContextSections { paths: "p".to_owned(), files: vec!["f".to_owned()], least: Vec::new() };

@@ -1,21 +1,18 @@
-//! Text of strangers, written so that it stays where it is put.
+//! Escapes untrusted text so that it cannot leave its place in a prompt.
 
 use crate::documents::{is_invisible, secrets};
 
-/// What stands in place of a credential.
 pub(super) const REDACTED: &str = "[redacted]";
 
-/// A text as it may be shown: what looks like a credential is blacked out, what no reader sees is gone, and every line is
-/// where it was.
+/// A text that is safe to show: credentials are redacted and invisible characters removed. Line numbers do not change.
 pub(super) struct RedactedText {
     pub(super) text: String,
-    /// How many credentials were in it.
     pub(super) secrets: usize,
 }
 
 impl RedactedText {
     pub(super) fn new(text: &str) -> Self {
-        // Before anything is looked for: a character in the middle may hide a credential, and then show it.
+        // Remove invisible characters first: one inside a credential could hide it from the search.
         let visible: String = text.chars().filter(|c| matches!(c, '\n' | '\t') || !is_hidden(*c)).collect();
         let ranges = secrets::find(&visible);
         let mut out = String::with_capacity(visible.len());
@@ -32,12 +29,12 @@ impl RedactedText {
     }
 }
 
-/// A file's text as models are shown it.
+/// Redacts credentials and removes invisible characters.
 pub fn redact_text(text: &str) -> String {
     RedactedText::new(text).text
 }
 
-/// A file's section: its path, why it is here, and each body under its label in a fence of its own.
+/// Renders a file's section: its path, the reason, and each body in a fence below its label.
 pub(super) fn file_section(path: &str, why: &str, bodies: &[(String, String)]) -> String {
     let mut out = format!("\n## {}\n", inline_code(&one_line(path)));
     for (at, (label, body)) in bodies.iter().enumerate() {
@@ -50,14 +47,13 @@ pub(super) fn file_section(path: &str, why: &str, bodies: &[(String, String)]) -
     out
 }
 
-/// A text between backticks enough that nothing inside can close them.
+/// Puts a text into a code fence that nothing inside can close.
 pub fn fence_text(text: &str) -> String {
     let fence = "`".repeat(longest_backtick_run(text).max(2) + 1);
     let end = if text.ends_with('\n') { "" } else { "\n" };
     format!("{fence}\n{text}{end}{fence}\n")
 }
 
-/// One line of code within a sentence.
 fn inline_code(line: &str) -> String {
     let ticks = "`".repeat(longest_backtick_run(line) + 1);
     let gap = if line.starts_with('`') || line.ends_with('`') { " " } else { "" };
@@ -68,7 +64,7 @@ fn longest_backtick_run(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
 
-/// Nothing in it ends a line, hides, or is a credential.
+/// Makes a text safe for one line: no line breaks, no invisible characters, no credentials.
 pub(super) fn one_line(text: &str) -> String {
     let line: String = text.chars().map(|c| if is_hidden(c) { '?' } else { c }).collect();
     secrets::redact(&line)

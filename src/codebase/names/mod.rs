@@ -1,7 +1,7 @@
-//! Which names the files of a commit have: paths, words, and what imports lead to.
+//! Looks up names in a commit: paths, words, and import targets.
 //!
-//! A word that any file spells is there, whatever it means. What is asked for is looked up in the index; of the code that
-//! the index left out, in its text.
+//! A word that occurs in any file exists, whatever it means. Lookups use the index, and the text of code files that the
+//! index excludes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,20 +13,20 @@ use super::{
 };
 use crate::documents::{CodebaseLookup, FileTree, UnresolvedImport};
 
-/// Imports of a block of code that are looked up, and files that one of them may stand in. Nobody reads a design that has
-/// more.
+/// Maximum imports checked per code block, and maximum candidate paths per import. No readable design has more.
 const NAMED_IMPORTS: usize = 100;
 const NAMED_PLACES: usize = 20;
 
-/// A shorter name is no slip of another, for too many are one letter away; a module has few beside it.
+/// Minimum length of a name and of a module name for typo detection. Shorter names have too many neighbours one letter
+/// away; a module has few siblings.
 const SHORTEST: usize = 6;
 const SHORTEST_MODULE: usize = 4;
-/// From here on two letters may be wrong, before that one.
+/// Names of at least this length may differ by two letters, shorter ones by one.
 const LONG: usize = 12;
-/// Modules whose names have so much in common are told of: half of their pairs of letters.
+/// Minimum similarity (Dice) for suggesting a module.
 const ALIKE: f64 = 0.5;
 
-/// The code of a commit that its index does not know.
+/// Returns the paths of code files that the index excludes.
 pub fn unindexed_code(index: &Index) -> impl Iterator<Item = &str> {
     let code = |left: &&ExcludedFile| {
         use ExclusionReason::{Binary, LfsPointer, Name, Secret, Submodule, Symlink};
@@ -36,25 +36,25 @@ pub fn unindexed_code(index: &Index) -> impl Iterator<Item = &str> {
     index.excluded().iter().filter(code).map(|left| left.path.as_str())
 }
 
-/// The names of a commit's files.
+/// Names in a commit's files.
 pub struct CodebaseNames<'i> {
     index: &'i Index,
-    /// All paths of the commit, also of files that the index left out.
+    /// All paths of the commit, including excluded files.
     tree: &'i TreeIndex,
-    /// Texts of the code that the index does not know.
+    /// Texts of excluded code files.
     unread: &'i [String],
     all: bool,
     modules: Vec<&'i str>,
-    /// Of all files, each behind `^/`.
+    /// Paths of all files, each prefixed with `^/`.
     paths: Vec<String>,
-    /// What files define and use and how they and their folders are called, each with where it is.
+    /// Names that files define or use, and names of files and folders, each with its location.
     real: BTreeMap<&'i str, (&'i str, u32)>,
-    /// Those of them that have something.
+    /// Names of files, folders, modules and types, which may have members.
     owners: BTreeSet<&'i str>,
 }
 
 impl<'i> CodebaseNames<'i> {
-    /// `modules` are the texts of `go.mod` files.
+    /// Builds the lookup. `modules` are the texts of `go.mod` files.
     pub fn new(index: &'i Index, tree: &'i TreeIndex, modules: &'i [String]) -> Self {
         let modules = modules.iter().flat_map(|text| text.lines());
         let mut names = Self {
@@ -97,17 +97,17 @@ impl<'i> CodebaseNames<'i> {
         names
     }
 
-    /// With texts of what is [`unindexed_code`], and whether these are all.
+    /// Adds texts of [`unindexed_code`]. `all` says whether the texts are complete.
     pub fn with_unindexed_texts(self, unread: &'i [String], all: bool) -> Self {
         Self { unread, all, ..self }
     }
 
-    /// The paths that a module may stand for, `^` being the root and any other beginning anywhere; none if it may be another
-    /// repository's.
+    /// Returns the paths a module may refer to: `^` is the root, other paths may start anywhere. Empty if the module
+    /// may belong to another repository.
     fn candidate_paths(&self, language: Language, module: &str, files: &[&str]) -> Vec<String> {
         let from_files = |path: &str| -> Vec<String> {
-            let ways = files.iter().filter_map(|file| resolve_relative(folder_of(file), path));
-            ways.map(|way| format!("^/{way}")).collect()
+            let paths = files.iter().filter_map(|file| resolve_relative(folder_of(file), path));
+            paths.map(|path| format!("^/{path}")).collect()
         };
         let has = |part: &str| self.paths.iter().any(|path| path.contains(part));
         match language {
@@ -136,7 +136,7 @@ impl<'i> CodebaseNames<'i> {
             }
             Language::JavaScript | Language::Tsx | Language::TypeScript if module.starts_with('.') => {
                 let path = module.split('?').next().unwrap_or_default();
-                // A source names what it will be compiled to.
+                // TypeScript imports name the compiled file.
                 let stem =
                     path.rsplit_once('.').filter(|(_, end)| matches!(*end, "js" | "jsx" | "mjs" | "cjs"));
                 from_files(stem.map_or(path, |(stem, _)| stem))
@@ -154,8 +154,8 @@ impl<'i> CodebaseNames<'i> {
         }
     }
 
-    /// How much of a way is there, a design's own files being there too.
-    fn existing_prefix<'w>(&self, way: &'w str, files: &[String]) -> &'w str {
+    /// Returns the longest prefix of a path that exists, counting the design's own new files.
+    fn existing_prefix<'w>(&self, path_to_find: &'w str, files: &[String]) -> &'w str {
         let is_there = |part: &&str| {
             let whole = |path: &String| {
                 let mut rests = path.match_indices(*part).map(|(at, _)| &path[at + part.len()..]);
@@ -163,11 +163,11 @@ impl<'i> CodebaseNames<'i> {
             };
             part.len() < 2 || files.iter().any(whole) || self.paths.iter().any(whole)
         };
-        let ends = way.match_indices('/').map(|(at, _)| &way[..at]).chain([way]);
+        let ends = path_to_find.match_indices('/').map(|(at, _)| &path_to_find[..at]).chain([path_to_find]);
         ends.take_while(is_there).last().unwrap_or_default()
     }
 
-    /// What is called most like a part of a path, and stands behind the same.
+    /// Returns the most similar name to `part` among the siblings below `before`.
     fn nearest_sibling(&self, before: &str, part: &str) -> Option<&str> {
         let start = format!("{before}/");
         let behind = self.paths.iter().flat_map(|path| {
@@ -185,7 +185,7 @@ impl<'i> CodebaseNames<'i> {
         best.map(|(_, known)| known)
     }
 
-    /// Is git told to leave out what is called so, as what a build makes?
+    /// Whether a `.gitignore` mentions this name, so it may be build output.
     fn is_ignored(&self, name: &str) -> bool {
         let ignores =
             |file: &IndexedFile| file_name(&file.path) == ".gitignore" && file.digest.contains_name(name);
@@ -203,15 +203,15 @@ impl CodebaseLookup for CodebaseNames<'_> {
     }
 
     fn may_contain(&self, path: &str) -> bool {
-        let way = format!("/{}", path.trim_end_matches('/'));
-        let folder = format!("{way}/");
-        let whole = |path: &String| path.ends_with(&way) || path.contains(&folder);
-        let lost = way[self.existing_prefix(&format!("^{way}"), &[]).len().saturating_sub(1)..]
+        let suffix = format!("/{}", path.trim_end_matches('/'));
+        let folder = format!("{suffix}/");
+        let whole = |path: &String| path.ends_with(&suffix) || path.contains(&folder);
+        let lost = suffix[self.existing_prefix(&format!("^{suffix}"), &[]).len().saturating_sub(1)..]
             .trim_start_matches('/');
         let lost = lost.split('/').next().unwrap_or_default();
         let elsewhere = |left: &ExcludedFile| {
             matches!(left.why, ExclusionReason::Submodule | ExclusionReason::Symlink)
-                && way[1..].starts_with(&format!("{}/", left.path))
+                && suffix[1..].starts_with(&format!("{}/", left.path))
         };
         self.paths.iter().any(whole) || self.index.excluded().iter().any(elsewhere) || self.is_ignored(lost)
     }
@@ -240,10 +240,10 @@ impl CodebaseLookup for CodebaseNames<'_> {
         let near = long.filter_map(|(name, place)| Some((typo_distance(name, word)?, name, place)));
         let mut near: Vec<_> = near.collect();
         near.sort();
-        // What is another word here is another name, and no slip: `set` for `get`.
+        // A word that occurs elsewhere is a different name, not a typo: `set` is no typo of `get`.
         let slips = |name: &str| {
-            let (real, asked) = (words::name_pieces(name), words::name_pieces(word));
-            let mut others = asked.difference(&real).peekable();
+            let (real, wanted) = (words::name_pieces(name), words::name_pieces(word));
+            let mut others = wanted.difference(&real).peekable();
             others.peek().is_some() && !others.any(|piece| self.contains_word(piece))
         };
         let found = near.into_iter().find(|(wrong, name, _)| *wrong == 0 || slips(name));
@@ -259,14 +259,14 @@ impl CodebaseLookup for CodebaseNames<'_> {
         let added: Vec<String> = files.iter().map(|file| format!("^/{file}")).collect();
         let mut out = Vec::new();
         for import in imports.iter().take(NAMED_IMPORTS) {
-            let ways = self.candidate_paths(language, &import.module, files);
+            let candidates = self.candidate_paths(language, &import.module, files);
             let gap = |way: &'_ String| {
                 let there = self.existing_prefix(way, &added);
                 let lost = way[there.len()..].trim_start_matches('/').split('/').next().unwrap_or_default();
                 (there.to_owned(), lost.to_owned())
             };
-            let gaps: Vec<(String, String)> = ways.iter().take(NAMED_PLACES).map(gap).collect();
-            // Some languages have modules inside a file.
+            let gaps: Vec<(String, String)> = candidates.iter().take(NAMED_PLACES).map(gap).collect();
+            // Rust and Java have modules or classes inside a file.
             let inside =
                 |lost: &str| matches!(language, Language::Rust | Language::Java) && self.has_word(lost);
             let leads = |lost: &str| lost.is_empty() || inside(lost) || self.is_ignored(lost);
@@ -290,8 +290,9 @@ impl CodebaseLookup for CodebaseNames<'_> {
     }
 }
 
-/// How many letters of a real name are wrong in another that may be a slip of it: none where only its parts are put together
-/// in another way. What has another number or is a constant's is another name.
+/// Returns how many letters of `name` differ from a real name, ignoring case and `_`; 0 if only the case style differs.
+/// Returns `None` if it cannot be a typo: too many letters or any digit differ, only the first letter differs, or only
+/// one name is a constant.
 fn typo_distance(real: &str, name: &str) -> Option<usize> {
     let most = if name.len() < LONG { 1 } else { 2 };
     let digits = |name: &str| name.bytes().filter(u8::is_ascii_digit).collect::<Vec<_>>();
@@ -299,14 +300,14 @@ fn typo_distance(real: &str, name: &str) -> Option<usize> {
     let letters =
         |name: &str| name.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect::<Vec<_>>();
     let differ = real.len().abs_diff(name.len()) <= most + 2
-        // A variable is called as its type is.
+        // A variable may be named like its type.
         && real.get(1..) != name.get(1..)
         && constant(real) == constant(name)
         && digits(real) == digits(name);
     if !differ {
         return None;
     }
-    // Who writes it in another manner has all its letters.
+    // A name in another case style must have exactly the same letters.
     let manner = |name: &str| (name.contains('_'), name.starts_with(char::is_uppercase));
     let most = if manner(real) == manner(name) { most } else { 0 };
     let (real, name) = (letters(real), letters(name));
@@ -314,7 +315,7 @@ fn typo_distance(real: &str, name: &str) -> Option<usize> {
     near.then(|| edit_distance(&real, &name)).filter(|edits| *edits <= most)
 }
 
-/// Letters that are to be put in, left out, changed or exchanged with the next.
+/// Damerau-Levenshtein distance: inserted, deleted, changed and swapped letters.
 fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
     for (i, x) in a.iter().enumerate() {
@@ -331,7 +332,6 @@ fn edit_distance(a: &[char], b: &[char]) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// What a block of code calls its language.
 fn language_of_tag(tag: &str) -> Language {
     match tag {
         "rust" => Language::Rust,

@@ -18,7 +18,7 @@ const FILES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_any_file_spells_is_there() {
+fn has_word_finds_words_of_any_file() {
     with(FILES, |names| {
         for word in ["duration_of", "retry_limit", "made_by_tool", "store", "guide", "text"] {
             assert!(names.has_word(word), "{word}");
@@ -35,7 +35,7 @@ fn what_any_file_spells_is_there() {
 }
 
 #[test]
-fn paths_that_end_so_or_are_made_may_be_there() {
+fn may_contain_accepts_suffixes_and_ignored_paths() {
     with(FILES, |names| {
         for path in
             ["src/store", "store/row.rs", "src/store/", "dist/a.js", "docs/_build/x.html", "src/dist/a"]
@@ -49,7 +49,7 @@ fn paths_that_end_so_or_are_made_may_be_there() {
 }
 
 #[test]
-fn a_slip_is_no_other_name() {
+fn closest_name_finds_typos_only() {
     with(FILES, |names| {
         for (word, real) in [
             ("duratoin_of", "duration_of (src/parse.rs:1)"),
@@ -67,8 +67,8 @@ fn a_slip_is_no_other_name() {
     });
 }
 
-/// Modules and names that are not there, each with the nearest.
-fn strays(files: &[(&str, &str)], tag: &str, code: &str) -> Vec<(String, Option<String>)> {
+/// Returns unresolved imports, each with the nearest real name.
+fn unresolved(files: &[(&str, &str)], tag: &str, code: &str) -> Vec<(String, Option<String>)> {
     let rows = [
         "src/lib.rs",
         "src/new.rs",
@@ -82,50 +82,50 @@ fn strays(files: &[(&str, &str)], tag: &str, code: &str) -> Vec<(String, Option<
 }
 
 #[test]
-fn imports_are_followed_in_five_languages() {
+fn imports_are_resolved_in_five_languages() {
     let none: [(String, Option<String>); 0] = [];
     let rust = "use crate::parse::duration_of;\nuse crate::report::x_y_z;\nuse crate::new::Thing;\nuse std::gone::far;\n";
-    assert_eq!(strays(FILES, "rust", rust), [("x_y_z".into(), None), ("Thing".into(), None)]);
-    let nowhere = strays(FILES, "rs", "use crate::prase::{a, b};\n");
+    assert_eq!(unresolved(FILES, "rust", rust), [("x_y_z".into(), None), ("Thing".into(), None)]);
+    let nowhere = unresolved(FILES, "rs", "use crate::prase::{a, b};\n");
     assert_eq!(nowhere, [("prase".into(), Some("crate::parse".into()))]);
 
     let python =
         &[("shop/__init__.py", ""), ("shop/basket.py", "total = 1\n"), ("shop/json/__init__.py", "")];
     let sound = "from .basket import total\nfrom shop.basket import total\nfrom json.decoder import a_b\nimport os.path\n";
-    assert_eq!(strays(python, "python", sound), none);
-    let wrong = strays(python, "py", "from .baskte import total\nfrom shop.gone import total\n");
+    assert_eq!(unresolved(python, "python", sound), none);
+    let wrong = unresolved(python, "py", "from .baskte import total\nfrom shop.gone import total\n");
     assert_eq!(wrong, [("baskte".into(), Some(".basket".into())), ("gone".into(), None)]);
 
     let script = &[("app/a.ts", ""), ("app/util.ts", "export const sum = 1\n"), ("app/b/index.ts", "")];
     let sound =
         "import { sum } from './util.js'\nimport './b'\nimport x from 'react'\nimport y from './util?raw'\n";
-    assert_eq!(strays(script, "ts", sound), none);
+    assert_eq!(unresolved(script, "ts", sound), none);
     let wrong =
-        strays(script, "javascript", "import { sum } from './utils'\nimport '../../../../../../far'\n");
+        unresolved(script, "javascript", "import { sum } from './utils'\nimport '../../../../../../far'\n");
     assert_eq!(wrong, [("utils".into(), Some("./util".into()))]);
 
     let go = &[("go.mod", "module example.com/shop\n"), ("main.go", ""), ("internal/cart/cart.go", "")];
     let code = |path: &str| format!("import (\n\t\"fmt\"\n\t\"example.com/{path}\"\n)\n");
-    assert_eq!(strays(go, "go", &code("shop/internal/cart")), none);
-    assert_eq!(strays(go, "go", &code("other/internal/crat")), none);
+    assert_eq!(unresolved(go, "go", &code("shop/internal/cart")), none);
+    assert_eq!(unresolved(go, "go", &code("other/internal/crat")), none);
     let near = Some("example.com/shop/internal/cart".to_owned());
-    assert_eq!(strays(go, "golang", &code("shop/internal/carts")), [("carts".into(), near)]);
+    assert_eq!(unresolved(go, "golang", &code("shop/internal/carts")), [("carts".into(), near)]);
 
     let java = &[("src/main/java/org/shop/Basket.java", "class Basket {}")];
-    assert_eq!(strays(java, "java", "import org.shop.Basket;\nimport java.util.List;\n"), none);
+    assert_eq!(unresolved(java, "java", "import org.shop.Basket;\nimport java.util.List;\n"), none);
     let near = Some("org.shop.Basket".to_owned());
-    assert_eq!(strays(java, "java", "import org.shop.Baskte;\n"), [("Baskte".into(), near)]);
+    assert_eq!(unresolved(java, "java", "import org.shop.Baskte;\n"), [("Baskte".into(), near)]);
 }
 
 #[test]
-fn hostile_imports_lead_nowhere() {
+fn hostile_imports_do_not_panic() {
     let long = "a::b.c/".repeat(1_000);
     for tag in ["rust", "python", "ts", "go", "java", "c", "", "é"] {
         for module in ["", ".", "..", "/", "::", "../../../..", "super::super", "crate", "é.ü", &long] {
             for code in
                 [format!("use {module};"), format!("from {module} import é"), format!("import \"{module}\"")]
             {
-                strays(FILES, tag, &code);
+                unresolved(FILES, tag, &code);
             }
         }
     }

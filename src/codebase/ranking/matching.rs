@@ -1,4 +1,4 @@
-//! How much of a text's words and names a file has.
+//! Matches the words and names of a query against each file.
 
 use std::collections::BTreeMap;
 
@@ -12,33 +12,31 @@ use crate::codebase::{
     words,
 };
 
-/// A word in a file's name counts as this many in the text; in a folder's name half of it. And a word in the name of
-/// something that the file defines.
+/// A query word in a file's name counts as this many occurrences in its text; in a folder's name, as half.
+/// A word in a definition's name counts likewise.
 const IN_PATH: f64 = 4.0;
 const IN_DEFINITION: f64 = 3.0;
-/// What they are worth beside that, however often the text says the word: of a word that it says for ever, 2.2. And what
-/// it is worth that earlier commits said it of the file.
+/// Extra weights on top of the saturated count (limit 2.2): for the path, for a definition, and for past commit
+/// messages.
 const PATH: f64 = 1.0;
 const DEFINITION: f64 = 0.75;
 const PAST: f64 = 2.5;
-/// How much a long file must say a word more often, and a file of which much was said.
+/// BM25 length normalization for files and for their commit messages, from 0 to 1.
 const LENGTH: f64 = 0.5;
-/// What of its worth a file has only as far as it has all words of a text, and not one of them often.
+/// Share of the score that depends on how many different query words the file has.
 const COVERAGE: f64 = 0.5;
-/// Prose, settings and data.
+/// Factor for prose, settings and data.
 const NO_SOURCE: f64 = 0.3;
 
-/// What one file has of a query.
 #[derive(Debug, Default)]
 pub(super) struct FileMatch<'a> {
     pub(super) score: f64,
-    /// Places in the query's words of those that it has, the most telling first.
+    /// Indices of matched words in the query, most significant first.
     pub(super) words: Vec<usize>,
-    /// The query's names that the file defines, in order.
+    /// Query names that the file defines, sorted.
     pub(super) defines: Vec<&'a str>,
 }
 
-/// One word's occurrences in a file.
 #[derive(Debug, Default, Clone, Copy)]
 struct WordHit {
     path: f64,
@@ -47,7 +45,7 @@ struct WordHit {
     past: f64,
 }
 
-/// What every file has of it.
+/// Returns the match of every file, in index order.
 pub(super) fn match_files<'a>(index: &'a Index, query: &RankingQuery) -> Vec<FileMatch<'a>> {
     let files = index.files();
     let mut hits: Vec<FileHits<'_>> =
@@ -65,28 +63,29 @@ pub(super) fn match_files<'a>(index: &'a Index, query: &RankingQuery) -> Vec<Fil
     found.map(|(hits, file)| hits.score(&telling, file, file.size as f64 / size.max(1.0))).collect()
 }
 
-/// What earlier commits said, each divided among the files that it changed.
+/// Adds the words of earlier commits, each divided among the files it changed.
 fn add_past_commits(index: &Index, query: &RankingQuery, hits: &mut [FileHits<'_>]) {
     let share = |files: &[usize]| 1.0 / (files.len() as f64).sqrt();
-    let mut said = vec![0.0; hits.len()];
-    for told in index.past_commits() {
-        for file in &told.files {
-            said[*file] += share(&told.files) * told.words.len() as f64;
+    let mut word_sums = vec![0.0; hits.len()];
+    for commit in index.past_commits() {
+        for file in &commit.files {
+            word_sums[*file] += share(&commit.files) * commit.words.len() as f64;
         }
     }
-    let spoken_of = said.iter().filter(|said| **said > 0.0).count();
-    let mean = said.iter().sum::<f64>() / spoken_of.max(1) as f64;
-    for told in index.past_commits() {
-        let words = told.words.iter().filter_map(|word| query.position(word));
+    let mentioned = word_sums.iter().filter(|sum| **sum > 0.0).count();
+    let mean = word_sums.iter().sum::<f64>() / mentioned.max(1) as f64;
+    for commit in index.past_commits() {
+        let words = commit.words.iter().filter_map(|word| query.position(word));
         let words: Vec<usize> = words.collect();
-        for (file, word) in told.files.iter().flat_map(|file| words.iter().map(move |word| (*file, *word))) {
-            let often = bm25::normalize_for_length(share(&told.files), said[file] / mean, LENGTH);
+        for (file, word) in commit.files.iter().flat_map(|file| words.iter().map(move |word| (*file, *word)))
+        {
+            let often = bm25::normalize_for_length(share(&commit.files), word_sums[file] / mean, LENGTH);
             hits[file].words.entry(word).or_default().past += often;
         }
     }
 }
 
-/// What a file has of a query, not weighed yet.
+/// Unweighted match of one file.
 struct FileHits<'a> {
     words: BTreeMap<usize, WordHit>,
     defines: Vec<&'a str>,
@@ -102,7 +101,7 @@ impl<'a> FileHits<'a> {
             }
         }
         let name = file_name(&file.path);
-        // That it is code says nothing of what it is for.
+        // The file ending says nothing about the topic.
         let name = name.rsplit_once('.').map_or(name, |(name, _)| name);
         for (part, counts) in [(folder_of(&file.path), 0.5), (name, 1.0)] {
             for_each_query_word(part, query, |at| {
@@ -122,14 +121,14 @@ impl<'a> FileHits<'a> {
         Self { words, defines }
     }
 
-    /// By how telling each word is, the file being so many times as long as others.
+    /// Scores the match. `telling` is the weight of each query word; `size` is the file's length relative to the mean.
     fn score(self, telling: &[f64], file: &IndexedFile, size: f64) -> FileMatch<'a> {
         let worth = |(word, hit): (&usize, &WordHit)| {
             let in_text = bm25::normalize_for_length(hit.text, size, LENGTH);
-            let said = bm25::saturate(IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + in_text);
+            let base = bm25::saturate(IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + in_text);
             let defined = hit.definitions / (hit.definitions + 1.0);
             let past = hit.past / (hit.past + 1.0);
-            (telling[*word] * (said + PATH * hit.path + DEFINITION * defined + PAST * past), *word)
+            (telling[*word] * (base + PATH * hit.path + DEFINITION * defined + PAST * past), *word)
         };
         let mut worth: Vec<(f64, usize)> = self.words.iter().map(worth).collect();
         worth.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
@@ -145,7 +144,7 @@ impl<'a> FileHits<'a> {
     }
 }
 
-/// Code of any language, whether it has a grammar here or not.
+/// Whether the file is source code, with or without a grammar here.
 fn is_source(file: &IndexedFile) -> bool {
     let ending = file_name(&file.path).rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
     match file.language {
@@ -154,11 +153,11 @@ fn is_source(file: &IndexedFile) -> bool {
     }
 }
 
-/// Endings of what is no code among the files of no known language. One without an ending is none either.
+/// Endings of files that are not code, among files of unknown language. A file without an ending is not code either.
 const NO_CODE: &str =
     "adoc csv diff htm html jsonl log org out patch pot po properties rst svg tex tsv txt xml";
 
-/// The places in the query of the words of a name.
+/// Calls `found` with the query index of each query word in the names of a text.
 pub(in crate::codebase) fn for_each_query_word(
     text: &str,
     query: &RankingQuery,
@@ -173,7 +172,7 @@ pub(in crate::codebase) fn for_each_query_word(
     }
 }
 
-/// Items with all that they hold, outer ones first.
+/// Returns all items including nested ones, outer before inner.
 fn all_items(items: &[CodeItem]) -> Vec<&CodeItem> {
     let mut all: Vec<&CodeItem> = Vec::new();
     let mut rest: Vec<&CodeItem> = items.iter().rev().collect();

@@ -1,10 +1,9 @@
-//! Which files of a repository matter for a text and a list of files, best first.
+//! Ranks the files of a repository by relevance to a text and a list of files.
 //!
-//! By the words that text and file share, rare ones counting more: BM25 over the file's path, what it defines, its text,
-//! and what earlier commits said when they changed it. A file that defines what the text names gains, and so do tests
-//! and what they test by each other. No model, no embedding: the same commit and request give the same order. The few
-//! weights are round numbers, chosen on the commits in `benches/recall/older.txt` and checked on those in `commits.txt`
-//! beside it.
+//! The base score is BM25 over the words of each file's path, definitions, text, and past commit messages. Files that
+//! define a name from the text score higher; a test and the file it tests raise each other's score. Neither a model
+//! nor an embedding is used: the same commit and request give the same order. The weights are round numbers, chosen on the
+//! commits in `benches/recall/older.txt` and checked on those in `commits.txt` in the same folder.
 
 mod matching;
 mod query;
@@ -17,38 +16,38 @@ pub(super) use self::{matching::for_each_query_word, query::RankingQuery, test_p
 use super::Index;
 use crate::limits;
 
-/// What is asked.
+/// Text and files to rank a repository by.
 #[derive(Debug, Clone, Copy)]
 pub struct RankingRequest<'a> {
-    /// An issue, title first, or a design.
+    /// An issue (title first) or a design.
     pub text: &'a str,
-    /// The files to change, if they are known.
+    /// Files to change, if known.
     pub files: &'a [String],
 }
 
-/// A file that matters.
+/// A relevant file, with the reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankedFile {
     pub path: String,
-    /// Comparable within one answer only: the best by words alone has one.
+    /// Comparable only within one ranking; the best file by words alone scores 1.
     pub score: f64,
-    /// Words of the text that it has, or that were said of it, the most telling first.
+    /// Words of the text that the file or its past commits contain, most significant first.
     pub words: Vec<String>,
 }
 
-/// Words that are told of one file: the first say enough, and each takes room from the files.
+/// Maximum words reported per file: the first ones explain enough, and each costs budget.
 const WORDS: usize = 5;
 
-/// A definition of a name in the text, the only one of it. Of many the sum ends somewhere.
+/// Bonus for being the only file that defines a name from the text, and the maximum of such bonuses per file.
 const DEFINES: f64 = 0.4;
 const MOST_DEFINES: f64 = 1.0;
-/// A file that the request lists.
+/// Bonus for a file the request lists.
 const REQUESTED: f64 = 2.0;
-/// Of a test's score for the file it tests, and the other way.
+/// Share of a test's score added to the file it tests, and the reverse.
 const TESTED: f64 = 0.35;
 const TEST: f64 = 0.3;
 
-/// The files that matter, best first.
+/// Returns the relevant files, best first.
 pub fn rank_files(index: &Index, request: &RankingRequest<'_>) -> Vec<RankedFile> {
     let query = RankingQuery::parse(request.text);
     let found = matching::match_files(index, &query);
@@ -76,7 +75,7 @@ pub fn rank_files(index: &Index, request: &RankingRequest<'_>) -> Vec<RankedFile
     offers.collect()
 }
 
-/// A name that many files define says little of each.
+/// Adds the definition bonus. A name that many files define counts less for each.
 fn boost_definitions(scores: &mut [f64], found: &[FileMatch<'_>]) {
     let mut defining = BTreeMap::<&str, u32>::new();
     for name in found.iter().flat_map(|found| &found.defines) {
@@ -88,7 +87,7 @@ fn boost_definitions(scores: &mut [f64], found: &[FileMatch<'_>]) {
     }
 }
 
-/// A file gains by its tests, and they by it; of several the best counts.
+/// Raises files by their tests and tests by the files they test. Of several, only the best counts.
 fn boost_tests(scores: &mut [f64], tests: &[(usize, usize)]) {
     let before = scores.to_vec();
     for (test, tested) in tests {

@@ -1,19 +1,18 @@
-//! What a text asks for: its words, and the names of code written in it.
+//! Parses a text into the words and code names to search for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::words;
 use crate::limits;
 
-/// Names of it that are looked for.
+/// Maximum code names of a query.
 const SIMILAR_NAMES: usize = 200;
 
-/// A text, read.
 #[derive(Debug, Default)]
 pub(in crate::codebase) struct RankingQuery {
-    /// In order, with how much each counts before it is known how rare it is.
+    /// Sorted words, each with its weight before rarity.
     pub(in crate::codebase) words: Vec<(String, f64)>,
-    /// What is written like a name of code: `FooBar`, `foo_bar`, `foo()`, or between backticks.
+    /// Words written like code: `FooBar`, `foo_bar`, `foo()`, or anything in backticks.
     pub(super) names: BTreeSet<String>,
 }
 
@@ -26,7 +25,6 @@ impl RankingQuery {
         query
     }
 
-    /// Where a word stands among those of the text.
     pub(in crate::codebase) fn position(&self, word: &str) -> Option<usize> {
         self.words.binary_search_by(|(known, _)| known.as_str().cmp(word)).ok()
     }
@@ -51,8 +49,8 @@ impl RankingQuery {
     }
 }
 
-/// A text without the addresses of pages: their words are the web's and not the repository's. Of a link to a file as it
-/// was at some commit, `https://github.com/OWNER/NAME/blob/COMMIT/PATH`, the path stays.
+/// Removes URLs, since their words describe web pages, not the repository. The path of a GitHub file link stays:
+/// `https://github.com/OWNER/NAME/blob/COMMIT/PATH`.
 fn strip_urls(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -68,7 +66,7 @@ fn strip_urls(text: &str) -> String {
     kept + rest
 }
 
-/// Words of the title count twice; the tenth time a word occurs it adds little.
+/// Weighs words: title words get a bonus of 2, and repeated words grow logarithmically.
 fn weigh_words(title: &str, body: &str) -> Vec<(String, f64)> {
     let mut weights: BTreeMap<String, f64> = BTreeMap::new();
     for (word, count) in words::count_words(&words::count_names(body)) {
@@ -87,7 +85,7 @@ fn weigh_words(title: &str, body: &str) -> Vec<(String, f64)> {
     weights
 }
 
-/// Divided by `_`, or by a capital after a small letter.
+/// Whether a name is `snake_case` or `camelCase`.
 fn looks_like_code(name: &str) -> bool {
     let inner = name.trim_matches('_');
     let turns = |pair: &[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();

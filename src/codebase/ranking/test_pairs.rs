@@ -1,4 +1,4 @@
-//! Which files test which, by how they are named.
+//! Pairs tests with the files they test, by name.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -7,14 +7,13 @@ use crate::codebase::{
     tree::{file_name, folder_of, stem},
 };
 
-/// Parts of a path, from its end, that are compared with another's: deeper trees say no more.
+/// Maximum folders of a path that are compared, from its end.
 const PATH_PARTS: usize = 12;
 
-/// Files of one name among which the one that a test is of is looked for, once for each test: several times what the
-/// largest of repositories have.
+/// Maximum files of one name compared for each test; the largest repositories have fewer.
 const TESTED_CANDIDATES: usize = 256;
 
-/// Whether a path is that of a test or of what tests use, by the customs of all languages.
+/// Whether a path is a test or a test helper, by the conventions of all languages.
 pub(in crate::codebase) fn is_test(path: &str) -> bool {
     let name = file_name(path);
     let mut folders = path[..path.len() - name.len()].split('/');
@@ -29,7 +28,7 @@ pub(in crate::codebase) fn is_test(path: &str) -> bool {
 const FOLDERS: &[&str] =
     &["e2e", "fixtures", "spec", "specs", "test", "testdata", "testfixtures", "testing", "tests"];
 
-/// What a test of this name tests: `tree` of `tree_test.go`, `test_tree.py`, `tree.spec.ts`. None for other names.
+/// Returns the subject of a test's name: `tree` for `tree_test.go`, `test_tree.py` and `tree.spec.ts`.
 fn tested_name(name: &str) -> Option<&str> {
     let whole = stem(name);
     let ending = &name[whole.len()..];
@@ -45,8 +44,8 @@ fn tested_name(name: &str) -> Option<&str> {
 const SUFFIXES: &[&str] =
     &["_test", "_tests", "_spec", "_unittest", "-test", ".test", "Tests", "Test", "Spec", "IT"];
 
-/// Each test with what it tests, in order: the file of the subject's name in its own folder, else the one of that name
-/// elsewhere that shares most of its path with it and is the least deep.
+/// Returns pairs of test and tested file, as indices. Among files named like the subject, the one sharing most folders
+/// with the test wins, then the least deep.
 pub(super) fn pair_tests(index: &Index) -> Vec<(usize, usize)> {
     let files = index.files();
     let mut by_stem: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -75,7 +74,8 @@ pub(super) fn pair_tests(index: &Index) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// How many names of folders two paths share, of the innermost ones and wherever: a mirrored tree differs at its root only.
+/// Counts the folder names two paths share, in any position: mirrored trees differ only at the root. The same folder
+/// counts one more.
 fn shared_folders(a: &str, b: &str) -> usize {
     let (a, b) = (folder_of(a), folder_of(b));
     let same = usize::from(a == b);

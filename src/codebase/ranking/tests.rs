@@ -25,7 +25,7 @@ fn paths(offers: &[RankedFile]) -> Vec<&str> {
 }
 
 #[test]
-fn what_defines_a_name_comes_first_with_the_words_that_it_has() {
+fn file_defining_a_named_symbol_ranks_first() {
     let offers = ask(&shop(), "`find_row` answers with the wrong row\n\nSeen in src/web.rs:3 under load.");
     assert_eq!(offers[0].path, "src/store.rs");
     assert!(offers[0].words.contains(&"findrow".to_owned()), "{offers:?}");
@@ -33,14 +33,14 @@ fn what_defines_a_name_comes_first_with_the_words_that_it_has() {
 }
 
 #[test]
-fn requested_files_come_first_and_bring_their_tests() {
+fn requested_files_rank_first_with_their_tests() {
     let files = ["src/store.rs".to_owned()];
     let offers = rank_files(&shop(), &RankingRequest { text: "", files: &files });
     assert_eq!(paths(&offers), ["src/store.rs", "tests/store.rs"]);
 }
 
 #[test]
-fn what_earlier_commits_said_tells_of_a_file() {
+fn past_commit_messages_count_for_changed_files() {
     let past =
         |subject: &str, path: &str| PastCommit { subject: subject.to_owned(), paths: vec![path.to_owned()] };
     let many = PastCommit {
@@ -50,11 +50,11 @@ fn what_earlier_commits_said_tells_of_a_file() {
     let past = [past("Page through the ledger", "src/clock.rs"), past("Ledger", "gone.rs"), many];
     let index = shop().with_past_commits(&past);
     assert_eq!(paths(&ask(&index, "ledger")), ["src/clock.rs"]);
-    assert!(ask(&index, "clouds").is_empty(), "what changed a hundred files says nothing of each");
+    assert!(ask(&index, "clouds").is_empty(), "a commit that changed a hundred files does not count");
 }
 
 #[test]
-fn code_without_a_grammar_counts_as_code_and_an_ending_as_no_word() {
+fn code_without_grammar_counts_as_code() {
     let text = "fun cart() = cart\n";
     let index = Index::from_texts([("a.txt", text), ("b.kt", text), ("c.toml", text), ("d/cart.txt", "")]);
     assert_eq!(ask(&index, "cart")[0].path, "b.kt");
@@ -62,7 +62,7 @@ fn code_without_a_grammar_counts_as_code_and_an_ending_as_no_word() {
 }
 
 #[test]
-fn the_same_order_each_time_and_ties_by_path() {
+fn order_is_deterministic_and_ties_sort_by_path() {
     let index =
         Index::from_texts([("b.rs", "fn cart() {}"), ("a.rs", "fn cart() {}"), ("c.rs", "fn cart() {}")]);
     assert_eq!(paths(&ask(&index, "the cart")), ["a.rs", "b.rs", "c.rs"]);
@@ -72,7 +72,7 @@ fn the_same_order_each_time_and_ties_by_path() {
 }
 
 #[test]
-fn a_link_names_its_file_and_no_word_of_the_page() {
+fn file_link_counts_its_path_but_not_its_host() {
     let index =
         Index::from_texts([("src/github.rs", "fn https() {}"), ("src/row.rs", ""), ("src/web.rs", "")]);
     let offers = ask(&index, "Wrong total\n\nSee https://github.com/o/shop/blob/3f2a/src/row.rs#L3-L5");
@@ -81,7 +81,7 @@ fn a_link_names_its_file_and_no_word_of_the_page() {
 }
 
 #[test]
-fn a_test_belongs_to_the_nearest_file_of_its_name() {
+fn test_is_paired_with_the_nearest_file_of_its_name() {
     let index = Index::from_texts(
         [
             "a/__tests__/config.spec.ts",
@@ -98,7 +98,7 @@ fn a_test_belongs_to_the_nearest_file_of_its_name() {
 }
 
 #[test]
-fn empty_questions_and_empty_repositories() {
+fn empty_query_or_repository_ranks_nothing() {
     assert!(ask(&shop(), "").is_empty());
     assert!(ask(&shop(), "unheard 42 a").is_empty());
     assert!(ask(&Index::default(), "find_row").is_empty());
@@ -106,7 +106,7 @@ fn empty_questions_and_empty_repositories() {
 
 #[test]
 #[ignore = "takes long"]
-fn hostile_texts_are_bounded() {
+fn hostile_queries_have_finite_scores() {
     let index = shop();
     let words: String = (0..1_000_000).map(|at| format!("w{at:x} ")).collect();
     let texts = [
@@ -127,8 +127,8 @@ fn hostile_texts_are_bounded() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_hundred_thousand_files_of_one_name() {
-    // They are alike, so that one is parsed for all.
+fn ranking_handles_100000_files_of_one_name() {
+    // All files are alike, so one is parsed for all.
     let one = Index::from_texts([("mod.rs", "use crate::mod_x::y;\nfn cart() {}\n")]).files()[0].clone();
     let mut index = Index::default();
     for at in 0..100_000 {

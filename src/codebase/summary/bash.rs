@@ -1,4 +1,4 @@
-//! Bash and what is close to it.
+//! Bash and similar shells.
 
 use tree_sitter::Node;
 
@@ -41,7 +41,7 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, _around: &NodeContext) 
     }
 }
 
-/// By convention: a variable that scripts are configured by.
+/// Whether a variable is a script setting by convention: uppercase.
 fn is_constant(name: &str) -> bool {
     name.len() > 1
         && name.starts_with(|c: char| c.is_ascii_uppercase())
@@ -90,10 +90,12 @@ fn command<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
             Some((name, _)) if !name.is_empty() => ItemDefinition::new(CodeItemKind::Alias, name).into(),
             _ => NodeClass::Closed,
         },
-        // As Bats reads it: `@test "what holds" {`.
+        // Bats tests: `@test "description" {`.
         "@test" => {
-            let said = source.node_text(argument).trim_matches(['"', '\'']);
-            ItemDefinition::new(CodeItemKind::Function, said).ending_at(Some(argument.end_byte())).into()
+            let description = source.node_text(argument).trim_matches(['"', '\'']);
+            ItemDefinition::new(CodeItemKind::Function, description)
+                .ending_at(Some(argument.end_byte()))
+                .into()
         }
         _ => NodeClass::Closed,
     }

@@ -1,22 +1,21 @@
-//! A text without the bodies of its functions: they are most of it, and nobody asks what they hold.
+//! Blanks function bodies before parsing: they are most of a text, and summaries do not need them.
 //!
-//! They are told by how code is laid out: a body goes from the end of a function's head to the first line that is no deeper
-//! than where the head begins. Byte for byte the text keeps its length, so that whatever is found in it stands at the same
-//! place of the source. What is laid out otherwise stays; what is taken for a body and is none leaves a text that does not
-//! parse, and then the whole is read.
+//! Bodies are found by layout. A body runs from the end of a function's head to the first line that is indented no
+//! deeper than the head. The text keeps its length byte for byte, so positions in it match the source. Code in another
+//! layout stays. If something else is mistaken for a body, the blanked text does not parse, and the whole text is
+//! parsed instead.
 
 use std::ops::Range;
 
 use crate::codebase::Language;
 
-/// How functions begin.
+/// How functions of a language begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FunctionSyntax {
-    /// They are not looked for.
     Unknown,
-    /// This word, and a brace ends it: `fn name(…) {`.
+    /// A keyword starts the head and a brace ends it: `fn name(…) {`.
     Word(&'static str),
-    /// Brackets and no word for a type, and a brace ends it.
+    /// The head has brackets and no type keyword, and a brace ends it.
     Brackets,
     /// `def name(…):`
     Python,
@@ -24,7 +23,7 @@ pub(super) enum FunctionSyntax {
     Ruby,
 }
 
-/// Words for what holds declarations.
+/// Keywords of containers of declarations.
 const HOLDERS: &[&str] = &[
     "class",
     "enum",
@@ -41,17 +40,17 @@ const HOLDERS: &[&str] = &[
     "union",
 ];
 
-/// Lines that a head may have.
+/// Maximum lines of a function head.
 const HEAD_LINES: usize = 40;
 
-/// The text with blanks for the bodies that have none of these words in them.
+/// Returns the text with bodies blanked, except bodies that contain one of the `keep` words.
 pub(super) fn blank_bodies(language: Language, heads: FunctionSyntax, keep: &[&str], text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
-    for FunctionBody { range, says } in find_bodies(language, heads, text) {
-        let said = &text[range.clone()];
-        if !keep.iter().any(|word| said.contains(word)) {
+    for FunctionBody { range, statement } in find_bodies(language, heads, text) {
+        let body = &text[range.clone()];
+        if !keep.iter().any(|word| body.contains(word)) {
             blank(&mut bytes[range]);
-            if let Some(at) = says {
+            if let Some(at) = statement {
                 bytes[at] = b'0';
             }
         }
@@ -63,14 +62,15 @@ pub(super) fn blank(bytes: &mut [u8]) {
     bytes.iter_mut().filter(|byte| !matches!(byte, b'\n' | b'\r' | b'\t')).for_each(|byte| *byte = b' ');
 }
 
-/// What stands between a head and the end.
+/// Body between a function's head and its end.
 struct FunctionBody {
     range: Range<usize>,
-    /// Where it has to say something to be one: in its last line, for there the function ends.
-    says: Option<usize>,
+    /// Byte where the blanked body needs a statement to stay valid (Python). It is in the last line, because there the
+    /// function ends.
+    statement: Option<usize>,
 }
 
-/// A line: where it begins, how deep it is and what it says.
+/// A line: start offset, indentation, and text without surrounding blanks.
 struct CodeLine<'t> {
     start: usize,
     deep: usize,
@@ -78,7 +78,7 @@ struct CodeLine<'t> {
 }
 
 impl CodeLine<'_> {
-    /// Where what it says begins and ends.
+    /// Byte range of the text without surrounding blanks.
     fn range(&self) -> Range<usize> {
         let start = self.start + self.deep;
         start..start + self.bare.len()
@@ -102,13 +102,14 @@ fn find_bodies(language: Language, heads: FunctionSyntax, text: &str) -> Vec<Fun
     let (mut bodies, mut head, mut at) = (Vec::new(), None, 0);
     while at < lines.len() {
         let bare = lines[at].bare;
-        // What stands before a head and belongs to it is none itself.
+        // Attributes and decorators before a head are not part of it.
         if !bare.starts_with(['#', '@', '[']) || bare.ends_with('{') {
             let begins = may_begin_function(heads, bare);
             head = head.filter(|_| !begins || heads != FunctionSyntax::Python).or(begins.then_some(at));
-            let said = |head: usize| &text[lines[head].range().start..lines[at].range().end];
-            let ended =
-                |head: &usize| at - head < HEAD_LINES && ends_function_head(language, heads, said(*head));
+            let head_text = |head: usize| &text[lines[head].range().start..lines[at].range().end];
+            let ended = |head: &usize| {
+                at - head < HEAD_LINES && ends_function_head(language, heads, head_text(*head))
+            };
             if let Some(first) = head.filter(ended) {
                 if let Some((body, end)) = find_body(heads, &lines, lines[first].deep, at, text) {
                     bodies.push(body);
@@ -120,7 +121,7 @@ fn find_bodies(language: Language, heads: FunctionSyntax, text: &str) -> Vec<Fun
                 continue;
             }
             let open = match heads {
-                FunctionSyntax::Python => head.is_some_and(|head| !are_brackets_closed(said(head))),
+                FunctionSyntax::Python => head.is_some_and(|head| !are_brackets_closed(head_text(head))),
                 _ => !bare.is_empty() && !bare.ends_with(['{', '}', ';', ':', '/']),
             };
             head = head.filter(|_| open);
@@ -138,36 +139,36 @@ fn may_begin_function(heads: FunctionSyntax, line: &str) -> bool {
     }
 }
 
-/// Whether this is the head of a function, and all of it.
-fn ends_function_head(language: Language, heads: FunctionSyntax, said: &str) -> bool {
+/// Whether the text is a complete function head.
+fn ends_function_head(language: Language, heads: FunctionSyntax, head: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     match heads {
         FunctionSyntax::Unknown => false,
-        FunctionSyntax::Ruby => !said.ends_with([',', '(', '=']),
-        FunctionSyntax::Python => said.ends_with(':') && are_brackets_closed(said),
-        _ if !said.ends_with('{') => false,
+        FunctionSyntax::Ruby => !head.ends_with([',', '(', '=']),
+        FunctionSyntax::Python => head.ends_with(':') && are_brackets_closed(head),
+        _ if !head.ends_with('{') => false,
         FunctionSyntax::Word(function) => {
-            let mut words = said.split(|c| !part(c)).take_while(|word| *word != function);
+            let mut words = head.split(|c| !part(c)).take_while(|word| *word != function);
             let holds = words.any(|word| HOLDERS.contains(&word));
-            !holds && said.split(|c| !part(c)).any(|word| word == function)
+            !holds && head.split(|c| !part(c)).any(|word| word == function)
         }
-        FunctionSyntax::Brackets if !said.contains('(') => false,
-        // `const a = f()`, and on the next line `module.exports = {` or `export {`
-        FunctionSyntax::Brackets if said.ends_with("= {") => false,
+        FunctionSyntax::Brackets if !head.contains('(') => false,
+        // `const a = f()` followed by a line with `module.exports = {` or `export {`.
+        FunctionSyntax::Brackets if head.ends_with("= {") => false,
         FunctionSyntax::Brackets
             if matches!(language, Language::JavaScript | Language::Tsx | Language::TypeScript)
-                && !said.lines().last().is_some_and(|last| last.contains(['(', ')'])) =>
+                && !head.lines().last().is_some_and(|last| last.contains(['(', ')'])) =>
         {
             false
         }
-        // Where a struct begins, no bracket closes.
+        // A function head ends in `)`, a struct does not.
         FunctionSyntax::Brackets if language == Language::C => {
-            said[..said.len() - 1].trim_end().ends_with(')') && !said.contains("__attribute__")
+            head[..head.len() - 1].trim_end().ends_with(')') && !head.contains("__attribute__")
         }
         // `template <class T>`, `where T : class`, `Some.class`
         FunctionSyntax::Brackets => !HOLDERS.iter().any(|holder| {
-            said.match_indices(holder).any(|(at, _)| {
-                let (before, after) = (&said[..at], &said[at + holder.len()..]);
+            head.match_indices(holder).any(|(at, _)| {
+                let (before, after) = (&head[..at], &head[at + holder.len()..]);
                 let inner = before.trim_end().ends_with(['<', ',', '.', ':']);
                 !inner && !before.ends_with(part) && !after.starts_with(part)
             })
@@ -175,12 +176,11 @@ fn ends_function_head(language: Language, heads: FunctionSyntax, said: &str) -> 
     }
 }
 
-/// Whether all brackets are.
-fn are_brackets_closed(said: &str) -> bool {
-    said.matches(['(', '[']).count() == said.matches([')', ']']).count()
+fn are_brackets_closed(head: &str) -> bool {
+    head.matches(['(', '[']).count() == head.matches([')', ']']).count()
 }
 
-/// The body behind a head that ends in a line, and the line behind it.
+/// Returns the body after a head that ends in line `last`, and the line after the body.
 fn find_body(
     heads: FunctionSyntax,
     lines: &[CodeLine<'_>],
@@ -196,7 +196,7 @@ fn find_body(
             .is_some_and(|name| name.chars().all(|c| c.is_alphanumeric() || c == '_'));
         heads == FunctionSyntax::Brackets && (line.bare.starts_with('#') || label)
     };
-    // In a text of several lines nothing is laid out.
+    // Lines inside a multi-line string have no layout.
     let quotes: &[&str] = match heads {
         FunctionSyntax::Word("func") => &["`"],
         FunctionSyntax::Python => &["\"\"\"", "'''"],
@@ -211,23 +211,23 @@ fn find_body(
         goes_on
     });
     let end = last + 1 + inside.count();
-    let (mut start, mut says) = (lines[last].range().end, None);
+    let (mut start, mut statement) = (lines[last].range().end, None);
     let stop = match heads {
         FunctionSyntax::Python => {
             let is_code = |at: &usize| !lines[*at].bare.is_empty() && !lines[*at].bare.starts_with('#');
             let first = (last + 1..end).find(is_code)?;
             let final_line = (first..end).rev().find(is_code)?;
-            let said = lines[first].bare.trim_start_matches(['r', 'R', 'u', 'U']);
+            let docstring = lines[first].bare.trim_start_matches(['r', 'R', 'u', 'U']);
             start = lines[first].range().start;
-            // What it says of itself stays.
-            if let Some(quotes) = ["\"\"\"", "'''"].into_iter().find(|quotes| said.starts_with(quotes)) {
-                let from = lines[first].range().end - said.len() + 3;
+            // The docstring stays.
+            if let Some(quotes) = ["\"\"\"", "'''"].into_iter().find(|quotes| docstring.starts_with(quotes)) {
+                let from = lines[first].range().end - docstring.len() + 3;
                 start = from + text[from..].find(quotes)? + 3;
-            } else if said.starts_with(['"', '\'']) {
+            } else if docstring.starts_with(['"', '\'']) {
                 start = lines[first].range().end;
             }
             let at = lines[final_line].start + lines[first].deep;
-            says = (start..lines[final_line].range().end).contains(&at).then_some(at);
+            statement = (start..lines[final_line].range().end).contains(&at).then_some(at);
             lines[final_line].range().end
         }
         FunctionSyntax::Ruby => {
@@ -239,5 +239,5 @@ fn find_body(
     let directives =
         |word: &str| text[range.clone()].lines().filter(|line| line.trim_start().starts_with(word)).count();
     (range.len() > 8 && directives("#if") == directives("#endif"))
-        .then_some((FunctionBody { range, says }, end))
+        .then_some((FunctionBody { range, statement }, end))
 }

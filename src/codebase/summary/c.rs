@@ -1,4 +1,4 @@
-//! C, and what C++ has in common with it.
+//! C, and the parts of it that C++ shares.
 
 use tree_sitter::Node;
 
@@ -13,7 +13,6 @@ use crate::limits;
 pub(super) static GRAMMAR: Grammar =
     Grammar::new(|| tree_sitter_c::LANGUAGE.into(), FunctionSyntax::Brackets, classify);
 
-/// What a node is, in C and in C++.
 pub(super) fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let public = around.public && around.section;
     match node.kind() {
@@ -33,7 +32,7 @@ pub(super) fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &Nod
         "struct_specifier" | "union_specifier" | "class_specifier" | "enum_specifier" => {
             match node.child_by_field_name("body") {
                 Some(_) => holder(source, node, node, around).map_or(NodeClass::Through, NodeClass::from),
-                // Only said to exist.
+                // A forward declaration.
                 None => NodeClass::Closed,
             }
         }
@@ -60,7 +59,7 @@ pub(super) fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &Nod
     }
 }
 
-/// A struct, union, class or enum with a body; nothing if it has no name.
+/// Returns the item for a struct, union, class or enum with a body; `None` if it has no name.
 fn holder<'t>(
     source: &SourceText<'t>,
     node: Node<'t>,
@@ -80,7 +79,7 @@ fn holder<'t>(
     Some(found)
 }
 
-/// A declaration, which may define a type first: `typedef struct a { … } b;`, `struct { … } field;`.
+/// Classifies a declaration, which may also define a type: `typedef struct a { … } b;`, `struct { … } field;`.
 fn classify_declaration<'t>(
     source: &SourceText<'t>,
     node: Node<'t>,
@@ -98,7 +97,7 @@ fn classify_declaration<'t>(
     let kind = if kind == CodeItemKind::Constant && is_in_type(around) { CodeItemKind::Field } else { kind };
     if let (Some(specifier), Some(body)) = (specifier, body) {
         let Some(mut found) = holder(source, node, specifier, around) else {
-            // `union { int a; long b; };`: its members are members of what holds it.
+            // Members of `union { int a; long b; };` are members of the enclosing type.
             return NodeClass::Through;
         };
         let brace = body.child(body.child_count().saturating_sub(1));
@@ -129,7 +128,7 @@ fn is_in_type(around: &NodeContext) -> bool {
     matches!(around.parent_kind(), Some(CodeItemKind::Type | CodeItemKind::Interface))
 }
 
-/// A method inside a class, or outside where its name says whose it is.
+/// Returns `Method` inside a class or if the name is qualified, otherwise `Function`.
 fn function_kind(node: Node<'_>, around: &NodeContext) -> CodeItemKind {
     let qualified = declarators(node)
         .first()
@@ -138,7 +137,7 @@ fn function_kind(node: Node<'_>, around: &NodeContext) -> CodeItemKind {
     if is_in_type(around) || qualified { CodeItemKind::Method } else { CodeItemKind::Function }
 }
 
-/// `static` keeps what is outside of types inside its file.
+/// Whether a declaration outside of types is `static`, and so private to its file.
 fn is_static(source: &SourceText<'_>, node: Node<'_>, around: &NodeContext) -> bool {
     let mut specifiers = children_of_kind(node, "storage_class_specifier").into_iter();
     !is_in_type(around) && specifiers.any(|specifier| source.node_text(specifier) == "static")
@@ -149,14 +148,14 @@ fn declarators(node: Node<'_>) -> Vec<Node<'_>> {
     node.children_by_field_name("declarator", &mut cursor).collect()
 }
 
-/// What a declaration declares: whether it is a function, and its name.
+/// Returns the declared names, each with whether it is a function.
 fn declared_names(source: &SourceText<'_>, node: Node<'_>) -> Vec<(bool, String)> {
     let named = declarators(node).into_iter().filter_map(innermost_declarator);
     named.map(|(function, name)| (function, base_name(source, name))).collect()
 }
 
-/// What stands innermost in a declarator, and whether a function is declared by it: `(*f(int))[3]` does, `(*f)(int)`
-/// does not.
+/// Returns the innermost node of a declarator and whether it declares a function: `(*f(int))[3]` does, `(*f)(int)` does
+/// not.
 fn innermost_declarator(mut node: Node<'_>) -> Option<(bool, Node<'_>)> {
     let mut function = false;
     for _ in 0..limits::SUMMARY_NESTING {
@@ -182,7 +181,7 @@ fn innermost_declarator(mut node: Node<'_>) -> Option<(bool, Node<'_>)> {
     None
 }
 
-/// A name without what it is in and without the arguments of a template: `b` of `a::b<int>`.
+/// Returns a name without its scope and template arguments: `b` for `a::b<int>`.
 fn base_name(source: &SourceText<'_>, mut node: Node<'_>) -> String {
     for _ in 0..limits::SUMMARY_NESTING {
         match node.kind() {
@@ -202,7 +201,7 @@ fn base_name(source: &SourceText<'_>, mut node: Node<'_>) -> String {
     source.node_text(node).to_owned()
 }
 
-/// What a broken text makes look like a name.
+/// Whether this keyword only looks like a name because the text is broken.
 fn is_keyword(name: &str) -> bool {
     const WORDS: &[&str] = &[
         "if", "else", "for", "while", "do", "switch", "case", "return", "sizeof", "goto", "default", "catch",
@@ -211,7 +210,7 @@ fn is_keyword(name: &str) -> bool {
     WORDS.contains(&name)
 }
 
-/// `#define NAME value`, without the value if that is long. Not the guard of a header.
+/// Classifies `#define NAME value`; a long value is cut. Header guards are skipped.
 fn macro_definition<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let name = source.field_text(node, "name");
     let value = node.child_by_field_name("value");
@@ -229,7 +228,7 @@ fn is_guard(source: &SourceText<'_>, node: Node<'_>, name: &str) -> bool {
     looks && node.parent().is_some_and(|parent| source.field_text(parent, "name") == name)
 }
 
-/// `#include <a.h>`, `#include "a.h"`
+/// Reads `#include <a.h>` and `#include "a.h"`.
 fn include<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let module = source.field_text(node, "path").trim_matches(['<', '>', '"']);
     let import = source.import(node, module, Vec::new());

@@ -68,9 +68,10 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     }
 }
 
-/// Members of types are private if nothing is said, of interfaces and enums public; types are open to their assembly.
+/// Whether an item is public. Without a modifier, type members are private, interface and enum members public, and
+/// types visible in their assembly.
 fn is_public<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> bool {
-    let said = |words: &[&str]| {
+    let has_modifier = |words: &[&str]| {
         children_of_kind(node, "modifier")
             .into_iter()
             .any(|modifier| words.contains(&source.node_text(modifier)))
@@ -78,12 +79,12 @@ fn is_public<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) 
     let explicit = child_of_kind(node, &["explicit_interface_specifier"]).is_some();
     let open = match around.parent_kind() {
         Some(CodeItemKind::Type) => explicit,
-        _ => !said(&["private", "file"]),
+        _ => !has_modifier(&["private", "file"]),
     };
-    around.public && (open || said(&["public", "protected", "internal"]))
+    around.public && (open || has_modifier(&["public", "protected", "internal"]))
 }
 
-/// Where a property's signature ends: accessors without bodies belong to it, `{ get; private set; }`.
+/// Returns the end of a property's signature. Accessors without bodies belong to it: `{ get; private set; }`.
 fn accessors_end<'t>(source: &SourceText<'t>, node: Node<'t>) -> Option<usize> {
     let value = node.child_by_field_name("value");
     let Some(accessors) = node.child_by_field_name("accessors") else {
@@ -116,7 +117,7 @@ fn fields<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> 
     source.variables(node, kind, declarators).with_public(is_public(source, node, around)).into()
 }
 
-/// `using A.B;`, `using static A.B;`, `using Name = A.B;`
+/// Reads `using A.B;`, `using static A.B;` and `using Name = A.B;`.
 fn import<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let alias = node.child_by_field_name("name");
     let mut cursor = node.walk();

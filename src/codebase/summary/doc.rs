@@ -1,19 +1,19 @@
-//! The first sentence of a documentation.
+//! Extracts the first sentence of a doc comment.
 
 use tree_sitter::Node;
 
 use super::source::SourceText;
 
-/// Bytes of a documentation's first sentence.
+/// Maximum bytes kept of a first sentence.
 const DOC_BYTES: usize = 200;
 
-/// Of comments as they stand in the source, the uppermost first.
+/// Returns the first sentence of some comments, given top to bottom.
 pub(super) fn doc_from_comments<'t>(comments: impl IntoIterator<Item = &'t str>) -> Option<String> {
     first_sentence(comments.into_iter().flat_map(comment_lines))
 }
 
-/// Of the file, from the first comments in it: those that speak of a licence or to a tool, and those that belong to the
-/// item directly below, do not.
+/// Returns the file's first sentence, from its first comments. License comments, tool directives, and comments of the
+/// item directly below are skipped.
 pub(super) fn file_doc<'t>(source: &SourceText<'t>, root: Node<'t>) -> Option<String> {
     let mut cursor = root.walk();
     let mut group: Vec<Node<'t>> = Vec::new();
@@ -33,9 +33,9 @@ pub(super) fn file_doc<'t>(source: &SourceText<'t>, root: Node<'t>) -> Option<St
             let above_import = ["import", "package", "using", "use", "include"]
                 .iter()
                 .any(|word| node.kind().contains(word));
-            let said = telling(&group).filter(|_| apart || above_import);
-            if said.is_some() {
-                return said;
+            let doc = telling(&group).filter(|_| apart || above_import);
+            if doc.is_some() {
+                return doc;
             }
             group.clear();
         }
@@ -55,7 +55,7 @@ fn is_legal(comment: &str) -> bool {
         .any(|word| lower.contains(word))
 }
 
-/// A line for a program: `#!`, `//go:build`, `# frozen_string_literal: true`, `# shellcheck …`.
+/// Whether a comment is a tool directive: `#!`, `//go:build`, `# frozen_string_literal: true`, `# shellcheck …`.
 pub(super) fn is_tool_directive(comment: &str) -> bool {
     const WORDS: &[&str] = &[
         "+build",
@@ -72,17 +72,17 @@ pub(super) fn is_tool_directive(comment: &str) -> bool {
         "vim:",
         "warn_indent",
     ];
-    let said = comment.strip_prefix('#').or(comment.strip_prefix("//"));
+    let text = comment.strip_prefix('#').or(comment.strip_prefix("//"));
     comment.starts_with("#!")
-        || said.is_some_and(|said| WORDS.iter().any(|word| said.trim_start().starts_with(word)))
+        || text.is_some_and(|text| WORDS.iter().any(|word| text.trim_start().starts_with(word)))
 }
 
-/// Of a docstring without its quotes.
+/// Returns the first sentence of a docstring given without quotes.
 pub(super) fn doc_from_text(text: &str) -> Option<String> {
     first_sentence(text.lines())
 }
 
-/// The lines of a comment without what makes it one.
+/// Returns the lines of a comment without comment markers.
 fn comment_lines(comment: &str) -> impl Iterator<Item = &str> {
     let comment = comment.trim();
     let inner = comment.strip_prefix("/*").map(|rest| rest.strip_suffix("*/").unwrap_or(rest));
@@ -97,50 +97,50 @@ fn comment_lines(comment: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The first sentence of the first paragraph: up to a full stop before a space and no small letter, up to a tag, at most
-/// [`DOC_BYTES`].
+/// Returns the first sentence of the first paragraph, at most [`DOC_BYTES`]. It ends at a full stop followed by a space
+/// and no lowercase letter, or at a tag.
 fn first_sentence<'t>(lines: impl Iterator<Item = &'t str>) -> Option<String> {
-    let mut said = String::new();
+    let mut sentence = String::new();
     for line in lines {
         let line = without_file_tag(line.trim());
-        // Doxygen's word for it, and what C# has it in.
+        // Doxygen's and C#'s markers of the summary.
         let line = ["@brief ", "\\brief ", "<summary>"]
             .iter()
             .find_map(|word| line.strip_prefix(word))
             .unwrap_or(line);
         let (line, ends) = line.split_once("</summary>").map_or((line, false), |(line, _)| (line, true));
-        if ends && line.trim().is_empty() && !said.is_empty() {
+        if ends && line.trim().is_empty() && !sentence.is_empty() {
             break;
         }
         if line.is_empty() || line.starts_with('@') || line.starts_with("```") {
-            if said.is_empty() && !line.starts_with('@') {
+            if sentence.is_empty() && !line.starts_with('@') {
                 continue;
             }
             break;
         }
         for word in line.split_whitespace() {
-            if ends_sentence(&said) && !word.starts_with(char::is_lowercase) {
-                return Some(said);
+            if ends_sentence(&sentence) && !word.starts_with(char::is_lowercase) {
+                return Some(sentence);
             }
-            if said.len() + word.len() + 1 > DOC_BYTES {
-                return (!said.is_empty()).then(|| said + " …");
+            if sentence.len() + word.len() + 1 > DOC_BYTES {
+                return (!sentence.is_empty()).then(|| sentence + " …");
             }
-            if !said.is_empty() {
-                said.push(' ');
+            if !sentence.is_empty() {
+                sentence.push(' ');
             }
-            said.push_str(word);
+            sentence.push_str(word);
         }
     }
-    (!said.is_empty()).then_some(said)
+    (!sentence.is_empty()).then_some(sentence)
 }
 
-/// `@file What it is.` says what it is.
+/// Strips a leading `@file` tag.
 fn without_file_tag(line: &str) -> &str {
     let tags = ["@fileoverview", "@file", "@packageDocumentation"];
     tags.iter().find_map(|tag| line.strip_prefix(tag)).map_or(line, str::trim_start)
 }
 
-fn ends_sentence(said: &str) -> bool {
-    let abbreviated = ["e.g.", "i.e.", "vs.", "cf."].iter().any(|short| said.ends_with(short));
-    said.ends_with(['.', '!', '?', '。']) && !abbreviated
+fn ends_sentence(text: &str) -> bool {
+    let abbreviated = ["e.g.", "i.e.", "vs.", "cf."].iter().any(|short| text.ends_with(short));
+    text.ends_with(['.', '!', '?', '。']) && !abbreviated
 }

@@ -79,7 +79,7 @@ fn export<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     classify_value(source, node, ItemDefinition::new(CodeItemKind::Constant, "default"), Some(value))
 }
 
-/// What a declaration declares; the node it stands in may be larger.
+/// Classifies a declaration. Its node may be inside a larger one, such as an export.
 fn classify_declaration<'t>(source: &SourceText<'t>, node: Node<'t>, exported: bool) -> NodeClass<'t> {
     let body = node.child_by_field_name("body");
     let name = match source.field_text(node, "name") {
@@ -109,7 +109,6 @@ fn classify_declaration<'t>(source: &SourceText<'t>, node: Node<'t>, exported: b
     }
 }
 
-/// `const`, `let` and `var`.
 fn variables<'t>(source: &SourceText<'t>, node: Node<'t>, exported: bool) -> NodeClass<'t> {
     let mut cursor = node.walk();
     let declarators: Vec<Node<'t>> =
@@ -139,7 +138,7 @@ fn declarator<'t>(source: &SourceText<'t>, node: Node<'t>, exported: bool) -> No
     classify_value(source, node, found, node.child_by_field_name("value"))
 }
 
-/// The names that a declarator gives values to.
+/// Returns the names a declarator binds.
 fn bound_names(source: &SourceText<'_>, declarator: Node<'_>) -> Vec<String> {
     let Some(name) = declarator.child_by_field_name("name") else { return Vec::new() };
     if name.kind() == "identifier" {
@@ -153,7 +152,7 @@ fn bound_names(source: &SourceText<'_>, declarator: Node<'_>) -> Vec<String> {
         .collect()
 }
 
-/// An item that gets a value: it is what its value is.
+/// Classifies a variable by its value: a function, a class, or a constant.
 fn classify_value<'t>(
     source: &SourceText<'t>,
     node: Node<'t>,
@@ -178,7 +177,7 @@ fn classify_value<'t>(
     }
 }
 
-/// `exports.name = …`, `module.exports = …`, `Type.prototype.name = function …`.
+/// Classifies `exports.name = …`, `module.exports = …` and `Type.prototype.name = function …`.
 fn assignment<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let (Some(left), Some(right)) = (node.child_by_field_name("left"), node.child_by_field_name("right"))
     else {
@@ -208,7 +207,7 @@ fn assignment<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     classify_value(source, node, ItemDefinition::new(kind, name).with_public(exported), Some(right))
 }
 
-/// What a class, an interface, an enum or a type made of fields holds.
+/// Classifies a member of a class, interface, enum or object type.
 fn member<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let name = match source.field_text(node, "name") {
         "" => source.field_text(node, "property"),

@@ -1,4 +1,4 @@
-//! What JavaScript and TypeScript files import, and how they say what they export.
+//! Imports and exports of JavaScript and TypeScript.
 
 use tree_sitter::Node;
 
@@ -7,14 +7,14 @@ use super::{
     source::{SourceText, child_of_kind},
 };
 
-/// `import … from`, `export … from`, `import "…"`, `import x = require("…")`.
+/// Reads `import … from`, `export … from`, `import "…"` and `import x = require("…")`.
 pub(super) fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let require = child_of_kind(node, &["import_require_clause"]);
     let from = require.unwrap_or(node).child_by_field_name("source");
     let Some(from) = from else { return Vec::new() };
     let mut names = Vec::new();
     let mut cursor = node.walk();
-    // `export * from` has no clause but the star.
+    // `export * from` has no export clause, only the star.
     for part in node.children(&mut cursor) {
         match part.kind() {
             "*" | "namespace_export" => names.push("*".to_owned()),
@@ -48,7 +48,7 @@ fn specifier_names(source: &SourceText<'_>, list: Node<'_>) -> Vec<String> {
         .collect()
 }
 
-/// `const x = require("…")`, `const { a, b } = require("…")`, `const x = require("…").a`.
+/// Reads `const x = require("…")`, `const { a, b } = require("…")` and `const x = require("…").a`.
 pub(super) fn require_imports<'t>(
     source: &SourceText<'t>,
     node: Node<'t>,
@@ -79,7 +79,7 @@ pub(super) fn require_imports<'t>(
     vec![source.import(node, unquote(source.node_text(module)), names)]
 }
 
-/// The names that `module.exports = { a, b: c }` and `module.exports = a` give away, if it does nothing else.
+/// Returns the names exported by `module.exports = { a, b: c }` or `module.exports = a`, if that is all it does.
 pub(super) fn exported_names(source: &SourceText<'_>, value: Node<'_>) -> Option<Vec<String>> {
     match value.kind() {
         "identifier" => Some(vec![source.node_text(value).to_owned()]),
@@ -101,7 +101,7 @@ pub(super) fn exported_names(source: &SourceText<'_>, value: Node<'_>) -> Option
     }
 }
 
-/// A string or a name without its quotes.
+/// Strips the quotes of a string or name.
 pub(super) fn unquote(text: &str) -> &str {
     text.trim_matches(['"', '\'', '`'])
 }

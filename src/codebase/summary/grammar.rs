@@ -1,11 +1,11 @@
-//! What a language says of itself, so that one walk reads them all.
+//! Description of a language, so that one walk can read all languages.
 //!
-//! **To add a language**: write one file with a `pub(super) static GRAMMAR: Grammar` (and nothing else that is public),
-//! and give it a line in [`grammar_for`]. Its heart is `classify`, which is asked about every named node that stands where items may
-//! stand: at the top of the file, in what `classify` called [`NodeClass::Through`], and in the container of an item
-//! ([`ItemDefinition::within`]). It answers with what the node is. It is never asked about what is inside a function, except for
-//! the kinds listed in `imports`. `go.rs` is the shortest example. A text among `FIXTURES` in
-//! `tests` then holds it to the promise.
+//! **To add a language**: write a file with a `pub(super) static GRAMMAR: Grammar` (and no other public item), and list
+//! it in [`grammar_for`]. Its core is `classify`, which receives every named node that may be an item and returns what
+//! the node is. Such nodes are at the top of the file, inside nodes classified as [`NodeClass::Through`], and inside an
+//! item's container ([`ItemDefinition::within`]). It never receives nodes inside functions, except the kinds listed in
+//! `imports`. `go.rs` is the shortest example. Add a sample text to `FIXTURES` in `tests`; the tests then check the
+//! language.
 
 use tree_sitter::{Language as Parsed, Node, Range};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::codebase::Language;
 
-/// The grammar of a language, if its structure is read.
+/// Returns the grammar of a language, if its structure is read.
 pub(super) fn grammar_for(language: Language) -> Option<&'static Grammar> {
     match language {
         Language::Bash => Some(&bash::GRAMMAR),
@@ -35,7 +35,7 @@ pub(super) fn grammar_for(language: Language) -> Option<&'static Grammar> {
     }
 }
 
-/// What is tried with a text that does not parse: blanks, byte for byte, where the grammar is known to stumble.
+/// Blanks, byte for byte, code that the grammar is known to fail on. Used if the text does not parse as it is.
 pub(super) fn blank_unparsable(language: Language, text: &str) -> Option<String> {
     match language {
         Language::C | Language::Cpp => Some(preprocessor::blank_preprocessor(text)),
@@ -44,26 +44,24 @@ pub(super) fn blank_unparsable(language: Language, text: &str) -> Option<String>
     }
 }
 
-/// How a language is read.
+/// Everything needed to read one language.
 pub(super) struct Grammar {
-    /// How its texts are parsed.
     pub parser: fn() -> Parsed,
-    /// What a node is.
     pub classify: NodeClassifier,
-    /// How its functions begin, whose bodies need not be parsed.
+    /// Function syntax, used to blank bodies before parsing.
     pub heads: FunctionSyntax,
-    /// Kinds that are looked at inside functions too: import statements.
+    /// Node kinds that are also read inside functions: import statements.
     pub imports: &'static [&'static str],
-    /// One of these is in each of them.
+    /// Words of which every import statement contains at least one.
     pub import_words: &'static [&'static str],
     /// Whether a comment directly above an item is its documentation.
     pub is_doc: fn(&str) -> bool,
-    /// The first sentence of what the file says about itself, given the root.
+    /// Returns the first sentence of the file's documentation, given the root node.
     pub file_doc: for<'t> fn(&SourceText<'t>, Node<'t>) -> Option<String>,
 }
 
 impl Grammar {
-    /// One without imports in functions, in which every comment may document what follows.
+    /// Creates a grammar without imports inside functions, in which any comment may document the next item.
     pub(super) const fn new(parser: fn() -> Parsed, heads: FunctionSyntax, classify: NodeClassifier) -> Self {
         Self {
             parser,
@@ -79,16 +77,15 @@ impl Grammar {
 
 pub(super) type NodeClassifier = for<'t> fn(&SourceText<'t>, Node<'t>, &NodeContext) -> NodeClass<'t>;
 
-/// Where a node stands.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NodeContext<'w> {
-    /// The kind and name of the item that holds it, if one does.
+    /// Kind and name of the enclosing item, if any.
     pub parent: Option<(CodeItemKind, &'w str)>,
-    /// Whether that item is public; true at the top of a file.
+    /// Whether the enclosing item is public; true at the top of a file.
     pub public: bool,
-    /// Whether the section of that item that it stands in is public.
+    /// Whether the current section of the enclosing item is public (`private:` starts a private one).
     pub section: bool,
-    /// The first byte of the attributes directly before it, or its own.
+    /// First byte of the attributes directly before the node, or of the node itself.
     pub start: usize,
 }
 
@@ -97,7 +94,7 @@ impl NodeContext<'_> {
         self.parent.map(|(kind, _)| kind)
     }
 
-    /// What a function is here: a method inside a type.
+    /// Returns `Method` inside a type, otherwise `Function`.
     pub(super) fn function_kind(&self) -> CodeItemKind {
         match self.parent_kind() {
             Some(
@@ -108,55 +105,53 @@ impl NodeContext<'_> {
     }
 }
 
-/// What a node is.
 pub(super) enum NodeClass<'t> {
-    /// Nothing of itself; its children stand where it stands: the file, a list of declarations, `#ifdef`, `try:`.
+    /// No item itself; its children are classified in its place. Examples: the file, a declaration list, `#ifdef`,
+    /// `try:`.
     Through,
-    /// A comment: the documentation of what follows, perhaps.
+    /// A comment, which may document the next item.
     Comment,
-    /// An attribute or decorator that stands before the item it belongs to, as its sibling.
+    /// An attribute or decorator that precedes its item as a sibling.
     Attribute,
     Item(ItemDefinition<'t>),
-    /// One import statement; more than one if it imports from several modules.
+    /// One import statement; several entries if it imports from several modules.
     Imports(Vec<Import>),
-    /// From here to the next one, what the same item holds is public or not: `private:`.
+    /// Sets whether the following members of the enclosing item are public, up to the next section: `private:`.
     Section(bool),
-    /// What the same item holds so far under these names is not public.
+    /// Makes earlier members of the enclosing item with these names private.
     Hides(Vec<String>),
-    /// Says that these names, defined elsewhere at the top of the file, are public.
+    /// Makes these top-level names public.
     Exports(Vec<String>),
-    /// Text that the grammar did not look into: read as a file of its own, if it is one without a fault. What it defines
-    /// is defined here.
+    /// Text that the grammar left unparsed, such as a macro body. If it parses without errors as a file, its items
+    /// count as defined here.
     Text(Range),
-    /// Nothing; only names used are looked for inside.
+    /// No item. Only imports are looked for inside.
     Closed,
 }
 
-/// An item.
 pub(super) struct ItemDefinition<'t> {
     pub kind: CodeItemKind,
-    /// Mostly one. `var a, b int` has two: two items with the same signature.
+    /// Names, usually one. `var a, b int` gives two items with the same signature.
     pub names: Vec<String>,
     pub public: bool,
-    /// Decides that for each of several names instead.
+    /// Computes `public` for each name instead.
     pub public_by_name: Option<fn(&str) -> bool>,
-    /// Where its signature ends, if not with the node.
+    /// End of the signature, if not the end of the node.
     pub until: Option<usize>,
-    /// What holds its children: itself or any node inside it, where `classify` is asked again.
+    /// Node that contains its children: itself or any node inside it, where `classify` is called again.
     pub within: Option<Node<'t>>,
-    /// Its doc, where that is not a comment above it.
+    /// Documentation that is not a comment above the item.
     pub doc: Option<String>,
-    /// Whether its first section is public, if it has such.
+    /// Whether its first section is public, for items with sections.
     pub section: bool,
-    /// What else is defined behind its body.
     pub tail: Option<TrailingItems<'t>>,
 }
 
-/// `} name;`: what is defined behind the body of something else.
+/// Items defined after the body of another item: `} name;`.
 pub(super) struct TrailingItems<'t> {
     pub kind: CodeItemKind,
     pub names: Vec<String>,
-    /// Its signature goes from here to the end.
+    /// Start of the signature, which runs to the end of the whole node.
     pub from: Node<'t>,
 }
 
@@ -180,24 +175,24 @@ impl<'t> ItemDefinition<'t> {
         self
     }
 
-    /// Several items with one signature; whether each is public is said by its name.
+    /// Creates several items with one signature, each public according to its name.
     pub(super) fn with_names(kind: CodeItemKind, names: Vec<String>, public: fn(&str) -> bool) -> Self {
         Self { names, public_by_name: Some(public), ..Self::new(kind, "") }
     }
 
-    /// Its signature ends where this node begins, if there is one.
+    /// Ends the signature where this node starts, if there is one.
     pub(super) fn ending_before(mut self, body: Option<Node<'t>>) -> Self {
         self.until = body.map(|body| body.start_byte()).or(self.until);
         self
     }
 
-    /// Its signature ends at this byte, if there is one.
+    /// Ends the signature at this byte, if there is one.
     pub(super) fn ending_at(mut self, byte: Option<usize>) -> Self {
         self.until = byte.or(self.until);
         self
     }
 
-    /// Its children are in this node, and its signature ends where that begins.
+    /// Sets the node that contains the children, and ends the signature where it starts.
     pub(super) fn with_body(mut self, body: Option<Node<'t>>) -> Self {
         self.within = body;
         self.ending_before(body)

@@ -14,7 +14,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     ..Grammar::new(|| tree_sitter_java::LANGUAGE.into(), FunctionSyntax::Brackets, classify)
 };
 
-/// The text without annotations directly before `...`, which the grammar does not know.
+/// Blanks annotations directly before `...`, which the grammar does not support.
 pub(super) fn blank_annotations(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for (dots, _) in text.match_indices("...") {
@@ -30,8 +30,9 @@ pub(super) fn blank_annotations(text: &str) -> String {
 
 fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let modifiers = child_of_kind(node, &["modifiers"]);
-    let said = |word: &str| modifiers.is_some_and(|modifiers| child_of_kind(modifiers, &[word]).is_some());
-    let public = around.public && !said("private");
+    let has_modifier =
+        |word: &str| modifiers.is_some_and(|modifiers| child_of_kind(modifiers, &[word]).is_some());
+    let public = around.public && !has_modifier("private");
     let body = node.child_by_field_name("body");
     let named = |kind| ItemDefinition::new(kind, source.field_text(node, "name")).with_public(public);
     match node.kind() {
@@ -54,7 +55,8 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
         | "compact_constructor_declaration"
         | "annotation_type_element_declaration" => named(CodeItemKind::Method).ending_before(body).into(),
         "field_declaration" | "constant_declaration" => {
-            let constant = node.kind() == "constant_declaration" || said("static") && said("final");
+            let constant =
+                node.kind() == "constant_declaration" || has_modifier("static") && has_modifier("final");
             let kind = if constant { CodeItemKind::Constant } else { CodeItemKind::Field };
             let declarators = children_of_kind(node, "variable_declarator")
                 .into_iter()
@@ -65,7 +67,7 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     }
 }
 
-/// `import static a.B.c;` brings the name `c` in from `a.B`, `import a.b.*;` all of `a.b`.
+/// Reads an import: `import static a.B.c;` imports `c` from `a.B`, `import a.b.*;` everything from `a.b`.
 fn import<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let path =
         child_of_kind(node, &["scoped_identifier", "identifier"]).map_or("", |path| source.node_text(path));

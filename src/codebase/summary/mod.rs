@@ -1,11 +1,11 @@
-//! What a source file defines and imports, read from its syntax tree.
+//! Summaries of source files, read from their syntax trees: definitions and imports.
 //!
-//! Pure and exact: whatever is printed of a signature stands so in the source, at the line given. A file that does not
-//! parse gives what does, and says so. No file makes this panic, and none takes longer than its share of steps: the same
-//! text always gives the same summary.
+//! Pure and exact: each printed signature occurs verbatim in the source at the given line. A file with syntax errors
+//! yields the parts that parse and is marked partial. No input can cause a panic or exceed its parse budget, and the
+//! same text always gives the same summary.
 //!
-//! `grammar.rs` says how to add a language, `bodies.rs` spares the parser what nobody asks, `walk.rs` reads a tree,
-//! `page.rs` prints a summary.
+//! `grammar.rs` explains how to add a language, `bodies.rs` blanks function bodies before parsing, `walk.rs` walks a
+//! tree, and `rendering.rs` prints a summary.
 
 mod bash;
 mod bodies;
@@ -43,63 +43,63 @@ pub use self::{
 use super::Language;
 use crate::limits;
 
-/// Bytes that a summary keeps of a text, of any text and for each of its bytes: a statement is kept once for each module
-/// it names, a declaration once for each name. Real files need at most twice as many as they have.
+/// Maximum bytes a summary keeps: a constant, plus a multiple of the text's length. A statement is kept once per module
+/// it imports, and a declaration once per name. Real files need at most twice their length.
 const SUMMARY_KEPT_BYTES: usize = 16_384;
 const SUMMARY_KEPT_TIMES: usize = 4;
 
-/// The structure of one file.
+/// Structure of one file: its imports and items.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The first sentence of what the file says about itself.
+    /// First sentence of the file's documentation.
     pub doc: Option<String>,
-    /// In source order.
     pub imports: Vec<Import>,
-    /// In source order, each with what it holds.
+    /// Items in source order, with nested items as children.
     pub items: Vec<CodeItem>,
-    /// Parts of it did not parse, or there was more than is kept.
+    /// Whether parts of the file did not parse or exceeded the limits.
     pub partial: bool,
-    /// It took too much and was read no further.
+    /// Whether parsing exceeded its budget and stopped.
     pub timed_out: bool,
 }
-/// One import statement.
+
+/// One import of a module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
-    /// Of the statement's first line, from 1.
+    /// Line of the statement's start, from 1.
     pub line: u32,
-    /// The whole statement, as it stands. One that imports from several modules is several imports with the same text.
+    /// Whole statement, verbatim. A statement that imports several modules yields several imports with the same text.
     pub text: String,
-    /// What is imported from, as the language writes it: `crate::codebase`, `..models`, `./util`, `java.util.List`,
+    /// Imported module in the language's notation: `crate::codebase`, `..models`, `./util`, `java.util.List`,
     /// `stdio.h`.
     pub module: String,
-    /// The names brought in, if the statement says which: by the names they have in the module, not here. `*` is all of
-    /// them, `default` what an ECMAScript module exports without a name.
+    /// Imported names, if the statement lists them, as they are called in the module. `*` means all names, `default`
+    /// the unnamed export of an ECMAScript module.
     pub names: Vec<String>,
 }
 
-/// Something a file defines.
+/// A definition in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeItem {
     pub kind: CodeItemKind,
     pub name: String,
-    /// Word for word from the source, from the first attribute, decorator or annotation up to the body: its line n is
-    /// part of line `line + n` of the source.
+    /// Verbatim source from the first attribute, decorator or annotation up to the body. Line n of the signature is
+    /// part of source line `line + n`.
     pub signature: String,
-    /// The signature was too long: only its first lines are kept.
+    /// Whether the signature was too long, so that only its first lines are kept.
     pub cut: bool,
-    /// Of the signature's first line, from 1.
+    /// Line of the signature's start, from 1.
     pub line: u32,
-    /// The last line of the whole item.
+    /// Last line of the whole item.
     pub end: u32,
-    /// Its documentation's first sentence.
+    /// First sentence of its documentation.
     pub doc: Option<String>,
-    /// Visible outside its file, as far as the file says it.
+    /// Whether it is visible outside its file, as far as the file shows.
     pub public: bool,
     /// Fields, variants, methods, nested types and functions.
     pub children: Vec<CodeItem>,
 }
 
-/// What an item is, in words that all languages share.
+/// Kind of an item, in terms shared by all languages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CodeItemKind {
     /// A module, namespace or package.
@@ -117,14 +117,13 @@ pub enum CodeItemKind {
     Macro,
     /// Another name for a type.
     Alias,
-    /// What is added to a type elsewhere: an `impl` block, an extension.
+    /// An addition to a type defined elsewhere: an `impl` block, an extension.
     Extension,
-    /// A part of what is no program: a heading, a table of settings, a top-level key.
+    /// A part of a file that is not code: a heading, a settings table, a top-level key.
     Section,
 }
 
 impl CodeItem {
-    /// One that is public and holds nothing.
     fn new(kind: CodeItemKind, name: String, signature: String, line: u32, end: u32) -> Self {
         Self { kind, name, signature, cut: false, line, end, doc: None, public: true, children: Vec::new() }
     }
@@ -141,19 +140,21 @@ pub fn summarize(language: Language, text: &str) -> Summary {
     Summary { timed_out, ..summary }
 }
 
-/// The same, with the names that the text uses: what it calls, the types it names. In order, each once.
+/// Reads the structure of a text and the names it uses: called functions and mentioned types. Names are sorted and
+/// unique.
 pub(super) fn summarize_with_uses(language: Language, text: &str) -> (Summary, Vec<String>) {
     let used = if grammar::grammar_for(language).is_some() { uses(language, text) } else { Vec::new() };
     (summarize(language, text), used)
 }
 
-/// Bytes that may be kept of a text. What declares several names is kept with each, and the more of them the longer it is.
+/// Returns the maximum bytes kept of a text. It grows with the text, because a declaration of several names is kept
+/// once per name.
 fn kept_bytes_limit(text: &str) -> usize {
     SUMMARY_KEPT_BYTES + SUMMARY_KEPT_TIMES * text.len()
 }
 
-/// Names that look called (`name(`) or entered (`name::`) or begin with a capital, in order, each once. Comments and
-/// strings are left out as far as their line shows them.
+/// Returns names that look called (`name(`), used as a path (`name::`), or start with a capital. Sorted and unique.
+/// Comments and strings are skipped as far as single lines show them.
 fn uses(language: Language, text: &str) -> Vec<String> {
     let quotes: &[char] = if language == Language::Rust { &['"'] } else { &['"', '\'', '`'] };
     let mut found = HashSet::with_hasher(RandomState::default());

@@ -1,5 +1,5 @@
-//! What a text that is no program is divided into: the headings of Markdown, the tables and top-level keys of settings.
-//! Line by line, so a line is never wrong.
+//! Outlines of files that are not code: Markdown headings, and tables and top-level keys of settings. Read line by
+//! line, so line numbers are always right.
 
 use pulldown_cmark::{Event, Options, Parser, Tag};
 
@@ -34,17 +34,15 @@ pub(super) fn read_outline(language: Language, text: &str) -> Summary {
 
 struct OutlineBuilder {
     items: Vec<CodeItem>,
-    /// What goes on, the innermost last, each with its level.
+    /// Open items with their levels, the innermost last.
     open: Vec<(usize, CodeItem)>,
     found: usize,
-    /// Bytes that may be kept yet.
     room: usize,
-    /// There was more.
     full: bool,
 }
 
 impl OutlineBuilder {
-    /// A piece of a line, which is numbered from 0, as it stands there.
+    /// Adds an item for a piece of line `row` (from 0), verbatim.
     fn add(&mut self, level: usize, name: &str, piece: &str, row: usize) {
         let (name, signature) = (name.trim(), piece.trim());
         if name.is_empty() || signature.len() > limits::SIGNATURE_BYTES {
@@ -63,7 +61,7 @@ impl OutlineBuilder {
         self.open.push((level, item));
     }
 
-    /// Before this row ends what is no less deep, and goes into what holds it.
+    /// Closes all open items of this level or deeper, which end before `row`, and moves each into its parent.
     fn close(&mut self, level: usize, row: usize) {
         while let Some((_, mut done)) = self.open.pop_if(|(open, _)| *open >= level) {
             done.end = done.line.max(u32::try_from(row).unwrap_or(u32::MAX));
@@ -79,13 +77,13 @@ fn add_headings(text: &str, outline: &mut OutlineBuilder) {
         if let Event::Start(Tag::Heading { level, .. }) = event {
             row += text[counted..range.start].matches('\n').count();
             counted = range.start;
-            let said = text[range].lines().next().unwrap_or_default().trim_end();
-            outline.add(level as usize, said.trim_matches('#'), said, row);
+            let heading = text[range].lines().next().unwrap_or_default().trim_end();
+            outline.add(level as usize, heading.trim_matches('#'), heading, row);
         }
     }
 }
 
-/// `key: value`, `key = value` and `[table]`, at a margin. What a table has is no key of the whole.
+/// Adds `key: value`, `key = value` and `[table]` items at one indentation. Keys inside a table are skipped.
 fn add_keys(text: &str, sign: char, margin: usize, outline: &mut OutlineBuilder) {
     let mut in_table = false;
     for (row, line) in text.lines().enumerate() {
@@ -115,7 +113,7 @@ fn add_keys(text: &str, sign: char, margin: usize, outline: &mut OutlineBuilder)
     }
 }
 
-/// What a line is preceded by, in signs.
+/// Returns the number of blanks before a line.
 fn indentation(line: &str) -> usize {
     let line = line.trim_start_matches('\u{feff}');
     line.len() - line.trim_start_matches([' ', '\t']).len()

@@ -1,4 +1,4 @@
-//! From a text to its syntax tree, within bounds.
+//! Parses a text to a syntax tree within time limits.
 
 use std::{borrow::Cow, cell::RefCell, ops::ControlFlow, time::Duration};
 
@@ -11,54 +11,52 @@ use super::{
 };
 use crate::{codebase::Language, limits};
 
-/// Reports of progress (one for a hundred operations) that a parser may make before it is stopped, whatever the text,
-/// and for how many bytes of it there may be one more: twice as many as the worst real file needs.
+/// Progress reports (one per hundred operations) before a parser is stopped: a constant, and one more per this many
+/// bytes. Twice what the worst real file needs.
 const PARSE_REPORTS: usize = 1_000;
 const PARSE_BYTES_PER_REPORT: usize = 16;
 
-/// Brackets that may be open at once: more make each step take longer.
+/// Maximum open brackets: more of them make each parse step slower.
 const PARSE_OPEN: usize = 1_000;
 
-/// Computing time that parsing one file may take: far more than the longest real one takes. Whether it is over is looked
-/// up at every so many reports: asking costs as much as a hundredth of what is reported.
+/// CPU time for parsing one file, far above the longest real one. The clock is checked only every few reports, because
+/// reading it costs about 1 % of the work between two reports.
 const PARSE_TIME: Duration = Duration::from_secs(1);
 const PARSE_REPORTS_PER_LOOK: usize = 8;
 
-/// Bytes of a text that a parser is given at once, and for how many bytes of it it may ask once more: it reads a text
-/// some sixty times over at most.
+/// Bytes passed to the parser at a time, and bytes per additional read. A text is read about sixty times at most.
 const PARSE_CHUNK: usize = 1_024;
 const PARSE_BYTES_PER_READ: usize = 16;
 
-/// Blanks that are worth leaving out when a text is parsed, and how many parts one may have then: for each token that it
-/// reads the parser looks through their list.
+/// Minimum length of a blank run to skip, and maximum ranges per text: the parser searches the list of ranges for each
+/// token.
 const PARSE_BLANKS: usize = 64;
 const PARSE_PARTS: usize = 1_000;
 
 thread_local! {
-    static DESK: RefCell<ThreadParser> =
+    static THREAD_PARSER: RefCell<ThreadParser> =
         RefCell::new(ThreadParser { parser: Parser::new(), until: Duration::ZERO, given_up: false });
 }
 
-/// What a thread parses with.
+/// Parser of one thread, with the time budget of the current file.
 struct ThreadParser {
     parser: Parser,
-    /// When the file that is read now has had its share of this thread's time.
+    /// CPU time of this thread at which the current file's budget ends.
     until: Duration,
-    /// It would have needed more.
     given_up: bool,
 }
 
-/// From here on another file is read, all of whose parsing shares one allowance.
+/// Starts the parse budget of a file. All parses up to the next call share it.
 pub(super) fn begin_file(grammar: &Grammar, text: &str) {
-    DESK.with_borrow_mut(|desk| {
-        desk.until = computed() + PARSE_TIME;
-        desk.given_up = is_deep(grammar, text);
+    THREAD_PARSER.with_borrow_mut(|state| {
+        state.until = computed() + PARSE_TIME;
+        state.given_up = is_deep(grammar, text);
     });
 }
 
-/// Whether more brackets are open at once than anybody opens, as far as their number tells.
+/// Whether the text seems to have more than `PARSE_OPEN` open brackets.
 fn is_deep(grammar: &Grammar, text: &str) -> bool {
-    // Where nothing shows the end of a comparison, what is smaller is no bracket.
+    // Without braces or semicolons, a `<` cannot be told from a comparison, so it does not count.
     let has_angles = matches!(grammar.heads, FunctionSyntax::Brackets | FunctionSyntax::Word(_));
     let (mut open, mut angles) = (0_usize, 0_usize);
     text.bytes().any(|byte| {
@@ -76,15 +74,14 @@ fn is_deep(grammar: &Grammar, text: &str) -> bool {
     })
 }
 
-/// The tree of a text.
 pub(super) struct ParsedText<'t> {
     pub tree: Tree,
-    /// How the parser saw that text: with blanks for what nobody asks, or where it does not parse otherwise.
+    /// Text that was parsed, possibly with blanks for function bodies or unparsable code.
     pub seen: Cow<'t, str>,
 }
 
-/// The first tree of a text without a fault, or the best: without the bodies of its functions, without what the grammar
-/// is known to stumble over, and whole. Whether that took too much.
+/// Returns the first tree without errors, or the one with the fewest, and whether the parse budget was exceeded.
+/// Attempts: without function bodies, without code the grammar fails on, and the whole text.
 pub(super) fn best_tree<'t>(
     language: Language,
     grammar: &Grammar,
@@ -102,7 +99,7 @@ pub(super) fn best_tree<'t>(
     ];
     let mut best: Option<((usize, usize), ParsedText<'t>)> = None;
     for seen in attempts.iter().filter_map(|attempt| attempt()) {
-        // Python tells by blanks what is inside of what.
+        // In Python, indentation is syntax.
         let parts =
             if grammar.heads == FunctionSyntax::Python { Vec::new() } else { non_blank_ranges(&seen) };
         let Some(tree) = parse_ranges(grammar, &seen, &parts) else { continue };
@@ -114,10 +111,10 @@ pub(super) fn best_tree<'t>(
             break;
         }
     }
-    (best.map(|(_, parsed)| parsed), DESK.with_borrow(|desk| desk.given_up))
+    (best.map(|(_, parsed)| parsed), THREAD_PARSER.with_borrow(|state| state.given_up))
 }
 
-/// The parts of a text between many blank lines, through which a lexer goes sign by sign.
+/// Returns the ranges of a text between long blank runs, which a lexer would read character by character.
 fn non_blank_ranges(text: &str) -> Vec<Range> {
     let (mut parts, mut blank) = (Vec::new(), None);
     let range = |start: (usize, usize), end: (usize, usize)| Range {
@@ -143,7 +140,7 @@ fn non_blank_ranges(text: &str) -> Vec<Range> {
     parts
 }
 
-/// How much of a text did not parse: bytes, and places.
+/// Counts what did not parse: bytes and places.
 fn count_errors(tree: &Tree) -> (usize, usize) {
     let (mut bytes, mut places) = (0, 0);
     let mut cursor = tree.walk();
@@ -163,19 +160,19 @@ fn count_errors(tree: &Tree) -> (usize, usize) {
     }
 }
 
-/// The tree of parts of a text, or of all of it if none is named, unless it is too hard to parse.
+/// Parses ranges of a text, or all of it if `parts` is empty. Returns `None` if parsing exceeds a limit.
 ///
-/// The parser reports after every hundred operations, and its reports are counted: it is stopped when there are more than
-/// the text's length can explain. A scanner that looks ahead from every place to the end of a line reports nothing; it is
-/// seen by how often it reads. All this is the same on every day and machine. But on texts made for it a single operation
-/// takes as long as the text is deep in another way than by brackets. So there is a fuse besides: the time that this
-/// thread was computing, whatever else the machine did.
+/// The parser reports after every hundred operations; it is stopped when the reports exceed what the text's length can
+/// explain. A scanner that repeatedly looks ahead to the end of a line reports nothing, so reads are counted too. These
+/// limits give the same result on every machine. But in hostile texts one operation can take time proportional to the
+/// nesting depth, even without brackets. So the CPU time of this thread is limited as well, independent of other load
+/// on the machine.
 pub(super) fn parse_ranges(grammar: &Grammar, text: &str, parts: &[Range]) -> Option<Tree> {
-    DESK.with_borrow_mut(|desk| {
-        if desk.given_up {
+    THREAD_PARSER.with_borrow_mut(|state| {
+        if state.given_up {
             return None;
         }
-        let ThreadParser { parser, until, given_up } = desk;
+        let ThreadParser { parser, until, given_up } = state;
         let mut reports = PARSE_REPORTS + text.len() / PARSE_BYTES_PER_REPORT;
         let mut progress = |_: &ParseState| {
             reports = reports.saturating_sub(1);
@@ -194,13 +191,12 @@ pub(super) fn parse_ranges(grammar: &Grammar, text: &str, parts: &[Range]) -> Op
             &rest[..rest.len().min(PARSE_CHUNK)]
         };
         let tree = parser.parse_with_options(&mut read, None, Some(options)).filter(|_| reads > 0);
-        // One that was stopped would go on where it was with the next text.
+        // A stopped parser would otherwise resume with the next text.
         parser.reset();
         tree
     })
 }
 
-/// How long this thread has been computing.
 fn computed() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

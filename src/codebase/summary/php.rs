@@ -23,7 +23,7 @@ const REQUIRES: &[&str] =
 fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let public = || {
         let visibility =
-            child_of_kind(node, &["visibility_modifier"]).map_or("", |said| source.node_text(said));
+            child_of_kind(node, &["visibility_modifier"]).map_or("", |modifier| source.node_text(modifier));
         around.public && !visibility.eq_ignore_ascii_case("private")
     };
     let body = node.child_by_field_name("body");
@@ -70,7 +70,7 @@ fn properties<'t>(source: &SourceText<'t>, node: Node<'t>) -> ItemDefinition<'t>
         .ending_before(child_of_kind(node, &["property_hook_list"]))
 }
 
-/// `define('NAME', …)`
+/// Classifies `define('NAME', …)`.
 fn classify_define<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let arguments = node.child_by_field_name("arguments");
     let (true, Some(arguments)) =
@@ -87,7 +87,7 @@ fn classify_define<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t>
         .into()
 }
 
-/// `require __DIR__.'/a.php'`: the path, if it is said in one piece.
+/// Reads `require __DIR__.'/a.php'`; the module is the path, if it is one literal.
 fn require_imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let Some(path) = node.named_child(0) else { return Vec::new() };
     let text = source.node_text(path);
@@ -99,7 +99,7 @@ fn require_imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     vec![source.import(node, &module, Vec::new())]
 }
 
-/// A `use` with its braces taken apart.
+/// Expands the braces of a `use`.
 fn use_imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     if source.node_text(node).len() > limits::IMPORT_BYTES {
         return Vec::new();
@@ -117,7 +117,7 @@ fn use_imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
             let whole = prefix.map_or(path.to_owned(), |prefix| format!("{prefix}\\{path}"));
             let whole = whole.trim_start_matches('\\');
             let (space, name) = whole.rsplit_once('\\').unwrap_or(("", whole));
-            // A class is found by its whole name, a function or constant in its namespace.
+            // A class is found by its full name, a function or constant in its namespace.
             let module = if of_functions && !space.is_empty() { space } else { whole };
             Some(source.import(node, module, vec![name.to_owned()]))
         })

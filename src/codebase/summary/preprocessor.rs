@@ -1,24 +1,24 @@
-//! What the preprocessor of C and C++ would take away, blanked out so that the rest parses.
+//! Blanks C and C++ macros and preprocessor branches so that the rest parses.
 //!
-//! A grammar sees a text before its preprocessor does: `FMT_API void f()` is no C, and neither is an `extern "C" {` in a
-//! branch of its own. Nothing here knows what a macro stands for; it is told from a name by its capitals and by where it
-//! stands, and what is made of it is used only if it parses better.
+//! The grammar sees a text before preprocessing: `FMT_API void f()` is not valid C, nor is an `extern "C" {` in a
+//! separate branch. Macros are not expanded; a macro is recognized by its uppercase name and its position. The result
+//! is used only if it parses better.
 
 use super::bodies::blank;
 
-/// The text with blanks where a macro or a branch keeps it from being parsed.
+/// Blanks macros and branches that prevent parsing.
 pub(super) fn blank_preprocessor(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     blank_branches(text, &mut bytes);
-    // Whole characters were taken away, so it is text still.
+    // Whole characters were blanked, so this is valid UTF-8.
     let text = String::from_utf8(bytes).unwrap_or_default();
     let mut bytes = text.as_bytes().to_vec();
     blank_macros(&text, &mut bytes);
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// One `#if`: where its branch begins, whether that is the first, how much is open there, and how much more behind the
-/// first.
+/// One `#if` group: start of the current branch, whether it is the first, bracket depth at the `#if`, and brackets the
+/// first branch leaves open.
 struct ConditionalGroup {
     start: usize,
     first: bool,
@@ -26,13 +26,13 @@ struct ConditionalGroup {
     opened: i64,
 }
 
-/// Takes away the directives of groups whose branches open what they do not close, and all branches of those but the first.
+/// Blanks the directives of groups whose branches leave brackets open, and all their branches except the first.
 fn blank_branches(text: &str, bytes: &mut [u8]) {
     let (mut open, mut depth, mut at) = (Vec::<ConditionalGroup>::new(), 0_i64, 0);
     for line in text.split_inclusive('\n') {
-        let (start, said) = (at, line.trim_start());
+        let (start, trimmed) = (at, line.trim_start());
         at += line.len();
-        let word = said.strip_prefix('#').map(str::trim_start);
+        let word = trimmed.strip_prefix('#').map(str::trim_start);
         match word {
             Some(word) if word.starts_with("if") => {
                 open.push(ConditionalGroup { start, first: true, depth, opened: 0 });
@@ -52,7 +52,7 @@ fn blank_branches(text: &str, bytes: &mut [u8]) {
                     blank(&mut bytes[start..at]);
                 }
                 (group.start, group.first) = (start, false);
-                // What follows goes on from what the first branch opened.
+                // Code after the group continues from the first branch.
                 depth = group.depth;
                 if word.starts_with("endif") {
                     depth += group.opened;
@@ -67,7 +67,7 @@ fn blank_branches(text: &str, bytes: &mut [u8]) {
     }
 }
 
-/// Takes away macros that stand where the grammar expects none, and lists as default values of parameters.
+/// Blanks macros where the grammar expects none, and brace lists as default values of parameters.
 fn blank_macros(text: &str, bytes: &mut [u8]) {
     let (mut at, mut directive) = (0, false);
     for line in text.split_inclusive('\n') {
@@ -107,11 +107,11 @@ fn is_macro(name: &str) -> bool {
     capitals && name.len() >= 3 && name.starts_with(|c: char| c.is_ascii_uppercase())
 }
 
-/// Words that stand before a bracket and are no function's name.
+/// Words before a bracket that are not function names.
 const TYPES: &[&str] =
     &["bool", "char", "double", "float", "int", "long", "short", "unsigned", "void", "operator"];
 
-/// Where a macro with its arguments ends, if what stands around it says that it is no name.
+/// Returns the end of a macro with its arguments, if its surroundings show that it is not a name.
 fn misplaced_macro_end(text: &str, start: usize, name_end: usize) -> Option<usize> {
     let mut end = name_end;
     if text[end..].starts_with('(') {

@@ -47,7 +47,7 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
 fn classify_definition<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let name = source.field_text(node, "name");
     let body = node.child_by_field_name("body");
-    // The colon of the header: those in the parameters are further inside.
+    // The colon of the header; colons of parameters are nested deeper.
     let colon = child_of_kind(node, &[":"]);
     let class = node.kind() == "class_definition";
     let kind =
@@ -73,7 +73,7 @@ fn class_kind(bases: &str) -> CodeItemKind {
     }
 }
 
-/// A variable of the module, a field of a class, a variant of an enum.
+/// Classifies a module variable, a class field, or an enum variant.
 fn assignment<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let Some(left) = node.child_by_field_name("left") else { return NodeClass::Closed };
     let mut cursor = left.walk();
@@ -97,12 +97,12 @@ fn assignment<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext)
     ItemDefinition::with_names(kind, names, is_public).ending_at(end).into()
 }
 
-/// One underscore says that a name is nobody else's; two on both sides, that Python itself uses it.
+/// Whether a name is public: no leading underscore, or a `__dunder__` name.
 fn is_public(name: &str) -> bool {
     !name.starts_with('_') || (name.starts_with("__") && name.ends_with("__"))
 }
 
-/// What the string says that a body begins with.
+/// Returns the first sentence of a body's docstring.
 fn docstring<'t>(source: &SourceText<'t>, body: Option<Node<'t>>) -> Option<String> {
     let body = body?;
     let mut cursor = body.walk();

@@ -1,23 +1,23 @@
-//! A summary as a model is shown it.
+//! Renders a summary as text for a model.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use super::{CodeItem, CodeItemKind, Summary};
 
-/// How much of a summary is shown.
+/// Level of detail of a rendered summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// The names of what is visible outside the file; of all there is, if nothing is.
+    /// Names visible outside the file, or all names if none is.
     Names,
-    /// Imports, and the signatures of the same.
+    /// Imports, and signatures of the same items.
     Public,
-    /// Everything, with what the docs say.
+    /// All items, with their documentation.
     All,
 }
 
 impl Summary {
-    /// The summary as text: imports, then items in source order, each with the lines it takes up. Signatures are word
-    /// for word; children stand further right than what holds them.
+    /// Renders imports, then items in source order, each with its line numbers. Signatures are verbatim; children are
+    /// indented below their parent.
     pub fn render(&self, detail: Detail) -> String {
         let mut page = String::new();
         if detail != Detail::Names {
@@ -29,7 +29,7 @@ impl Summary {
                 write_lines(&mut page, &format!("L{}", import.line), 0, &import.text);
             }
         }
-        // Of a program, a test or a script nothing is visible outside, and all of it matters.
+        // A program, test or script has nothing public, so everything is shown.
         let all = detail == Detail::All || !self.items.iter().any(is_shown);
         write_items(&mut page, &self.items, detail, all, 0);
         if self.partial {
@@ -39,7 +39,7 @@ impl Summary {
     }
 }
 
-/// Items with what they hold. Nesting is bounded where summaries are made.
+/// Writes items with their children. Nesting is limited when summaries are built.
 fn write_items(page: &mut String, items: &[CodeItem], detail: Detail, all: bool, depth: usize) {
     let mut before: Option<&CodeItem> = None;
     for item in items.iter().filter(|item| all || is_shown(item)) {
@@ -47,13 +47,13 @@ fn write_items(page: &mut String, items: &[CodeItem], detail: Detail, all: bool,
             (line, end) if line == end => format!("L{line}"),
             (line, end) => format!("L{line}-{end}"),
         };
-        // `a, b int` is two items with one signature.
-        let said = before.is_some_and(|last| last.line == item.line && last.signature == item.signature);
+        // `a, b int` gives two items with one signature; print it once.
+        let printed = before.is_some_and(|last| last.line == item.line && last.signature == item.signature);
         before = Some(item);
         match detail {
             Detail::Names if matches!(item.kind, CodeItemKind::Field | CodeItemKind::Variant) => {}
             Detail::Names => write_lines(page, &place, depth, &item.name),
-            _ if said => {}
+            _ if printed => {}
             _ => {
                 write_lines(page, &place, depth, &item.signature);
                 if item.cut {
@@ -68,13 +68,13 @@ fn write_items(page: &mut String, items: &[CodeItem], detail: Detail, all: bool,
     }
 }
 
-/// Public itself, or an extension with something public in it.
+/// Whether an item is public, or an extension with a public child.
 fn is_shown(item: &CodeItem) -> bool {
     item.public || (item.kind == CodeItemKind::Extension && item.children.iter().any(|child| child.public))
 }
 
-/// A text behind its place, its first line as far right as its depth wants it, and the others by how far they stand from
-/// each other.
+/// Writes a text after its line numbers. The first line is indented by depth; the others keep their indentation
+/// relative to each other.
 fn write_lines(page: &mut String, place: &str, depth: usize, text: &str) {
     let blank = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
     let margin = text.lines().skip(1).filter(|line| !line.trim().is_empty()).map(blank).min().unwrap_or(0);

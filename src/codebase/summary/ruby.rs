@@ -26,7 +26,7 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
         "class" => holder(source, node, CodeItemKind::Type, "name", around).into(),
         "singleton_class" => holder(source, node, CodeItemKind::Extension, "value", around).into(),
         "method" | "singleton_method" => {
-            // Sections hide the methods of instances only.
+            // `private` sections apply to instance methods only.
             let public = around.public && (around.section || node.kind() == "singleton_method");
             method(source, node, around).with_public(public).into()
         }
@@ -40,7 +40,7 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     }
 }
 
-/// What holds its members between its first line and its `end`: comments above the first of them too.
+/// Classifies a container. Its members, and comments above the first one, are between its first line and `end`.
 fn holder<'t>(
     source: &SourceText<'t>,
     node: Node<'t>,
@@ -68,7 +68,7 @@ fn method_kind(around: &NodeContext) -> CodeItemKind {
     if around.parent.is_some() { CodeItemKind::Method } else { CodeItemKind::Function }
 }
 
-/// `NAME = …`, `Name = Struct.new(…) do`
+/// Classifies `NAME = …` and `Name = Struct.new(…) do`.
 fn constant<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let Some(name) = node.child_by_field_name("left").filter(|left| left.kind() == "constant") else {
         return NodeClass::Closed;
@@ -89,7 +89,7 @@ fn constant<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
         .into()
 }
 
-/// A word on a line of its own.
+/// Classifies a visibility keyword on a line of its own.
 fn section<'t>(word: &str) -> NodeClass<'t> {
     match word {
         "private" | "protected" => NodeClass::Section(false),
@@ -98,7 +98,7 @@ fn section<'t>(word: &str) -> NodeClass<'t> {
     }
 }
 
-/// What is only a call for Ruby, and a definition for whoever reads it.
+/// Classifies a call that defines something by convention, such as `attr_reader` or `require`.
 fn call<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let word = source.field_text(node, "method");
     if node.child_by_field_name("receiver").is_some() {
@@ -151,7 +151,7 @@ fn symbols<'t>(source: &SourceText<'t>, arguments: Option<Node<'t>>) -> Vec<Stri
     symbols.map(|node| symbol(source.node_text(node)).to_owned()).collect()
 }
 
-/// A symbol or string without what makes it one.
+/// Strips the colon or quotes of a symbol or string.
 fn symbol(text: &str) -> &str {
     text.trim_start_matches(':').trim_matches(['"', '\''])
 }

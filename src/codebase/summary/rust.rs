@@ -25,7 +25,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
 };
 
 fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
-    // What a trait or an implementation of one holds is as visible as that.
+    // Members of a trait or trait implementation are as visible as it is.
     let shared = matches!(
         around.parent_kind(),
         Some(CodeItemKind::Interface | CodeItemKind::Enum | CodeItemKind::Extension)
@@ -68,7 +68,7 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
                 .ending_at(name.map(|name| name.end_byte()))
                 .into()
         }
-        // `cfg_if! { … }`, `pin_project! { … }`, `thread_local! { … }`: items, as often as not.
+        // Macro calls such as `cfg_if! { … }`, `pin_project! { … }` and `thread_local! { … }` often contain items.
         "expression_statement" => {
             let only = node.named_child(0);
             only.and_then(|only| macro_item_range(source, only)).map_or(NodeClass::Closed, NodeClass::Text)
@@ -78,7 +78,7 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     }
 }
 
-/// A word of these is in every item.
+/// Every item contains one of these words.
 const ITEMS: &[&str] = &[
     "const",
     "enum",
@@ -94,12 +94,12 @@ const ITEMS: &[&str] = &[
     "use",
 ];
 
-/// What stands in the braces of a macro's invocation, if there may be items in it.
+/// Returns the text inside the braces of a macro call, if it may contain items.
 fn macro_item_range(source: &SourceText<'_>, node: Node<'_>) -> Option<Range> {
     let tokens = child_of_kind(node, &["token_tree"]).filter(|_| node.kind() == "macro_invocation")?;
     let first = tokens.child(0).filter(|first| first.kind() == "{")?;
     let last = tokens.child(tokens.child_count().checked_sub(1)?)?;
-    // Reading it costs as much as reading a small file.
+    // Parsing it costs as much as a small file, so look for an item keyword first.
     let inner = source.slice(first.end_byte(), last.start_byte());
     inner.split(|c: char| !c.is_alphanumeric() && c != '_').find(|word| ITEMS.contains(word))?;
     Some(Range {
@@ -110,7 +110,7 @@ fn macro_item_range(source: &SourceText<'_>, node: Node<'_>) -> Option<Range> {
     })
 }
 
-/// The name of a type without its path, its parameters and what refers to it.
+/// Returns the name of a type without path, parameters and references.
 fn base_name<'t>(source: &SourceText<'t>, mut node: Node<'t>) -> &'t str {
     for _ in 0..limits::SUMMARY_NESTING {
         let inner = node.child_by_field_name("type").or_else(|| node.child_by_field_name("name"));
@@ -132,7 +132,7 @@ fn file_doc<'t>(source: &SourceText<'t>, root: Node<'t>) -> Option<String> {
     doc::doc_from_comments(comments)
 }
 
-/// A `use` with its braces taken apart: one import for each module.
+/// Expands the braces of a `use`: one import per module.
 fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     if source.node_text(node).len() > limits::IMPORT_BYTES {
         return Vec::new();

@@ -1,20 +1,19 @@
-//! A source text and what is cut out of it.
+//! A source text and the pieces taken from it.
 
 use tree_sitter::Node;
 
 use super::{CodeItemKind, Import, grammar::ItemDefinition};
 use crate::limits;
 
-/// The text of a file whose tree is read.
+/// Text of a file whose tree is walked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SourceText<'t> {
     pub text: &'t str,
-    /// The same as its parser saw it: with blanks in some places.
+    /// Text that was parsed, with blanks in some places.
     pub seen: &'t str,
 }
 
 impl<'t> SourceText<'t> {
-    /// What stands at a node.
     pub(super) fn node_text(&self, node: Node<'_>) -> &'t str {
         self.slice(node.start_byte(), node.end_byte())
     }
@@ -23,7 +22,7 @@ impl<'t> SourceText<'t> {
         self.text.get(start..end).unwrap_or("")
     }
 
-    /// Where something begins with what was blanked out before it, on its line.
+    /// Returns the start of an item including any text that was blanked before it on the same line.
     pub(super) fn head_start(&self, start: usize) -> usize {
         let before = self.seen.get(..start).unwrap_or("");
         let blank = before.len() - before.trim_end_matches([' ', '\t']).len();
@@ -31,18 +30,17 @@ impl<'t> SourceText<'t> {
         start - gap.trim_start().len()
     }
 
-    /// What stands at a field of a node; nothing if it has none.
+    /// Returns the source text of a node's field; empty if the node has no such field.
     pub(super) fn field_text(&self, node: Node<'_>, field: &str) -> &'t str {
         node.child_by_field_name(field).map_or("", |child| self.node_text(child))
     }
 
-    /// What this statement imports from a module; nothing of it if it is too long to be taken apart.
     pub(super) fn import(&self, node: Node<'_>, module: &str, names: Vec<String>) -> Import {
         let line = line(node.start_position().row);
         Import { line, text: self.node_text(node).to_owned(), module: module.to_owned(), names }
     }
 
-    /// Where the signature of a constant ends: after its value if that is short, and before the `=` if not.
+    /// Returns the end of a constant's signature: before the `=` if the value is long, otherwise `None`.
     pub(super) fn value_end(&self, node: Node<'_>, value: Option<Node<'_>>) -> Option<usize> {
         let value = value?;
         let text = self.node_text(value);
@@ -54,7 +52,7 @@ impl<'t> SourceText<'t> {
         Some(node.start_byte() + head.len())
     }
 
-    /// What a declaration of several variables defines, given their names and values.
+    /// Creates the item for a declaration of several variables, given names and values.
     pub(super) fn variables(
         &self,
         node: Node<'t>,
@@ -71,20 +69,18 @@ impl<'t> SourceText<'t> {
     }
 }
 
-/// All children of a node that are of this kind.
 pub(super) fn children_of_kind<'t>(node: Node<'t>, kind: &str) -> Vec<Node<'t>> {
     let mut cursor = node.walk();
     node.children(&mut cursor).filter(|child| child.kind() == kind).collect()
 }
 
-/// The first child of a node that is of one of these kinds.
 pub(super) fn child_of_kind<'t>(node: Node<'t>, kinds: &[&str]) -> Option<Node<'t>> {
     let mut cursor = node.walk();
     node.children(&mut cursor).find(|child| kinds.contains(&child.kind()))
 }
 
-/// A signature as it is kept: word for word, with `\n` for line ends, and whether all of it is there. One that is too
-/// long keeps its first whole lines; one whose first line is too long is not kept at all.
+/// Returns the signature to keep, verbatim with `\n` line ends, and whether it is complete. A long signature keeps its
+/// first whole lines; one whose first line is too long is dropped.
 pub(super) fn signature(text: &str) -> Option<(String, bool)> {
     let text = text.trim_end();
     if text.is_empty() {
@@ -105,7 +101,7 @@ pub(super) fn signature(text: &str) -> Option<(String, bool)> {
     (!kept.is_empty()).then_some((kept, whole))
 }
 
-/// A row as lines are counted.
+/// Converts a row (from 0) to a line number (from 1).
 pub(super) fn line(row: usize) -> u32 {
     u32::try_from(row + 1).unwrap_or(u32::MAX)
 }

@@ -1,5 +1,5 @@
-//! Which tests of a file show nothing: those without an assertion, those that assert what is so anyway, and those that are
-//! left out of runs. Told from the syntax tree, by what the usual libraries call things.
+//! Finds tests that verify nothing: tests without assertions, with assertions that are always true, or that are
+//! skipped. Recognized from the syntax tree by the names of common test libraries.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -11,21 +11,22 @@ use crate::{
     documents::change::{test_id_has_name, test_name_parts},
 };
 
-/// An assertion that is nested deeper, or is longer in words, is not looked at: nobody writes one of constants like that.
+/// Maximum nesting and number of tokens of an assertion that is checked; nobody writes a constant assertion beyond
+/// them.
 const DEEP: usize = 50;
 const LONG: usize = 500;
 
-/// The tests of a file.
+/// Tests of a file that verify nothing, and the names its code uses.
 #[derive(Debug, Default)]
 pub struct TestAudit {
-    /// Those that show nothing: the name, the line from 1, and why, as the end of a sentence.
+    /// Tests that verify nothing: name, line from 1, and the reason as the end of a sentence.
     pub hollow: Vec<(String, usize, &'static str)>,
-    /// Names and texts of the code, without comments.
+    /// Names and string literals of the code, without comments.
     words: BTreeSet<String>,
 }
 
 impl TestAudit {
-    /// Does the code, and no comment alone, have this name?
+    /// Whether the code, outside comments, contains this name.
     pub fn contains_name(&self, name: &str) -> bool {
         let has =
             |part| self.words.iter().any(|word| test_id_has_name(word.trim_matches(['"', '\'', '`']), part));
@@ -33,7 +34,7 @@ impl TestAudit {
     }
 }
 
-/// Reads them; none where it is not known how tests are written in the language, or where the text does not parse.
+/// Audits the tests of a file. Returns `None` if the language's test style is not known or the text does not parse.
 pub fn audit_tests(language: Language, text: &str) -> Option<TestAudit> {
     use Language::{Go, Java, JavaScript, Python, Rust, Tsx, TypeScript};
     if !matches!(language, Go | Java | JavaScript | Python | Rust | Tsx | TypeScript) {
@@ -45,7 +46,7 @@ pub fn audit_tests(language: Language, text: &str) -> Option<TestAudit> {
     let mut seen =
         SyntaxScan { language, text, leaves: Vec::new(), asserted: Vec::new(), functions: Vec::new() };
     seen.walk(tree.root_node());
-    // What calls what asserts does it as well, over a few corners.
+    // A helper that asserts counts as an assertion in its callers, up to three calls deep.
     for _ in 0..3 {
         let names: BTreeSet<&str> = seen
             .functions
@@ -76,7 +77,7 @@ struct SyntaxScan<'t> {
     language: Language,
     text: &'t str,
     leaves: Vec<SyntaxLeaf<'t>>,
-    /// Where something is asserted.
+    /// Byte offsets of assertions.
     asserted: Vec<usize>,
     functions: Vec<FunctionSpan>,
 }
@@ -137,7 +138,7 @@ impl<'t> SyntaxScan<'t> {
         }
     }
 
-    /// Does what is asserted name anything? If not, it is so whatever the code does.
+    /// Whether an assertion names anything. If not, it is true whatever the code does.
     fn depends_on_code(&self, whole: &Range<usize>) -> bool {
         let leaves = self.leaves_within(whole);
         let called = |at: usize| {
@@ -160,7 +161,7 @@ impl<'t> SyntaxScan<'t> {
         self.asserted.get(first).is_some_and(|at| *at < function.range.end)
     }
 
-    /// `t.Skip(`, `pytest.skip(`
+    /// Whether a test skips itself: `t.Skip(`, `pytest.skip(`.
     fn is_skipped(&self, function: &FunctionSpan) -> bool {
         let calls = |four: &[SyntaxLeaf<'_>]| {
             let [of, dot, name, open] = [0, 1, 2, 3].map(|at| four[at].word);
@@ -187,7 +188,7 @@ impl<'t> SyntaxScan<'t> {
             && (lower.contains("assert") || is_one_of(own, word) || helps())
     }
 
-    /// A function, or the call that makes a test.
+    /// Returns a function, or a call that defines a test.
     fn function(&self, node: Node<'_>, above: Option<&Node<'_>>, mut from: usize) -> Option<FunctionSpan> {
         use Language::{Go, Java, Python, Rust};
         let text = |range: Range<usize>| &self.text[range];
@@ -248,7 +249,6 @@ fn split_words(text: &str) -> Vec<&str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').collect()
 }
 
-/// Is it one of these?
 fn is_one_of(these: &str, word: &str) -> bool {
     these.split(' ').any(|one| one == word)
 }
@@ -258,7 +258,8 @@ fn is_constant(kind: &str) -> bool {
     kinds.split(' ').any(|constant| kind.contains(constant))
 }
 
-/// The whole of an assertion that could be one of constants: `assert`, and no `panic`, which says nothing where it is not come to.
+/// Returns the range of an assertion that could be constant: `assert…`, but not `panic`, which only counts if it is
+/// reached.
 fn assertion_range(word: &str, above: &[Node<'_>]) -> Option<Range<usize>> {
     const PARTS: &str = "assert_statement macro_invocation call call_expression method_invocation attribute member_expression \
                          selector_expression scoped_identifier";
@@ -272,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_shows_nothing_is_told_in_each_language() {
+    fn vacuous_tests_are_found_in_each_language() {
         for (language, text, hollow) in [
             (
                 Language::Rust,

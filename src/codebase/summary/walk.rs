@@ -1,7 +1,7 @@
-//! One walk over a syntax tree: items and imports.
+//! Walks a syntax tree and collects items and imports.
 //!
-//! Nothing here recurses: the tree may be as deep as its text is long. How deep items may be nested is limited, for what
-//! reads them later does.
+//! The walk does not recurse, because a tree can be as deep as its text is long. The nesting of items is limited,
+//! because readers of a summary do recurse.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,10 +15,9 @@ use super::{
 };
 use crate::limits;
 
-/// How often text inside a text inside a text is read again: each time costs as much as the first.
+/// Maximum nesting of embedded texts that are parsed again; each level costs as much as the first.
 const SUMMARY_EMBEDDED: usize = 3;
 
-/// Reads a tree.
 pub(super) fn read_tree<'s>(grammar: &'s Grammar, source: SourceText<'s>, root: Node<'s>) -> Summary {
     let mut walk = TreeWalk::new(grammar, source, 0);
     walk.walk_from(root);
@@ -32,55 +31,48 @@ pub(super) fn read_tree<'s>(grammar: &'s Grammar, source: SourceText<'s>, root: 
     summary
 }
 
-/// A walk over a tree of a text.
 struct TreeWalk<'s, 't> {
     grammar: &'s Grammar,
     source: SourceText<'s>,
     summary: Summary,
-    /// Items that the walk is inside of, the innermost last.
+    /// Open items, the innermost last.
     open: Vec<OpenItem>,
     above: PrecedingNodes<'t>,
     exports: HashSet<String>,
-    /// Found so far.
     items: usize,
-    /// Bytes that may be kept yet.
     room: usize,
-    /// In how many other texts this one stands.
+    /// Number of texts this one is embedded in.
     embedded: usize,
 }
 
-/// An item that the walk is inside of.
 struct OpenItem {
-    /// The first holds what is found.
+    /// The item with its other names; children go to the first.
     items: Vec<CodeItem>,
-    /// Whether the section of it that the walk is in is public.
     section: bool,
-    /// Names that are not public, each with how many children there were when this was said.
+    /// Names made private, each with the number of children at that point; later children are not affected.
     hidden: HashMap<String, usize>,
 }
 
-/// What is next on a walk.
 enum WalkStep<'t> {
     Enter(Node<'t>),
-    /// The innermost item ends.
     Leave,
 }
 
-/// What of a node is walked through.
+/// Which children of a node to walk.
 enum NodeDescent<'t> {
     Nothing,
-    /// What stands in it stands where it stands.
+    /// Children belong to the current item.
     Through(Node<'t>),
-    /// What stands in it is held by the item just opened.
+    /// Children belong to the item that was just opened.
     Item(Node<'t>),
 }
 
-/// What stands directly above the next item.
+/// Comments and attributes directly before the next item.
 #[derive(Default)]
 struct PrecedingNodes<'t> {
     comments: Vec<Node<'t>>,
     attribute: Option<Node<'t>>,
-    /// The last row of it, or of the item before.
+    /// Last row of these, or of the previous item.
     row: Option<usize>,
 }
 
@@ -125,7 +117,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         }
     }
 
-    /// What one statement imports, unless there is too much of it.
+    /// Adds the imports of one statement, unless they exceed the limits.
     fn add_imports(&mut self, node: Node<'t>, mut imports: Vec<Import>) {
         for import in imports.iter_mut().filter(|import| import.text.contains('\r')) {
             import.text = import.text.replace("\r\n", "\n");
@@ -134,25 +126,24 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         let names = |import: &Import| import.names.iter().map(String::len).sum::<usize>();
         let bytes =
             imports.iter().map(|import| import.text.len() + import.module.len() + names(import)).sum();
-        if long || !self.has_room(bytes) {
+        if long || !self.reserve_bytes(bytes) {
             self.summary.partial = true;
         } else {
             self.summary.imports.extend(imports);
         }
     }
 
-    /// Whether so much more may be kept.
-    fn has_room(&mut self, bytes: usize) -> bool {
+    /// Reserves bytes; returns false if the limit would be exceeded.
+    fn reserve_bytes(&mut self, bytes: usize) -> bool {
         let left = self.room.checked_sub(bytes);
         self.room = left.unwrap_or(self.room);
         left.is_some()
     }
 
-    /// What is imported somewhere inside of this.
     fn collect_nested_imports(&mut self, node: Node<'t>) {
         let Grammar { imports, import_words, classify, .. } = self.grammar;
-        let said = self.source.node_text(node);
-        if !import_words.iter().any(|word| said.contains(word)) {
+        let text = self.source.node_text(node);
+        if !import_words.iter().any(|word| text.contains(word)) {
             return;
         }
         let mut cursor = node.walk();
@@ -173,19 +164,19 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         }
     }
 
-    /// Where items may stand.
+    /// Visits a node where items may occur.
     fn visit(&mut self, node: Node<'t>) -> NodeDescent<'t> {
         if !node.is_named() {
             self.above.row = Some(end_row(node));
             return NodeDescent::Nothing;
         }
         let around = self.node_context(node);
-        let sight = if node.is_error() {
+        let class = if node.is_error() {
             NodeClass::Through
         } else {
             (self.grammar.classify)(&self.source, node, &around)
         };
-        match sight {
+        match class {
             NodeClass::Through => {
                 self.above.attribute = None;
                 return NodeDescent::Through(node);
@@ -223,7 +214,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         NodeDescent::Nothing
     }
 
-    /// Reads a part of the text as a file of its own. Whether it was one.
+    /// Reads a range of the text as a file of its own. Returns false if it does not parse.
     fn read_embedded(&mut self, part: Range) -> bool {
         if self.embedded >= SUMMARY_EMBEDDED {
             return false;
@@ -241,7 +232,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         true
     }
 
-    /// Where the next item belongs.
+    /// Returns the list that the next item belongs to.
     fn open_children(&mut self) -> &mut Vec<CodeItem> {
         let item = self.open.last_mut().and_then(|frame| frame.items.first_mut());
         item.map_or(&mut self.summary.items, |item| &mut item.children)
@@ -260,7 +251,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
     fn add_comment(&mut self, node: Node<'t>) {
         let row = node.start_position().row;
         match self.above.row {
-            // Behind something else, on the same line.
+            // A trailing comment on the line of other code.
             Some(last) if last == row && self.above.comments.is_empty() => return,
             Some(last) if last + 1 < row => self.above.comments.clear(),
             _ => {}
@@ -295,20 +286,20 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         let mut first = self.above.attribute.unwrap_or(node);
         let mut signature = source::signature(self.source.slice(self.source.head_start(start), end));
         if start < node.start_byte() && signature.as_ref().is_none_or(|(_, whole)| !whole) {
-            // Its attributes alone are too long.
+            // The attributes are too long; keep the signature without them.
             first = node;
             signature = source::signature(self.source.slice(node.start_byte(), end));
         }
         let Some((signature, whole)) = signature.filter(|_| !has_error_before(node, end)) else {
             self.summary.partial = true;
-            // What it holds may be whole nevertheless.
+            // Its children may be intact.
             return found.within.map_or(NodeDescent::Nothing, NodeDescent::Through);
         };
         let doc = found.doc.or_else(|| self.preceding_doc(node));
         let (line, last) = (line(first.start_position().row), line(end_row(node)));
         let names: usize = found.names.iter().map(String::len).sum();
         let each = signature.len() + doc.as_ref().map_or(0, String::len) + limits::SUMMARY_ITEM_BYTES;
-        if !self.has_room(names + found.names.len() * each) {
+        if !self.reserve_bytes(names + found.names.len() * each) {
             self.summary.partial = true;
             return NodeDescent::Nothing;
         }
@@ -336,7 +327,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         let signature = source::signature(self.source.slice(tail.from.start_byte(), node.end_byte()));
         let Some((signature, whole)) = signature else { return Vec::new() };
         let each = signature.len() + limits::SUMMARY_ITEM_BYTES;
-        if !self.has_room(tail.names.iter().map(|name| name.len() + each).sum()) {
+        if !self.reserve_bytes(tail.names.iter().map(|name| name.len() + each).sum()) {
             self.summary.partial = true;
             return Vec::new();
         }
@@ -349,10 +340,10 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         tail.names.into_iter().filter(|name| !name.is_empty()).map(item).collect()
     }
 
-    /// What the comments above say, if they end directly above.
+    /// Returns the documentation from the comments directly above.
     fn preceding_doc(&self, first: Node<'t>) -> Option<String> {
         let last = self.above.comments.last()?;
-        // Attributes stand between the comment and the item, or the comment between them.
+        // An attribute may be between the comment and the item, or the comment between two attributes.
         let gap = self.above.attribute.is_none() && end_row(*last) + 1 < first.start_position().row;
         let texts = self.above.comments.iter().map(|comment| self.source.node_text(*comment));
         (!gap).then(|| {
@@ -373,7 +364,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
     }
 }
 
-/// Whether something before this byte of a node did not parse.
+/// Whether the part of a node before this byte has a syntax error.
 fn has_error_before(mut node: Node<'_>, end: usize) -> bool {
     'down: while node.has_error() {
         let mut cursor = node.walk();
@@ -394,7 +385,7 @@ fn has_error_before(mut node: Node<'_>, end: usize) -> bool {
     false
 }
 
-/// The row a node's last character is on.
+/// Row of a node's last character.
 fn end_row(node: Node<'_>) -> usize {
     let (start, end) = (node.start_position(), node.end_position());
     if end.column == 0 && end.row > start.row { end.row - 1 } else { end.row }

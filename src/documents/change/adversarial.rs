@@ -1,4 +1,4 @@
-//! Tests that the reviewer's model writes against the code: what it answers, and how they become a part of the change.
+//! Tests that a reviewing model writes against the code: the answer's format, and how they become part of the change.
 
 use std::collections::BTreeSet;
 
@@ -10,24 +10,24 @@ use super::{
 };
 use crate::documents::{as_json_object, path_rules, quotable_path, truncate};
 
-/// Nobody reads more of them at the gate.
+/// Maximum adversarial tests per change: people do not read more of them at the gate.
 pub const MOST_ADVERSARIAL: usize = 5;
 
 const TEXT_BYTES: usize = 8_000;
 const WORD_BYTES: usize = 200;
 const WHY_CHARS: usize = 600;
 
-/// A test with a file of its own.
+/// A test in a file of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdversarialTestFile {
     pub path: String,
     pub name: String,
-    /// What of the spec it shows: `REQ-2`.
+    /// Requirement of the spec that it tests, such as `REQ-2`.
     pub requirement: String,
-    /// What the code may do instead.
+    /// Suspected fault of the code.
     pub why: String,
-    /// The whole file.
+    /// Full text of the file.
     pub text: String,
 }
 
@@ -37,7 +37,7 @@ struct AdversarialAnswer {
     tests: Vec<AdversarialTestFile>,
 }
 
-/// JSON Schema of the answer.
+/// Returns the JSON Schema of the answer.
 pub fn schema() -> Value {
     let fields = ["path", "name", "requirement", "why", "text"];
     let properties: serde_json::Map<String, Value> =
@@ -52,7 +52,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// The schema's rules in words, for the prompt. `tests` are the test files of the change.
+/// Returns the schema's rules in words, for the prompt. `tests` are the test files of the change.
 pub fn prompt_rules(tests: &BTreeSet<String>) -> String {
     let tests: Vec<String> = tests.iter().map(|path| format!("`{}`", quotable_path(path))).collect();
     format!(
@@ -68,36 +68,38 @@ pub fn prompt_rules(tests: &BTreeSet<String>) -> String {
     )
 }
 
-/// Reads the answer; none where it is not in form. What goes beyond the bounds is left out, and how many those are is told.
+/// Parses the answer; returns `None` if it does not fit the schema. Tests beyond the limits are dropped, and the number
+/// of dropped tests is returned.
 pub fn parse_answer(answer: &str) -> Option<(Vec<AdversarialTestFile>, usize)> {
     let AdversarialAnswer { tests } = serde_json::from_str(as_json_object(answer)?).ok()?;
     let all = tests.len();
-    let sound = |test: &AdversarialTestFile| {
+    let is_valid = |test: &AdversarialTestFile| {
         let words = [&test.path, &test.name, &test.requirement];
         test.text.len() <= TEXT_BYTES
             && !test.text.trim().is_empty()
             && words.iter().all(|word| word.len() <= WORD_BYTES && is_plain(word))
             && path_rules::refusal_reason(test.path.trim()).is_none()
     };
-    let kept = tests.into_iter().filter(sound).take(MOST_ADVERSARIAL).map(|test| AdversarialTestFile {
+    let valid = tests.into_iter().filter(is_valid).take(MOST_ADVERSARIAL).map(|test| AdversarialTestFile {
         path: test.path.trim().to_owned(),
         name: test.name.trim().to_owned(),
         requirement: test.requirement.trim().to_ascii_uppercase(),
         why: truncate(test.why.trim(), WHY_CHARS).to_owned(),
         text: format!("{}\n", test.text.replace("\r\n", "\n").trim_end()),
     });
-    let kept: Vec<_> = kept.collect();
-    let beyond = all - kept.len();
-    Some((kept, beyond))
+    let valid: Vec<_> = valid.collect();
+    let dropped = all - valid.len();
+    Some((valid, dropped))
 }
 
-/// Sentences of ours name it: it holds no mark and no line of its own.
+/// Returns whether the word is safe to quote in our sentences: no markup and no line break.
 fn is_plain(word: &str) -> bool {
     word.trim().chars().all(|c| c.is_alphanumeric() || " _-.,:'/()[]+@=".contains(c))
 }
 
 impl AdversarialTestFile {
-    /// Why it is no test of this change, as the end of a sentence. Whether its file can be made is checked with the change.
+    /// Returns why this is not a valid test of the change, as the end of a sentence. The checks of the change verify
+    /// that the file can be written.
     pub fn refusal_reason(&self, allowed: &ChangeScope) -> Option<&'static str> {
         let place = |path: &str| {
             let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -110,13 +112,15 @@ impl AdversarialTestFile {
             () if allowed.files.contains_key(&self.path) => {
                 Some("has the path of another file of the change")
             }
-            () if !beside() || is_executed(&self.path) => Some("does not lie beside the tests of the change"),
+            () if !beside() || is_executed(&self.path) => {
+                Some("is not next to a test of the change, with the same ending")
+            }
             () => None,
         }
     }
 }
 
-/// A text with these files at the end of its tests.
+/// Returns the text with these files appended to its tests.
 pub fn with_adversarial_tests<'a>(
     text: &str,
     tests: impl IntoIterator<Item = &'a AdversarialTestFile>,
@@ -128,7 +132,7 @@ pub fn with_adversarial_tests<'a>(
     let mut out = text[..range.end].trim_end().to_owned();
     for AdversarialTestFile { path, requirement, text, .. } in tests {
         let longest = text.lines().map(|line| count_backticks(line.trim_start())).max().unwrap_or(0);
-        // One of three might end at a later line.
+        // A fence of three could be closed by a later line.
         let fence = "`".repeat((longest + 1).max(4));
         out.push_str(&format!("\n\n### `{path}` (Add)\n\nProves: {requirement}\n\n{fence}\n{text}{fence}"));
     }
@@ -136,7 +140,7 @@ pub fn with_adversarial_tests<'a>(
 }
 
 impl ChangeScope {
-    /// With the files of tests that joined those of the spec.
+    /// Adds the test files of `tests` to those of the spec.
     #[must_use]
     pub fn with_tests(mut self, tests: &ParsedChange) -> Self {
         for FileChange { path, .. } in tests.files_in(ChangeSection::Tests) {

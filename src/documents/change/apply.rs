@@ -1,4 +1,4 @@
-//! A change made in the files as they are.
+//! Applies a change to the files of the repository.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -8,15 +8,15 @@ use std::{
 use super::{FileChange, FileChangeBody, Kind, ParsedChange, WHOLE_LINES};
 use crate::documents::{DocumentMistake, edits::Edit, quotable_path, truncate};
 
-/// So many lines of two texts are compared; larger ones are shown whole, one after the other.
+/// Maximum lines of both texts for a line diff. A diff of larger texts removes all old lines and adds all new ones.
 pub const MOST_LINES: usize = 20_000;
 
-/// Each file with its new text, none where it is deleted; all of them or none. `base` has the texts of the files that are
-/// there.
+/// Returns each file with its new text, `None` if it is deleted. Applies all files or none. `base` has the texts of the
+/// existing files.
 ///
 /// # Errors
 ///
-/// What does not fit, one for each edit.
+/// Returns one mistake for each edit that does not apply.
 pub fn apply(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
@@ -34,7 +34,7 @@ pub fn apply(
     if mistakes.is_empty() { Ok(files) } else { Err(mistakes) }
 }
 
-/// The new text of a file, or why there is none.
+/// Returns the new text of a file, or why it does not apply.
 pub(super) fn apply_file(file: &FileChange, base: Option<&str>) -> Result<Option<String>, Vec<String>> {
     let no = |why: &str| Err(vec![why.to_owned()]);
     match (file.kind, &file.body, base) {
@@ -71,7 +71,8 @@ fn line_end(text: &str) -> &'static str {
     if first.ends_with("\r\n") { "\r\n" } else { "\n" }
 }
 
-/// Every search is made in the text as it was. Lines are compared without their ends, and what no edit names stays to the byte.
+/// Applies edits. Each search runs on the original text and compares lines without their line ends. Text outside the
+/// edits stays the same to the byte.
 fn apply_edits(base: &str, edits: &[Edit]) -> Result<String, Vec<String>> {
     let (bom, text) = base.strip_prefix(BOM).map_or(("", base), |text| ("\u{feff}", text));
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -122,7 +123,7 @@ fn apply_edits(base: &str, edits: &[Edit]) -> Result<String, Vec<String>> {
     let (end, mut out, mut from) = (line_end(text), bom.to_owned(), 0);
     for (range, index) in places {
         out.extend(lines[from..range.start].iter().copied());
-        // A last line without an end gets one where something follows it, and only then.
+        // A last line without a line end gets one only if a line follows it.
         out.push_str(&edits[index].replace.replace('\n', end));
         let last = range.end == lines.len() && !lines[range.end - 1].ends_with('\n');
         if last && out.ends_with(end) {
@@ -138,7 +139,7 @@ fn apply_edits(base: &str, edits: &[Edit]) -> Result<String, Vec<String>> {
     }
 }
 
-/// The change as people know it: unified, a file after the other. What cannot be applied is left out.
+/// Returns the change as a unified diff of all files. Files that cannot be applied are left out.
 pub fn unified_diff<'c>(
     files: impl IntoIterator<Item = &'c FileChange>,
     base: &BTreeMap<String, String>,
@@ -153,7 +154,7 @@ pub fn unified_diff<'c>(
     out
 }
 
-/// How one file was changed; none: it is not there.
+/// Returns the diff of one file. `None` means that the file does not exist.
 pub fn file_diff(path: &str, before: Option<&str>, after: Option<&str>) -> String {
     let name =
         |side: &str, text: Option<&str>| text.map_or("/dev/null".to_owned(), |_| format!("{side}/{path}"));

@@ -1,4 +1,4 @@
-//! Everything code can find wrong with a change, in one list, so that a drafter mends it in one go.
+//! Checks of a change. They report all mistakes at once, so that one revision can fix them all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,18 +13,16 @@ use crate::{
     types::IssueNo,
 };
 
-/// Files of one change.
 const MOST_FILES: usize = 200;
 
-/// Bytes of one file as it becomes, and of all together.
+/// Maximum bytes of one new file, and of all together.
 const FILE_BYTES: usize = 1_000_000;
 const ALL_BYTES: usize = 4_000_000;
 
-/// Told of at once. Whoever makes more has written no change yet.
+/// Maximum reported mistakes. A change with more needs a rewrite.
 const MOST_MISTAKES: usize = 100;
 
-/// What is wrong with form, paths, completeness and the blocks themselves. `base` has the texts of the files that change, as
-/// they are at the commit of `tree`.
+/// Checks form, paths, completeness and the blocks. `base` has the texts of the changed files at the commit of `tree`.
 pub fn check(
     text: &str,
     issue: IssueNo,
@@ -51,18 +49,18 @@ pub fn check(
     out
 }
 
-/// More of them at once are no change of this spec.
+/// Maximum files beyond the scope that people may be asked to allow.
 const MOST_EXTRA_FILES: usize = 5;
 
-/// The files of a change that are not in its list, where nothing but a person's word is missing: of some of the drafter's
-/// kind, which nothing runs unasked, with paths that can be typed. None where there are too many.
+/// Returns the files of the change beyond its scope that a person may allow. Such a file belongs to the drafted
+/// section, is not executed automatically and has a path that people can type. Returns nothing if there are too many.
 pub fn files_beyond_scope(change: &ParsedChange, allowed: &ChangeScope, tree: &dyn FileTree) -> Vec<String> {
     let mut wrong = Vec::new();
     check_paths(change, tree, &mut wrong);
     permissible_files(change, allowed, tree, &wrong)
 }
 
-/// Those that have no `wrong` path.
+/// Returns the files without a mistake in `wrong`.
 fn permissible_files(
     change: &ParsedChange,
     allowed: &ChangeScope,
@@ -88,7 +86,7 @@ fn permissible_files(
     if found.len() > MOST_EXTRA_FILES { Vec::new() } else { found }
 }
 
-/// What it touches that it may not, whatever it leaves out.
+/// Reports files that the change may not touch. Missing files are not reported.
 pub(super) fn check_touched_files(
     change: &ParsedChange,
     allowed: &ChangeScope,
@@ -100,7 +98,7 @@ pub(super) fn check_touched_files(
     check_scope(change, allowed, &asked, out);
 }
 
-/// Why no change could do what a spec asks, whatever is written: as the end of a sentence about the spec.
+/// Returns why no change can satisfy the spec, as the end of a sentence about the spec.
 pub fn unbuildable_reason(allowed: &ChangeScope, tree: &dyn FileTree) -> Option<String> {
     let change = ParsedChange {
         files: allowed.files.iter().map(|(path, kind)| FileChange::for_path(path, *kind)).collect(),
@@ -114,16 +112,14 @@ pub fn unbuildable_reason(allowed: &ChangeScope, tree: &dyn FileTree) -> Option<
     let modified = allowed.files.iter().filter(|(_, kind)| **kind == Kind::Modify).map(|(path, _)| path);
     if let Some(path) = modified.into_iter().find(|path| tree.is_executable(path)) {
         let path = quotable_path(path);
-        return Some(format!(
-            "`{path}` is executable, which a commit made by GitHub's API would take from it"
-        ));
+        return Some(format!("`{path}` is executable, which a commit made by GitHub's API would reset"));
     }
     let mut seen = BTreeSet::new();
     for row in &allowed.rows {
         let (name, file) = (quotable_path(&row.name), quotable_path(&row.file));
         if !seen.insert((&row.file, &row.name)) {
             return Some(format!(
-                "the test `{name}` of `{file}` stands in two rows, and what runs could not tell them apart"
+                "the test `{name}` of `{file}` stands in two rows, and a test run could not tell them apart"
             ));
         }
         if !matches!(allowed.files.get(&row.file), Some(Kind::Add | Kind::Modify)) {
@@ -155,10 +151,10 @@ fn check_form(text: &str, change: &ParsedChange, issue: IssueNo, out: &mut Vec<D
         }
     }
     if !secrets::find(text).is_empty() {
-        let message = "a text that looks like a credential stands here; take it out";
+        let message = "this text looks like a credential; remove it";
         out.push(DocumentMistake::error("secret", "document", message));
     }
-    // Who reads the page and who applies the text have to see one and the same.
+    // The rendered page and the applied text must agree: people read one, code applies the other.
     let outline = markdown::parse_outline(text);
     let mut say =
         |place: String, message: &str| out.push(DocumentMistake::error("form.hidden", place, message));
@@ -191,7 +187,7 @@ fn check_paths(change: &ParsedChange, tree: &dyn FileTree, out: &mut Vec<Documen
         let path = quotable_path(path);
         out.push(DocumentMistake::error("path", path.clone(), format!("`{path}` {why}")));
     };
-    // As a file system that tells neither case nor normal form apart knows them, every folder as well.
+    // Paths, with every folder, as a file system without case and Unicode normalization sees them.
     let mut known = HashMap::<String, &str>::new();
     for path in tree.paths() {
         for part in parent_folders(path).chain([path]) {
@@ -235,7 +231,6 @@ fn check_paths(change: &ParsedChange, tree: &dyn FileTree, out: &mut Vec<Documen
     }
 }
 
-/// The folders that a path lies in.
 fn parent_folders(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }
@@ -244,11 +239,11 @@ fn fold_path(path: &str) -> String {
     if path.is_ascii() {
         return path.to_ascii_lowercase();
     }
-    // Up and down again: some letters have several small ones.
+    // Uppercase, then lowercase: some letters have several lowercase forms.
     path.nfd().flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfd().collect()
 }
 
-/// What no model writes, whatever the spec says, as the end of a sentence.
+/// Returns why no model may write this path whatever the spec says, as the end of a sentence.
 fn reserved_reason(path: &str) -> Option<&'static str> {
     let path = fold_path(path);
     if path.rsplit('/').next() == Some("codeowners") {
@@ -260,12 +255,12 @@ fn reserved_reason(path: &str) -> Option<&'static str> {
     None
 }
 
-/// Is it a workflow of GitHub Actions? It is no bot's to commit: people are offered it.
+/// Returns whether the path is a workflow of GitHub Actions. No bot commits one: a person applies it.
 pub fn is_workflow(path: &str) -> bool {
     fold_path(path).starts_with(".github/workflows/")
 }
 
-/// People approved the spec's files, and what is done with each.
+/// Reports files outside the spec, or with another kind or section than the spec approved by people has.
 fn check_scope(
     change: &ParsedChange,
     allowed: &ChangeScope,
@@ -279,7 +274,7 @@ fn check_scope(
         match allowed.files.get(&file.path) {
             None => {
                 let or = match asked.contains(&file.path) {
-                    true => ", or, where nothing goes without it, write it again until people are asked",
+                    true => ", or, if the change needs it, write it again until people are asked",
                     false => "",
                 };
                 say("files.scope", format!("`{path}` is not in the approved spec; leave it out{or}"));
@@ -315,7 +310,7 @@ fn check_missing_files(change: &ParsedChange, allowed: &ChangeScope, out: &mut V
     }
 }
 
-/// Can each block be made in the file it is for, and is what comes of it a text of a size?
+/// Applies the blocks and checks the sizes of the results.
 pub(super) fn apply_blocks(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
@@ -325,7 +320,7 @@ pub(super) fn apply_blocks(
     for file in &change.files {
         let (path, there) = (quotable_path(&file.path), tree.is_file(&file.path));
         let wrong = match file.kind {
-            // Of these `apply` sees no more than whether there is a text.
+            // `apply` knows a file only by its text in `base`.
             Kind::Add if there && !base.contains_key(&file.path) => {
                 "is there already; write `(Modify)` if it is to change"
             }
@@ -355,7 +350,7 @@ pub(super) fn apply_blocks(
     files
 }
 
-/// Has every test that the spec asks for its place, and every requirement its proof?
+/// Checks that each test of the spec is in its file and that each requirement has a test.
 fn check_tests(
     change: &ParsedChange,
     allowed: &ChangeScope,

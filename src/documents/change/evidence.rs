@@ -1,13 +1,13 @@
 //! Results of a change's runs, as sentences for models and people.
 
-/// Names and paths stand between backticks, so that nothing in them means anything.
+/// Sentences about test runs. Names and paths are in backticks, so that no markup in them takes effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TestEvidence {
-    /// Sentences by their label: `Before the change`.
+    /// Sentences by label, such as `Before the change`.
     pub shown: Vec<(&'static str, String)>,
-    /// Gaps: what no run showed.
+    /// Gaps: facts that no run showed.
     pub not_shown: Vec<String>,
-    /// Points for a person to look at before they decide.
+    /// Points for a person to check before they decide.
     pub review: Vec<String>,
 }
 
@@ -16,18 +16,18 @@ impl TestEvidence {
         self.shown.push((label, text));
     }
 
-    /// `shown`, and the gaps under the label `Not shown`.
+    /// Returns `shown`, and the gaps under the label `Not shown`.
     pub fn labelled_sentences(&self) -> impl Iterator<Item = (&'static str, String)> {
         let gaps = (!self.not_shown.is_empty()).then(|| ("Not shown", self.not_shown.join(" ")));
         self.shown.iter().cloned().chain(gaps)
     }
 
-    /// Those as Markdown: `**Before the change:** 4 new tests fail.`
+    /// Returns the labelled sentences as Markdown: `**Before the change:** 4 new tests fail.`
     pub fn markdown_lines(&self) -> Vec<String> {
         self.labelled_sentences().map(|(label, text)| format!("**{label}:** {text}")).collect()
     }
 
-    /// Everything, a line each.
+    /// Returns the labelled sentences and the review points, a line each.
     pub fn all_lines(&self) -> Vec<String> {
         let mut all = self.markdown_lines();
         all.extend(self.review.iter().cloned());

@@ -1,4 +1,4 @@
-//! What code can mend is never sent back to a model.
+//! Fixes that code applies itself, so that no model is called for them.
 
 use super::{
     ChangeSection,
@@ -9,10 +9,10 @@ use crate::{
     types::IssueNo,
 };
 
-/// The text with its form repaired. Where the tests are locked, these stand in the place of whatever the text says of tests.
+/// Repairs the form of the text. If `locked` has the locked tests, they replace the text's own tests.
 pub fn fix(text: &str, issue: IssueNo, locked: Option<&str>) -> String {
     const OURS: &[RepairFunction] = &[fix_title, lengthen_fences, fix_file_headings];
-    // A fence around the whole goes before ours are looked at.
+    // A fence around the whole text goes first, before our repairs.
     let (whole, rest) = lld::FORM.split_at(2);
     let repairs = whole.iter().chain(OURS).chain(rest);
     let text = lld::apply_repairs(text, issue, repairs.clone());
@@ -22,14 +22,15 @@ pub fn fix(text: &str, issue: IssueNo, locked: Option<&str>) -> String {
     }
 }
 
-/// The section with the tests as it stands in a text, to be locked.
+/// Returns the text's section with the tests, to be locked.
 pub fn tests_section(text: &str) -> Option<&str> {
     let change = parse(text);
     let (_, range) = change.sections.iter().find(|(part, _)| *part == ChangeSection::Tests)?;
     Some(text[range.clone()].trim_end())
 }
 
-/// The text with the locked tests, with others in their place that a later text has; those that joined them are in neither.
+/// Returns the locked text with its tests replaced by those of `text`, or `None` if they are the same. Files in
+/// `joined` joined the tests later and are left out of both.
 pub fn replaced_tests(text: &str, locked: &str, joined: &[&str]) -> Option<String> {
     let files = |text: &str| -> Vec<_> {
         parse(text)
@@ -42,7 +43,7 @@ pub fn replaced_tests(text: &str, locked: &str, joined: &[&str]) -> Option<Strin
     (files(&text) != files(&locked)).then(|| with_tests(&locked, theirs))
 }
 
-/// The text without these files of its tests.
+/// Returns the text without these test files.
 fn without_files(text: &str, paths: &[&str]) -> String {
     let (mut out, mut from) = (String::new(), 0);
     for file in parse(text).files_in(ChangeSection::Tests).filter(|file| paths.contains(&file.path.as_str()))
@@ -53,7 +54,7 @@ fn without_files(text: &str, paths: &[&str]) -> String {
     out + &text[from..]
 }
 
-/// The locked tests before everything else.
+/// Puts the locked tests before all other sections.
 fn with_tests(text: &str, locked: &str) -> String {
     let change = parse(text);
     let theirs = change.sections.iter().filter(|(part, _)| *part == ChangeSection::Tests);
@@ -76,7 +77,7 @@ fn fix_title(text: &str, issue: IssueNo) -> Option<String> {
     (!change.title.is_empty()).then_some(out)
 }
 
-/// A fence that what it holds cannot end.
+/// Makes each fence longer than any fence in its content.
 fn lengthen_fences(text: &str, _: IssueNo) -> Option<String> {
     let (mut out, mut from) = (String::new(), 0);
     for file in parse(text).files {
@@ -93,7 +94,7 @@ fn lengthen_fences(text: &str, _: IssueNo) -> Option<String> {
     (from > 0).then(|| out + &text[from..])
 }
 
-/// ``### `path` (Add)``, whatever marks were left out.
+/// Normalizes file headings to ``### `path` (Add)``.
 fn fix_file_headings(text: &str, _: IssueNo) -> Option<String> {
     let (mut out, mut from) = (String::new(), 0);
     for file in parse(text).files {

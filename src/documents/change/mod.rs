@@ -1,8 +1,8 @@
-//! The change: the tests and the code of an issue as one text that is reviewed and approved as a whole. Each file is a heading
-//! and a fenced block, which holds the whole of it or what is searched and replaced in it.
+//! The change: tests and code of an issue as one text, reviewed and approved as a whole. Each file has a heading and a
+//! fenced block with its full text or with search and replace blocks.
 //!
-//! What people see of the text and what is made of it are the same: a text that Markdown reads otherwise than [`parse()`] does
-//! is refused by [`check()`].
+//! The applied text must equal the rendered one: [`check()`] refuses a text that Markdown reads differently than
+//! [`parse()`].
 
 pub mod adversarial;
 mod apply;
@@ -32,7 +32,7 @@ use super::{
     spec::{ParsedSpec, TestMappingRow},
 };
 
-/// A section of the text.
+/// A section of the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChangeSection {
     Tests,
@@ -52,18 +52,18 @@ impl ChangeSection {
     }
 }
 
-/// What a change may touch: the files of the approved spec.
+/// Files that a change may touch: those of the approved spec.
 #[derive(Debug, Clone)]
 pub struct ChangeScope {
-    /// The section being drafted: in [`ChangeSection::Tests`] the text holds only tests, later tests and code.
+    /// Section being drafted. In [`ChangeSection::Tests`] the text has only tests, later tests and code.
     pub part: ChangeSection,
-    /// What is to be done with each file.
+    /// Kind of change of each file.
     pub files: BTreeMap<String, Kind>,
-    /// Those of them that hold tests, or what tests need.
+    /// Files that hold tests or support them.
     pub tests: BTreeSet<String>,
-    /// Those of them that people allowed later: a change may do without.
+    /// Files that people allowed later; a change need not touch them.
     pub allowed_later: BTreeSet<String>,
-    /// The tests that the spec asks for.
+    /// Tests that the spec requires.
     pub rows: Vec<TestMappingRow>,
 }
 
@@ -83,7 +83,7 @@ impl ChangeScope {
         }
     }
 
-    /// With these files as well, which are added where `base` has none of that path.
+    /// Adds these files. A file that is not in `base` is new.
     #[must_use]
     pub fn with_files<'p>(
         mut self,
@@ -100,8 +100,8 @@ impl ChangeScope {
     }
 }
 
-/// Does it lie where tests and what they need lie, or does a runner take it for a test, or for its own settings? Written with the
-/// code it could have the locked tests pass, and be in no build of that.
+/// Returns whether the path is in a test folder, or a test runner reads it as a test or as settings. Such a file counts as
+/// a test: written with the code, it could make the locked tests pass although no build contains it.
 fn is_test_support(path: &str) -> bool {
     let names = "test tests __tests__ spec fixtures testdata snapshots __snapshots__ conftest.py pytest.ini";
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -113,7 +113,7 @@ fn is_test_support(path: &str) -> bool {
         || settings.iter().any(|begins| name.starts_with(begins))
 }
 
-/// Does it lie there, or is it a test by its name, wherever it lies?
+/// Returns whether the path is test support, or names a test.
 fn is_test(path: &str) -> bool {
     const NAMES: [&str; 4] = ["Test", "Tests", "Spec", "Specs"];
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -126,7 +126,7 @@ fn is_test(path: &str) -> bool {
         || NAMES.iter().any(|known| stem.ends_with(known))
 }
 
-/// The format in words, for a prompt.
+/// Returns the format in words, for a prompt.
 pub fn format_rules(part: ChangeSection) -> String {
     let sections = match part {
         ChangeSection::Tests => {
@@ -164,16 +164,17 @@ pub fn format_rules(part: ChangeSection) -> String {
     )
 }
 
-/// A file of more lines than this is changed by search and replace: nobody writes it anew without losing some of it.
+/// Maximum lines of a file that a change may rewrite as a whole. A model loses lines of longer ones, so it must search
+/// and replace.
 const WHOLE_LINES: usize = 150;
 
-/// The files that the text names, each once.
+/// Returns the paths of the change's files, without duplicates.
 pub fn file_paths(text: &str) -> Vec<String> {
     let paths: BTreeSet<String> = parse(text).files.into_iter().map(|file| file.path).collect();
     paths.into_iter().collect()
 }
 
-/// Does a build, a test run or CI execute it, or what it says, without being asked to?
+/// Returns whether a build, a test run or CI executes the file or its settings automatically.
 pub fn is_executed(path: &str) -> bool {
     const NAMES: &str = "build.rs cargo.toml package.json makefile gnumakefile justfile rakefile gemfile jenkinsfile \
         cmakelists.txt conftest.py pyproject.toml setup.py setup.cfg tox.ini noxfile.py pytest.ini sitecustomize.py pom.xml \
@@ -193,17 +194,17 @@ pub fn is_executed(path: &str) -> bool {
         || ENDS.split_whitespace().any(|end| name.ends_with(end))
 }
 
-/// Files with their new texts, none where one is deleted.
+/// Files with their new texts; `None` if deleted.
 pub type FileTexts = Vec<(String, Option<String>)>;
 
-/// Files as they lie over those of a commit when it is run; none where one is removed. What is never committed lies over nothing:
-/// what runs is what is pushed.
+/// Returns the files that overlay a commit in a run; `None` if removed. Workflows are left out: they are never
+/// committed, and only what is pushed is run.
 pub fn overlay_files(files: FileTexts) -> Vec<(String, Option<Vec<u8>>)> {
     let pushed = files.into_iter().filter(|(path, _)| !is_workflow(path));
     pushed.map(|(path, text)| (path, text.map(String::into_bytes))).collect()
 }
 
-/// The summary and the files, in at most forty lines.
+/// Returns the summary and the files, in at most forty lines.
 pub fn summary(text: &str) -> String {
     const FILES: usize = 8;
     let change = parse(text);
@@ -221,8 +222,8 @@ pub fn summary(text: &str) -> String {
     out.join("\n")
 }
 
-/// Does the place a reviewer points to exist: a section, a file of the change or of the repository, a requirement that a
-/// test proves, a test?
+/// Returns whether the place a reviewer names exists: a section, a file of the change or repository, a proven
+/// requirement, or a test.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = strip_marks(place);
     let file = path_of_place(place);
@@ -232,12 +233,12 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
                 && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/')))))
 }
 
-/// The line, from 1, at which a place begins; none where it is not in the text itself.
+/// Returns the line, from 1, where a place starts; `None` if it is not in the text.
 pub fn line_of(text: &str, place: &str) -> Option<usize> {
     Some(first_line(text, parse(text).find_place(strip_marks(place))?))
 }
 
-/// Does the same stand at this place in both? Of a place that is not in both nothing is known.
+/// Returns whether the text at this place is the same in both versions. Returns false if either lacks the place.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
     let at = |text| parse(text).find_place(strip_marks(place));
     at(before).zip(at(now)).is_some_and(|(then, there)| before[then].trim() == now[there].trim())

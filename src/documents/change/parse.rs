@@ -1,56 +1,55 @@
-//! Text to a view of a change, by lines. Never fails and never judges: what is not there is empty.
+//! Parses the text of a change by lines. Never fails: a missing part is empty.
 
 use std::ops::Range;
 
 use super::{ChangeSection, Kind};
 use crate::documents::{edits::Edit, lld::path_of_place};
 
-/// A change as its text shows it; every range points into that text.
+/// A parsed change. All ranges point into its text.
 #[derive(Debug, Default)]
 pub struct ParsedChange {
-    /// The issue that the heading names.
+    /// Issue number in the title.
     pub number: Option<u64>,
     pub title: String,
-    /// What stands between the heading and the first section.
+    /// Text between the title and the first section.
     pub summary: Range<usize>,
-    /// With their headings, in the order of the text.
+    /// Sections with their headings, in text order.
     pub sections: Vec<(ChangeSection, Range<usize>)>,
     pub files: Vec<FileChange>,
 }
 
-/// One file of it.
+/// One file of the change.
 #[derive(Debug, Clone)]
 pub struct FileChange {
     pub part: ChangeSection,
     pub path: String,
     pub kind: Kind,
     pub body: FileChangeBody,
-    /// The requirements that its tests prove: `REQ-1`.
+    /// Requirements that its tests prove, such as `REQ-1`.
     pub proves: Vec<String>,
-    /// Its tests that pass before the code is written, since they guard what there is.
+    /// Its tests that pass before the change, because they guard existing behaviour.
     pub guards: Vec<String>,
-    /// With its heading.
+    /// Range of the file's part with its heading.
     pub range: Range<usize>,
-    /// The block with its fences, if there is one, and how long the opening one is.
+    /// Range of the code block with its fences, and the length of the opening fence.
     pub(super) block: Option<(Range<usize>, usize)>,
-    /// What the block holds, to the byte.
+    /// Range of the block's content.
     pub(super) content: Range<usize>,
 }
 
-/// What becomes of it.
+/// Content of a file's block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileChangeBody {
-    /// There is no block.
+    /// No block.
     None,
-    /// The whole new text.
+    /// The full new text.
     Whole(String),
-    /// Whole lines, each with its line end.
+    /// Edits of whole lines, with their line ends.
     Edits(Vec<Edit>),
-    /// Why the block is none of these, as the end of a sentence about it.
+    /// Invalid block, with the reason as the end of a sentence about it.
     Invalid(&'static str),
 }
 
-/// A line of the text.
 #[derive(Clone, Copy)]
 struct ChangeLine<'t> {
     text: &'t str,
@@ -58,7 +57,7 @@ struct ChangeLine<'t> {
     end: usize,
 }
 
-/// Reads a change. Total: any text gives a view.
+/// Parses a change. Any text gives a result.
 pub fn parse(text: &str) -> ParsedChange {
     let mut at = 0;
     let lines = text.split_inclusive('\n').map(|line| {
@@ -128,7 +127,7 @@ impl ParsedChange {
         self.files.iter().filter(move |file| file.part == part)
     }
 
-    /// Where in the text a file, a section, a requirement's tests or a test is.
+    /// Returns the range of a file, a section, a requirement's tests or a test.
     pub(super) fn find_place(&self, place: &str) -> Option<Range<usize>> {
         let bare = place.trim_start_matches(['§', '#', ' ']);
         let path = path_of_place(bare);
@@ -153,12 +152,12 @@ impl FileChange {
         Self { part, path, kind, body: FileChangeBody::None, proves, guards, range, block: None, content }
     }
 
-    /// One of which nothing but this is known.
+    /// Returns a file change with only a path and a kind.
     pub(super) fn for_path(path: &str, kind: Kind) -> Self {
         Self::new(ChangeSection::Code, path.to_owned(), kind, 0..0)
     }
 
-    /// What the change writes, without what it leaves.
+    /// Returns the text that the change writes, without the unchanged lines.
     pub fn new_text(&self) -> String {
         match &self.body {
             FileChangeBody::Whole(text) => text.clone(),
@@ -167,7 +166,7 @@ impl FileChange {
         }
     }
 
-    /// A line beside the block that says something of the file.
+    /// Reads a `Proves` or `Guards` line next to the block.
     fn read_annotation(&mut self, line: &str) {
         let line = line.trim_start_matches(['-', '*', '_', ' ']);
         if let Some(rest) = line.strip_prefix("Proves") {
@@ -180,7 +179,7 @@ impl FileChange {
     }
 }
 
-/// Does it stand there as a word of its own? Of a name of several words, as it is.
+/// Returns whether `name` occurs in the text as a separate word or phrase.
 pub(super) fn has_word(text: &str, name: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     !name.is_empty()
@@ -189,7 +188,7 @@ pub(super) fn has_word(text: &str, name: &str) -> bool {
             .any(|(at, _)| !text[..at].ends_with(word) && !text[at + name.len()..].starts_with(word))
 }
 
-/// Does what a test is known by end with this name? A case of a parametrised test has its name, too.
+/// Returns whether a test ID ends with this name. A case of a parametrised test matches its name, too.
 pub fn test_id_has_name(id: &str, name: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let bare = match id.find('[') {
@@ -199,13 +198,13 @@ pub fn test_id_has_name(id: &str, name: &str) -> bool {
     !name.is_empty() && bare.strip_suffix(name).is_some_and(|rest| !rest.ends_with(word))
 }
 
-/// What of a test's name stands in its code, each apart: `Sums::full[1]` is a case of `full` in `Sums`.
+/// Returns the parts of a test's name that occur in its code: `Sums::full[1]` is a case of `full` in `Sums`.
 pub fn test_name_parts(name: &str) -> impl Iterator<Item = &str> {
     let bare = name.split('[').next().unwrap_or(name);
     bare.split("::").flat_map(|part| part.split(" > "))
 }
 
-/// `REQ-1` wherever it stands.
+/// Returns all requirement IDs such as `REQ-1`.
 fn find_requirement_ids(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices(['R', 'r']) {
@@ -220,7 +219,7 @@ fn find_requirement_ids(text: &str) -> Vec<String> {
     found
 }
 
-/// `42 - Change: Read it`
+/// Parses `42 - Change: Read it`.
 fn parse_title(line: &str) -> (Option<u64>, String) {
     let line = line.trim();
     let digits = line.trim_start_matches('#');
@@ -237,7 +236,7 @@ fn parse_section(line: &str) -> Option<ChangeSection> {
     ChangeSection::ALL.into_iter().find(|part| part.as_str().eq_ignore_ascii_case(name))
 }
 
-/// ``### `src/lib.rs` (Modify)``
+/// Parses ``### `src/lib.rs` (Modify)``.
 pub(super) fn parse_file_heading(line: &str) -> Option<(String, Kind)> {
     let (path, kind) = line.strip_prefix("### ")?.trim().strip_suffix(')')?.rsplit_once('(')?;
     let kinds = [Kind::Add, Kind::Modify, Kind::Delete];
@@ -247,7 +246,6 @@ pub(super) fn parse_file_heading(line: &str) -> Option<(String, Kind)> {
     (!path.contains('`')).then(|| (path.to_owned(), kind))
 }
 
-/// The length of a fence that opens a block.
 fn fence_length(line: &str) -> Option<usize> {
     let length = count_backticks(line);
     (length >= 3 && !line[length..].contains('`')).then_some(length)
@@ -257,8 +255,8 @@ pub(super) fn count_backticks(line: &str) -> usize {
     line.len() - line.trim_start_matches('`').len()
 }
 
-/// Where the block ends that a fence of this length opens: the first fence as long that says nothing else. A writer who took the
-/// shortest and has others within means a later one, which stands at the end of the file's part.
+/// Returns the closing line of a fence: the first bare fence at least as long. If a fence of three has others inside,
+/// the closing one is later, at the end of the file's part.
 fn closing_fence(lines: &[ChangeLine<'_>], from: usize, length: usize) -> Option<usize> {
     let closes = |at: &usize| {
         let line = lines[*at].text.trim_end();
@@ -284,7 +282,7 @@ fn closing_fence(lines: &[ChangeLine<'_>], from: usize, length: usize) -> Option
     Some(later.unwrap_or(first))
 }
 
-/// What a block says: blocks of search and replace, or the whole of a file.
+/// Parses a block as search and replace blocks or as a full file.
 pub(super) fn parse_body(content: &str, kind: Kind) -> FileChangeBody {
     if content.lines().find(|line| !line.trim().is_empty()).and_then(parse_marker) != Some(EditMarker::Search)
     {
@@ -309,7 +307,7 @@ pub(super) fn parse_body(content: &str, kind: Kind) -> FileChangeBody {
             (Some(EditMarker::Separator), Some(EditMarker::Replace)) => within = None,
             (Some(_), Some(EditMarker::Separator)) => {
                 return FileChangeBody::Invalid(
-                    "has two lines `=======` in one SEARCH; nobody knows which of them parts it",
+                    "has two lines `=======` in one SEARCH; only one may separate search and replacement",
                 );
             }
             (Some(_), Some(_)) => {
@@ -337,7 +335,7 @@ enum EditMarker {
     Replace,
 }
 
-/// `<<<<<<< SEARCH`, `=======` or `>>>>>>> REPLACE`, with a few marks more or less.
+/// Parses `<<<<<<< SEARCH`, `=======` or `>>>>>>> REPLACE`. The marks may vary in length.
 fn parse_marker(line: &str) -> Option<EditMarker> {
     let line = line.trim_end();
     let known = [

@@ -1,18 +1,18 @@
-//! Stubs of the functions that are declared and not written yet: with them in the place of the code, tests that name them can
-//! be built, and have to fail as they run.
+//! Stubs of functions that the spec declares but no code defines yet. With them, tests that call the functions compile
+//! and fail when run.
 //!
-//! Where a declared function belongs is known only where a comment above it names its file. What does not come out as code that
-//! can be built shows in the run, and then proves nothing either way.
+//! A declared function belongs to the file that the comment above it names; without one it gets no stub. A stub that
+//! does not compile shows in the run and proves nothing.
 
 use std::collections::BTreeMap;
 
 use super::{ChangeScope, FileTexts, Kind, parse::has_word};
 use crate::documents::lld::function_names;
 
-/// What a stub says when it is called.
+/// Panic message of a stub.
 pub const STUB: &str = "stub of the specification";
 
-/// The files with stubs of what these blocks of code declare; none of what is there already.
+/// Returns the files with stubs of the functions these code blocks declare. Existing functions get none.
 pub fn make_stubs(blocks: &[String], allowed: &ChangeScope, base: &BTreeMap<String, String>) -> FileTexts {
     let mut declared = BTreeMap::<&str, String>::new();
     for block in blocks {
@@ -21,7 +21,7 @@ pub fn make_stubs(blocks: &[String], allowed: &ChangeScope, base: &BTreeMap<Stri
             let named = line.trim().strip_prefix("//").map(|path| path.trim().trim_end_matches(':'));
             match named.and_then(|path| allowed.files.get_key_value(path)) {
                 Some((path, kind)) => {
-                    // There is no code in a file of tests, nor where nothing will be.
+                    // Test files and deleted files get no code.
                     let code = *kind != Kind::Delete && !allowed.tests.contains(path);
                     at = Some(path.as_str()).filter(|_| code);
                 }
@@ -49,10 +49,10 @@ pub fn make_stubs(blocks: &[String], allowed: &ChangeScope, base: &BTreeMap<Stri
         if code.trim().is_empty() {
             continue;
         }
-        // A module may have been named there.
+        // The file may already have a `mod` line from this loop.
         let before = files.remove(path).unwrap_or(before);
         files.insert(path.to_owned(), format!("{before}\n{code}"));
-        // A module is none before its parent says so.
+        // A new module needs a `mod` line in its parent.
         let module = path.strip_suffix(".rs").and_then(|path| path.strip_prefix("src/"));
         let new = allowed.files.get(path) == Some(&Kind::Add);
         if let Some(module) = module.filter(|module| new && !module.contains('/')) {
@@ -67,7 +67,7 @@ pub fn make_stubs(blocks: &[String], allowed: &ChangeScope, base: &BTreeMap<Stri
     files.into_iter().map(|(path, text)| (path, Some(text))).collect()
 }
 
-/// The text of a file of Go, or the clause that a new one begins with.
+/// Returns the text of a Go file, or the package clause for a new one.
 fn go_package_text(path: &str, base: &BTreeMap<String, String>) -> String {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let beside =
@@ -79,7 +79,7 @@ fn go_package_text(path: &str, base: &BTreeMap<String, String>) -> String {
     base.get(path).cloned().unwrap_or_else(|| format!("{}\n", clause.unwrap_or(&own)))
 }
 
-/// A function of Go that gives what is nothing in its types: where one panics, no other test is run.
+/// Returns a Go function that returns zero values. A panic in Go would stop all other tests.
 fn go_zero_value_stub(signature: &str, name: &str) -> String {
     let signature = signature.trim_end();
     let panics = format!("{signature} {{ panic(\"{STUB}\") }}");
@@ -110,7 +110,7 @@ fn go_zero_value_stub(signature: &str, name: &str) -> String {
         let first = of.split([' ', '(', '[', '{']).next().unwrap_or_default();
         of.contains(' ') && !["chan", "<-chan", "func", "interface", "map", "struct"].contains(&first)
     };
-    // Results that have names are taken as they are.
+    // Named results stay as they are.
     let named = types.iter().any(|of| of_words(of)) && results.starts_with('(');
     let results: Vec<String> = types.iter().map(|of| format!("_ {of}")).collect();
     let results =
@@ -118,7 +118,7 @@ fn go_zero_value_stub(signature: &str, name: &str) -> String {
     format!("{head} {results} {{ return }}")
 }
 
-/// Declarations with a body, without those that stand there already; what is no function stays as it is.
+/// Gives each function declaration a stub body, and skips those in `there`. Other lines stay as they are.
 fn stub_functions(code: &str, there: &str, stub: impl Fn(&str, &str) -> String) -> String {
     let (mut out, mut lines) = (String::new(), code.lines());
     while let Some(line) = lines.next() {

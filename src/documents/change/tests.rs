@@ -51,7 +51,7 @@ fn allowed_scope(part: ChangeSection) -> ChangeScope {
 }
 
 #[test]
-fn files_that_a_test_runner_reads_are_not_code() {
+fn test_runner_files_are_not_code() {
     let of = |path: &str| {
         let files = format!(
             "## 2. Files to Implement\n\n| File | Change | Purpose |\n|---|---|---|\n| `{path}` | Add | x |\n"
@@ -69,7 +69,7 @@ fn files_that_a_test_runner_reads_are_not_code() {
 const TESTS: &str = "## Tests\n\n### `tests/read.rs` (Add)\n\nProves: REQ-1\nGuards: `old_one`\n\n```rust\n#[test]\nfn reads_three() {\n    \
      assert_eq!(sample::read(), 3);\n}\n```";
 
-/// As a diligent drafter writes it.
+/// A change without mistakes.
 fn sound_change() -> String {
     format!(
         "# 42 - Change: Read a file\n\nIt reads.\n\n{TESTS}\n\n## Code\n\n### `src/lib.rs` (Modify)\n\n```rust\n<<<<<<< SEARCH\n\
@@ -120,8 +120,11 @@ fn only_files_a_person_may_allow_are_beyond_scope() {
     ] {
         assert_eq!(found(&[(path, "Add")]), Vec::<String>::new(), "{path}");
         let text = format!("# 42 - Change: X\n\nX.\n\n## Code\n\n### `{path}` (Add)\n\n```text\nx\n```\n");
-        let told = check(&text, ISSUE, &allowed, &base_files(), &ChangeTestTree);
-        assert!(!told.iter().any(|mistake| mistake.message.contains("until people are asked")), "{told:?}");
+        let mistakes = check(&text, ISSUE, &allowed, &base_files(), &ChangeTestTree);
+        assert!(
+            !mistakes.iter().any(|mistake| mistake.message.contains("until people are asked")),
+            "{mistakes:?}"
+        );
     }
     assert_eq!(found(&[("src/latest.rs", "Add"), ("src/inspect.rs", "Add")]).len(), 2);
     assert_eq!(found(&[("src/lib.rs", "Delete")]), Vec::<String>::new());
@@ -172,7 +175,7 @@ fn sound_change_is_parsed_checked_and_applied() {
     assert!(summary(&text).starts_with("It reads.\n\nTests: Add `tests/read.rs`.\n"), "{}", summary(&text));
 }
 
-/// Its files' blocks taken out, as by a drafter that wrote them before.
+/// Removes a file's block, as if the drafter had written it with a tool before.
 fn without_block(text: &str, path: &str) -> String {
     let change = parse(text);
     let file = change.files.iter().find(|file| file.path == path).unwrap();
@@ -182,8 +185,8 @@ fn without_block(text: &str, path: &str) -> String {
 
 #[test]
 fn workspace_writes_are_checked_and_merged_into_the_answer() {
-    let mut copy = Workspace::new(allowed_scope(ChangeSection::Code), base_files(), TESTS);
-    assert!(copy.file_text("tests/read.rs").flatten().is_some_and(|text| text.contains("reads_three")));
+    let mut workspace = Workspace::new(allowed_scope(ChangeSection::Code), base_files(), TESTS);
+    assert!(workspace.file_text("tests/read.rs").flatten().is_some_and(|text| text.contains("reads_three")));
     for (path, block, why) in [
         ("tests/read.rs", "", "`tests/read.rs` is a file of the tests, which are locked; leave it out"),
         ("src/stray.rs", "", "`src/stray.rs` is not in the approved spec; leave it out"),
@@ -199,40 +202,42 @@ fn workspace_writes_are_checked_and_merged_into_the_answer() {
         ("src/lib.rs", &base_files()["src/lib.rs"], "stays as it is"),
         ("src/new.rs", &"x".repeat(1_000_001), "1000002 bytes; 1000000 are allowed"),
     ] {
-        let said = copy.write_file(path, block, &ChangeTestTree).unwrap_err();
-        assert!(said.contains(why), "{path}: {said}");
+        let error = workspace.write_file(path, block, &ChangeTestTree).unwrap_err();
+        assert!(error.contains(why), "{path}: {error}");
     }
-    assert!(copy.written_files().is_empty());
-    // What is searched for is what is there by now.
+    assert!(workspace.written_files().is_empty());
+    // A search runs on the text as written so far.
     let text = sound_change();
-    copy.write_file(
-        "src/lib.rs",
-        "<<<<<<< SEARCH\nmod old;\n=======\nmod older;\n>>>>>>> REPLACE\n",
-        &ChangeTestTree,
-    )
-    .unwrap();
+    workspace
+        .write_file(
+            "src/lib.rs",
+            "<<<<<<< SEARCH\nmod old;\n=======\nmod older;\n>>>>>>> REPLACE\n",
+            &ChangeTestTree,
+        )
+        .unwrap();
     let again = "<<<<<<< SEARCH\nmod older;\n=======\nmod new;\n>>>>>>> REPLACE\n\n<<<<<<< SEARCH\n    0\n=======\n    \
                  new::three()\n>>>>>>> REPLACE\n";
-    copy.write_file("src/lib.rs", again, &ChangeTestTree).unwrap();
-    copy.write_file("src/new.rs", "pub fn three() -> u8 {\n    3\n}", &ChangeTestTree).unwrap();
-    copy.write_file("README.md", "# Sample\n\n````sh\nread\n````\n", &ChangeTestTree).unwrap();
+    workspace.write_file("src/lib.rs", again, &ChangeTestTree).unwrap();
+    workspace.write_file("src/new.rs", "pub fn three() -> u8 {\n    3\n}", &ChangeTestTree).unwrap();
+    workspace.write_file("README.md", "# Sample\n\n````sh\nread\n````\n", &ChangeTestTree).unwrap();
     let answer = without_block(&without_block(&text, "src/lib.rs"), "src/new.rs");
     assert!(!check_text(&answer).is_empty());
-    let whole = copy.merge_into_answer(&answer);
+    let whole = workspace.merge_into_answer(&answer);
     assert_eq!(check_text(&whole), [], "{whole}");
     let files = |text: &str| apply(&parse(text), &base_files()).unwrap();
     assert_eq!(files(&whole), files(&text), "a block of the answer counts");
-    // Whatever it leaves out is put where it belongs, and what is wrong with that is found.
-    let nothing = copy.merge_into_answer(&format!("# 42 - Change: Read a file\n\nIt reads.\n\n{TESTS}\n"));
+    // A file that the answer leaves out goes where it belongs, and the checks still find its mistakes.
+    let nothing =
+        workspace.merge_into_answer(&format!("# 42 - Change: Read a file\n\nIt reads.\n\n{TESTS}\n"));
     let wrong: Vec<_> = check_text(&nothing).into_iter().map(|mistake| mistake.message).collect();
     assert_eq!(wrong, ["`src/old.rs` of the approved spec is missing; add ``### `src/old.rs` (Delete)``"]);
-    // Of a draft that does not fit in one place the rest is there to be gone on with.
+    // If one edit of a draft does not apply, the rest of the draft stays usable.
     let broken = text.replace("mod old;\n=======", "mod none;\n=======");
     let mut after = Workspace::new(allowed_scope(ChangeSection::Code), base_files(), &broken);
     assert!(after.file_text("src/lib.rs").is_none() && after.file_text("src/new.rs").is_some(), "{broken}");
-    let said = after.write_file("README.md", &"x\n".repeat(200_000), &ChangeTestTree).unwrap_err();
-    assert!(said.contains("longer than the 256 KB") && after.written_files().is_empty(), "{said}");
-    let revised = copy.merge_into_draft(&text);
+    let error = after.write_file("README.md", &"x\n".repeat(200_000), &ChangeTestTree).unwrap_err();
+    assert!(error.contains("longer than the 256 KB") && after.written_files().is_empty(), "{error}");
+    let revised = workspace.merge_into_draft(&text);
     assert!(revised.contains("`````\n# Sample\n\n````sh\n"), "{revised}");
     assert_eq!(check_text(&revised), []);
     assert!(
@@ -248,18 +253,19 @@ fn long_file_is_written_as_search_and_replace() {
     let long: String = (0..400).map(line).collect();
     let mut base = base_files();
     base.insert("src/lib.rs".to_owned(), long.clone());
-    let mut copy = Workspace::new(allowed_scope(ChangeSection::Code), base.clone(), "");
-    let whole = copy.write_file("src/lib.rs", "short\n", &ChangeTestTree).unwrap_err();
+    let mut workspace = Workspace::new(allowed_scope(ChangeSection::Code), base.clone(), "");
+    let whole = workspace.write_file("src/lib.rs", "short\n", &ChangeTestTree).unwrap_err();
     assert!(whole.contains("has 400 lines; change it by `<<<<<<< SEARCH`"), "{whole}");
-    // The same lines again and again: what is searched for must stand there once.
+    // The lines repeat, so each search must be long enough to match once.
     let lines = |from: usize, to: usize| (from..to).map(|n| line(n).replace('\r', "")).collect::<String>();
     let edit =
         |from, to, with: &str| format!("<<<<<<< SEARCH\n{}=======\n{with}>>>>>>> REPLACE\n", lines(from, to));
-    copy.write_file("src/lib.rs", &edit(0, 400, &format!("first\n{}last\n", lines(1, 399))), &ChangeTestTree)
+    workspace
+        .write_file("src/lib.rs", &edit(0, 400, &format!("first\n{}last\n", lines(1, 399))), &ChangeTestTree)
         .unwrap();
     let middle = "<<<<<<< SEARCH\nlast\n=======\nthe last\n>>>>>>> REPLACE\n";
-    copy.write_file("src/lib.rs", middle, &ChangeTestTree).unwrap();
-    let text = copy.merge_into_answer("# 42 - Change: Read\n\n## Code\n\n### `src/lib.rs` (Modify)\n");
+    workspace.write_file("src/lib.rs", middle, &ChangeTestTree).unwrap();
+    let text = workspace.merge_into_answer("# 42 - Change: Read\n\n## Code\n\n### `src/lib.rs` (Modify)\n");
     let made = apply(&parse(&text), &base).unwrap();
     let wanted = format!("first\r\n{}the last\r\n", &long[line(0).len()..long.len() - line(0).len()]);
     assert_eq!(made, [("src/lib.rs".to_owned(), Some(wanted))], "{text}");
@@ -267,7 +273,7 @@ fn long_file_is_written_as_search_and_replace() {
 }
 
 #[test]
-fn spec_that_no_change_can_satisfy_is_reported() {
+fn unbuildable_spec_is_reported() {
     let spec = |files: &str, row: &str| {
         let text = format!(
             "# 42 - Implementation: Read\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n{files}\n\
@@ -412,14 +418,14 @@ fn hostile_paths_are_refused() {
             sound_change().replace("## Code\n", &format!("## Code\n\n### `{path}` (Add)\n\n```\nx\n```\n"));
         let mistakes = check_text(&text);
         let shown = quotable_path(path);
-        let said =
+        let found =
             mistakes.iter().any(|m| m.is_error() && m.message.contains(&shown) && m.message.contains(why));
-        assert!(said, "{path}: {mistakes:#?}");
+        assert!(found, "{path}: {mistakes:#?}");
     }
 }
 
 #[test]
-fn block_that_does_not_apply_is_a_mistake_with_path_and_reason() {
+fn failed_block_is_reported_with_path_and_reason() {
     let edit =
         |search: &str, replace: &str| format!("<<<<<<< SEARCH\n{search}=======\n{replace}>>>>>>> REPLACE\n");
     for (block, why) in [
@@ -459,7 +465,7 @@ fn block_that_does_not_apply_is_a_mistake_with_path_and_reason() {
         ("# 42 -", "# 41 -", "the first line must be"),
         ("It reads.", "It reads.\n\n```\nof a block without an end", "not what Markdown makes of it"),
         ("```rust\npub fn three", "~~~\npub fn three", "not what Markdown makes of it"),
-        ("It reads.", "It reads.<!-- not seen -->", "nobody sees"),
+        ("It reads.", "It reads.<!-- not seen -->", "readers do not see"),
         ("It reads.", "It [reads](https://e 'not seen').", "the title of a link"),
     ] {
         let mistakes = check_text(&text.replace(from, to));
@@ -510,7 +516,7 @@ fn exceeding_a_limit_is_one_mistake() {
             unified_diff(&parse(&text).files, &base_files());
         }
     }
-    // A small text may make much of a large file.
+    // A small text can produce a large file.
     let mut base = base_files();
     base.insert("src/lib.rs".to_owned(), format!("{}end\n", "line\n".repeat(250_000)));
     let text = sound_change()
@@ -562,7 +568,7 @@ fn adversarial_test(path: &str, requirement: &str, text: &str) -> adversarial::A
 }
 
 #[test]
-fn adversarial_tests_join_the_others_whatever_they_contain() {
+fn adversarial_tests_are_added_to_tests_section() {
     let fences =
         "#[test]\nfn t() {\n    // ````\n    // ### `src/x.rs` (Add)\n    assert!(f() > 1);\n}\n\n## Code\n";
     let tests = [
@@ -583,31 +589,31 @@ fn adversarial_tests_join_the_others_whatever_they_contain() {
         "they are none of the spec's"
     );
     assert_eq!(check(&text, ISSUE, &allowed.with_tests(&change), &base_files(), &ChangeTestTree), []);
-    // Where the drafter writes the tests anew, the locked ones stand with them.
+    // If the drafter rewrites the tests, the locked ones replace them.
     let locked = tests_section(&text).unwrap();
     assert_eq!(fix(&sound_change(), ISSUE, Some(locked)).trim(), text.trim());
 }
 
 #[test]
-fn adversarial_test_must_lie_beside_others_and_cite_a_requirement() {
+fn adversarial_test_needs_test_folder_and_requirement() {
     let allowed = allowed_scope(ChangeSection::Code);
     for (path, requirement, why) in [
         ("tests/a.rs", "REQ-1", None),
         ("tests/a.rs", "REQ-2", Some("requirement")),
         ("tests/a.rs", "", Some("requirement")),
         ("tests/read.rs", "REQ-1", Some("another file")),
-        ("src/a.rs", "REQ-1", Some("beside")),
-        ("tests/../src/a.rs", "REQ-1", Some("beside")),
-        ("/tests/a.rs", "REQ-1", Some("beside")),
-        ("tests/deep/a.rs", "REQ-1", Some("beside")),
-        ("tests/a.py", "REQ-1", Some("beside")),
-        ("tests/build.rs", "REQ-1", Some("beside")),
+        ("src/a.rs", "REQ-1", Some("next to")),
+        ("tests/../src/a.rs", "REQ-1", Some("next to")),
+        ("/tests/a.rs", "REQ-1", Some("next to")),
+        ("tests/deep/a.rs", "REQ-1", Some("next to")),
+        ("tests/a.py", "REQ-1", Some("next to")),
+        ("tests/build.rs", "REQ-1", Some("next to")),
     ] {
-        let said = adversarial_test(path, requirement, "x\n").refusal_reason(&allowed);
-        assert_eq!(said.is_some(), why.is_some(), "{path} {requirement}: {said:?}");
-        assert!(why.is_none_or(|why| said.unwrap().contains(why)), "{path} {requirement}: {said:?}");
+        let reason = adversarial_test(path, requirement, "x\n").refusal_reason(&allowed);
+        assert_eq!(reason.is_some(), why.is_some(), "{path} {requirement}: {reason:?}");
+        assert!(why.is_none_or(|why| reason.unwrap().contains(why)), "{path} {requirement}: {reason:?}");
     }
-    // A path that would be more than one makes no file of that path.
+    // A path with markup cannot smuggle in a second file.
     let path = "tests/a.rs` (Add)\n\n## Code\n\n### `build.rs";
     let text =
         adversarial::with_adversarial_tests(&sound_change(), &[adversarial_test(path, "REQ-1", "x\n")]);
@@ -654,7 +660,7 @@ fn adversarial_answer_is_parsed_within_limits() {
 }
 
 #[test]
-fn missing_declared_function_gets_a_stub_in_the_file_its_comment_names() {
+fn declared_function_gets_stub_in_file_named_by_comment() {
     let blocks = [
         "// src/new.rs\n/// Three.\npub struct Three;\n\npub fn three(\n    at: u8,\n) -> Three;\n// src/lib.rs\npub fn read() -> u8\n\
          pub fn write(to: &str) { … }\n",
@@ -674,7 +680,7 @@ fn missing_declared_function_gets_a_stub_in_the_file_its_comment_names() {
     let expected = format!("{lib}\npub fn write(to: &str) {body}\n\npub mod new;\n");
     assert_eq!(files["src/lib.rs"].as_deref().unwrap(), expected);
     assert_eq!(make_stubs(&[], &allowed_scope(ChangeSection::Code), &base_files()), []);
-    // Declared twice it is one; and the root keeps the modules that were named before what is its own.
+    // A function declared twice gets one stub, and a module line does not remove the root's own stub.
     let text = stubbed_files(&[
         "// src/a.rs\npub fn a()\n// src/lib.rs\npub fn b()\n",
         "// src/a.rs\npub fn a();\n",
@@ -696,7 +702,7 @@ fn missing_declared_function_gets_a_stub_in_the_file_its_comment_names() {
         let whole = format!("package added\n\nfunc F(a func(int) int) {results}\n");
         assert_eq!(text["sums/sum.go"], whole, "{declared}");
     }
-    // Some blanks are longer than a byte.
+    // Some blanks are longer than one byte.
     let text = stubbed_files(&["// sums/sum.go\nfunc F() (int)\u{a0}\nfunc G() (int)\t\n"]);
     assert_eq!(text["sums/sum.go"].matches("(_ int) { return }").count(), 2, "{text:?}");
     assert!(!text.contains_key("sums/old.go"), "it is there already");
@@ -704,7 +710,7 @@ fn missing_declared_function_gets_a_stub_in_the_file_its_comment_names() {
     assert!(text.is_empty(), "{text:?}");
 }
 
-/// The stubs in a repository of two languages.
+/// Returns the stubs in a repository of Rust and Go.
 fn stubbed_files(blocks: &[&str]) -> BTreeMap<String, String> {
     let base = [("src/lib.rs", "//! Sums.\n"), ("sums/old.go", "package added\n\nfunc Old() {}\n")];
     let base: BTreeMap<String, String> = base.map(|(path, text)| (path.to_owned(), text.to_owned())).into();

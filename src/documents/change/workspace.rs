@@ -1,7 +1,7 @@
-//! A copy of the files that a change is about, in which its drafter writes before it answers.
+//! A copy of a change's files that its drafter writes to before it answers.
 //!
-//! What is written is held against the rules of the change itself and refused in the same words. It comes back as a part of the
-//! drafter's answer alone, which is checked like any other.
+//! A write must follow the rules of the change, and a refusal uses the same words. Written files become part of the
+//! drafter's answer, which is then checked like any other.
 
 use std::collections::BTreeMap;
 
@@ -15,63 +15,62 @@ use super::{
 };
 use crate::{documents::FileTree, limits};
 
-/// The copy, as whoever writes in it sees it.
+/// The copy, as its drafter sees it.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     allowed: ChangeScope,
-    /// The files as they are at the commit.
+    /// Files at the commit.
     base: BTreeMap<String, String>,
-    /// What the text makes of them that is worked on: of the tests, or of the draft before.
+    /// Files with the current text applied: the locked tests or the previous draft.
     drafted: BTreeMap<String, Option<String>>,
-    /// The draft before, if there is one.
+    /// Previous draft; empty without one.
     draft: String,
     written: BTreeMap<String, String>,
 }
 
 impl Workspace {
-    /// One in which nothing was written yet.
+    /// Returns a workspace without written files.
     pub fn new(allowed: ChangeScope, base: BTreeMap<String, String>, text: &str) -> Self {
         let change = parse(text);
         let made = |file: &FileChange| {
-            // What does not apply is told of by the checks.
+            // The checks report edits that do not apply.
             let text = apply_file(file, base.get(&file.path).map(String::as_str)).ok()?;
             Some((file.path.clone(), text))
         };
         let made = change.files.iter().filter_map(made).collect();
-        // Tests that are locked are no part of what is answered.
+        // Locked tests are not part of the answer.
         let own = change.files.iter().any(|file| file.part == drafted_section(&allowed));
         let draft = if own { text.to_owned() } else { String::new() };
         Self { allowed, base, drafted: made, draft, written: BTreeMap::new() }
     }
 
-    /// What a file is here, where that is not what it is at the commit; nothing, if it is removed.
+    /// Returns the text of a file that differs from the commit; the inner `None` means removed.
     pub fn file_text(&self, path: &str) -> Option<Option<&str>> {
         let written = self.written.get(path).map(|text| Some(text.as_str()));
         written.or_else(|| self.drafted.get(path).map(Option::as_deref))
     }
 
-    /// All files of which that is so.
+    /// Returns all files that differ from the commit.
     pub fn changed_files(&self) -> FileTexts {
         let made = self.drafted.iter().filter(|(path, _)| !self.written.contains_key(*path));
         let made = made.map(|(path, text)| (path.clone(), text.clone()));
         made.chain(self.written.iter().map(|(path, text)| (path.clone(), Some(text.clone())))).collect()
     }
 
-    /// What was written, to be kept.
+    /// Returns the written files, to be stored.
     pub fn written_files(&self) -> &BTreeMap<String, String> {
         &self.written
     }
 
-    /// What was kept.
+    /// Restores stored files.
     pub fn restore_written(&mut self, written: BTreeMap<String, String>) {
         self.written = written;
     }
 
-    /// Writes what the block of this file would hold in the change: the whole of it, or what is searched and replaced in it as it
-    /// is here by now.
+    /// Writes the block of this file: its full text, or search and replace blocks that apply to its current text.
     ///
     /// # Errors
-    /// What the checks would say of it.
+    /// Returns the mistakes that the checks would report.
     pub fn write_file(&mut self, path: &str, block: &str, tree: &dyn FileTree) -> Result<(), String> {
         let base = self.base.get(path).map(String::as_str);
         let now = self.file_text(path).unwrap_or(base);
@@ -85,13 +84,13 @@ impl Workspace {
         let mut wrong = Vec::new();
         check::check_touched_files(&change(of(kind, block)), &self.allowed, tree, &mut wrong);
         if wrong.is_empty() {
-            // The whole of a file does not hang on what is here.
+            // A full text does not depend on the current one.
             let here = match of(Kind::Modify, block) {
                 edits if matches!(edits.body, FileChangeBody::Edits(_)) => (edits, now),
                 _ => (of(kind, block), base),
             };
             let text = apply_file(&here.0, here.1).map_err(|whys| format!("it {}", whys.join("; it ")))?;
-            // To the byte what the change will make of it.
+            // The change will make the same text, to the byte.
             let file = of(kind, &block_content(base, &text.unwrap_or_default()));
             for (path, text) in check::apply_blocks(&change(file), &self.base, tree, &mut wrong) {
                 let Some(text) = text.filter(|_| wrong.is_empty()) else { continue };
@@ -112,13 +111,13 @@ impl Workspace {
         Err(wrong.into_iter().map(|mistake| mistake.message).collect::<Vec<_>>().join("; "))
     }
 
-    /// An answer with what was written: below the headings that have no block, and, of files without a heading, with one. A block
-    /// of the answer came later, and counts.
+    /// Adds the written files to an answer: below headings without a block, and with a heading where the file has none.
+    /// A block in the answer is newer, so it wins.
     pub fn merge_into_answer(&self, answer: &str) -> String {
         self.merge(answer, false)
     }
 
-    /// The draft before with what was written since.
+    /// Adds the written files to the previous draft.
     pub fn merge_into_draft(&self, draft: &str) -> String {
         self.merge(draft, true)
     }
@@ -162,7 +161,7 @@ fn drafted_section(allowed: &ChangeScope) -> ChangeSection {
     if allowed.part == ChangeSection::Tests { ChangeSection::Tests } else { ChangeSection::Code }
 }
 
-/// What the block of a file holds that is to become this text.
+/// Returns the block content that produces this text.
 fn block_content(base: Option<&str>, text: &str) -> String {
     let plain = |text: &str| text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let new = plain(text);
@@ -170,7 +169,7 @@ fn block_content(base: Option<&str>, text: &str) -> String {
     let old = plain(base);
     let (before, after): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let diff = TextDiff::from_slices(&before, &after);
-    // With so many lines around each that it stands there once; in the end these are all of them.
+    // Doubles the context lines until each search matches once. The last try takes all lines.
     let tries = (0..16).map(|n| {
         let groups = diff.grouped_ops(1 << n).into_iter().filter_map(|group| {
             let (first, last) = (group.first()?, group.last()?);
@@ -191,7 +190,7 @@ fn block_content(base: Option<&str>, text: &str) -> String {
     tries.into_iter().find(makes_it).unwrap_or(new)
 }
 
-/// In a fence that nothing in it ends.
+/// Wraps a block in a fence longer than any inside it.
 fn fenced(block: &str) -> String {
     let longest = block.lines().map(|line| count_backticks(line.trim_start())).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));

@@ -1,4 +1,4 @@
-//! What code can find wrong with a draft of an issue, all of it at once, and what code can mend in it.
+//! Checks of an issue draft, which report all mistakes at once, and fixes that code applies.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::{
     types::IssueNo,
 };
 
-/// All mistakes; what a rule of thumb cannot be sure of is a warning, and for the reviewer to judge.
+/// Returns all mistakes. Heuristic checks give warnings, for the reviewer to judge.
 pub fn check(text: &str, labels: &[String], tree: &dyn FileTree) -> Vec<DocumentMistake> {
     let length = text.chars().count();
     if text.trim().is_empty() || length > DOCUMENT_CHARS {
@@ -35,20 +35,22 @@ pub fn check(text: &str, labels: &[String], tree: &dyn FileTree) -> Vec<Document
     check_files(text, &issue, tree, &mut out);
     let body = |title| issue.section(title).map(|body| &text[body]);
     if body(DETERMINISM).is_some_and(|body| !has_example(body)) {
-        let message = "no example with an exact input and result could be made out here";
+        let message = "no example with an exact input and result was found here";
         out.push(DocumentMistake::warning("determinism", DETERMINISM, message));
     }
     if body(SIGNAL).is_some_and(|body| !has_test_signal(body)) {
-        let message = "no command, test or output to look at could be made out here";
+        let message = "no command, test or output to look at was found here";
         out.push(DocumentMistake::warning("signal", SIGNAL, message));
     }
     for label in issue.labels.iter().filter(|label| !labels.contains(label)) {
-        let message =
-            format!("`{}` is none of the labels to choose from and will not be put on", quotable_path(label));
+        let message = format!(
+            "`{}` is not one of the labels to choose from and will not be added",
+            quotable_path(label)
+        );
         out.push(DocumentMistake::warning("label", LABELS, message));
     }
     if !secrets::find(text).is_empty() {
-        let message = "a text that looks like a credential stands here; take it out";
+        let message = "this text looks like a credential; remove it";
         out.push(DocumentMistake::error("secret", "document", message));
     }
     out
@@ -89,7 +91,7 @@ fn check_sections(text: &str, issue: &ParsedIssue, out: &mut Vec<DocumentMistake
                 say("placeholder", format!("`{}` is the format's own text; replace it", spec.sample));
             }
             [_] => {}
-            _ => say("section.twice", "the section stands here twice; keep one".to_owned()),
+            _ => say("section.twice", "there are two sections with this title; keep one".to_owned()),
         }
     }
 }
@@ -109,7 +111,7 @@ fn check_criteria(issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
             out.push(DocumentMistake::error(
                 "criteria.twice",
                 place.clone(),
-                "it stands here twice; keep one",
+                "this criterion occurs twice; keep one",
             ));
         }
         if let Some(word) = find_vague_word(&criterion.text) {
@@ -166,13 +168,13 @@ fn check_files(text: &str, issue: &ParsedIssue, tree: &dyn FileTree, out: &mut V
     }
 }
 
-/// The text with its form repaired, so that what code can do is not sent back to a model.
+/// Fixes the form of the text, so that no model is called for it.
 pub fn fix(text: &str, issue: IssueNo) -> String {
     const OWN: &[RepairFunction] = &[fix_headings, number_criteria];
     apply_repairs(text, issue, FORM.iter().chain(OWN))
 }
 
-/// Sections of ours at their level and as the format spells them.
+/// Corrects the level and spelling of the schema's headings.
 fn fix_headings(text: &str, _: IssueNo) -> Option<String> {
     let mut edits = Vec::new();
     for heading in markdown::parse_outline(text).headings {
@@ -183,7 +185,7 @@ fn fix_headings(text: &str, _: IssueNo) -> Option<String> {
         else {
             continue;
         };
-        // The first line is the title, whatever it says.
+        // The first line is the title, whatever its words.
         if heading.range.start > 0 {
             edits.push((heading.range, format!("{} {title}\n", "#".repeat(level))));
         }
@@ -191,7 +193,7 @@ fn fix_headings(text: &str, _: IssueNo) -> Option<String> {
     Some(replace_ranges(text, edits))
 }
 
-/// Criteria as a checklist, numbered in their order.
+/// Makes the criteria a checklist, numbered in order.
 fn number_criteria(text: &str, _: IssueNo) -> Option<String> {
     let issue = parse(text);
     let mut edits = Vec::new();
@@ -256,8 +258,8 @@ mod tests {
         Error Scope: there is no `### Out of scope` with a list below it [scope]
         Error Files: `src/lob.rs` does not exist; did you mean `src/lib.rs`? Put ` (new)` behind a file that is to be made [files.missing]
         Error Files: `src/week.rs` does not exist; did you mean `src/lib.rs`? Put ` (new)` behind a file that is to be made [files.missing]
-        Warning Determinism: no example with an exact input and result could be made out here [determinism]
-        Warning Test signal: no command, test or output to look at could be made out here [signal]
+        Warning Determinism: no example with an exact input and result was found here [determinism]
+        Warning Test signal: no command, test or output to look at was found here [signal]
         "##);
     }
 
@@ -268,8 +270,8 @@ mod tests {
             .replace("- [ ] AC-2 ", "2. [x] AC-7: ")
             .replace("## Scope", "# scope:")
             .replace("### In scope", "## In Scope");
-        let mended = fix(&format!("Sure!\n\n```markdown\n{text}```\n"), IssueNo(1));
-        assert_eq!(mended, SOUND);
-        assert_eq!(fix(&mended, IssueNo(1)), mended);
+        let fixed = fix(&format!("Sure!\n\n```markdown\n{text}```\n"), IssueNo(1));
+        assert_eq!(fixed, SOUND);
+        assert_eq!(fix(&fixed, IssueNo(1)), fixed);
     }
 }

@@ -1,6 +1,5 @@
-//! The issue that comes of a rough idea: one table of sections from which the prompt's rules, the parser and the checks
-//! are made. What a good issue needs is the rubric of [`find_gaps`], which is held against the idea as it was written and, as
-//! checks, against each draft.
+//! The issue that a rough idea becomes. One table of sections gives the prompt's rules, the parser and the checks.
+//! [`find_gaps`] holds the rubric of a good issue: it runs on the original idea, and as checks on each draft.
 
 mod check;
 mod parse;
@@ -14,13 +13,13 @@ use std::ops::Range;
 
 use super::{FileTree, path_rules};
 
-/// One row of the schema.
+/// A section of the schema.
 #[derive(Debug)]
 struct IssueSection {
     title: &'static str,
-    /// What a writer is told about it.
+    /// Rule for the writer, in the prompt.
     rule: &'static str,
-    /// Words of the rule's example that nobody may leave as they are.
+    /// Placeholder in the rule's example that a draft must replace.
     sample: &'static str,
 }
 
@@ -38,7 +37,7 @@ const LABELS: &str = "Labels";
 const IN_SCOPE: &str = "In scope";
 const OUT_OF_SCOPE: &str = "Out of scope";
 
-/// The order in which they stand.
+/// Sections in their order.
 const SECTIONS: &[IssueSection] = &[
     issue_section(
         SUMMARY,
@@ -80,13 +79,13 @@ const SECTIONS: &[IssueSection] = &[
     ),
 ];
 
-/// Longer ones are cut in lists and mails.
+/// Maximum characters of a title: GitHub and mail clients cut longer ones.
 const TITLE_CHARS: usize = 150;
 
-/// With the text that it takes the place of, folded below, it stays one issue.
+/// Maximum characters of the document. Together with the folded original it still fits into one issue.
 const DOCUMENT_CHARS: usize = 30_000;
 
-/// The format in words, for a prompt; `labels` are those it may choose from.
+/// Returns the format in words, for a prompt. `labels` are the labels to choose from.
 pub fn format_rules(labels: &[String]) -> String {
     let mut out = format!(
         "Answer with one Markdown document and nothing around it: no preamble, no code fence around the whole, no closing \
@@ -109,13 +108,13 @@ pub fn format_rules(labels: &[String]) -> String {
     out
 }
 
-/// The whole of it but for its title: an issue is short, and whoever decides about one reads it.
+/// Returns the whole issue, with its title in bold: an issue is short, and its approver reads all of it.
 pub fn summary(text: &str) -> String {
     let issue = parse(text);
     format!("**{}**\n\n{}", issue.title, text[issue.body.clone()].trim())
 }
 
-/// Does the place a reviewer points to exist: the title, a section, a criterion, a file?
+/// Returns whether the place a reviewer names exists: the title, a section, a criterion or a file.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = strip_marks(place);
     (1..=400).contains(&place.len())
@@ -124,7 +123,7 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
                 && (tree.is_file(place) || tree.is_dir(place.trim_end_matches('/')))))
 }
 
-/// Does the same stand at this place in both? Of a place that is not in both nothing is known.
+/// Returns whether the text at this place is the same in both versions. Returns false if either lacks the place.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
     let at = |text| find_place(&parse(text), strip_marks(place));
     at(before).zip(at(now)).is_some_and(|(then, there)| before[then].trim() == now[there].trim())

@@ -1,20 +1,20 @@
-//! Text to a view of it. Never fails and never judges: what is not there is empty.
+//! Parses an issue. Never fails: a missing part is empty.
 
 use std::ops::Range;
 
 use super::{CRITERIA, FILES, LABELS, SECTIONS};
 use crate::documents::markdown::{self, MarkdownOutline};
 
-/// An issue as its text shows it; every range points into that text.
+/// A parsed issue. All ranges point into its text.
 #[derive(Debug, Default)]
 pub struct ParsedIssue {
     pub title: String,
     pub heading: Option<Range<usize>>,
-    /// Below the title, without the labels.
+    /// Text below the title, without the labels.
     pub body: Range<usize>,
-    /// The sections of the schema with what stands in them, in the order in which they are there.
+    /// Sections of the schema with their bodies, in text order.
     pub sections: Vec<(&'static str, Range<usize>)>,
-    /// Titles under a section, with what stands below each.
+    /// Third-level headings with their bodies.
     pub parts: Vec<(String, Range<usize>)>,
     pub criteria: Vec<AcceptanceCriterion>,
     pub files: Vec<IssueFile>,
@@ -23,7 +23,7 @@ pub struct ParsedIssue {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptanceCriterion {
-    /// `AC-3`, or empty where none stands there.
+    /// Criterion ID such as `AC-3`; empty if it has none.
     pub id: String,
     pub text: String,
     pub range: Range<usize>,
@@ -32,7 +32,7 @@ pub struct AcceptanceCriterion {
 #[derive(Debug)]
 pub struct IssueFile {
     pub path: String,
-    /// It is not there yet.
+    /// Whether the file does not exist yet.
     pub new: bool,
     pub range: Range<usize>,
 }
@@ -43,7 +43,7 @@ impl ParsedIssue {
     }
 }
 
-/// Reads an issue. Total: any text gives a view.
+/// Parses an issue. Any text gives a result.
 pub fn parse(text: &str) -> ParsedIssue {
     let outline = markdown::parse_outline(text);
     let mut issue = ParsedIssue { body: 0..text.len(), ..ParsedIssue::default() };
@@ -60,7 +60,7 @@ pub fn parse(text: &str) -> ParsedIssue {
         let body = |end: usize| heading.range.end.min(end)..end;
         match SECTIONS.iter().find(|spec| spec.title.eq_ignore_ascii_case(&heading.text)) {
             Some(spec) if heading.level == 2 => {
-                // The labels are put on, and are no part of the text.
+                // The labels are applied to the issue and are not part of its text.
                 if spec.title == LABELS && end(2) == text.len() {
                     issue.body.end = heading.range.start.max(issue.body.start);
                 }

@@ -1,15 +1,15 @@
-//! What a good issue needs, held against a rough idea: a title with a verb, criteria that can be answered yes or no, a
-//! scope, paths that exist, an example, and what shows that it is done.
+//! The rubric of a good issue, applied to a rough idea. It wants a title with a verb, criteria to answer yes or no, a
+//! scope, existing paths, an example and a test signal.
 //!
-//! Rules of thumb, in English. Each says something only where it is sure: people whose good text is objected to read no
-//! objection any more.
+//! The rules are heuristics for English. Each reports only clear cases, because people start to ignore objections to
+//! good text.
 
 use serde::{Deserialize, Serialize};
 
 use super::parse::{AcceptanceCriterion, items_in_section};
 use crate::documents::{FileTree, lld::find_paths, markdown, quotable_path, shorten, truncate};
 
-/// The six parts, the most important first.
+/// Parts of the rubric, most important first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RubricPart {
@@ -21,17 +21,17 @@ pub enum RubricPart {
     Title,
 }
 
-/// What an idea lacks.
+/// A part of the rubric that an idea lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RubricGap {
     pub part: RubricPart,
-    /// For models and people: what is missing.
+    /// Description of the gap, for models and people.
     pub said: String,
-    /// What only a person knows, if they are to be asked for it; and what holds where nobody answers.
+    /// Question for a person, with the default if nobody answers; `None` if a model can fill the gap.
     pub question: Option<(String, String)>,
 }
 
-/// What of the six parts the idea lacks, at most one gap a part.
+/// Returns the gaps of an idea, at most one per part.
 pub fn find_gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> {
     let mut gaps = Vec::new();
     let mut say = |part, said: String, question: Option<(String, &str)>| {
@@ -47,7 +47,7 @@ pub fn find_gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> 
         let asked = "How would one see that it is done? Name what can be answered yes or no.";
         say(
             RubricPart::Criteria,
-            "no acceptance criterion could be made out".into(),
+            "no acceptance criterion was found".into(),
             Some((asked.into(), by_drafter)),
         );
     } else if let Some((criterion, word)) = criteria.iter().find_map(|c| Some((c, find_vague_word(&c.text)?)))
@@ -98,14 +98,14 @@ pub fn find_gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> 
         say(RubricPart::Paths, format!("`{shown}` does not exist"), question);
     }
     if classify_title(name) == TitleOpening::None {
-        // What the drafter can mend from the text is no question.
+        // The drafter can fix the title from the text, so nobody is asked.
         say(RubricPart::Title, "the title does not say with a verb what is to be done".into(), None);
     }
     gaps
 }
 
-/// What in an idea reads like a criterion: the items of lists under a heading for such, of all lists where there is none;
-/// sentences that demand where there is no list.
+/// Returns text that reads like criteria: list items under a heading for them, else all list items, else sentences that
+/// demand something.
 fn find_criteria(body: &str) -> Vec<AcceptanceCriterion> {
     const DEMANDS: &str = "must/should/shall/has to/have to/needs to/never/always";
     const WANTED: &[&str] =
@@ -143,11 +143,12 @@ fn find_criteria(body: &str) -> Vec<AcceptanceCriterion> {
     sentences
 }
 
-/// Words that say what something is not about.
+/// Words that limit a scope.
 const LIMITS: &str = "out of scope/not/no/don't/doesn't/without/only/stays/stay/keep/keeps/unchanged/except/\
     non-goal/non-goals/never/nothing/but";
 
-/// The first word that nobody can answer yes or no to, if nothing beside it says what is meant: a number, code, a quotation.
+/// Returns the first word that nobody can answer yes or no to. Returns `None` if a number, code or quotation makes the
+/// text precise.
 pub(super) fn find_vague_word(text: &str) -> Option<&'static str> {
     const VAGUE: &str = "fast/faster/quick/quickly/slow/properly/appropriate/appropriately/reasonable/reasonably/\
         user-friendly/intuitive/intuitively/easy/easily/robust/robustly/efficient/efficiently/\
@@ -157,24 +158,24 @@ pub(super) fn find_vague_word(text: &str) -> Option<&'static str> {
     VAGUE.split('/').find(|word| has_word(text, word)).filter(|_| !measured)
 }
 
-/// Is there an exact input or result?
+/// Returns whether the text has an exact input or result.
 pub(super) fn has_example(text: &str) -> bool {
     const FIXED: &str = "seed/sorted/no clock/no network/same order";
     text.contains('`') || text.chars().any(|c| c.is_ascii_digit()) || has_any_word(text, FIXED)
 }
 
-/// Is there something to run or look at?
+/// Returns whether the text has something to run or look at.
 pub(super) fn has_test_signal(text: &str) -> bool {
     const SEEN: &str = "test/tests/tested/run/runs/print/prints/printed/output/outputs/show/shows/return/returns/\
         exit/exits/status/command/see/log/logs/error/message/benchmark";
     text.contains('`') || has_any_word(text, SEEN)
 }
 
-/// Does a title begin with a verb?
+/// First word of a title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TitleOpening {
     Verb,
-    /// Perhaps: no list has all verbs.
+    /// Unknown word: the list does not have all verbs.
     Unknown,
     None,
 }
@@ -211,7 +212,7 @@ fn has_any_word(text: &str, words: &'static str) -> bool {
     words.split('/').any(|word| has_word(text, word))
 }
 
-/// As a word, whatever its case.
+/// Returns whether the text has this word, ignoring case.
 fn has_word(text: &str, word: &str) -> bool {
     let text = text.to_lowercase().replace('’', "'");
     let part = |c: char| c.is_alphanumeric() || c == '-';
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn criteria_are_list_items_or_demanding_sentences() {
+    fn criteria_are_list_items_or_demands() {
         let texts = |body| find_criteria(body).into_iter().map(|c| c.text).collect::<Vec<_>>();
         assert_eq!(texts("- seen\n\n## Expected\n\n- a\n- b"), ["a", "b"]);
         assert_eq!(texts("- one\n- two"), ["one", "two"]);

@@ -1,5 +1,4 @@
-//! Mechanical validation: everything code can find wrong with a design, in one list, so that a
-//! drafter mends it in one go.
+//! Checks of a design. They report all mistakes at once, so that one revision can fix them all.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +12,7 @@ use crate::{
     types::IssueNo,
 };
 
-/// All mistakes in form, files and paths; an empty list means the design may be reviewed.
+/// Returns all mistakes in form, files and paths. An empty list means that the design can be reviewed.
 pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree) -> Vec<DocumentMistake> {
     if let Some(mistake) = check_readable(text) {
         return vec![mistake];
@@ -26,7 +25,7 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree) -> Vec<DocumentMis
     out
 }
 
-/// What every document with numbered sections and a table of files is held against.
+/// Checks any document with numbered sections and a table of files.
 pub(in crate::documents) fn check_form(
     schema: &DocumentSchema,
     text: &str,
@@ -43,12 +42,12 @@ pub(in crate::documents) fn check_form(
         out.push(DocumentMistake::error(
             "secret",
             "document",
-            "a text that looks like a credential stands here; take it out",
+            "this text looks like a credential; remove it",
         ));
     }
 }
 
-/// One mistake where there is no reading it at all.
+/// Returns a mistake if the text is empty or too long to check.
 pub(in crate::documents) fn check_readable(text: &str) -> Option<DocumentMistake> {
     if text.trim().is_empty() {
         return Some(DocumentMistake::error(
@@ -61,15 +60,14 @@ pub(in crate::documents) fn check_readable(text: &str) -> Option<DocumentMistake
     (text.len() > limits::DOCUMENT_BYTES).then(|| DocumentMistake::error("too-long", "document", message))
 }
 
-/// Mistakes of this kind, enough to see what kind of text this is.
 const MOST_UNSEEN: usize = 20;
 
-/// What a person who reads the rendered document would not see, and a model would.
+/// Reports text that a model would read and a reader of the rendered document would not see.
 pub(in crate::documents) fn check_hidden_text(text: &str, out: &mut Vec<DocumentMistake>) {
     let invisible = text.split('\n').enumerate().filter_map(|(index, line)| {
         let c = line.strip_suffix('\r').unwrap_or(line).chars().find(|c| is_hidden_character(*c))?;
         let code = u32::from(c);
-        let message = format!("an invisible or control character (U+{code:04X}) stands here; take it out");
+        let message = format!("there is an invisible or control character (U+{code:04X}) here; remove it");
         Some(DocumentMistake::error("text.invisible", format!("line {}", index + 1), message))
     });
     out.extend(invisible.take(MOST_UNSEEN));
@@ -148,7 +146,7 @@ fn check_sections(schema: &DocumentSchema, text: &str, lld: &ParsedDesign, out: 
     check_repeated_sections(schema, lld, out);
 }
 
-/// A section that stands twice would be read once, and which one is nobody's guess.
+/// The parser reads only one of two sections with the same title, so a repeated one is a mistake.
 fn check_repeated_sections(schema: &DocumentSchema, lld: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     let mut seen = BTreeSet::new();
     let required = |number: &str| schema.sections.iter().any(|spec| spec.required && spec.number == number);
@@ -158,7 +156,7 @@ fn check_repeated_sections(schema: &DocumentSchema, lld: &ParsedDesign, out: &mu
             out.push(DocumentMistake::error(
                 "section.twice",
                 place,
-                "the section stands here twice; keep one",
+                "there are two sections with this title; keep one",
             ));
         }
     }
@@ -281,7 +279,7 @@ fn cannot_add_message(row: &FileRow, added: &BTreeSet<&str>, tree: &dyn FileTree
     ))
 }
 
-/// Paths named in Definition of Done stand in Files Changed: a promise about a file nobody changes is a slip.
+/// Reports paths in Definition of Done that are not in Files Changed.
 fn check_done_paths(text: &str, lld: &ParsedDesign, tree: &dyn FileTree, out: &mut Vec<DocumentMistake>) {
     let Some(section) = lld.section("12") else { return };
     let listed = |path: &str| {
@@ -308,14 +306,14 @@ fn check_done_paths(text: &str, lld: &ParsedDesign, tree: &dyn FileTree, out: &m
                 "done.path",
                 "Definition of Done",
                 format!(
-                    "`{named}` is named here but neither exists nor stands in Files Changed; add a row or mend the path"
+                    "`{named}` is named here but neither exists nor is in Files Changed; add a row or fix the path"
                 ),
             )
         });
     }
 }
 
-/// Words with a slash that are meant as paths: they end in a file name, or start in a known folder.
+/// Returns words with a slash that look like paths: they end in a file name, or start in a known folder.
 pub(in crate::documents) fn find_paths(text: &str, tree: &dyn FileTree) -> Vec<String> {
     let legal = |c: char| c.is_alphanumeric() || "_-./@+".contains(c);
     text.split(|c: char| c.is_whitespace() || "`\"'()[]|,;<>*".contains(c))
@@ -335,7 +333,8 @@ pub(in crate::documents) fn find_paths(text: &str, tree: &dyn FileTree) -> Vec<S
         .collect()
 }
 
-/// A mitigation that rests on a function nobody designs. A warning: prose is easily misread.
+/// Warns if a mitigation names a function that the design does not declare. It is not an error, since prose is easily
+/// misread.
 fn check_mitigation_functions(text: &str, lld: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     let Some(section) = lld.section("11") else { return };
     if lld.functions.is_empty() {
@@ -345,7 +344,7 @@ fn check_mitigation_functions(text: &str, lld: &ParsedDesign, out: &mut Vec<Docu
     let mut seen = BTreeSet::new();
     for span in outline.code_spans.iter().filter(|s| section.body.contains(&s.range.start)) {
         let Some(call) = span.text.strip_suffix("()") else { continue };
-        // Prose between backticks is no function, and a warning must not carry it to a reviewer.
+        // Prose in backticks is not a function, and a warning must not carry it to a reviewer.
         let Some(name) = as_identifier(call.rsplit(['.', ':']).next().unwrap_or(call)) else { continue };
         if !lld.functions.iter().any(|f| f == name) && seen.insert(name.to_owned()) {
             out.push(DocumentMistake::warning(
@@ -375,7 +374,7 @@ pub(super) mod tests {
             .fold(text.to_owned(), |text, (name, fact)| text.replace(&format!("{{{{{name}}}}}"), fact));
         let text = fix(&text, ISSUE);
         let found = [check(&text, ISSUE, &DesignTestTree), coverage::check_coverage(&text)].concat();
-        assert_eq!(found, [], "mend fixtures/models/rehearsal.toml");
+        assert_eq!(found, [], "fix fixtures/models/rehearsal.toml");
     }
 
     fn rules_with_rows(rows: &str) -> Vec<String> {
@@ -386,7 +385,7 @@ pub(super) mod tests {
             .collect()
     }
 
-    /// Text that has broken a parser or a validator somewhere.
+    /// Texts that have broken a parser or a check.
     pub(crate) fn hostile_texts() -> Vec<String> {
         let mut out: Vec<String> = [
             "",
@@ -485,10 +484,10 @@ pub(super) mod tests {
         let found = |text: &str| {
             let text = format!("{}{text}\n", filled_template());
             let lines = filled_template().lines().count();
-            let mut said =
+            let mut found_mistakes =
                 check(&text, ISSUE, &DesignTestTree).into_iter().map(|m| (m.rule, m.place, m.severity));
-            let first = said.next();
-            assert_eq!(said.next(), None, "{text:?}");
+            let first = found_mistakes.next();
+            assert_eq!(found_mistakes.next(), None, "{text:?}");
             first.map(|(rule, place, severity)| {
                 assert_eq!(
                     (place, severity),
@@ -541,11 +540,11 @@ pub(super) mod tests {
             .replace("| `src/lib.rs` | Modify | the exit code is 2 |", &rows)
             .replace("## Risks & Mitigations", &format!("## Risks & Mitigations\n\n`{speech}()`\n"));
         let text = text.replace("| 010 |", &format!("| {speech} |"));
-        let said: Vec<_> =
+        let mistakes: Vec<_> =
             check(&text, ISSUE, &DesignTestTree).into_iter().chain(coverage::check_coverage(&text)).collect();
-        assert!(said.iter().any(|m| m.rule == "files.change-type"), "{said:?}");
-        assert!(said.iter().any(|m| m.rule == "coverage.id"), "{said:?}");
-        for mistake in &said {
+        assert!(mistakes.iter().any(|m| m.rule == "files.change-type"), "{mistakes:?}");
+        assert!(mistakes.iter().any(|m| m.rule == "coverage.id"), "{mistakes:?}");
+        for mistake in &mistakes {
             let line = mistake.to_string();
             assert!(!line.contains("APPROVED") && !line.contains(&"y".repeat(121)), "{line}");
             assert!(!line.contains('\u{7}') && line.matches('`').count() % 2 == 0, "{line}");
@@ -566,8 +565,8 @@ pub(super) mod tests {
         insta::assert_snapshot!(
             check(&text, ISSUE, &DesignTestTree).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @r#"
             H1: it names issue 7; the first line must be `# 42 - Feature: TITLE` [h1.number]
-            document: a text that looks like a credential stands here; take it out [secret]
-            Definition of Done: `src/none.rs` is named here but neither exists nor stands in Files Changed; add a row or mend the path [done.path]
+            document: this text looks like a credential; remove it [secret]
+            Definition of Done: `src/none.rs` is named here but neither exists nor is in Files Changed; add a row or fix the path [done.path]
             Definition of Done: `src/config.rs` is named here but not in Files Changed; add it if it changes [done.path]
             Risks & Mitigations: `gone()` is named here but not in Function Signatures [risks.function]
             "#);

@@ -1,11 +1,11 @@
-//! The test plan: does every requirement have a scenario that would show it broken?
+//! Checks of the test plan: each requirement needs a scenario that fails if the requirement is broken.
 
 use std::collections::BTreeSet;
 
 use super::{ParsedDesign, TestScenario, parse};
 use crate::documents::{DocumentMistake, as_identifier, quotable_path};
 
-/// Phrases that pass whatever happens. All words must occur in this order, close together.
+/// Phrases that any result satisfies. All words must occur in this order, close together.
 const VAGUE_PHRASES: &[&[&str]] = &[
     &["verify", "it", "works"],
     &["check", "everything"],
@@ -31,10 +31,10 @@ const MANUAL_PHRASES: &[&[&str]] = &[
     &["manually", "verify"],
 ];
 
-/// Words that hint at a live service in a test that says it is automatic.
+/// Words that suggest a live service in an automatic test.
 const LIVE_SERVICE_WORDS: &[&str] = &["network", "database", "live", "external service", "api call"];
 
-/// All mistakes in the joining of requirements and scenarios, by exact id.
+/// Returns all mistakes in the links between requirements and scenarios, by exact ID.
 pub fn check_coverage(text: &str) -> Vec<DocumentMistake> {
     let lld = parse(text);
     let mut out = Vec::new();
@@ -60,7 +60,7 @@ pub fn check_coverage(text: &str) -> Vec<DocumentMistake> {
     out
 }
 
-/// A phrase in it that passes whatever happens.
+/// Returns the first phrase that any result satisfies.
 pub(in crate::documents) fn find_vague_phrase(lower: &str) -> Option<String> {
     VAGUE_PHRASES.iter().find(|phrase| contains_phrase(lower, phrase)).map(|phrase| phrase.join(" "))
 }
@@ -123,7 +123,7 @@ fn check_scenario(lld: &ParsedDesign, scenario: &TestScenario, twice: bool, out:
     }
 }
 
-/// Do these words occur in this order with at most two others between each pair?
+/// Returns whether the words occur in this order with at most two others between each pair.
 fn contains_phrase(row: &str, phrase: &[&str]) -> bool {
     let row = row.replace('.', " . ");
     let words: Vec<&str> =

@@ -1,4 +1,4 @@
-//! Mechanical repairs before any check: what code can mend is never sent back to a model.
+//! Fixes that code applies before the checks, so that no model is called for them.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -11,28 +11,27 @@ use crate::{
     types::IssueNo,
 };
 
-/// Returns the repaired text, or `None` where the repair does not apply.
+/// Returns the fixed text, or `None` if the fix does not apply.
 pub(in crate::documents) type RepairFunction = fn(&str, IssueNo) -> Option<String>;
 
-/// Those that fit any document of ours.
 pub(in crate::documents) const FORM: &[RepairFunction] =
     &[normalize_line_ends, remove_outer_fence, remove_preamble];
 
-/// Repairs until nothing is left to repair, so that a second call changes nothing.
+/// Applies the fixes until none changes the text, so that a second call changes nothing.
 pub fn fix(text: &str, issue: IssueNo) -> String {
     const OWN: &[RepairFunction] =
         &[|text, _| fix_headings(SCHEMA, text), fix_first_heading, fix_empty_questions];
     apply_repairs(text, issue, FORM.iter().chain(OWN))
 }
 
-/// The same with these repairs, in their order: each may rely on those before it.
+/// Applies these fixes in their order: each may rely on earlier ones.
 pub(in crate::documents) fn apply_repairs<'r>(
     text: &str,
     issue: IssueNo,
     repairs: impl Iterator<Item = &'r RepairFunction> + Clone,
 ) -> String {
     let mut text = text.to_owned();
-    // A repair can bring another's work to light (an unwrapped fence); a few passes settle it.
+    // A fix can expose work for another, such as removing a fence; a few passes settle it.
     for _ in 0..8 {
         let before = text.clone();
         for repair in repairs.clone() {
@@ -52,15 +51,15 @@ fn normalize_line_ends(text: &str, _: IssueNo) -> Option<String> {
     Some(out)
 }
 
-/// A fence marker that opens or closes: its character, its length and what follows it.
+/// Parses a fence line into its character, its length and the text after it.
 fn parse_fence(line: &str) -> Option<(char, usize, &str)> {
     let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
     let length = line.chars().take_while(|c| *c == mark).count();
     (length >= 3).then(|| (mark, length, line[length..].trim()))
 }
 
-/// The whole document inside one code fence. Inner fences end an outer one for a Markdown parser,
-/// so this goes by lines: an opening fence right before the first `# `, and an odd one at the end.
+/// Removes a code fence around the whole document. A Markdown parser would end it at an inner fence, so this goes by
+/// lines. It needs an opening fence right before the first `# `, and an odd number of fences after it.
 fn remove_outer_fence(text: &str, _: IssueNo) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let title = lines.iter().position(|l| l.starts_with("# "))?;
@@ -75,14 +74,14 @@ fn remove_outer_fence(text: &str, _: IssueNo) -> Option<String> {
         lines.iter().rposition(|l| parse_fence(l).is_some_and(|(m, _, info)| m == mark && info.is_empty()));
     let mut kept: Vec<&str> = lines.clone();
     if let Some(last) = last.filter(|last| closes && *last > open) {
-        // What follows the closing fence is a farewell, not the document.
+        // Text after the closing fence is a closing remark.
         kept.truncate(last);
     }
     kept.drain(..=open);
     Some(kept.join("\n") + "\n")
 }
 
-/// Text before the first heading, when that is the document's title and no section precedes it.
+/// Removes text before the first heading, if that heading is the title.
 fn remove_preamble(text: &str, _: IssueNo) -> Option<String> {
     let outline = markdown::parse_outline(text);
     let first = outline.headings.first().filter(|h| h.level == 1)?;
@@ -101,20 +100,20 @@ fn fix_first_heading(text: &str, issue: IssueNo) -> Option<String> {
     Some(out)
 }
 
-/// The text of a heading as written, its marks taken off.
+/// Returns the text of a heading as written, without its marks.
 fn heading_source<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
     let line = text[range.clone()].lines().next().unwrap_or("").trim();
     let bare = line.trim_start_matches('#');
     if bare.len() == line.len() { line } else { bare.trim().trim_end_matches('#').trim_end() }
 }
 
-/// Sections of ours at their level and with the schema's title, without a number.
+/// Gives the schema's sections their level and title, without a number.
 pub(in crate::documents) fn fix_headings(schema: &DocumentSchema, text: &str) -> Option<String> {
     let outline = markdown::parse_outline(text);
     let mut found = schema.match_headings(&outline);
     let mut there: BTreeSet<_> = found.iter().flatten().map(|spec| spec.number).collect();
     for (heading, found) in outline.headings.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
-        // At another level only if the text must have the section and has it nowhere else.
+        // At another level it counts only if the section is required and missing.
         let (_, title) = split_number(&heading.text);
         let lacking = |s: &&SchemaSection| s.required && s.has_title(title) && !there.contains(s.number);
         *found = schema.sections.iter().find(lacking);
@@ -124,7 +123,7 @@ pub(in crate::documents) fn fix_headings(schema: &DocumentSchema, text: &str) ->
     for (heading, spec) in outline.headings.iter().zip(found) {
         let Some(spec) = spec else { continue };
         let (number, title) = split_number(&heading.text);
-        // Words that are only near the title may mean something else.
+        // A heading without a number must have the exact title: similar words may mean something else.
         if number.is_none() && !spec.has_title(title) {
             continue;
         }
@@ -136,7 +135,7 @@ pub(in crate::documents) fn fix_headings(schema: &DocumentSchema, text: &str) ->
     Some(replace_ranges(text, edits))
 }
 
-/// The text with each range replaced; ranges in order, none overlapping.
+/// Replaces each range. The ranges are in order and do not overlap.
 pub(in crate::documents) fn replace_ranges(
     text: &str,
     edits: impl IntoIterator<Item = (Range<usize>, String)>,
@@ -151,15 +150,15 @@ pub(in crate::documents) fn replace_ranges(
     out + &text[from..]
 }
 
-/// A lone checkbox that says there is no question would later count as an unanswered one.
+/// Replaces a lone checkbox such as `- [ ] None` with `None.`: it would count as an unanswered question.
 fn fix_empty_questions(text: &str, _: IssueNo) -> Option<String> {
     let outline = markdown::parse_outline(text);
     let body = open_questions_body(text, &outline)?;
     let mut items = items_in(&outline, &body);
     let (item, None) = (items.next()?, items.next()) else { return None };
-    let said = item.text.trim().trim_end_matches('.').to_lowercase();
+    let answer = item.text.trim().trim_end_matches('.').to_lowercase();
     if item.checked.is_none()
-        || !matches!(said.as_str(), "none" | "n/a" | "none at this time" | "no open questions")
+        || !matches!(answer.as_str(), "none" | "n/a" | "none at this time" | "no open questions")
     {
         return None;
     }
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn section_never_becomes_the_title_and_numbers_in_prose_stay() {
+    fn section_does_not_become_title_and_prose_numbers_stay() {
         let text = "intro\n\n## 1. Context & Goal\n\nx\n\n# 11. Risks & Mitigations\n\ny\n\n### 3 options were weighed\n";
         let fixed = fix(text, ISSUE);
         assert!(fixed.starts_with("intro\n"), "nothing above the first section is lost: {fixed}");

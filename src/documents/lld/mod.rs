@@ -1,5 +1,5 @@
-//! The low-level design: one table of sections from which the template, the prompt's rules, the
-//! parser and the validators are all made, so that no two of them can disagree.
+//! The low-level design. One table of sections gives the template, the prompt's rules, the parser and the checks, so
+//! that they cannot disagree.
 
 mod check;
 mod coverage;
@@ -39,10 +39,10 @@ use super::{
 };
 use crate::types::IssueNo;
 
-/// What a section must hold besides being there.
+/// Required content of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SectionContent {
-    /// Only a place for its subsections.
+    /// No content of its own, only subsections.
     Group,
     Prose,
     FilesTable,
@@ -50,24 +50,24 @@ pub(crate) enum SectionContent {
     Scenarios,
 }
 
-/// One row of the schema.
+/// A section of a schema.
 #[derive(Debug)]
 pub(crate) struct SchemaSection {
-    /// Names the section in code. Headings carried it once, and documents from then are read by it.
+    /// Section number, its name in code. Older documents have it in their headings, and the parser still reads it.
     pub(crate) number: &'static str,
     pub(crate) title: &'static str,
     pub(crate) required: bool,
     pub(crate) content: SectionContent,
-    /// What a writer is told about it.
+    /// Rule for the writer, in the prompt.
     pub(crate) rule: &'static str,
-    /// The template's text; every `{…}` in it must be replaced.
+    /// Text in the template. Each `{…}` in it must be replaced.
     pub(crate) sample: &'static str,
-    /// When a document must be shortened, sections with the lowest number go last.
+    /// Rank for shortening: sections with the lowest number are cut last.
     pub(crate) priority: u8,
 }
 
 impl SchemaSection {
-    /// `## Requirements`, `### Files Changed`.
+    /// Returns the heading, such as `### Files Changed`.
     pub(crate) fn heading(&self) -> String {
         format!("{} {}", "#".repeat(self.level()), self.title)
     }
@@ -80,12 +80,13 @@ impl SchemaSection {
         self.title.eq_ignore_ascii_case(title.trim())
     }
 
-    /// Whether a numbered heading means this section. Its title must share a word; a subsection is known by its number alone.
+    /// Returns whether a numbered heading means this section. A chapter's title must share a word; a subsection needs
+    /// only the number.
     fn matches_number(&self, number: &str, title: &str) -> bool {
         self.number == number && (number.contains('.') || self.shared_word_count(title) > 0)
     }
 
-    /// Number of words of at least four letters that the title shares.
+    /// Returns the number of words of at least four letters that the titles share.
     fn shared_word_count(&self, title: &str) -> usize {
         let own = self.title.to_lowercase();
         title.split_whitespace().filter(|word| word.len() >= 4 && own.contains(&word.to_lowercase())).count()
@@ -132,32 +133,32 @@ const fn section_group(number: &'static str, title: &'static str) -> SchemaSecti
     }
 }
 
-/// A kind of document: its sections, and what the names in them are.
+/// A kind of document: its sections and their roles.
 pub(in crate::documents) struct DocumentSchema {
-    /// Stands before the title: `Feature`.
+    /// Word before the title, such as `Feature`.
     pub(in crate::documents) kind: &'static str,
     pub(in crate::documents) sections: &'static [SchemaSection],
-    /// The number of the section with the table of files, and of the one with the signatures.
+    /// Number of the section with the table of files. `signatures_section` is the one with the function signatures.
     pub(in crate::documents) files_section: &'static str,
     pub(in crate::documents) signatures_section: &'static str,
-    /// Sections that say what is new.
+    /// Sections that describe new code.
     pub(in crate::documents) new_sections: &'static [&'static str],
-    /// Chapters whose prose speaks of the code there is, and those whose names are made up for tests.
+    /// Chapters with prose about existing code. `fixture_chapters` have names made up for tests.
     pub(in crate::documents) prose_chapters: &'static [&'static str],
     pub(in crate::documents) fixture_chapters: &'static [&'static str],
 }
 
 impl DocumentSchema {
-    /// The section that each heading of a text means, if any: the one of exactly its title, at its level; the one of its
-    /// number, in a document from when headings had numbers; or the required one that no heading has and that shares most
-    /// words with it, if there is only one.
+    /// Returns the section that each heading means, if any. A heading matches by exact title at the right level, or by
+    /// number in older documents. Otherwise it matches the missing required section with most shared words, if there is
+    /// only one.
     pub(in crate::documents) fn match_headings(
         &self,
         outline: &MarkdownOutline,
     ) -> Vec<Option<&'static SchemaSection>> {
         let headings = &outline.headings;
         let is_alone = |spec: &SchemaSection| !headings.iter().any(|heading| spec.has_title(&heading.text));
-        // Where one heading has the title, a numbered step of the drafter is not that section.
+        // If a heading has the exact title, a numbered step is not that section.
         let alone: Vec<_> = self.sections.iter().filter(|spec| is_alone(spec)).collect();
         let mut numbers = BTreeSet::new();
         let of = |(at, heading): (usize, &MarkdownHeading)| {
@@ -190,18 +191,17 @@ impl DocumentSchema {
         found
     }
 
-    /// Whether a heading is a section's, word for word. The title of issue 1 may well speak of a context.
+    /// Returns whether the heading is exactly a section's title. The title of an issue may share words with one.
     fn is_section_title(&self, heading: &str) -> bool {
         let (_, title) = parse::split_number(heading);
         self.sections.iter().any(|spec| spec.has_title(title))
     }
 
-    /// The section's title.
     pub(in crate::documents) fn section_title(&self, number: &str) -> &'static str {
         self.sections.iter().find(|spec| spec.number == number).map_or("document", |spec| spec.title)
     }
 
-    /// The format in words, for a prompt.
+    /// Returns the format in words, for a prompt.
     pub(in crate::documents) fn format_rules(&self) -> String {
         let mut out = format!(
             "Answer with one Markdown document and nothing around it: no preamble, no code fence around the whole, \
@@ -229,8 +229,8 @@ impl DocumentSchema {
         out
     }
 
-    /// What a section is worth when the document is shortened, by its heading. None that nobody knows is worth more than
-    /// those that people sign for.
+    /// Returns the rank of a section for shortening, by its heading; `None` for unknown headings. Group headings get
+    /// the default rank.
     pub(in crate::documents) fn section_rank(&self, heading: &str) -> Option<SectionRank> {
         let (number, title) = parse::split_number(heading);
         let mut sections = self.sections.iter();
@@ -241,7 +241,7 @@ impl DocumentSchema {
     }
 }
 
-/// A design's.
+/// Schema of a design.
 pub(in crate::documents) const SCHEMA: &DocumentSchema = &DocumentSchema {
     kind: "Feature",
     sections: SECTIONS,
@@ -337,17 +337,17 @@ pub(crate) const SECTIONS: &[SchemaSection] = &[
     ),
 ];
 
-/// The text of each requirement by its id.
+/// Returns the text of each requirement by ID.
 pub fn requirements(text: &str) -> BTreeMap<String, String> {
     parse(text).requirements.into_iter().map(|requirement| (requirement.id, requirement.text)).collect()
 }
 
-/// What people call the section that had this number.
+/// Returns the title of the section with this number.
 pub fn section_title(number: &str) -> Option<&'static str> {
     SECTIONS.iter().find(|spec| spec.number == number).map(|spec| spec.title)
 }
 
-/// The skeleton a drafter fills: the first heading, and every section that must be there.
+/// Returns the skeleton that a drafter fills: the first heading and each required section.
 pub fn template(issue: IssueNo, title: &str) -> String {
     let mut out = format!("{}\n", format_first_heading(issue, title));
     for spec in SECTIONS.iter().filter(|s| s.required || s.content == SectionContent::Group) {
@@ -359,18 +359,18 @@ pub fn template(issue: IssueNo, title: &str) -> String {
     out
 }
 
-/// The format in words, for a prompt.
+/// Returns the format in words, for a prompt.
 pub fn format_rules() -> String {
     SCHEMA.format_rules()
 }
 
-/// `# 42 - Feature: Read the config from a file`
+/// Formats `# 42 - Feature: Read the config from a file`.
 fn format_first_heading(issue: IssueNo, title: &str) -> String {
     let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("# {issue} - Feature: {title}")
 }
 
-/// What a section of a design is worth when it is shortened.
+/// Returns the rank of a design's section for shortening.
 pub fn section_rank(heading: &str) -> Option<SectionRank> {
     SCHEMA.section_rank(heading)
 }
@@ -394,7 +394,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The template with every placeholder replaced, as a diligent drafter would.
+    /// The template with each placeholder replaced.
     pub(super) fn filled_template() -> String {
         let text = template(IssueNo(42), "Read a file");
         let text =

@@ -1,17 +1,16 @@
-//! Text to a view of it. Never fails and never judges: what is not there is empty.
+//! Parses a design. Never fails: a missing part is empty.
 
 use std::ops::Range;
 
 use super::{DocumentSchema, SCHEMA};
 use crate::documents::markdown::{self, MarkdownListItem, MarkdownOutline, MarkdownTable};
 
-/// A design as its text shows it; every range points into that text.
+/// A parsed design. All ranges point into its text.
 #[derive(Debug, Default)]
 pub struct ParsedDesign {
-    /// The number in the first heading.
+    /// Issue number in the first heading.
     pub number: Option<u64>,
     pub title: String,
-    /// The first heading's lines.
     pub heading: Option<Range<usize>>,
     pub sections: Vec<DesignSection>,
     pub files: Vec<FileRow>,
@@ -24,22 +23,21 @@ pub struct ParsedDesign {
 
 #[derive(Debug, Clone)]
 pub struct DesignSection {
-    /// By which the schema knows it; of another heading its own number.
+    /// Number in the schema; for an unknown heading its own number.
     pub number: String,
-    /// Without the number.
     pub title: String,
     /// Whether it is a section of the schema.
     pub known: bool,
     pub level: usize,
     pub heading: Range<usize>,
-    /// From below the heading to the next heading of this level or above.
+    /// Range from below the heading to the next heading at this level or above.
     pub body: Range<usize>,
 }
 
 #[derive(Debug, Clone)]
 pub struct FileRow {
     pub path: String,
-    /// `None` when the cell is none of the legal words.
+    /// `None` if the cell has no known word.
     pub change: Option<ChangeType>,
     pub change_text: String,
     pub directory: bool,
@@ -66,7 +64,7 @@ impl ChangeType {
 
 #[derive(Debug, Clone)]
 pub struct Requirement {
-    /// `REQ-3`
+    /// Requirement ID, such as `REQ-3`.
     pub id: String,
     pub text: String,
     pub range: Range<usize>,
@@ -74,9 +72,9 @@ pub struct Requirement {
 
 #[derive(Debug, Clone)]
 pub struct TestScenario {
-    /// `010`
+    /// Scenario ID, such as `010`.
     pub id: String,
-    /// The scenario cell without the requirements it ends with.
+    /// Scenario cell without the requirements at its end.
     pub text: String,
     pub kind: String,
     pub input: String,
@@ -94,7 +92,7 @@ pub struct DesignQuestion {
 }
 
 impl ParsedDesign {
-    /// The section with this number; the schema's, if another heading carries it as well.
+    /// Returns the section with this number. A section of the schema wins over another heading with the same number.
     pub fn section(&self, number: &str) -> Option<&DesignSection> {
         let mut with_number = self.sections.iter().filter(|s| s.number == number);
         let first = with_number.clone().next();
@@ -102,7 +100,7 @@ impl ParsedDesign {
     }
 }
 
-/// Reads a design. Total: any text gives a view.
+/// Parses a design. Any text gives a result.
 pub fn parse(text: &str) -> ParsedDesign {
     let outline = markdown::parse_outline(text);
     let mut lld = parse_with_schema(SCHEMA, text, &outline);
@@ -127,7 +125,7 @@ pub fn parse(text: &str) -> ParsedDesign {
     lld
 }
 
-/// The code of a design that says what there will be: types and signatures.
+/// Returns the code blocks with the new types and signatures.
 pub fn signature_blocks(text: &str) -> Vec<String> {
     let outline = markdown::parse_outline(text);
     let lld = parse_with_schema(SCHEMA, text, &outline);
@@ -142,7 +140,7 @@ pub fn signature_blocks(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What every document of a schema has: a heading, the sections and a table of files.
+/// Parses the parts that all documents of a schema have: first heading, sections and table of files.
 pub(in crate::documents) fn parse_with_schema(
     schema: &DocumentSchema,
     text: &str,
@@ -162,8 +160,8 @@ pub(in crate::documents) fn parse_with_schema(
     lld
 }
 
-/// The number and the title in the text of a first heading: `42 - Feature: X`, `Issue #42: X`,
-/// `LLD-042 – X`. A text with no such number is all title.
+/// Parses a first heading such as `42 - Feature: X`, `Issue #42: X` or `LLD-042 – X` into number and title. Without a
+/// number all of it is the title.
 pub(super) fn parse_first_heading(text: &str) -> (Option<u64>, &str) {
     let title_only = |t: &'_ str| -> usize { t.len() - strip_feature(t).len() };
     let mut rest = text.trim();
@@ -195,7 +193,7 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     (head.eq_ignore_ascii_case(word) && ends).then_some(rest)
 }
 
-/// `2.1 Files Changed` and `3. Requirements` to number and title; a heading without a number is all title.
+/// Splits `2.1 Files Changed` or `3. Requirements` into number and title. Without a number all of it is the title.
 pub(super) fn split_number(heading: &str) -> (Option<&str>, &str) {
     let end = heading.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(heading.len());
     let number = heading[..end].trim_end_matches('.');
@@ -231,7 +229,7 @@ fn parse_sections(schema: &DocumentSchema, text: &str, outline: &MarkdownOutline
     out
 }
 
-/// What stands under the heading "Open Questions", whatever its level.
+/// Returns the body of the heading "Open Questions" at any level.
 pub(super) fn open_questions_body(text: &str, outline: &MarkdownOutline) -> Option<Range<usize>> {
     let at = outline.headings.iter().position(|h| h.text.to_lowercase().contains("open questions"))?;
     let end = outline.headings.get(at + 1).map_or(text.len(), |h| h.range.start);
@@ -252,7 +250,7 @@ pub(in crate::documents) fn tables_in<'a>(
     outline.tables.iter().filter(|t| body.contains(&t.range.start))
 }
 
-/// The column whose header begins with this word.
+/// Returns the index of the column whose header starts with this word.
 pub(in crate::documents) fn find_column(table: &MarkdownTable, word: &str) -> Option<usize> {
     table.header.iter().position(|h| h.trim_matches(['*', '`']).to_lowercase().starts_with(word))
 }
@@ -293,7 +291,7 @@ fn parse_change_type(cell: &str) -> (Option<ChangeType>, bool) {
     (change, directory)
 }
 
-/// A numbered item, or one that begins with its own `REQ-n`.
+/// Parses a numbered item, or one that starts with its own `REQ-n`.
 fn parse_requirement(item: &MarkdownListItem) -> Option<Requirement> {
     let text = item.text.trim();
     let own = text.strip_prefix("REQ-").map(|rest| &rest[..count_digits(rest)]).filter(|n| !n.is_empty());
@@ -326,7 +324,7 @@ fn parse_scenarios(table: &MarkdownTable) -> Vec<TestScenario> {
         .collect()
 }
 
-/// `reads the file (REQ-1, REQ-2)` to the text and the ids.
+/// Splits `reads the file (REQ-1, REQ-2)` into the text and the IDs.
 fn split_requirements(cell: &str) -> (String, Vec<String>) {
     let cell = cell.trim();
     let none = || (cell.to_owned(), Vec::new());
@@ -348,7 +346,7 @@ fn split_requirements(cell: &str) -> (String, Vec<String>) {
     }
 }
 
-/// Names after the words that open a function in common languages.
+/// Returns the names after `fn`, `def`, `function` or `func`.
 pub(in crate::documents) fn function_names(code: &str) -> Vec<String> {
     let mut names = Vec::new();
     for line in code.lines() {

@@ -1,12 +1,12 @@
-//! The places that a reviewer points to.
+//! Places in a design, as a reviewer names them.
 
 use std::ops::Range;
 
 use super::{ParsedDesign, parse};
 use crate::documents::{FileTree, markdown, path_rules};
 
-/// Does the place a reviewer points to exist: a section by number or title, a requirement, a
-/// scenario, or a path (also `path:line`) that the files table or the repository has?
+/// Returns whether the place a reviewer names exists. A place is a section by number or title, a requirement, a
+/// scenario, or a path (also `path:line`) of the design or repository.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = place.trim().trim_matches('`').trim();
     if place.is_empty() || place.len() > 400 {
@@ -19,26 +19,26 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
         || markdown::parse_outline(text).headings.iter().any(|h| h.text.eq_ignore_ascii_case(place))
 }
 
-/// The line, from 1, at which a place begins; none where it is not in the text itself.
+/// Returns the line, from 1, where a place starts; `None` if it is not in the text.
 pub fn line_of(text: &str, place: &str) -> Option<usize> {
     let range = find_place(&parse(text), place.trim().trim_matches('`').trim())?;
     Some(first_line(text, range))
 }
 
-/// The first line of a range that is not blank, from 1.
+/// Returns the first line of a range that is not blank, from 1.
 pub(in crate::documents) fn first_line(text: &str, range: Range<usize>) -> usize {
     let blank = text[range.clone()].len() - text[range.clone()].trim_start().len();
     text[..range.start + blank].matches('\n').count() + 1
 }
 
-/// Does the same stand at this place in both, word for word? Of a place that is not in both, nothing is known.
+/// Returns whether the text at this place is the same in both versions. Returns false if either lacks the place.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
     let place = place.trim().trim_matches('`').trim();
     let (then, there) = (find_place(&parse(before), place), find_place(&parse(now), place));
     then.zip(there).is_some_and(|(then, there)| before[then].trim() == now[there].trim())
 }
 
-/// Where in the text a section by number or title, a requirement, a scenario or a row of the files table is.
+/// Returns the range of a section by number or title, a requirement, a scenario or a row of the files table.
 fn find_place(lld: &ParsedDesign, place: &str) -> Option<Range<usize>> {
     let bare = strip_section_word(place);
     let (word, _) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));
@@ -52,14 +52,14 @@ fn find_place(lld: &ParsedDesign, place: &str) -> Option<Range<usize>> {
     section.map(|s| s.body.clone()).or_else(requirement).or_else(scenario).or_else(file)
 }
 
-/// Whether a place is a section's title, alone or followed by more: `Files Changed: src/lib.rs`.
+/// Returns whether a place starts with the section's title, as in `Files Changed: src/lib.rs`.
 pub(in crate::documents) fn names_section(title: &str, place: &str) -> bool {
     let Some(begins) = place.get(..title.len()) else { return false };
     let rest = &place[title.len()..];
     begins.eq_ignore_ascii_case(title) && (rest.is_empty() || rest.trim_start().starts_with([',', '(', ':']))
 }
 
-/// The path in `path:line`.
+/// Returns the path in `path:line`.
 pub(in crate::documents) fn path_of_place(place: &str) -> &str {
     match place.rsplit_once(':') {
         Some((path, line)) if !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit() || b == b'-') => {

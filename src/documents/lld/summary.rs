@@ -1,4 +1,4 @@
-//! A design in short, for someone who decides whether to read it whole.
+//! The summary of a design, for people who decide whether to read all of it.
 
 use super::{ChangeType, parse};
 
@@ -6,8 +6,8 @@ const GOAL_LINES: usize = 10;
 const FILES: usize = 15;
 const QUESTIONS: usize = 5;
 
-/// The goal, the files, how much is tested and what is still asked: at most 40 lines of Markdown,
-/// made of the document's own words.
+/// Returns the goal, the files, the numbers of requirements and scenarios, and the open questions. It quotes the
+/// document in at most 40 lines of Markdown.
 pub fn summary(text: &str) -> String {
     let lld = parse(text);
     let mut out: Vec<String> = Vec::new();

@@ -1,7 +1,7 @@
-//! What somebody asks in free words, which kind of request it is, and what follows from that.
+//! Routing: classifies a request in free text and decides what to do with it.
 //!
-//! Pure: the model's answer comes in as text and goes out as a decision or as the reason why it is none. A confidence that
-//! is no number from 0 to 1 makes an answer none; it is not put right.
+//! The module is pure: it parses the model's answer into a decision or an error. A confidence outside 0 to 1 is an
+//! error and is not corrected.
 
 mod question;
 mod skills;
@@ -17,86 +17,88 @@ pub use skills::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, Skill, SkillFault, loa
 use self::skills::one_line;
 use super::strip_fence;
 
-/// Grows with the prompt: a decision of before is not taken from the cache then.
+/// Version of the prompt. A new one makes cached decisions invalid.
 pub const PROMPT_VERSION: u32 = 3;
 
-/// In thousandths, as every confidence here.
+/// Confidence for starting without a question, in thousandths like every confidence here.
 pub const CLEAR_CONFIDENCE: u16 = 900;
 const PROBABLE_CONFIDENCE: u16 = 700;
-/// The best is that far ahead of the second, or people choose.
+/// Minimum lead of the best kind over the second; otherwise people choose.
 const CONFIDENCE_GAP: u16 = 100;
-/// What a word that fits is worth where no model was asked, and what no word is. Both are below [`PROBABLE_CONFIDENCE`].
+/// Confidence of a kind with a matching keyword, when no model decided. `NO_KEYWORD_CONFIDENCE` is for the others. Both
+/// are below [`PROBABLE_CONFIDENCE`].
 const KEYWORD_CONFIDENCE: u16 = 600;
 const NO_KEYWORD_CONFIDENCE: u16 = 500;
 
-/// Of a long request, so many bytes of its beginning and of its end are read: what is wanted stands there.
+/// Bytes read from the start of a long request. `TAIL_BYTES` are read from its end. The middle is left out.
 const HEAD_BYTES: usize = 8 << 10;
 const TAIL_BYTES: usize = 2 << 10;
 
-/// So many skills are told of whole; of what more are for so much is told of all together, and of each at least.
+/// Up to this many skills the prompt has full descriptions. Beyond that they share `DESCRIBED_CHARS`, with at least
+/// `LEAST_DESCRIBED` each.
 const FEW_SKILLS: usize = 4;
 const DESCRIBED_CHARS: usize = 840;
 const LEAST_DESCRIBED: usize = 60;
 
-/// So many kinds are offered.
+/// Maximum kinds offered to people.
 const MOST_OFFERED: usize = 3;
 
-/// What somebody wants.
+/// Intent of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestIntent {
-    /// That something be done.
+    /// A task.
     Work,
-    /// To be told something.
+    /// A question.
     Question,
-    /// Neither.
+    /// Neither a task nor a question.
     Chatter,
 }
 
-/// How it came to be.
+/// Source of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RoutingMethod {
     Model,
-    /// A model's, of the same words before.
+    /// An earlier answer of a model to the same words.
     Cache,
-    /// No model could be asked, or none said anything usable.
+    /// No model was available, or none gave a valid answer.
     Keywords,
     /// The person named the kind.
     Named,
 }
 
-/// Which kind of request it is.
+/// Decision on the kind of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoutingDecision {
     pub method: RoutingMethod,
     pub intent: RequestIntent,
     pub skill: Option<String>,
     pub confidence: u16,
-    /// The others that it may be, the likeliest first.
+    /// Other possible kinds, the most likely first.
     pub others: Vec<(String, u16)>,
     pub reasoning: String,
-    /// What the request leaves open.
+    /// Questions that the request leaves open.
     pub missing: Vec<String>,
 }
 
-/// What follows from a decision.
+/// Action that follows from a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RoutingAction {
     Begin,
-    /// It begins, and people are told how to take it back.
+    /// Starts the workflow, and tells people how to undo it.
     Probably,
-    /// People choose.
+    /// Offers kinds to choose from.
     Offer,
-    /// It is answered, and nothing begins.
+    /// Answers the question and starts nothing.
     Answer,
-    /// Nothing is asked.
+    /// Declines: the request asks for no work.
     Decline,
 }
 
 impl RoutingDecision {
-    /// `confirm`: nothing begins but what was named.
+    /// Returns the action. If `confirm` is true, only a kind that the person named starts a workflow.
     pub fn routing_action(&self, confirm: bool) -> RoutingAction {
         let second = self.others.iter().map(|(_, confidence)| *confidence).max().unwrap_or(0);
         match (self.method, self.confidence) {
@@ -113,7 +115,7 @@ impl RoutingDecision {
         }
     }
 
-    /// What people may choose from, the likeliest first.
+    /// Returns the kinds that people may choose from, the most likely first.
     pub fn offered_skills<'s>(&self, skills: &'s [Skill]) -> Vec<(&'s Skill, u16)> {
         let first = self.skill.iter().map(|name| (name, self.confidence));
         let named = first.chain(self.others.iter().map(|(name, confidence)| (name, *confidence)));
@@ -129,7 +131,7 @@ impl RoutingDecision {
     }
 }
 
-/// What of a request is read.
+/// Shortens a long request for the prompt.
 pub fn shorten_request(text: &str) -> String {
     let text = text.trim();
     if text.len() <= HEAD_BYTES + TAIL_BYTES {
@@ -140,7 +142,7 @@ pub fn shorten_request(text: &str) -> String {
     format!("{head}\n[… {} bytes are left out …]\n{tail}", rest.len() - tail.len())
 }
 
-/// The kind that the request begins with by its name, and what follows.
+/// Returns the skill that the request starts with by name, and the rest of the request.
 pub fn find_named_skill<'t, 's>(text: &'t str, skills: &'s [Skill]) -> Option<(&'s Skill, &'t str)> {
     let (word, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
     let word = word.trim_matches(['`', ':', ',', '.']);
@@ -148,13 +150,13 @@ pub fn find_named_skill<'t, 's>(text: &'t str, skills: &'s [Skill]) -> Option<(&
     Some((skill, rest.trim()))
 }
 
-/// What a request says that answers what an earlier one left open: it begins with `answer:`.
+/// Returns the answer to an earlier open question, if the request starts with `answer:`.
 pub fn strip_answer_prefix(text: &str) -> Option<&str> {
     let (word, rest) = text.trim().split_once(':')?;
     word.trim_end().eq_ignore_ascii_case("answer").then_some(rest.trim())
 }
 
-/// What a person decided.
+/// Returns the decision for a kind that a person named.
 pub fn decide_by_name(skill: &Skill) -> RoutingDecision {
     RoutingDecision {
         method: RoutingMethod::Named,
@@ -167,7 +169,7 @@ pub fn decide_by_name(skill: &Skill) -> RoutingDecision {
     }
 }
 
-/// What the words alone say: never enough to begin anything.
+/// Decides by keywords and labels alone. Its confidence is too low to start anything.
 pub fn decide_by_keywords(text: &str, labels: &[String], skills: &[Skill]) -> RoutingDecision {
     let text = text.to_lowercase();
     let labels: HashSet<String> = labels.iter().map(|label| label.to_lowercase()).collect();
@@ -183,7 +185,7 @@ pub fn decide_by_keywords(text: &str, labels: &[String], skills: &[Skill]) -> Ro
             (skill.name.clone(), if fits(skill) { KEYWORD_CONFIDENCE } else { NO_KEYWORD_CONFIDENCE })
         })
         .collect();
-    // Those of one score stay in their order.
+    // The sort is stable: kinds with equal scores keep their order.
     all.sort_by_key(|(_, score)| std::cmp::Reverse(*score));
     let best = (!all.is_empty()).then(|| all.remove(0));
     let (skill, confidence) = best.map_or((None, NO_KEYWORD_CONFIDENCE), |(name, score)| (Some(name), score));
@@ -198,14 +200,14 @@ pub fn decide_by_keywords(text: &str, labels: &[String], skills: &[Skill]) -> Ro
     }
 }
 
-/// The form of the answer, in words.
+/// Format of the answer in words.
 pub const ROUTE_RULES: &str = "{\"skill\": NAME or null, \"confidence\": 0.0 to 1.0, \"intent\": \"work\", \"question\" or \"chatter\", \
 \"reasoning\": SENTENCE, \"others\": [{\"skill\": NAME, \"confidence\": …}], \"missing\": [QUESTION]}\n\n`skill` is the one kind that \
 fits, or null. `confidence` is 0.90 and more for a clear match, from 0.70 for a probable one, less where it is unclear or several \
 kinds are asked for. `intent` is \"work\" to do or find out something here, \"question\" to be told how something works, \"chatter\" \
 otherwise. `others` are up to three more kinds, `missing` up to three questions that are left open.";
 
-/// The same for services that hold a model to a form.
+/// Returns the JSON Schema of the answer, for providers with structured output.
 pub fn decision_schema(skills: &[Skill]) -> Value {
     let names: Vec<Value> = skills.iter().map(|skill| json!(skill.name)).collect();
     let name = json!({ "type": "string", "enum": names });
@@ -232,8 +234,8 @@ pub fn decision_schema(skills: &[Skill]) -> Value {
     })
 }
 
-/// The skills and what they are for: whoever may push here wrote the words. The more there are, the less is told of each, since
-/// all of it is paid for with each request.
+/// Describes the skills for the prompt. Anyone who may push wrote the words. The more skills, the shorter each
+/// description, since each request pays for all of them.
 pub fn describe_skills(skills: &[Skill]) -> String {
     let most = if skills.len() <= FEW_SKILLS {
         usize::MAX
@@ -248,30 +250,30 @@ fn skill_names(skills: &[Skill]) -> String {
     skills.iter().map(|skill| format!("`{}`", skill.name)).collect::<Vec<_>>().join(", ")
 }
 
-/// Reads a model's answer.
+/// Parses a model's answer.
 ///
 /// # Errors
-/// What is wrong with it, for the model.
+/// Returns what is wrong with it, for the model.
 pub fn parse_decision(answer: &str, skills: &[Skill]) -> Result<RoutingDecision, String> {
     let text = strip_fence(answer);
     let value: Value = serde_json::from_str(text).map_err(|_| "the answer is not one JSON object")?;
-    let Value::Object(said) = value else { return Err("the answer is not one JSON object".to_owned()) };
-    let skill = match said.get("skill") {
+    let Value::Object(object) = value else { return Err("the answer is not one JSON object".to_owned()) };
+    let skill = match object.get("skill") {
         Some(Value::Null) => None,
         Some(Value::String(name)) => Some(known_skill_name(name, skills)?),
         _ => return Err("`skill` is missing, or neither a name nor null".to_owned()),
     };
-    let confidence = parse_confidence(said.get("confidence"))?;
-    let intent = match said.get("intent").and_then(Value::as_str) {
+    let confidence = parse_confidence(object.get("confidence"))?;
+    let intent = match object.get("intent").and_then(Value::as_str) {
         Some("work") => RequestIntent::Work,
         Some("question") => RequestIntent::Question,
         Some("chatter") => RequestIntent::Chatter,
-        _ => return Err("`intent` is none of work, question, chatter".to_owned()),
+        _ => return Err("`intent` must be work, question or chatter".to_owned()),
     };
-    let list = |key: &str| match said.get(key) {
+    let list = |key: &str| match object.get(key) {
         None | Some(Value::Null) => Ok(&[][..]),
         Some(Value::Array(rows)) => Ok(rows.as_slice()),
-        Some(_) => Err(format!("`{key}` is no list")),
+        Some(_) => Err(format!("`{key}` is not a list")),
     };
     let mut others: Vec<(String, u16)> = Vec::new();
     for row in list("others")? {
@@ -285,7 +287,7 @@ pub fn parse_decision(answer: &str, skills: &[Skill]) -> Result<RoutingDecision,
     others.truncate(MOST_OFFERED);
     let missing = list("missing")?.iter().filter_map(Value::as_str).map(|text| one_line(text, 200));
     let missing = missing.filter(|text| !text.is_empty()).take(MOST_OFFERED).collect();
-    let reasoning = one_line(said.get("reasoning").and_then(Value::as_str).unwrap_or_default(), 500);
+    let reasoning = one_line(object.get("reasoning").and_then(Value::as_str).unwrap_or_default(), 500);
     Ok(RoutingDecision {
         method: RoutingMethod::Model,
         intent,
@@ -299,7 +301,7 @@ pub fn parse_decision(answer: &str, skills: &[Skill]) -> Result<RoutingDecision,
 
 fn known_skill_name(name: &str, skills: &[Skill]) -> Result<String, String> {
     let known = skills.iter().find(|skill| skill.name == name);
-    // Never the invented name: the model is told this in our words, and somebody may have talked it into that.
+    // The message never repeats the invented name: the model reads it as ours, and a request may have injected it.
     known.map(|skill| skill.name.clone()).ok_or_else(|| {
         format!("it names a kind that is not there; the kinds are {}, or null for none", skill_names(skills))
     })
@@ -308,7 +310,7 @@ fn known_skill_name(name: &str, skills: &[Skill]) -> Result<String, String> {
 fn parse_confidence(value: Option<&Value>) -> Result<u16, String> {
     let number = value.and_then(Value::as_f64).filter(|number| (0.0..=1.0).contains(number));
     let number = number.ok_or("`confidence` is not a number from 0 to 1")?;
-    // Down, so that nothing reaches a band that it is below; and what is written as 0.9 is 900.
+    // Rounds down, so that nothing reaches a higher band; `1e-6` makes 0.9 become 900.
     Ok((number * 1000.0 + 1e-6).floor() as u16)
 }
 
@@ -355,9 +357,9 @@ mod tests {
         let none = json!({ "skill": null, "confidence": 0.99, "intent": "work" });
         assert_eq!(parse_value(&none).unwrap().routing_action(false), RoutingAction::Offer);
         for (intent, lead) in [("question", RoutingAction::Answer), ("chatter", RoutingAction::Decline)] {
-            let mut asked = model_answer("bug-brief", 0.99, &[]);
-            asked["intent"] = json!(intent);
-            assert_eq!(parse_value(&asked).unwrap().routing_action(false), lead);
+            let mut request = model_answer("bug-brief", 0.99, &[]);
+            request["intent"] = json!(intent);
+            assert_eq!(parse_value(&request).unwrap().routing_action(false), lead);
         }
         assert_eq!(decide_by_name(&built_in_skills()[0]).routing_action(true), RoutingAction::Begin);
     }
@@ -387,8 +389,8 @@ mod tests {
             ("confidence", json!(null), "`confidence` is not"),
             ("skill", json!("release-brief"), "it names a kind that is not there"),
             ("skill", json!(["bug-brief"]), "neither a name nor null"),
-            ("intent", json!("WORK"), "`intent` is none of"),
-            ("others", json!("bug-brief"), "`others` is no list"),
+            ("intent", json!("WORK"), "`intent` must be"),
+            ("others", json!("bug-brief"), "`others` is not a list"),
             ("others", json!([{ "skill": "bug-brief", "confidence": 2 }]), "`confidence` is not"),
         ] {
             let mut bad = good.clone();
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn keywords_alone_begin_nothing() {
+    fn keywords_alone_start_nothing() {
         for (text, best, score) in [
             ("There is a BUG in it", "bug-brief", KEYWORD_CONFIDENCE),
             ("refactor the parser", "refactor-brief", KEYWORD_CONFIDENCE),

@@ -1,5 +1,5 @@
-//! The answer to a question about the code: prose, and the places that it rests on. A place is looked up before it is shown;
-//! an address in the prose leads nobody knows where, so there is none.
+//! The answer to a question about the code: prose with the locations that support it. Code checks each location before
+//! it is shown. The prose has no foreign URL, since nobody knows where it leads.
 
 use pulldown_cmark::{Event, Parser, Tag};
 use serde::{Deserialize, Serialize};
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use crate::documents::{markdown, strip_fence};
 
-/// The form, in words.
+/// Format of the answer in words.
 pub const ANSWER_RULES: &str = "One JSON object: {\"answer\": \"Markdown\", \"places\": [{\"path\": \"src/a.rs\", \"from\": 1, \"to\": 9, \"what\": \
 \"what stands there\"}]}. `answer` has at most 300 words and no links; where you were not shown enough to tell, say that instead of \
 guessing. `places` are the at most eight files, with lines, that show it; of a file whose lines you do not know, `from` and `to` are 0.";
 
-/// More say nothing.
+/// Maximum locations of an answer.
 const MOST_PLACES: usize = 8;
 
-/// The same for services that hold a model to a form.
+/// Returns the JSON Schema of the answer, for providers with structured output.
 pub fn answer_schema() -> Value {
     let (text, number) = (json!({ "type": "string" }), json!({ "type": "integer" }));
     let place = json!({
@@ -32,18 +32,18 @@ pub fn answer_schema() -> Value {
     })
 }
 
-/// What a model says to a question.
+/// A model's answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeAnswer {
     pub answer: String,
     pub places: Vec<CodeLocation>,
 }
 
-/// Where it says that this can be seen.
+/// A location in the code that supports the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeLocation {
     pub path: String,
-    /// The first line, from 1, and the last; 0: the file as a whole.
+    /// First line, from 1. `to` is the last one. If both are 0, the location is the whole file.
     #[serde(default)]
     pub from: u64,
     #[serde(default)]
@@ -53,34 +53,35 @@ pub struct CodeLocation {
 }
 
 impl CodeLocation {
-    /// Is it in a file of so many lines?
+    /// Returns whether the range fits into a file with this many lines.
     pub fn is_within(&self, lines: u64) -> bool {
         (self.from, self.to) == (0, 0) || (1 <= self.from && self.from <= self.to && self.to <= lines)
     }
 }
 
-/// Reads a model's answer about this code.
+/// Parses a model's answer about this code.
 ///
 /// # Errors
-/// What is wrong with it, for the model.
+/// Returns what is wrong with it, for the model.
 pub fn parse_code_answer(answer: &str, code: &[String]) -> Result<CodeAnswer, String> {
-    let mut said: CodeAnswer = serde_json::from_str(strip_fence(answer))
+    let mut parsed: CodeAnswer = serde_json::from_str(strip_fence(answer))
         .map_err(|_| "it is not one JSON object with a text `answer` and a list `places`".to_owned())?;
-    if said.answer.trim().is_empty() {
+    if parsed.answer.trim().is_empty() {
         return Err("`answer` is empty".to_owned());
     }
-    said.places.truncate(MOST_PLACES);
-    if has_foreign_address(&said.answer, code)
-        || said.places.iter().any(|place| has_foreign_address(&place.what, code))
+    parsed.places.truncate(MOST_PLACES);
+    if has_foreign_address(&parsed.answer, code)
+        || parsed.places.iter().any(|place| has_foreign_address(&place.what, code))
     {
         return Err(
             "it holds an address that is not in the code; files are named under `places` alone".to_owned()
         );
     }
-    Ok(said)
+    Ok(parsed)
 }
 
-/// By what a reader makes of it: whatever is written as an entity is a sign, also in code, from where somebody may take it.
+/// Returns whether the rendered text has a URL that is not in the code. Entities count as their characters, also in
+/// code, because people may copy them.
 fn has_foreign_address(text: &str, code: &[String]) -> bool {
     let mut read = String::new();
     for event in Parser::new_ext(text, markdown::parser_options()) {

@@ -1,23 +1,23 @@
-//! Brief skills: files that say which workflow a kind of request leads to, and what a good brief of it tells.
+//! Brief skills: files that map a kind of request to a workflow and list what its brief must contain.
 //!
-//! Three are built in and are read by the same parser as a repository's own.
+//! Three skills are built in and use the same parser as a repository's own.
 
 use serde::{Deserialize, Serialize};
 
 use super::super::truncate;
 use crate::types::WorkerPool;
 
-/// Where a repository keeps its own, on its default branch, and how their names end.
+/// Folder of a repository's own skills, on its default branch. `SUFFIX` is the end of their file names.
 pub const FOLDER: &str = ".github/countersign/skills/";
 pub const SUFFIX: &str = "-brief.md";
 
-/// More of them than this no small model tells apart.
+/// Maximum skills: a small model cannot tell more apart.
 pub const MOST_SKILLS: usize = 50;
 
-/// A longer file is not read.
+/// Maximum bytes of a skill file.
 pub const FILE_BYTES: usize = 64 << 10;
 
-/// Nor is a longer front matter.
+/// Maximum bytes of its front matter.
 const FRONT_BYTES: usize = 8 << 10;
 
 const BUILT_IN: [(&str, &str); 3] = [
@@ -30,31 +30,31 @@ const BUILT_IN: [(&str, &str); 3] = [
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skill {
     pub name: String,
-    /// All that a model knows it by.
+    /// Description, the only part that a routing model sees.
     pub description: String,
-    /// What it leads to.
+    /// Workflow that it starts.
     pub workflow: String,
-    /// What has to be asked where the request leaves it open.
+    /// Questions to ask if the request leaves them open.
     pub questions: Vec<String>,
-    /// What a brief of it has to tell.
+    /// Required contents of the brief.
     pub required: Vec<String>,
-    /// Words it is known by where no model can be asked.
+    /// Keywords for routing without a model.
     pub keywords: Vec<String>,
-    /// Labels of an issue that it is known by then as well.
+    /// Issue labels for routing without a model.
     #[serde(default)]
     pub labels: Vec<String>,
-    /// Where what it begins belongs, if nothing else says so.
+    /// Default worker pool of its runs.
     #[serde(default)]
     pub pool: Option<WorkerPool>,
-    /// What stands below the front matter: advice to whoever writes the brief.
+    /// Text below the front matter: advice for writing the brief.
     pub advice: String,
 }
 
-/// A file that cannot be used: where, and what to do about it.
+/// A skill file that cannot be used, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkillFault {
     pub path: String,
-    /// From 1.
+    /// Line from 1.
     pub line: Option<usize>,
     pub why: String,
 }
@@ -75,26 +75,30 @@ struct SkillFrontMatter {
     labels: Vec<String>,
     #[serde(default)]
     pool: Option<WorkerPool>,
-    /// `brief` or left out: other files of that folder are somebody else's.
+    /// `brief` or absent. Files with another category belong to other tools.
     #[serde(default)]
     category: Option<String>,
-    /// For people.
+    /// A note for people; not used.
     #[serde(default, rename = "domain")]
     _domain: Option<String>,
-    /// False takes away the built-in one of that name.
+    /// `false` removes the built-in skill of the same name.
     #[serde(default)]
     enabled: Option<bool>,
 }
 
-/// The built-in skills and those of these files (path and text), of which one of the same name takes the place of ours; and
-/// what could not be used. `workflows` are the names that a skill may lead to.
+/// Returns the built-in skills and those of `files` (path and text), with the faults. A file replaces the built-in
+/// skill of the same name. `workflows` are the names that a skill may start.
 pub fn load_skills(files: &[(String, String)], workflows: &[&str]) -> (Vec<Skill>, Vec<SkillFault>) {
     let (mut all, mut faults): (Vec<Skill>, Vec<SkillFault>) = (Vec::new(), Vec::new());
     for (path, text) in BUILT_IN {
         match parse_skill(text, workflows) {
             Ok((skill, _)) => all.push(skill),
-            // Where a server has other workflows than ours.
-            Err((_, why)) => tracing::debug!(path, why, "a built-in skill leads nowhere here"),
+            // The server may have other workflows than the built-in skills.
+            Err((_, why)) => tracing::debug!(
+                path,
+                why,
+                "built-in skill names a workflow this server does not have; skipped"
+            ),
         }
     }
     let mut own: Vec<(String, &str)> = Vec::new();
@@ -124,7 +128,7 @@ pub fn load_skills(files: &[(String, String)], workflows: &[&str]) -> (Vec<Skill
 
 type SkillParseError = (Option<usize>, String);
 
-/// The skill, and whether it is switched on.
+/// Returns the skill, and whether it is enabled.
 fn parse_skill(text: &str, workflows: &[&str]) -> Result<(Skill, bool), SkillParseError> {
     if text.len() > FILE_BYTES {
         return Err((None, format!("it is longer than {} KB; shorten it", FILE_BYTES >> 10)));
@@ -156,7 +160,7 @@ fn parse_skill(text: &str, workflows: &[&str]) -> Result<(Skill, bool), SkillPar
         return Err((Some(line), why));
     }
     let front: SkillFrontMatter = serde_norway::from_str(yaml).map_err(|error| {
-        // Below the first line, which is not among what was read.
+        // The parsed text lacks the first line, so line numbers are one too low.
         let line = error.location().map(|place| place.line() + 1);
         let why = error.to_string();
         let why = why.split(" at line ").next().unwrap_or(&why);
@@ -165,7 +169,7 @@ fn parse_skill(text: &str, workflows: &[&str]) -> Result<(Skill, bool), SkillPar
     check_front_matter(front, advice, yaml, workflows)
 }
 
-/// An anchor of YAML that is used again, and its line: a few lines of such grow to gigabytes when they are read.
+/// Returns a YAML anchor that is used again, and its line. A few lines with such anchors can expand to gigabytes.
 fn find_repeated_anchor(yaml: &str) -> Option<(usize, &str)> {
     yaml.match_indices('&').find_map(|(at, _)| {
         let rest = &yaml[at + 1..];
@@ -194,7 +198,7 @@ fn check_front_matter(
         return refuse("category", "its category is not `brief`; remove the line or the file".to_owned());
     }
     let shaped = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    // The end tells a name from a word of a request.
+    // The suffix distinguishes a name from a word of a request.
     let ends = name.strip_suffix("-brief").is_some_and(|stem| !stem.is_empty());
     if !ends || name.len() > 64 || name.starts_with('-') || !name.chars().all(shaped) {
         let why = "its name is not of small letters, digits and hyphens, 64 at most, with `-brief` at its end, such as `bug-brief`";
@@ -275,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_skill_is_reported_with_its_line_and_others_are_kept() {
+    fn unusable_skill_is_reported_with_line_and_others_kept() {
         let with = |lines: &str| format!("---\nname: x-brief\ndescription: d\n{lines}\n---\n");
         let bomb = "questions: [&a [x, x, x, x], &b [*a, *a, *a, *a], &c [*b, *b, *b, *b]]".to_owned();
         for (text, line, why) in [

@@ -1,4 +1,4 @@
-//! Everything code can find wrong with a brief, in one list, so that a drafter mends it in one go.
+//! Checks of a brief. They report all mistakes at once, so that one revision can fix them all.
 
 use std::collections::HashSet;
 
@@ -14,13 +14,12 @@ use crate::{
     types::IssueNo,
 };
 
-/// Words of a source that may stand in a row: longer is a copy.
+/// Maximum words in a row that a brief may share with a source. A longer run is a copy.
 pub(super) const MOST_QUOTED: usize = 25;
 
-/// Told of at once.
 const MOST_MISTAKES: usize = 100;
 
-/// What is wrong with its form, and with what it says of others.
+/// Checks the form of the brief, and its statements about sources against the evidence.
 pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree, known: &ScoutEvidence) -> Vec<DocumentMistake> {
     if let Some(mistake) = lld::check_readable(text) {
         return vec![mistake];
@@ -40,7 +39,7 @@ fn add_mistake(out: &mut Vec<DocumentMistake>, rule: &'static str, section: &str
     out.push(DocumentMistake::error(rule, SCHEMA.section_title(section), message));
 }
 
-/// It has the repositories that were found, with what GitHub tells of them, and no other.
+/// Checks that the table has exactly the repositories found, with GitHub's data.
 fn check_table(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>) {
     let rows_there = table_repositories(text);
     if known.found.is_empty() {
@@ -78,11 +77,11 @@ fn check_table(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>
     }
 }
 
-/// Each address is that of a source, or below one.
+/// Checks that each URL belongs to a source.
 fn check_links(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>) {
     for address in find_addresses(text).into_iter().filter(|address| !is_known_address(address, known)) {
         let message =
-            format!("`{}` is none of the sources that were read; leave it out", quotable_path(&address));
+            format!("`{}` is not one of the sources that were read; leave it out", quotable_path(&address));
         add_mistake(out, "link.unknown", &section_number_of(text, &address), message);
     }
 }
@@ -93,7 +92,7 @@ fn section_number_of(text: &str, piece: &str) -> String {
     sections.iter().find(|s| s.body.contains(&at)).map_or("1".to_owned(), |section| section.number.clone())
 }
 
-/// What leads somewhere: by Markdown, and by GitHub's habit of making links out of bare addresses.
+/// Returns all URLs: Markdown links, and bare URLs that GitHub turns into links.
 fn find_addresses(text: &str) -> Vec<String> {
     let linked = Parser::new_ext(text, markdown::parser_options()).filter_map(|event| match event {
         Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(dest_url.to_string()),
@@ -106,7 +105,7 @@ fn find_addresses(text: &str) -> Vec<String> {
     all
 }
 
-/// As a browser would go there: `..` leads out of what it stands below.
+/// Resolves the URL as a browser does, so `..` cannot leave the path of a source.
 fn is_known_address(address: &str, known: &ScoutEvidence) -> bool {
     let Ok(url) = Url::parse(address) else { return false };
     let below = |base: &str| {
@@ -118,14 +117,14 @@ fn is_known_address(address: &str, known: &ScoutEvidence) -> bool {
         || known.pages.iter().any(|page| Url::parse(page).is_ok_and(|page| page == url))
 }
 
-/// Each claim says where it is from.
+/// Checks that each claim links its source.
 fn check_claims(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>) {
     if known.found.is_empty() {
         return;
     }
     let items = list_items(text, DIFFERENCES);
     if items.is_empty() {
-        add_mistake(out, "claims.none", DIFFERENCES, "there is no list; write one claim an item".to_owned());
+        add_mistake(out, "claims.none", DIFFERENCES, "there is no list; write one claim per item".to_owned());
     }
     for (n, _) in items.iter().enumerate().filter(|(_, item)| find_addresses(item).is_empty()) {
         add_mistake(
@@ -148,7 +147,7 @@ fn check_licences(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMista
     }
 }
 
-/// So many words in a row that stand in a source as well are not the drafter's own.
+/// Reports more than [`MOST_QUOTED`] words in a row that also occur in a source.
 fn check_copied_text(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>) {
     let rows: HashSet<Vec<String>> =
         known.texts.iter().flat_map(|source| word_sequences(source).collect::<Vec<_>>()).collect();
@@ -161,7 +160,7 @@ fn check_copied_text(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMi
     }
 }
 
-/// All rows of one word more than may be quoted.
+/// Returns all runs of words that are one longer than allowed.
 fn word_sequences(text: &str) -> impl Iterator<Item = Vec<String>> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     let words: Vec<String> = words.map(str::to_lowercase).collect();
@@ -232,13 +231,13 @@ mod tests {
         let searched =
             ScoutEvidence { searched: [vec!["a b".into()], vec!["c".into()]], ..sample_evidence() };
         let line = "|\n\nSearched for: “a b”; then, after what was read: “c”.\n\n## What They";
-        let told = fixed(
+        let fixed_text = fixed(
             &sample_brief().replace("|\n\n## What They", "|\n\nSearched for: everything.\n\n## What They"),
             &searched,
         );
-        assert!(told.contains(line) && !told.contains("everything"), "{told}");
-        assert_eq!(fixed(&told, &searched), told);
-        assert_eq!(check(&told, IssueNo(42), &DesignTestTree, &searched), []);
+        assert!(fixed_text.contains(line) && !fixed_text.contains("everything"), "{fixed_text}");
+        assert_eq!(fixed(&fixed_text, &searched), fixed_text);
+        assert_eq!(check(&fixed_text, IssueNo(42), &DesignTestTree, &searched), []);
         let wrong = sample_brief().replace("| MIT |", "| none |");
         assert_eq!(fixed(&wrong, &sample_evidence()), wrong);
     }

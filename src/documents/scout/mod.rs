@@ -1,5 +1,5 @@
-//! The scout's brief: what others made of a question, each thing with where it stands. Its sections are a design's kind of
-//! sections, told by one table; what it says of others is held against what was found and read.
+//! The scout's brief: what others have built for a question, with a source for each claim. Its sections use a design's
+//! schema. Checks compare its claims with the sources that were found and read.
 
 mod check;
 mod queries;
@@ -20,10 +20,10 @@ const WHAT_EXISTS: &str = "2";
 const DIFFERENCES: &str = "3";
 const LICENCES: &str = "6";
 
-/// In the table where nothing was found.
+/// Row of the table if nothing was found.
 pub const NOTHING: &str = "Nothing was found";
 
-/// Of a licence that GitHub does not tell.
+/// Licence of a repository for which GitHub reports none.
 const NO_LICENCE: &str = "none told";
 
 const SECTIONS: &[SchemaSection] = &[
@@ -89,14 +89,14 @@ const SCHEMA: &DocumentSchema = &DocumentSchema {
     fixture_chapters: &[],
 };
 
-/// A repository that was found.
+/// A repository that the search found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScoutSource {
     /// `owner/name`
     pub name: String,
     pub url: String,
     pub stars: u64,
-    /// As GitHub tells it.
+    /// Licence that GitHub reports.
     pub licence: Option<String>,
 }
 
@@ -110,21 +110,21 @@ impl ScoutSource {
     }
 }
 
-/// What a brief is held against.
+/// Evidence that a brief is checked against.
 #[derive(Debug, Clone, Default)]
 pub struct ScoutEvidence {
     pub found: Vec<ScoutSource>,
-    /// What stands in their READMEs, as it was read.
+    /// Texts of the READMEs that were read.
     pub texts: Vec<String>,
-    /// The address of the issue, which it may name, with what is below it.
+    /// URL of the issue. The brief may link it and any URL below it.
     pub issue: String,
-    /// Those of other pages that were read.
+    /// URLs of other pages that were read.
     pub pages: Vec<String>,
-    /// What was searched for at first, and then because of what was read.
+    /// Search terms of the first round, and of the second, which builds on the first one's results.
     pub searched: [Vec<String>; 2],
 }
 
-/// How the line begins that says what was searched for: code writes it.
+/// Start of the line with the search terms, which code writes.
 const SEARCHED: &str = "Searched for: ";
 
 impl ScoutEvidence {
@@ -142,13 +142,13 @@ impl ScoutEvidence {
     }
 }
 
-/// The rows of the table, as the brief is to have them.
+/// Returns the rows that the brief's table must have.
 pub fn table_rows(found: &[ScoutSource]) -> Vec<String> {
     let row = |source: &ScoutSource| format!("| {} |", source.table_cells().join(" | "));
     if found.is_empty() { vec![format!("| {NOTHING} | | | |")] } else { found.iter().map(row).collect() }
 }
 
-/// The format in words, for a prompt.
+/// Returns the format in words, for a prompt.
 pub fn format_rules() -> String {
     format!(
         "{}The table has the columns `| Repository | Stars | Licence | Link |`. Name no address but those of the sources you \
@@ -159,8 +159,8 @@ pub fn format_rules() -> String {
     )
 }
 
-/// The text with its form repaired: rows and licences that are not there are added, since code knows them. Wrong ones
-/// stay for the drafter, for who knows what else rests on them.
+/// Repairs the form of the text. Adds missing rows and licences, since code knows them. Wrong ones stay for the
+/// drafter, because other text may depend on them.
 pub fn fix(text: &str, issue: IssueNo, known: &ScoutEvidence) -> String {
     const OWN: &[lld::RepairFunction] = &[|text, _| lld::fix_headings(SCHEMA, text)];
     let mut text = lld::apply_repairs(text, issue, OWN.iter().chain(lld::FORM));
@@ -172,14 +172,14 @@ pub fn fix(text: &str, issue: IssueNo, known: &ScoutEvidence) -> String {
     let lacking: Vec<&ScoutSource> =
         known.found.iter().filter(|source| !there.iter().any(|row| row[0] == source.name)).collect();
     let items = list_items(&text, LICENCES).join("\n");
-    let unsaid = known.found.iter().filter(|source| !items.contains(&source.name));
-    let unsaid: String =
-        unsaid.map(|source| format!("\n- `{}`: {}", source.name, source.licence())).collect();
-    // From the end on, so that what stands before stays where it is.
+    let missing = known.found.iter().filter(|source| !items.contains(&source.name));
+    let missing: String =
+        missing.map(|source| format!("\n- `{}`: {}", source.name, source.licence())).collect();
+    // Edits run from the end, so that earlier offsets stay valid.
     if let Some(body) = parse_brief(&text).section(LICENCES).map(|section| section.body.clone()) {
         let at = body.start + text[body].trim_end().len();
-        let gap = if items.is_empty() && !unsaid.is_empty() { "\n" } else { "" };
-        text.insert_str(at, &format!("{gap}{unsaid}"));
+        let gap = if items.is_empty() && !missing.is_empty() { "\n" } else { "" };
+        text.insert_str(at, &format!("{gap}{missing}"));
     }
     let wanted = match known.found.is_empty() && there.is_empty() {
         true => table_rows(&[]),
@@ -188,7 +188,7 @@ pub fn fix(text: &str, issue: IssueNo, known: &ScoutEvidence) -> String {
     if let Some(end) = table_end(&text) {
         let rows: String = wanted.iter().map(|row| format!("\n{row}")).collect();
         let line = searched.map_or_else(String::new, |line| format!("\n\n{line}"));
-        // What stood in its place left its blank lines.
+        // Removing the old line left its blank lines.
         let rest = text[end..].trim_start_matches('\n');
         let gap = if line.is_empty() { text[end..].len() - rest.len() } else { 2.min(rest.len()) };
         text = format!("{}{rows}{line}{}{rest}", &text[..end], "\n".repeat(gap));
@@ -196,7 +196,7 @@ pub fn fix(text: &str, issue: IssueNo, known: &ScoutEvidence) -> String {
     text
 }
 
-/// Where another row goes.
+/// Returns the offset for a new row.
 fn table_end(text: &str) -> Option<usize> {
     let (outline, brief) = (markdown::parse_outline(text), parse_brief(text));
     let body = brief.section(WHAT_EXISTS)?.body.clone();
@@ -204,12 +204,12 @@ fn table_end(text: &str) -> Option<usize> {
     Some(range.start + text[range].trim_end().len())
 }
 
-/// All of it but its first line: whoever decides about it reads it.
+/// Returns all of the brief but its first line: an approver reads all of it.
 pub fn summary(text: &str) -> String {
     text.trim_start().split_once('\n').map_or("", |(_, body)| body).trim().to_owned()
 }
 
-/// Does the place a reviewer points to exist: a section, a repository of the table?
+/// Returns whether the place a reviewer names exists: a section or a repository of the table.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let bare = place.trim().trim_matches('`').trim();
     lld::place_exists(text, place, tree)
@@ -220,7 +220,7 @@ fn parse_brief(text: &str) -> ParsedDesign {
     lld::parse_with_schema(SCHEMA, text, &markdown::parse_outline(text))
 }
 
-/// The rows of the table: name, stars, licence and link of each, without marks.
+/// Returns the name, stars, licence and link of each row, without marks.
 fn table_repositories(text: &str) -> Vec<[String; 4]> {
     let (outline, brief) = (markdown::parse_outline(text), parse_brief(text));
     let body = brief.section(WHAT_EXISTS).map(|section| section.body.clone()).unwrap_or_default();
@@ -231,7 +231,6 @@ fn table_repositories(text: &str) -> Vec<[String; 4]> {
     rows.map(|row| [0, 1, 2, 3].map(|at| bare(row.cells.get(at)))).collect()
 }
 
-/// The items of a section's list.
 fn list_items(text: &str, section: &str) -> Vec<String> {
     let (outline, brief) = (markdown::parse_outline(text), parse_brief(text));
     let body = brief.section(section).map(|section| section.body.clone()).unwrap_or_default();

@@ -1,26 +1,26 @@
-//! What to search for: plain words, a few at a time, whoever thought of them.
+//! Search terms: a few plain words each, from a model or from code.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::documents::strip_fence;
 
-/// What one search has all of.
+/// Words of one search, all of which must match.
 pub type SearchTerms = Vec<String>;
 
-/// Words of one search: GitHub finds what has all of them.
+/// Maximum words of one search: GitHub returns only repositories that match all of them.
 const MOST_TERMS: usize = 5;
 
 const MOST_SEARCHES: usize = 3;
 
 const WORD_CHARS: usize = 40;
 
-/// How a model is to say it.
+/// Format of the answer in words.
 pub const QUERY_RULES: &str = "One JSON object: {\"queries\": [\"…\", …]}. At most three searches, the likeliest first, each of one to \
 five plain English words between spaces, as repositories describe themselves: no quotes, no operators, no names of people. A \
 search finds what has all of its words, so fewer find more.";
 
-/// The same for services that hold a model to a form.
+/// Returns the JSON Schema of the answer, for providers with structured output.
 pub fn query_schema() -> Value {
     json!({
         "type": "object",
@@ -30,10 +30,10 @@ pub fn query_schema() -> Value {
     })
 }
 
-/// Reads a model's plan, which may hold nothing where there is one already. What is no word does not stay.
+/// Parses a model's search plan. It may be empty if `may_be_empty` is true. Anything but words is dropped.
 ///
 /// # Errors
-/// Why it is none, for the model.
+/// Returns what is wrong with it, for the model.
 pub fn parse_search_plan(answer: &str, may_be_empty: bool) -> Result<Vec<SearchTerms>, String> {
     #[derive(Deserialize)]
     struct SearchPlan {
@@ -54,7 +54,7 @@ pub fn parse_search_plan(answer: &str, may_be_empty: bool) -> Result<Vec<SearchT
     }
     planned.truncate(MOST_SEARCHES);
     if planned.is_empty() && !(may_be_empty && plan.queries.is_empty()) {
-        Err("there is no word in any of its `queries`".to_owned())
+        Err("none of its `queries` has a word".to_owned())
     } else {
         Ok(planned)
     }

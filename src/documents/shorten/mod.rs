@@ -1,9 +1,9 @@
-//! Shortening a Markdown text by what its sections are worth, never by where they stand.
+//! Shortens a Markdown text by the rank of its sections, not by their position.
 //!
-//! Sections give way in the order of their rank, all of one rank before any of the next. Within a rank they share the
-//! room there is, so that the longest blocks are cut first and the short ones stay: a log of a thousand lines does not
-//! push out the sentence below it. A cut leaves Markdown that reads as the rest did before: headings stay, code is
-//! closed, a table keeps its head and whole rows, a list whole items, and what is left out is said in its place.
+//! All sections of one rank are cut before any of the next. Sections of one rank share the remaining bytes: the longest
+//! blocks are cut first, so a log of a thousand lines does not displace the sentence below it. The result is valid
+//! Markdown: headings stay, code blocks are closed, tables keep their header and whole rows, lists keep whole items. A
+//! note replaces each omitted part.
 
 use std::{cmp::Ordering, ops::Range};
 
@@ -11,40 +11,40 @@ use pulldown_cmark::{Event, Parser, Tag};
 
 use super::markdown;
 
-/// What a section is worth: those with the highest number are cut first.
+/// Rank of a section. Sections with the highest rank are cut first.
 pub type SectionRank = u8;
 
-/// Of a section that nobody knows.
+/// Rank of an unknown section.
 pub const DEFAULT_RANK: SectionRank = 5;
 
-/// What was left out of one section.
+/// Omitted part of one section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SectionCut {
-    /// Its heading; empty for what stands above the first.
+    /// Heading of the section; empty for the text above the first heading.
     pub section: String,
     pub lines: usize,
     pub bytes: usize,
 }
 
-/// A text that fits.
+/// A shortened text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShortenedText {
     pub text: String,
-    /// In the order of the text.
+    /// Cuts in text order.
     pub cuts: Vec<SectionCut>,
 }
 
-/// A longer line may be cut within.
+/// Bytes above which a line may be cut inside.
 const LINE_BYTES: usize = 1000;
 
-/// Bytes kept from the end of a code block that nothing closes.
+/// Bytes kept from the end of an unclosed code block.
 const TAIL_BYTES: usize = 4_000;
 
-/// Characters of a heading that a note quotes.
+/// Maximum characters of a heading in a note.
 const QUOTED_HEADING_CHARS: usize = 40;
 
-/// The text in at most `room` bytes. `rank` says what a heading's section is worth; one that it does not know has its
-/// parent's rank, or [`DEFAULT_RANK`]. What stands above the first heading is asked for with an empty one.
+/// Shortens the text to at most `room` bytes. `rank` returns the rank of a heading's section; an unknown one inherits
+/// its parent's, or gets [`DEFAULT_RANK`]. The text above the first heading is ranked with an empty title.
 pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>, room: usize) -> ShortenedText {
     if text.len() <= room {
         return ShortenedText { text: text.to_owned(), cuts: Vec::new() };
@@ -54,7 +54,7 @@ pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>, room: usi
     ranks.sort_unstable();
     ranks.dedup();
     for cut_first in ranks.into_iter().rev() {
-        // Of what is needed less there is the heading and a note; failing that, nothing.
+        // Less important sections keep their heading and a note. If that does not fit, they are dropped.
         for less_needed in [Some(0), None] {
             let at_level = |level: usize| {
                 render_sections(text, &sections, |section| match section.rank.cmp(&cut_first) {
@@ -71,7 +71,7 @@ pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>, room: usi
     keep_headings_only(text, &sections, room)
 }
 
-/// The fullest that fits; at level 0 it does.
+/// Returns the longest version that fits; level 0 always does.
 fn fullest_fit(room: usize, at_level: impl Fn(usize) -> ShortenedText) -> ShortenedText {
     let (mut fits, mut beyond) = (0, room + 1);
     while beyond - fits > 1 {
@@ -81,8 +81,8 @@ fn fullest_fit(room: usize, at_level: impl Fn(usize) -> ShortenedText) -> Shorte
     at_level(fits)
 }
 
-/// What a section of an issue is worth, by what people call it. Above the first heading most write what they want, and
-/// some paste a log: of that as of the rest the longest blocks give way.
+/// Returns the rank of an issue's section by its title. The text above the first heading mostly states the request, so
+/// it ranks high. A log pasted there is cut by its length.
 pub fn issue_section_rank(title: &str) -> Option<SectionRank> {
     const WANTED: &[&str] = &[
         "accept", "criteri", "expected", "require", "goal", "want", "behavio", "propos", "problem", "must",
@@ -112,7 +112,8 @@ pub fn issue_section_rank(title: &str) -> Option<SectionRank> {
     }
 }
 
-/// Does a title have a word that begins so? One with a blank behind it is the whole word, or several.
+/// Returns whether a word of the title starts with one of `beginnings`. A beginning that ends with a blank must match
+/// the whole word or words.
 pub fn has_word_beginning(title: &str, beginnings: &[&str]) -> bool {
     let lower = title.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -137,7 +138,7 @@ impl RankedSection {
         self.end() == self.heading.start
     }
 
-    /// Of nothing of it being shown from a place on.
+    /// Returns the cut of all text from this offset on.
     fn cut_from(&self, text: &str, from: usize) -> Option<SectionCut> {
         let missing = &text[from..self.end()];
         let lines = missing.trim().lines().count();
@@ -145,13 +146,13 @@ impl RankedSection {
     }
 }
 
-/// A paragraph, list, table, … with the blank lines below it.
+/// A paragraph, list or table with the blank lines below it.
 struct SectionBlock {
     kind: BlockKind,
     range: Range<usize>,
-    /// Ends of what may stand alone from its beginning, in order. Empty: it is there whole or not at all.
+    /// Offsets where the block may be cut, in order. If empty, it is kept or dropped as a whole.
     ends: Vec<usize>,
-    /// What closes it when it is cut.
+    /// Text that closes the block after a cut.
     close: String,
 }
 
@@ -159,7 +160,7 @@ fn split_sections(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>) -> Vec
     let above = rank("").unwrap_or(DEFAULT_RANK);
     let mut sections =
         vec![RankedSection { title: String::new(), rank: above, heading: 0..0, blocks: Vec::new() }];
-    // The headings above this place, each with its level and rank.
+    // Open headings, each with its level and rank.
     let mut parents: Vec<(usize, SectionRank)> = Vec::new();
     let mut outline = markdown::parse_outline(text).headings.into_iter();
     for (part, range) in split_parts(text) {
@@ -206,7 +207,8 @@ impl MarkdownPart {
     }
 }
 
-/// The outermost parts of a text. Each goes on to where the next begins, so that together they are the whole text.
+/// Splits a text into its top-level parts. Each one ends where the next starts, so that together they are the whole
+/// text.
 fn split_parts(text: &str) -> Vec<(MarkdownPart, Range<usize>)> {
     let mut parts: Vec<(MarkdownPart, Range<usize>)> = Vec::new();
     let mut depth = 0_usize;
@@ -229,7 +231,7 @@ fn split_parts(text: &str) -> Vec<(MarkdownPart, Range<usize>)> {
                     && matches!(tag, Tag::Item | Tag::TableRow)
                     && let Some((MarkdownPart::Block { ends, .. }, _)) = parts.last_mut()
                 {
-                    // Up to this item or row the one before it stands.
+                    // The previous item or row ends here.
                     ends.push(line_start(text, range.start));
                 }
                 depth += 1;
@@ -241,7 +243,7 @@ fn split_parts(text: &str) -> Vec<(MarkdownPart, Range<usize>)> {
             _ => {}
         }
     }
-    // Between two parts stand blank lines and definitions of links; they go with what is above them.
+    // Blank lines and link definitions between parts belong to the part above.
     if let Some((_, range)) = parts.first_mut() {
         range.start = 0;
     }
@@ -266,7 +268,7 @@ fn classify_part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> MarkdownPar
             close: String::new(),
         },
         Tag::CodeBlock(_) => match opening_fence(own) {
-            // The opening line alone says nothing, and the closing line is written anew.
+            // The opening fence alone is useless, and `close` writes the closing one.
             Some(fence) => {
                 let last = own.trim_end().rfind('\n').map_or(0, |at| range.start + at + 1);
                 let ends = lines().skip(1).filter(|end| *end <= last).collect();
@@ -276,15 +278,15 @@ fn classify_part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> MarkdownPar
                 MarkdownPart::Block { kind: BlockKind::Code, ends: lines().collect(), close: String::new() }
             }
         },
-        // Items and rows follow.
+        // Items and rows add their ends later.
         Tag::List(_) => MarkdownPart::uncuttable(BlockKind::List),
         Tag::Table(_) => MarkdownPart::uncuttable(BlockKind::Table),
         _ => MarkdownPart::uncuttable(BlockKind::Other),
     }
 }
 
-/// Byte offset of the last lines of a long fenced block that nothing closes. In an issue with a pasted log, the text after
-/// the log is parsed as code too. It may hold the request itself, so it is not cut first.
+/// Returns the byte offset of the last lines of a long fenced block that is never closed. In an issue with a pasted
+/// log, the text after the log is parsed as code too. It may hold the request itself, so it is not cut first.
 fn unclosed_tail(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> Option<usize> {
     let own = text[range.clone()].trim_end();
     let fence = opening_fence(own).filter(|_| matches!(tag, Tag::CodeBlock(_)))?;
@@ -294,19 +296,18 @@ fn unclosed_tail(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> Option<usiz
     line_ends(&text[..range.end]).find(|end| *end >= most && *end < range.start + own.len())
 }
 
-/// What opens a fenced block and closes it.
 fn opening_fence(block: &str) -> Option<&str> {
     let mark = block.bytes().next().filter(|mark| matches!(mark, b'`' | b'~'))?;
     let length = block.bytes().take_while(|b| *b == mark).count();
     (length >= 3).then(|| &block[..length])
 }
 
-/// Just behind each line break.
+/// Returns the offset after each line break.
 fn line_ends(text: &str) -> impl Iterator<Item = usize> {
     text.match_indices('\n').map(|(at, _)| at + 1)
 }
 
-/// Where prose may end: behind a line, and within a very long one before a word.
+/// Returns the offsets where prose may be cut: after a line, and before a word in a very long line.
 fn prose_ends(text: &str, offset: usize) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut at = 0;
@@ -314,7 +315,7 @@ fn prose_ends(text: &str, offset: usize) -> Vec<usize> {
         if line.len() > LINE_BYTES {
             let mut last = 0;
             for (gap, c) in line.char_indices() {
-                // A text without blanks, Chinese for example, may end anywhere.
+                // Text without blanks, such as Chinese, may be cut anywhere.
                 if gap - last >= LINE_BYTES / 10 && (c == ' ' || gap - last >= LINE_BYTES) {
                     ends.push(offset + at + gap);
                     last = gap;
@@ -331,7 +332,7 @@ fn line_start(text: &str, at: usize) -> usize {
     text[..at].rfind('\n').map_or(0, |before| before + 1)
 }
 
-/// The text with no block longer than the level of its section, and without those that have none.
+/// Renders the text with each block cut to the level of its section. Sections without a level are dropped.
 fn render_sections(
     text: &str,
     sections: &[RankedSection],
@@ -383,14 +384,14 @@ fn render_sections(
     out
 }
 
-/// Or what follows would become part of a table, a list or a heading.
+/// Adds a blank line, so that the next text does not become part of a table, list or heading.
 fn ensure_blank_line(out: &mut String) {
     if !out.is_empty() && !out.ends_with("\n\n") {
         out.push_str(if out.ends_with('\n') { "\n" } else { "\n\n" });
     }
 }
 
-/// Lines left out since something was shown.
+/// Lines omitted since the last shown block.
 #[derive(Default)]
 struct OmittedLines {
     lines: usize,
@@ -408,7 +409,7 @@ impl OmittedLines {
     }
 }
 
-/// ` of §5` for a numbered heading, ` of “Its words”` for others.
+/// Returns ` of §5` for a numbered heading, ` of “Its words”` for others.
 fn section_reference(title: &str) -> String {
     let number = title.split_whitespace().next().unwrap_or("").trim_end_matches('.');
     if number.is_empty() {
@@ -417,14 +418,14 @@ fn section_reference(title: &str) -> String {
     if number.len() <= 8 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
         return format!(" of §{number}");
     }
-    // Nothing in it may be more than words in a note of ours.
+    // Markup in a heading must not take effect in our note.
     let plain: String = title.chars().map(|c| if c.is_alphanumeric() { c } else { ' ' }).collect();
     let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     format!(" of “{}”", super::truncate(&plain, QUOTED_HEADING_CHARS))
 }
 
 impl SectionBlock {
-    /// What of it fits into so many bytes, and where that ends.
+    /// Returns the start of the block that fits into `level` bytes, and its end offset.
     fn truncate_to(&self, text: &str, level: usize) -> (String, usize) {
         let Range { start, end } = self.range;
         if end - start <= level {
@@ -435,7 +436,7 @@ impl SectionBlock {
         let Some(&cut) = self.ends[..fitting].last().filter(|cut| **cut > start) else { return nothing };
         let mut shown = format!("{}{}", text[start..cut].trim_end(), "\n");
         shown.push_str(&self.close);
-        // Half a line may read as something else than the whole did.
+        // A cut block may parse as a different kind, such as half a table as prose.
         match split_parts(&shown).as_slice() {
             [(MarkdownPart::Block { kind, .. }, _)] if *kind == self.kind => (shown, cut),
             _ => nothing,
@@ -443,7 +444,7 @@ impl SectionBlock {
     }
 }
 
-/// There is no room even for saying what is missing everywhere: the headings that fit, the most needed first.
+/// Keeps only the headings that fit, the most important first. It is the fallback if even the notes do not fit.
 fn keep_headings_only(text: &str, sections: &[RankedSection], room: usize) -> ShortenedText {
     let note = "[… the rest is left out …]\n";
     let mut left = room.saturating_sub(note.len());

@@ -111,7 +111,7 @@ fn design_is_cut_by_its_schema() {
     assert_eq!(shorten(text, &lld::section_rank, 0).text, "");
 }
 
-/// Markdown of all kinds, the same for the same seed.
+/// Returns random Markdown of all kinds. The same seed gives the same text.
 fn random_markdown(seed: u64) -> String {
     const BLOCKS: &[&str] = &[
         "## 3. Requirements\n\n",
@@ -150,7 +150,7 @@ fn random_markdown(seed: u64) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn rest_is_parsed_as_before_whatever_is_cut() {
+fn cuts_do_not_change_how_the_rest_is_parsed() {
     for seed in 0..600 {
         let text = random_markdown(seed);
         let before = parse_outline(&text);
@@ -209,8 +209,8 @@ fn less_important_sections_are_cut_first() {
             let touched = cut.cuts.iter().filter_map(|cut| {
                 whole.iter().filter(|section| section.title == cut.section).map(|section| section.rank).max()
             });
-            let Some(dearest) = touched.min() else { continue };
-            for section in whole.iter().filter(|section| section.rank > dearest) {
+            let Some(best_rank) = touched.min() else { continue };
+            for section in whole.iter().filter(|section| section.rank > best_rank) {
                 let body = section.blocks.iter().map(|block| &text[block.range.clone()]).collect::<String>();
                 let gone = cut.cuts.iter().any(|cut| cut.section == section.title);
                 assert!(body.trim().is_empty() || gone, "{seed} {room}: {} is whole", section.title);

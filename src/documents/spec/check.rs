@@ -1,4 +1,4 @@
-//! Everything code can find wrong with a spec, in one list, so that a drafter mends it in one go.
+//! Checks of a spec. They report all mistakes at once, so that one revision can fix them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::{
     types::IssueNo,
 };
 
-/// Pieces of the repository to follow that a spec may name.
+/// Maximum pattern references in a spec.
 pub const MOST_REFERENCES: usize = 10;
 
-/// Told of at once. Whoever makes more has written no spec yet.
+/// Maximum reported mistakes. A spec with more needs a rewrite.
 const MOST_MISTAKES: usize = 200;
 
-/// What is wrong with form, files and paths.
+/// Checks form, files and paths.
 pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree) -> Vec<DocumentMistake> {
     if let Some(mistake) = lld::check_readable(text) {
         return vec![mistake];
@@ -28,8 +28,8 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree) -> Vec<DocumentMis
     out
 }
 
-/// What is missing before somebody can build it: held against the design, and against the texts of files as they are at the
-/// commit. A file without a text here is none that a model may read: nothing of it can be held against anything.
+/// Checks that the spec is complete enough to build, against the design and the files at the commit. `texts` has the
+/// files that models may read; statements about other files stay unchecked.
 pub fn check_completeness(
     text: &str,
     design: &str,
@@ -57,7 +57,7 @@ fn section_title(section: &str) -> String {
     SCHEMA.section_title(section).to_owned()
 }
 
-/// People approved the design's files; nobody approved another.
+/// Checks that the spec has exactly the design's files, because people approved only those.
 fn check_same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     let mut say = |message| {
         out.push(DocumentMistake::error("files.design", section_title(SCHEMA.files_section), message))
@@ -82,7 +82,7 @@ fn check_same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<Docu
     }
 }
 
-/// The part about each file of the table with such a change, if there is one that says anything.
+/// Returns each file of the table with one of these changes, and its non-empty part if there is one.
 fn parts_by_file<'s>(
     text: &'s str,
     spec: &'s ParsedSpec,
@@ -103,7 +103,7 @@ fn check_current_state(
     texts: &BTreeMap<String, String>,
     out: &mut Vec<DocumentMistake>,
 ) {
-    // Whoever reads the spec takes all that stands here for the code as it is.
+    // Readers take everything in this section for existing code.
     let modified = spec.view.files.iter().filter(|row| row.change == Some(ChangeType::Modify));
     let (modified, mut seen) =
         (modified.map(|row| row.path.as_str()).collect::<BTreeSet<_>>(), BTreeSet::new());
@@ -111,7 +111,7 @@ fn check_current_state(
         if !modified.contains(part.name.as_str()) || !seen.insert(part.name.as_str()) {
             let name = quotable_path(&part.name);
             let message =
-                format!("`{name}` is no file to modify, or stands here twice; keep one part for each");
+                format!("`{name}` is not a file to modify, or has two parts here; keep one part for each");
             out.push(DocumentMistake::error("state.stray", section_title(STATE), message));
         }
     }
@@ -126,8 +126,9 @@ fn check_current_state(
             continue;
         };
         let Some(there) = texts.get(path) else {
-            let message =
-                format!("`{shown}` is no text that models read, so what is said of it was not checked");
+            let message = format!(
+                "`{shown}` is not a text that models may read, so the statements about it were not checked"
+            );
             out.push(DocumentMistake::warning("state.unread", section_title(STATE), message));
             continue;
         };
@@ -151,7 +152,7 @@ fn check_current_state(
     }
 }
 
-/// The lines of an excerpt; one of `…` or `...` alone leaves some out.
+/// Returns the pieces of an excerpt. A line with only `…` or `...` separates them.
 fn excerpt_pieces(excerpt: &str) -> impl Iterator<Item = Vec<&str>> {
     let gap = |line: &&str| matches!(line.trim_matches(['/', '#', '-', '*', ' ']), "…" | "...");
     let lines: Vec<&str> = excerpt.lines().map(str::trim_end).collect();
@@ -164,7 +165,7 @@ fn excerpt_pieces(excerpt: &str) -> impl Iterator<Item = Vec<&str>> {
     pieces.filter(|piece| !piece.is_empty()).collect::<Vec<_>>().into_iter()
 }
 
-/// Does it stand there word for word? `there` has a line end before each line and after the last.
+/// Returns whether the excerpt occurs in `there` word for word. `there` has a line break at both ends.
 fn is_excerpt_of(excerpt: &str, there: &str) -> bool {
     let mut rest = there;
     excerpt_pieces(excerpt).all(|piece| {
@@ -180,7 +181,7 @@ fn check_types(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
         let sample = labelled_line(&text[part.body.clone()], "Sample").is_some_and(|line| line.contains('`'));
         if part.code.is_empty() || part.code.len() < 2 && !sample {
             let message = format!(
-                "`{}` takes its definition and then a sample value, each in a code block",
+                "`{}` needs its definition and then a sample value, each in a code block",
                 quotable_path(&part.name)
             );
             out.push(DocumentMistake::error("types.sample", section_title(TYPES), message));
@@ -218,7 +219,8 @@ fn check_functions(text: &str, spec: &ParsedSpec, design: &ParsedDesign, out: &m
     }
 }
 
-/// The line that begins with this word, however it is marked, and the one below where it ends with the colon.
+/// Returns the line that starts with this label, whatever its markup. If it ends with the colon, the next line is
+/// appended.
 fn labelled_line(body: &str, word: &str) -> Option<String> {
     let mut lines = body.lines().map(|line| line.trim_start_matches(['-', '*', ' ', '_']));
     let line = lines.find(|line| {
@@ -240,7 +242,7 @@ fn check_changes(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) 
             }
             Some(Some(phrase)) => (
                 "changes.vague",
-                format!("\"{phrase}\" tells nobody what to do in `{path}`; say what is written there"),
+                format!("\"{phrase}\" does not say what to do in `{path}`; say what is written there"),
             ),
             Some(None) => continue,
         };
@@ -268,12 +270,12 @@ fn check_references(
             continue;
         }
         let Some((first, last)) = reference.lines else {
-            say("references.lines", format!("`{path}` takes its lines, as `{path}:12-30`"));
+            say("references.lines", format!("`{path}` needs its lines, as in `{path}:12-30`"));
             continue;
         };
         let Some(lines) = texts.get(&reference.path).map(|text| text.lines().count()) else { continue };
         if first == 0 || first > last || last > lines {
-            say("references.lines", format!("`{path}` has {lines} lines, so there is no {first}-{last}"));
+            say("references.lines", format!("`{path}` has {lines} lines, so {first}-{last} does not exist"));
         }
     }
 }
@@ -334,10 +336,10 @@ fn check_tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentM
     }
 }
 
-/// Words of what a first run of a test writes down, and every other passes by.
+/// Words for values that a first test run records and later runs only compare with.
 const RECORDED_WORDS: [&str; 3] = ["baseline", "golden", "snapshot"];
 
-/// How code asks which system it runs on, and a word of the tests that vary it.
+/// Platform checks in code. `PLATFORM_WORDS` are words in tests that vary the platform.
 const PLATFORM_CHECKS: [&str; 8] = [
     "cfg(windows)",
     "cfg(unix)",
@@ -351,14 +353,14 @@ const PLATFORM_CHECKS: [&str; 8] = [
 const PLATFORM_WORDS: [&str; 8] =
     ["platform", "windows", "win32", "linux", "unix", "macos", "darwin", "posix"];
 
-/// What a function is said to fail with, and what it makes of the system it runs on, are promises that some test shows.
+/// Checks that some test covers each error a function may return and each platform the code distinguishes.
 fn check_untested_promises(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
     let cells = spec.tests.iter().flat_map(|test| [&test.name, &test.input, &test.expected]);
     let shown: BTreeSet<&str> = cells.flat_map(|cell| split_words(cell)).collect();
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for part in &spec.functions {
         for error in split_words(&part.prose).filter(|word| is_error_name(word) && !shown.contains(word)) {
-            if told.insert(error.to_owned()) {
+            if reported.insert(error.to_owned()) {
                 let (name, error) = (quotable_path(&part.name), quotable_path(error));
                 let message = format!("`{name}` ends in `{error}`, and no test expects that; add a row");
                 out.push(DocumentMistake::error("tests.error", section_title(TESTS), message));
@@ -376,7 +378,7 @@ fn check_untested_promises(text: &str, spec: &ParsedSpec, out: &mut Vec<Document
     }
 }
 
-/// `ParseError`, `IndexOutOfBoundsException`, `ErrNotFound`: as languages call what is raised.
+/// Returns whether the word is an error name such as `ParseError`, `IndexOutOfBoundsException` or `ErrNotFound`.
 fn is_error_name(word: &str) -> bool {
     let ends = ["Error", "Exception"].iter().any(|end| word.len() > end.len() && word.ends_with(end));
     let go = word.strip_prefix("Err").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
@@ -485,10 +487,10 @@ mod tests {
         ] {
             let text = SOUND.replacen(right, wrong, 1);
             assert_ne!(text, SOUND, "{what}: {right}");
-            let said = mistakes_of(&text);
+            let mistakes = mistakes_of(&text);
             assert!(
-                said.iter().any(|said| said.ends_with(&format!("[{rule}]"))),
-                "{what}, {rule}: {said:#?}"
+                mistakes.iter().any(|mistakes| mistakes.ends_with(&format!("[{rule}]"))),
+                "{what}, {rule}: {mistakes:#?}"
             );
         }
         let tested = SOUND.replacen("Output: `3`", "Output: `3`, or `CountError`", 1);
@@ -501,9 +503,10 @@ mod tests {
 
     #[test]
     fn file_that_models_cannot_read_is_only_a_warning() {
-        let said = check_completeness(SOUND, DESIGN, &DesignTestTree, &BTreeMap::new());
-        let said: Vec<_> = said.iter().map(|mistake| (mistake.is_error(), mistake.rule.as_ref())).collect();
-        assert_eq!(said, [(false, "state.unread")]);
+        let mistakes = check_completeness(SOUND, DESIGN, &DesignTestTree, &BTreeMap::new());
+        let mistakes: Vec<_> =
+            mistakes.iter().map(|mistake| (mistake.is_error(), mistake.rule.as_ref())).collect();
+        assert_eq!(mistakes, [(false, "state.unread")]);
     }
 
     #[test]

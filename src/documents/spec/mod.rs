@@ -1,5 +1,5 @@
-//! The implementation spec: from an approved design to what a model can build without a question. It is made of the same
-//! kind of sections as a design, told by one table, and it is held against the design and the commit it speaks of.
+//! The implementation spec, from which a model can build an approved design without questions. Its sections use a
+//! design's schema. It is checked against the design and the commit.
 
 mod check;
 mod parse;
@@ -111,28 +111,28 @@ const SCHEMA: &DocumentSchema = &DocumentSchema {
     fixture_chapters: &[STATE, TESTS],
 };
 
-/// The format in words, for a prompt.
+/// Returns the format in words, for a prompt.
 pub fn format_rules() -> String {
     SCHEMA.format_rules()
 }
 
-/// What a section is worth when a spec is shortened: files, tests and functions go last.
+/// Returns the rank of a spec's section for shortening: files, tests and functions are cut last.
 pub fn section_rank(heading: &str) -> Option<SectionRank> {
     SCHEMA.section_rank(heading)
 }
 
-/// The text with its form repaired.
+/// Repairs the form of the text.
 pub fn fix(text: &str, issue: IssueNo) -> String {
     const OWN: &[lld::RepairFunction] = &[|text, _| lld::fix_headings(SCHEMA, text)];
     lld::apply_repairs(text, issue, OWN.iter().chain(lld::FORM))
 }
 
-/// Paths, words and imports of this repository that are named and do not exist.
+/// Reports paths, words and imports of this repository that do not exist.
 pub fn check_names(text: &str, repository: &dyn CodebaseLookup) -> Vec<DocumentMistake> {
     lld::check_names_in(SCHEMA, text, &parse(text).view, repository)
 }
 
-/// The overview, the files and the number of tests, in at most forty lines.
+/// Returns the overview, the files and the number of tests, in at most forty lines.
 pub fn summary(text: &str) -> String {
     let spec = parse(text);
     let overview = spec.view.section(OVERVIEW).map_or("", |section| text[section.body.clone()].trim());
@@ -150,7 +150,8 @@ pub fn summary(text: &str) -> String {
     format!("{}\n\n{}\n\nTests: {}.", overview.join("\n"), files.join("\n"), spec.tests.len())
 }
 
-/// Does the place a reviewer points to exist: a section, one of its parts, a test, a requirement with a test, a file?
+/// Returns whether the place a reviewer names exists: a section, one of its parts, a test, a requirement with a test,
+/// or a file.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = place.trim().trim_matches('`').trim();
     let file = lld::path_of_place(place);
@@ -160,13 +161,13 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
                 && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/')))))
 }
 
-/// The line, from 1, at which a place begins; none where it is not in the text itself.
+/// Returns the line, from 1, where a place starts; `None` if it is not in the text.
 pub fn line_of(text: &str, place: &str) -> Option<usize> {
     let range = parse(text).find_place(place.trim().trim_matches('`').trim())?;
     Some(lld::first_line(text, range))
 }
 
-/// Does the same stand at this place in both? Of a place that is not in both nothing is known.
+/// Returns whether the text at this place is the same in both versions. Returns false if either lacks the place.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
     let place = place.trim().trim_matches('`').trim();
     let at = |text| parse(text).find_place(place);
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn format_rules_name_every_section_and_shortening_keeps_files_and_tests() {
+    fn rules_name_every_section_and_shortening_keeps_tests() {
         let rules = format_rules();
         assert!(SECTIONS.iter().all(|spec| rules.contains(&spec.heading())), "{rules}");
         let text = SOUND.replace("the style", &"the style ".repeat(200));

@@ -1,4 +1,4 @@
-//! Text to a view of a spec. Never fails and never judges: what is not there is empty.
+//! Parses a spec. Never fails: a missing part is empty.
 
 use std::ops::Range;
 
@@ -8,29 +8,28 @@ use crate::documents::{
     markdown::{self, MarkdownOutline},
 };
 
-/// A spec as its text shows it; every range points into that text.
+/// A parsed spec. All ranges point into its text.
 #[derive(Debug, Default)]
 pub struct ParsedSpec {
-    /// Heading, sections and files.
+    /// First heading, sections and files.
     pub view: ParsedDesign,
-    /// What the files to modify hold today, by path.
+    /// Current content of the files to modify, by path.
     pub state: Vec<SpecPart>,
     pub types: Vec<SpecPart>,
     pub functions: Vec<SpecPart>,
-    /// What is to be done, by path.
+    /// Change instructions, by path.
     pub changes: Vec<SpecPart>,
     pub references: Vec<PatternReference>,
     pub tests: Vec<TestMappingRow>,
 }
 
-/// What stands below a heading `### name` of a section.
+/// A subsection with the heading `### name`.
 #[derive(Debug, Clone)]
 pub struct SpecPart {
     pub name: String,
     pub body: Range<usize>,
-    /// Its code blocks.
     pub code: Vec<String>,
-    /// All of it but these.
+    /// Text outside the code blocks.
     pub prose: String,
 }
 
@@ -38,13 +37,13 @@ pub struct SpecPart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatternReference {
     pub path: String,
-    /// First and last line, from 1; none where it names the whole file.
+    /// First and last line, from 1; `None` for the whole file.
     pub lines: Option<(usize, usize)>,
 }
 
 #[derive(Debug, Clone)]
 pub struct TestMappingRow {
-    /// `REQ-1`
+    /// Requirement IDs, such as `REQ-1`.
     pub requirements: Vec<String>,
     pub name: String,
     pub file: String,
@@ -53,7 +52,7 @@ pub struct TestMappingRow {
     pub range: Range<usize>,
 }
 
-/// Reads a spec. Total: any text gives a view.
+/// Parses a spec. Any text gives a result.
 pub fn parse(text: &str) -> ParsedSpec {
     let outline = markdown::parse_outline(text);
     let view = lld::parse_with_schema(SCHEMA, text, &outline);
@@ -68,8 +67,8 @@ pub fn parse(text: &str) -> ParsedSpec {
 }
 
 impl ParsedSpec {
-    /// Where in the text a section by number or title, a part of one, a requirement's test, a test or a row of the files
-    /// table is.
+    /// Returns the range of a section by number or title, a part of one, a requirement's test, a test or a row of the
+    /// files table.
     pub(super) fn find_place(&self, place: &str) -> Option<Range<usize>> {
         let bare = place.trim_start_matches(['§', '#', ' ']);
         let (word, rest) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));
@@ -116,7 +115,7 @@ fn strip_marks(text: &str) -> &str {
     text.trim().trim_matches(['`', '*']).trim()
 }
 
-/// `path:12-30`, `path:12` or `path` at the beginning of an item; whatever else stands there is taken for a path.
+/// Parses `path:12-30`, `path:12` or `path` at the start of an item. Any other text counts as a path.
 fn parse_reference(item: &str) -> PatternReference {
     let mark = |c: char| c.is_ascii_digit() || c.is_whitespace() || "-*+.)".contains(c);
     let text = item.trim_start_matches(mark);

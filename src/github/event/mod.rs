@@ -1,8 +1,7 @@
-//! What a delivery says happened, in our own words: a dozen variants, `Ignored` among them.
+//! Webhook events in our own types.
 //!
-//! GitHub adds events, actions and fields as it likes. What we do not know is ignored with a reason;
-//! only an event that we act on and that lacks what the act needs is an error. Nothing here asks
-//! GitHub anything, and nothing here decides what follows.
+//! GitHub adds events, actions and fields at will. An unknown event becomes `Ignored` with a reason; only an event that
+//! we handle and that lacks a needed field is an error. This module makes no calls and decides nothing.
 
 mod parse;
 mod payload;
@@ -14,7 +13,7 @@ use crate::{
     types::{Actor, CommentId, InstallationId, IssueNo, Oid, RepoId, RepoName, Timestamp},
 };
 
-/// The ids in a payload that decide which deliveries must wait for each other. The rest is not parsed.
+/// Ids in a payload that decide which deliveries are processed in sequence. The rest is not parsed.
 #[derive(Deserialize)]
 struct SubjectPayload {
     installation: Option<IdField<InstallationId>>,
@@ -33,7 +32,7 @@ struct IssueNumberField {
     number: IssueNo,
 }
 
-/// A payload that cannot be read as the event it is said to be.
+/// A payload that does not have the form of its event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
     #[error("the payload is not JSON: {why}")]
@@ -42,15 +41,16 @@ pub enum PayloadError {
     Field { event: String, path: String, expected: &'static str },
 }
 
-/// A repository as a payload shows it.
+/// A repository as described in a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoRef {
     pub id: RepoId,
     pub name: RepoName,
     pub private: bool,
-    /// Left out of some payloads.
+    /// Missing from some payloads.
     pub default_branch: Option<String>,
-    /// Its owner is a person: it knows no triage and no maintain access. False where the payload tells no owner.
+    /// Whether the owner is a user account, whose repositories have no triage and maintain roles. False if the payload
+    /// has no owner.
     pub user_owned: bool,
 }
 
@@ -62,9 +62,9 @@ pub enum WebhookEvent {
     PullRequest(PullRequestEvent),
     Review(ReviewEvent),
     ReviewComment(ReviewCommentEvent),
-    /// CI has something to say of a commit.
+    /// A CI result for a commit.
     Ci(CiEvent),
-    /// Somebody wants a check, or all of a suite, run again.
+    /// A user asked to rerun a check or a suite.
     CheckRerequested(CheckRerequestEvent),
     Repository(RepositoryEvent),
     Installation(InstallationEvent),
@@ -74,9 +74,9 @@ pub enum WebhookEvent {
         removed: Vec<(RepoId, RepoName)>,
         sender: Actor,
     },
-    /// GitHub tries the webhook's address.
+    /// GitHub tests the webhook's address.
     Ping,
-    /// Nothing we act on; `why` says so in a few words.
+    /// An event that we do not handle; `why` gives the reason in a few words.
     Ignored {
         why: String,
     },
@@ -90,7 +90,7 @@ pub struct IssueEvent {
     pub issue: IssueNo,
     pub sender: Actor,
     pub issue_author: Actor,
-    /// When the issue last changed, by GitHub's clock.
+    /// Time of the issue's last change, by GitHub's clock.
     pub at: Timestamp,
 }
 
@@ -106,7 +106,7 @@ pub enum IssueAction {
     Unlabeled { label: String },
 }
 
-/// A comment that was just written on an issue or a pull request. One that was edited never is one.
+/// A new comment on an issue or a pull request; never an edited one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommentEvent {
     pub repo: RepoRef,
@@ -114,7 +114,7 @@ pub struct CommentEvent {
     pub issue: IssueNo,
     pub is_pull: bool,
     pub comment: CommentId,
-    /// As GraphQL knows it; `None` if it is imagined.
+    /// GraphQL node id; `None` for a simulated comment.
     pub node: Option<String>,
     pub body: String,
     pub sender: Actor,
@@ -122,11 +122,11 @@ pub struct CommentEvent {
     pub issue_author: Actor,
     pub created_at: Timestamp,
     pub url: String,
-    /// Written by an App in someone's name; such comments command nothing.
+    /// Whether an App wrote it on a user's behalf; commands in such comments are ignored.
     pub via_app: bool,
 }
 
-/// A comment that somebody else than its author edited or deleted.
+/// A comment that someone other than its author edited or deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommentEditedEvent {
     pub repo: RepoRef,
@@ -134,7 +134,7 @@ pub struct CommentEditedEvent {
     pub issue: IssueNo,
     pub is_pull: bool,
     pub comment: CommentId,
-    /// What it said before.
+    /// Text before the change.
     pub text: String,
     pub sender: Actor,
     pub author: Actor,
@@ -151,7 +151,7 @@ pub struct PullRequestEvent {
     pub sender: Actor,
     pub head_branch: String,
     pub head_oid: Oid,
-    /// Where the branch lives; `None` once a fork is deleted.
+    /// Repository of the head branch; `None` if the fork was deleted.
     pub head_repo: Option<RepoId>,
     pub base_branch: String,
     pub draft: bool,
@@ -177,7 +177,7 @@ pub struct ReviewEvent {
     pub pull: IssueNo,
     pub review: u64,
     pub body: String,
-    /// The commit that was on the reviewer's page.
+    /// Commit that the reviewer was looking at.
     pub commit_id: Option<Oid>,
     pub sender: Actor,
     pub author: Actor,
@@ -207,17 +207,17 @@ pub struct ReviewCommentEvent {
     pub via_app: bool,
 }
 
-/// A check, a suite of checks or a workflow run is complete, or a status says how it went.
+/// A completed check, check suite or workflow run, or a status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CiEvent {
     pub repo: RepoRef,
     pub installation: InstallationId,
-    /// The App whose check it is; a status has none.
+    /// App that created the check; `None` for a status.
     pub app: Option<u64>,
     pub commit: Oid,
-    /// Branches that it is said to be on.
+    /// Branches that GitHub lists for the commit.
     pub branches: Vec<String>,
-    /// Where the commit lives, where that is told.
+    /// Repository of the commit's head, if GitHub names it.
     pub head_repo: Option<RepoId>,
 }
 
@@ -225,9 +225,9 @@ pub struct CiEvent {
 pub struct CheckRerequestEvent {
     pub repo: RepoRef,
     pub installation: InstallationId,
-    /// The App whose check it is.
+    /// App that created the check.
     pub app: u64,
-    /// Empty for a suite.
+    /// Name of the check; empty for a suite.
     pub name: String,
     pub head_oid: Oid,
     pub head_branch: Option<String>,
@@ -258,7 +258,7 @@ pub enum RepositoryAction {
 pub struct InstallationEvent {
     pub action: InstallationAction,
     pub installation: InstallationId,
-    /// The login it belongs to.
+    /// Login of the account.
     pub account: String,
     pub repositories: Vec<(RepoId, RepoName)>,
     pub sender: Actor,
@@ -274,8 +274,8 @@ pub enum InstallationAction {
 }
 
 impl WebhookEvent {
-    /// The events that the App subscribes to, as `app-manifest.yml` lists them. Those about the
-    /// installation itself come without asking.
+    /// Events that the App subscribes to, as listed in `app-manifest.yml`. GitHub sends events about the installation
+    /// itself without a subscription.
     pub const SUBSCRIBED: &'static [&'static str] = &[
         "issues",
         "issue_comment",
@@ -289,12 +289,12 @@ impl WebhookEvent {
         "repository",
     ];
 
-    /// Reads a verified delivery's body as the event its header names.
+    /// Parses a verified delivery's body as the event that its header names.
     pub fn parse(event_name: &str, body: &[u8]) -> Result<Self, PayloadError> {
         parse::parse(event_name, body)
     }
 
-    /// What a delivery is about, for whoever stores it.
+    /// Returns the ids that the inbox stores to order deliveries.
     pub fn subject(event_name: &str, body: &[u8]) -> DeliverySubject {
         let Ok(named) = serde_json::from_slice::<SubjectPayload>(body) else {
             return DeliverySubject::default();
@@ -307,7 +307,7 @@ impl WebhookEvent {
         }
     }
 
-    /// The installation it came through; `None` for what is ignored, and for a ping.
+    /// Returns the installation; `None` for pings and ignored events.
     pub fn installation(&self) -> Option<InstallationId> {
         match self {
             Self::Issue(e) => Some(e.installation),
@@ -325,7 +325,7 @@ impl WebhookEvent {
         }
     }
 
-    /// The repository it is about; `None` for what is about more or nothing.
+    /// Returns the repository, or `None` for events about an installation, pings and ignored events.
     pub fn repo(&self) -> Option<&RepoRef> {
         match self {
             Self::Issue(e) => Some(&e.repo),
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subject_is_found_among_the_rest() {
+    fn subject_reads_ids_and_ignores_other_fields() {
         let body =
             br#"{"action":"x","issue":{"user":{"id":1},"number":4},"repository":{"id":9,"owner":{"id":2}},
             "installation":{"id":7,"node_id":"m"}}"#;

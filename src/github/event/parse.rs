@@ -1,4 +1,4 @@
-//! From a payload to an [`WebhookEvent`]: one short function for each event.
+//! Parsers of webhook payloads: one short function per event.
 
 use serde_json::Value;
 
@@ -35,10 +35,10 @@ pub(super) fn parse(event: &str, body: &[u8]) -> WebhookEventResult {
         serde_json::from_slice(body).map_err(|e| PayloadError::NotJson { why: e.to_string() })?;
     let value = with_unix_lines(value);
     let payload = WebhookPayload { event, value: &value };
-    // A hook that someone set up in a repository or organization may share our address. It speaks
-    // for no installation, and without one nothing can be done.
+    // Someone may have configured a repository or organization webhook with our address. It belongs to no installation,
+    // and we can act only through one.
     if WebhookEvent::SUBSCRIBED.contains(&event) && payload.value_at("installation").is_none() {
-        return Ok(ignored_event("it came through no installation of this App"));
+        return Ok(ignored_event("the payload names no installation of this App"));
     }
     reader(payload)
 }
@@ -52,7 +52,7 @@ fn unknown_action(payload: WebhookPayload<'_>) -> WebhookEvent {
     ignored_event(format!("nothing acts on `{}` `{action}`", payload.event))
 }
 
-/// A name from outside, short enough for a log line.
+/// Shortens an untrusted name for a log line.
 fn shorten_name(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(60).collect()
 }
@@ -67,7 +67,7 @@ fn parse_issue(p: WebhookPayload<'_>) -> WebhookEventResult {
         "deleted" => IssueAction::Deleted,
         "transferred" => IssueAction::Transferred,
         "labeled" => IssueAction::Labeled { label: label()? },
-        // The label itself may be gone, and its name with it.
+        // The label may be deleted, and its name with it.
         "unlabeled" if p.value_at("label.name").is_none() => {
             return Ok(ignored_event("a label without a name was removed"));
         }
@@ -112,15 +112,15 @@ fn parse_comment(p: WebhookPayload<'_>) -> WebhookEventResult {
 }
 
 fn parse_comment_edited(p: WebhookPayload<'_>) -> WebhookEventResult {
-    // What an edited one says now is anybody's.
-    let said = if p.text_or_empty("action") == "edited" { "changes.body.from" } else { "comment.body" };
+    // After an edit, `comment.body` is the editor's text, so take the author's text from `changes`.
+    let text_path = if p.text_or_empty("action") == "edited" { "changes.body.from" } else { "comment.body" };
     Ok(WebhookEvent::CommentEdited(CommentEditedEvent {
         repo: p.repo()?,
         installation: p.installation()?,
         issue: p.issue_no("issue.number")?,
         is_pull: p.value_at("issue.pull_request").is_some(),
         comment: CommentId(p.number("comment.id")?),
-        text: p.text_or_empty(said).to_owned(),
+        text: p.text_or_empty(text_path).to_owned(),
         sender: p.sender()?,
         author: p.author("comment.user")?,
         at: p.time("comment.updated_at")?,
@@ -204,7 +204,7 @@ fn parse_review_comment(p: WebhookPayload<'_>) -> WebhookEventResult {
     }))
 }
 
-/// Check runs, suites and workflow runs differ in little but the key they are under.
+/// Parses check runs, check suites and workflow runs, which differ mainly in their key.
 fn parse_check(p: WebhookPayload<'_>, key: &str) -> WebhookEventResult {
     let branch = if key == "check_run" {
         "check_run.check_suite.head_branch".into()
@@ -213,9 +213,9 @@ fn parse_check(p: WebhookPayload<'_>, key: &str) -> WebhookEventResult {
     };
     let at = |field: &str| format!("{key}.{field}");
     match p.text_or_empty("action") {
-        // Each job of a workflow is a check, and the workflow tells of all of them.
+        // Each job of a workflow is a check run; the `workflow_run` event covers all of them.
         "completed" if key == "check_run" && p.text_or_empty("check_run.app.slug") == "github-actions" => {
-            Ok(ignored_event("a job, of which its workflow tells"))
+            Ok(ignored_event("an Actions job; its workflow run is handled instead"))
         }
         "completed" => Ok(WebhookEvent::Ci(CiEvent {
             repo: p.repo()?,
@@ -234,13 +234,13 @@ fn parse_check(p: WebhookPayload<'_>, key: &str) -> WebhookEventResult {
             head_branch: p.optional_text(&branch),
             sender: p.sender()?,
         })),
-        _ => Ok(ignored_event("only one that is completed, or asked for again, acts")),
+        _ => Ok(ignored_event("only completed and rerequested checks are handled")),
     }
 }
 
 fn parse_status(p: WebhookPayload<'_>) -> WebhookEventResult {
     if p.text("state")? == "pending" {
-        return Ok(ignored_event("a status that is pending says nothing yet"));
+        return Ok(ignored_event("a pending status has no result yet"));
     }
     let listed = p.value_at("branches").and_then(Value::as_array).into_iter().flatten();
     Ok(WebhookEvent::Ci(CiEvent {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_text_end_in_newlines_whatever_was_sent() {
+    fn line_endings_become_newlines() {
         let mut payload = comment_payload();
         payload["comment"]["body"] = "one\r\n\r\ntwo\rthree\u{2028}".into();
         let WebhookEvent::Comment(e) = read("issue_comment", &payload) else { panic!() };
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_read_with_who_set_it_and_whose_issue_it_is() {
+    fn labeled_event_has_sender_and_issue_author() {
         let event =
             read("issues", &base(json!({ "action": "labeled", "label": { "name": "countersign:lld" } })));
         let WebhookEvent::Issue(issue) = &event else { panic!("{event:?}") };
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_new_comment_is_a_comment() {
+    fn edited_comment_is_ignored() {
         let mut payload = comment_payload();
         let event = read("issue_comment", &payload);
         let WebhookEvent::Comment(comment) = event else { panic!("{event:?}") };
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn apps_and_bots_are_told_apart() {
+    fn comment_flags_apps_and_bots_separately() {
         let mut payload = comment_payload();
         payload["comment"]["performed_via_github_app"] = json!({ "id": 1 });
         payload["sender"]["type"] = "Bot".into();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_by_its_path() {
+    fn missing_field_is_named_by_its_path() {
         let mut payload = comment_payload();
         payload["comment"].as_object_mut().unwrap().remove("id");
         let error = WebhookEvent::parse("issue_comment", payload.to_string().as_bytes()).unwrap_err();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_ignored() {
+    fn unknown_event_or_action_is_ignored() {
         for (event, payload) in [
             ("brand_new_event", json!({ "action": "x" })),
             ("issues", base(json!({ "action": "typed" }))),
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn every_subscribed_event_has_a_reader() {
+    fn every_subscribed_event_has_a_parser() {
         for event in WebhookEvent::SUBSCRIBED {
             let why = match read(event, &json!({})) {
                 WebhookEvent::Ignored { why } => why,
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_carries_its_commit() {
+    fn review_has_its_commit() {
         let oid = "a".repeat(40);
         let payload = base(json!({
             "action": "submitted",
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installation_lists_its_repositories() {
+    fn installation_lists_its_repositories() {
         let payload = json!({
             "action": "created",
             "installation": { "id": 3, "account": { "login": "octo" } },

@@ -1,4 +1,4 @@
-//! A payload and the way to a field in it. What is missing is named by its whole path.
+//! Field access in webhook payloads. Errors name the missing field by its whole path.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::{
 
 use super::{PayloadError, RepoRef};
 
-/// A delivery's body, read as one event.
+/// Parsed JSON body of a delivery, with its event name.
 #[derive(Clone, Copy)]
 pub(super) struct WebhookPayload<'a> {
     pub(super) event: &'a str,
@@ -19,7 +19,7 @@ pub(super) struct WebhookPayload<'a> {
 type PayloadResult<T> = Result<T, PayloadError>;
 
 impl<'a> WebhookPayload<'a> {
-    /// The value at `issue.user.id`; `None` also for `null`.
+    /// Returns the value at a path such as `issue.user.id`; `None` also for `null`.
     pub(super) fn value_at(self, path: &str) -> Option<&'a Value> {
         path.split('.').try_fold(self.value, |value, key| value.get(key)).filter(|value| !value.is_null())
     }
@@ -32,7 +32,7 @@ impl<'a> WebhookPayload<'a> {
         self.value_at(path).and_then(Value::as_str).ok_or_else(|| self.missing_field(path, "a text"))
     }
 
-    /// A text that GitHub leaves out or sends as `null` when there is none.
+    /// Returns a text, or an empty string if GitHub omits it or sends `null`.
     pub(super) fn text_or_empty(self, path: &str) -> &'a str {
         self.value_at(path).and_then(Value::as_str).unwrap_or_default()
     }
@@ -61,7 +61,7 @@ impl<'a> WebhookPayload<'a> {
         Timestamp::parse(self.text(path)?).map_err(|_| self.missing_field(path, "a time"))
     }
 
-    /// Who did it, by the `sender` that GitHub puts into every payload.
+    /// Returns the user that caused the event. GitHub adds `sender` to every payload.
     pub(super) fn sender(self) -> PayloadResult<Actor> {
         self.actor("sender")
     }
@@ -74,7 +74,7 @@ impl<'a> WebhookPayload<'a> {
         })
     }
 
-    /// Who wrote it; `null` once the account is gone.
+    /// Returns the author; `ghost` if GitHub sends `null` because the account was deleted.
     pub(super) fn author(self, path: &str) -> PayloadResult<Actor> {
         if self.value_at(path).is_some() { self.actor(path) } else { Ok(ghost()) }
     }
@@ -94,8 +94,7 @@ impl<'a> WebhookPayload<'a> {
         self.number("installation.id").map(InstallationId)
     }
 
-    /// The repositories listed in an installation's payload. One that is malformed is left out: it
-    /// is not one that can be worked in.
+    /// Returns the repositories listed in an installation's payload. Skips malformed entries, which no run could use.
     pub(super) fn repositories(self, path: &str) -> Vec<(RepoId, RepoName)> {
         let listed = self.value_at(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let known = |repo: &Value| {

@@ -1,4 +1,4 @@
-//! What may be posted: looked at once more as a whole, and cut into comments that GitHub takes.
+//! The type of text that may be posted: checked once more as a whole, and split into comments that fit GitHub's limit.
 
 use comrak::{Arena, Node, Options, nodes::NodeValue, parse_document};
 
@@ -8,16 +8,17 @@ use super::{
 };
 use crate::{documents::unix_lines, limits};
 
-/// A text that may be posted. Its lines end in `\n`, so that we count the same lines as the parser.
+/// A text that may be posted. Its lines end in `
+/// `, so that our line numbers match the parser's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboundBody(pub(super) String);
 
 impl OutboundBody {
-    /// Text that is ours, with nothing of anybody else's in it that did not pass [`clean`](super::clean),
+    /// Builds a body from our own text. All text by others in it must have passed [`clean`](super::clean),
     /// [`plain`](super::inline_text) or [`code`](super::inline_code). Only `messages` calls this.
     ///
-    /// What passed [`clean`](super::clean) stands between seams. Read with all that is around it, it must be what it
-    /// was alone; if it is not, it becomes one block of code.
+    /// Text from [`clean`](super::clean) stands between seams. If its context changes how Markdown parses it, it
+    /// becomes a code block.
     pub fn frame(text: String) -> Self {
         let mut parts: Vec<String> = unix_lines(text).split(SEAM).map(str::to_owned).collect();
         for _ in 0..parts.len() {
@@ -29,8 +30,8 @@ impl OutboundBody {
         Self(parts.concat())
     }
 
-    /// Text that was posted, with something of ours in it put in another way: no seam tells any more whose is what, and
-    /// people may have edited it. Read as it will stand, a block in which anything acts becomes one of code.
+    /// Builds a body from a posted text that we edited. It has no seams to mark other people's text, and people may
+    /// have edited it. Any block with active content becomes a code block.
     pub fn from_posted(text: String) -> Self {
         let mut text = unix_lines(text);
         for _ in 0..MAX_PASSES {
@@ -56,8 +57,8 @@ impl OutboundBody {
         &self.0
     }
 
-    /// The body in parts that GitHub takes, each with room for a marker: cut between blocks, and not below a
-    /// heading, with folds closed and opened again. One part when it fits.
+    /// Splits the body into parts within GitHub's limit, each with space for a marker. Splits are between blocks and
+    /// not right after a heading; open folds are closed and reopened. A body that fits is one part.
     pub fn pieces(&self) -> Vec<String> {
         const ROOM: usize = 200;
         let limit = limits::BODY_CHARS - ROOM;
@@ -68,7 +69,7 @@ impl OutboundBody {
         for block in split_blocks(&self.0, limit - 2 * ROOM) {
             let mut block = block;
             if open.checked_add_signed(block.folds).is_none() {
-                // Where the fold was opened, it had become code.
+                // This closes a fold whose opening tag became code, so it becomes code as well.
                 block = OutboundBlock { text: fence("", block.text.trim_end()) + "\n\n", folds: 0 };
             }
             let added = block.text.chars().count();
@@ -88,8 +89,8 @@ impl OutboundBody {
     }
 }
 
-/// The first of the parts between seams, every second one, that would not be written as it is where it stands. Whatever
-/// acts, is hidden, or runs over its end, is written in another way or not at all.
+/// Returns the first part between seams (every second one) that would be rewritten differently in its context: because
+/// it has active content, is hidden, or runs past its end.
 fn first_changed_part(parts: &[String]) -> Option<usize> {
     let arena = Arena::new();
     let root = parse_document(&arena, &parts.concat(), &all_extensions());
@@ -105,7 +106,7 @@ fn first_changed_part(parts: &[String]) -> Option<usize> {
     None
 }
 
-/// All that GitHub reads in a comment; a footnote that nothing refers to stays where it is.
+/// Returns the parser options for all extensions that GitHub supports. A footnote without a reference stays in place.
 fn all_extensions() -> Options<'static> {
     let mut options = parser_options();
     options.extension.footnotes = true;
@@ -118,7 +119,7 @@ fn line_of(node: Node<'_>) -> usize {
     node.data().sourcepos.start.line
 }
 
-/// A text's blocks that stand in no other, in order, each with the blank lines below it.
+/// Calls `see` for each top-level block, in order, with the blank lines after it.
 fn for_each_block(text: &str, mut see: impl FnMut(&str, Node<'_>)) {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let arena = Arena::new();
@@ -131,7 +132,7 @@ fn for_each_block(text: &str, mut see: impl FnMut(&str, Node<'_>)) {
     }
 }
 
-/// Does it do anything, or hide? A link of ours is the one thing that may lead to a thread.
+/// Returns whether a node does something when posted, or is hidden. Our own links may point to a thread.
 fn is_active(node: Node<'_>) -> bool {
     match &node.data().value {
         NodeValue::HtmlBlock(html) => !is_frame_tag(&html.literal),
@@ -154,7 +155,7 @@ fn has_active_content(text: &str) -> bool {
     text.char_indices().any(|(at, c)| is_active_sign(c, &text[..at], &text[at + c.len_utf8()..]))
 }
 
-/// Only tags that a frame has.
+/// Returns whether the HTML contains only tags that our own texts use.
 fn is_frame_tag(html: &str) -> bool {
     const TAGS: [&str; 9] = [
         "<details>",
@@ -171,15 +172,15 @@ fn is_frame_tag(html: &str) -> bool {
     !words.contains('<') && !has_active_content(&words)
 }
 
-/// A block of a body as it is written, with the blank lines below it, and how many more folds it opens than closes.
+/// A top-level block with the blank lines after it. `folds` is the number of folds it opens minus those it closes.
 #[derive(Default)]
 struct OutboundBlock {
     text: String,
     folds: isize,
 }
 
-/// A body's blocks in order. What stands above something stays with it, and what is longer than `limit` becomes
-/// blocks of code.
+/// Splits a body into blocks, in order. A heading or an opening fold stays with the next block. A block longer than
+/// `limit` becomes several code blocks.
 fn split_blocks(text: &str, limit: usize) -> Vec<OutboundBlock> {
     let (mut out, mut block) = (Vec::new(), OutboundBlock::default());
     for_each_block(text, |text, node| {
@@ -189,7 +190,7 @@ fn split_blocks(text: &str, limit: usize) -> Vec<OutboundBlock> {
         if !fits(text, limit) {
             let mut rest = text;
             while !rest.is_empty() {
-                // In the worst case each of its two fences is as long.
+                // In the worst case each of the two fences is as long as the chunk.
                 let (chunk, after) = rest.split_at(cut_at_line(rest, limit / 3).len());
                 out.push(OutboundBlock { text: fence("", chunk) + "\n\n", folds: 0 });
                 rest = after;
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_something_in_its_place_becomes_code() {
+    fn active_part_in_frame_becomes_code() {
         let harmless = "a `@mona` [b](https://c)";
         for text in [
             "@mona",
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_body_is_cut_between_blocks_with_folds_and_code_kept_whole() {
+    fn long_body_is_split_between_blocks() {
         let section =
             |n: usize| format!("## Part {n}\n\n```rust\n{}```\n\ntext {n}\n\n", "let x = 1;\n".repeat(1500));
         let whole: String = (0..12).map(section).collect();
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn no_piece_is_longer_than_a_comment_may_be() {
+    fn pieces_fit_githubs_comment_limit() {
         for text in ["`", "`\n", "# a\n"] {
             for piece in OutboundBody::frame(text.repeat(200_000 / text.len())).pieces() {
                 assert!(piece.chars().count() <= limits::BODY_CHARS - 200, "{text:?}: {}", piece.len());
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_ends_make_it_panic() {
+    fn random_markdown_never_panics() {
         let parts = [
             "\r",
             "\n",
@@ -301,7 +302,7 @@ mod tests {
             "@mona",
             "    ",
         ];
-        // A small generator with a fixed start.
+        // Linear congruential generator with a fixed seed.
         let texts =
             if std::env::var("COUNTERSIGN_TESTS").is_ok_and(|all| all == "all") { 100_000 } else { 3_000 };
         let mut seed = 7_u64;
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_posted_is_read_again_as_it_will_stand() {
+    fn posted_text_with_active_content_becomes_code() {
         let ours = "### ✋ A\n\n[the pull request, #3](https://github.com/o/r/pull/3)\n\n```\n/approve lld 3f9c\n```\n\n\
                     | F1 |\n|--:|\n| `@mona` |\n\n<details><summary>D <code>3f</code></summary>\n\n@\u{200b}mona\n\n\
                     </details>\n\n<sub>`/stop` · 1</sub>";

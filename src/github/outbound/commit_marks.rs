@@ -1,41 +1,42 @@
-//! Titles, commit messages and pull requests' texts end up on the default branch, where CI, GitHub, git and release tools read
-//! marks in them. Nothing that others wrote may be such a mark.
+//! Neutralises marks in titles, commit messages and pull request texts. These texts end up on the default branch, where
+//! CI, GitHub, git and release tools read marks such as `[skip ci]`. Text by others must not contain one.
 
 use super::{GUARD, OutboundBody, cut_at_line, insert_guards, plain_line, scrub};
 use crate::documents::secrets;
 
-/// Longer parts in brackets are prose.
+/// Longest text in brackets that counts as a mark; longer ones are prose.
 const MARK_CHARS: usize = 40;
 
-/// Words that act wherever they stand, and after how many of their letters they are parted.
+/// Words that act anywhere in a text, and the offset at which a guard splits each.
 const MARK_WORDS: [(&str, usize); 5] =
     [("skip-checks", 4), ("no_ci", 2), ("breaking change", 8), ("breaking-change", 8), ("release-as", 7)];
 
 const CLOSING_VERBS: [&str; 9] =
     ["close", "closes", "closed", "fix", "fixes", "fixed", "resolve", "resolves", "resolved"];
 
-/// One line of untrusted text as a title or a commit's subject.
+/// Returns one line of untrusted text as a title or commit subject.
 pub fn inert_subject(text: &str, cap_chars: usize) -> String {
     disarm(&plain_line(text, cap_chars))
 }
 
-/// Untrusted text as the body of a commit's message, in lines of at most `columns` where it has blanks to break at.
+/// Returns untrusted text as a commit message body, wrapped at spaces to at most `columns`.
 pub fn inert_message(text: &str, cap_chars: usize, columns: usize) -> String {
     let text = secrets::redact(&scrub(text));
     let lines = cut_at_line(&text, cap_chars).trim().lines();
     let wrapped: Vec<String> =
         lines.map(|line| wrap(&disarm(&insert_guards(line.trim_end())), columns)).collect();
-    // A line may begin elsewhere now.
+    // Wrapping may have moved a mark to the start of a line.
     disarm(&wrapped.join("\n"))
 }
 
-/// Has the text marks that act on the default branch?
+/// Returns whether the text contains marks that act on the default branch.
 pub fn has_marks(text: &str) -> bool {
     text.lines().any(|line| !guard_positions(line).is_empty())
 }
 
 impl OutboundBody {
-    /// A pull request's text, in which only lines that are `own` may close an issue.
+    /// Neutralises the marks of a pull request's text, except in lines for which `own` is true, so that only those can
+    /// close an issue.
     #[must_use]
     pub fn without_marks(self, own: impl Fn(&str) -> bool) -> Self {
         let line = |line: &str| if own(line) { line.to_owned() } else { disarm(line) };
@@ -43,7 +44,7 @@ impl OutboundBody {
     }
 }
 
-/// The text with a guard inside of each mark.
+/// Inserts a guard into each mark of the text.
 fn disarm(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (at, line) in text.split('\n').enumerate() {
@@ -65,9 +66,9 @@ fn disarm(text: &str) -> String {
     out
 }
 
-/// Where in a line a guard has to stand.
+/// Returns the byte positions in a line at which a guard is needed.
 fn guard_positions(line: &str) -> Vec<usize> {
-    // As long as the line, and its characters begin where those of the line do.
+    // ASCII lowercasing keeps byte positions.
     let lower = line.to_ascii_lowercase();
     let mut cuts: Vec<usize> = trailer_colon(&lower).into_iter().collect();
     cuts.extend(lower.match_indices('[').filter(|(at, _)| skips_ci(&lower[at + 1..])).map(|(at, _)| at + 1));
@@ -82,7 +83,8 @@ fn guard_positions(line: &str) -> Vec<usize> {
     cuts
 }
 
-/// Where the line has its colon, if git reads it as a trailer (`Signed-off-by: …`) or a release tool as a commit (`feat!: …`).
+/// Returns the position of the colon if git reads the line as a trailer (`Signed-off-by: …`) or a release tool reads it
+/// as a commit type (`feat!: …`).
 fn trailer_colon(line: &str) -> Option<usize> {
     let token = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).filter(|end| *end > 0)?;
     let scope = match line[token..].strip_prefix('(') {
@@ -94,14 +96,15 @@ fn trailer_colon(line: &str) -> Option<usize> {
     line[colon..].starts_with(':').then_some(colon)
 }
 
-/// `skip ci]`, `ci-skip]`, `no ci]`, `skip azurepipelines]`: what stands behind an opening bracket.
+/// Returns whether the text after an opening bracket skips CI: `skip ci]`, `ci-skip]`, `no ci]`, `skip
+/// azurepipelines]`.
 fn skips_ci(rest: &str) -> bool {
     let Some((inside, _)) = rest.split_once(']') else { return false };
     let has = |word: &str| inside.split(|c: char| !c.is_ascii_alphanumeric()).any(|known| known == word);
     inside.len() <= MARK_CHARS && (has("skip") || has("no") && has("ci"))
 }
 
-/// What stands behind a closing verb: `: #1`, ` owner/repo#1`, ` GH-1` or an address.
+/// Returns whether the text after a closing verb refers to an issue: `: #1`, ` owner/repo#1`, ` GH-1` or a URL.
 fn points_to_issue(rest: &str) -> bool {
     let word = rest.trim_start_matches([' ', '\t', ':']);
     let word = word.split_whitespace().next().unwrap_or_default();
@@ -112,7 +115,7 @@ fn points_to_issue(rest: &str) -> bool {
             || word.starts_with("http"))
 }
 
-/// In several lines, where it is longer.
+/// Wraps a line at spaces.
 fn wrap(line: &str, columns: usize) -> String {
     let indent = if line.starts_with("- ") { "  " } else { "" };
     let (mut out, mut length) = (String::new(), 0);
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_that_act_on_the_default_branch_are_parted() {
+    fn marks_get_a_guard() {
         for (text, inert) in [
             ("Sum [skip ci]", "Sum [·skip ci]"),
             ("[CI Skip] [no ci] [skip-ci]", "[·CI Skip] [·no ci] [·skip-ci]"),
@@ -166,17 +169,17 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_line_closes() {
+    fn only_own_line_closes_an_issue() {
         let body = OutboundBody("Closes #1\n`Closes #2`\n\n```\nCloses #1\nCloses #3\n```".to_owned());
         let body = body.without_marks(|line| line == "Closes #1").as_str().replace(GUARD, "·");
         assert_eq!(body, "Closes #1\n`Closes· #2`\n\n```\nCloses #1\nCloses· #3\n```");
     }
 
     #[test]
-    fn a_message_is_wrapped_before_its_marks_are_parted() {
+    fn message_is_wrapped_before_marks_get_guards() {
         let text = "One two three Signed-off-by: a\n\n- `[skip ci]` and @mona";
-        let said = inert_message(text, 1_000, 14).replace(GUARD, "·");
-        assert_eq!(said, "One two three\nSigned-off-by·:\na\n\n- `[·skip ci]`\n  and @·mona");
+        let message = inert_message(text, 1_000, 14).replace(GUARD, "·");
+        assert_eq!(message, "One two three\nSigned-off-by·:\na\n\n- `[·skip ci]`\n  and @·mona");
         assert_eq!(
             inert_subject("Fixes #1: [skip ci]\nx", 72).replace(GUARD, "·"),
             "Fixes #·1: [·skip ci] x"

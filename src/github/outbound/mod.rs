@@ -1,9 +1,9 @@
-//! The one way out: text a model or a stranger wrote becomes text that may be posted.
+//! Sanitiser for text by models and strangers before it is posted.
 //!
-//! Posted text acts: it pages people, closes issues, obeys other bots, loads pictures, breaks out
-//! of the fold it stands in. Here it is read with the parser that GitHub's is derived from, and written anew with
-//! nothing in it but what a text needs. What may be posted is a [`OutboundBody`], which only `messages` builds and which is
-//! read once more as a whole. This file knows nothing of GitHub's API.
+//! Posted Markdown can ping people, close issues, trigger other bots, load images and break out of the fold around it.
+//! This module parses it with comrak, a port of the parser that GitHub uses, and rewrites it without such content. The
+//! result is an [`OutboundBody`], which only `messages` builds and which is checked once more as a whole. This module
+//! does not use GitHub's API.
 
 use std::fmt;
 
@@ -16,19 +16,19 @@ pub use body::OutboundBody;
 pub use commit_marks::{has_marks, inert_message, inert_subject};
 use rewrite::{CheckboxMode, InlineContainer, InlineWriter, rewrite};
 
-/// Stands between a sign that acts and what it would act on. Invisible, and no white space to
-/// anybody's `trim`.
+/// Zero-width space between an active sign and its target. Invisible, and `trim` does not remove it.
 const GUARD: char = '\u{200B}';
 
-/// Stands in a frame on both sides of what is not ours. A control character, so it is in no text that came in.
+/// Marks both ends of text by others inside our own text. Input cannot contain it, because control characters are
+/// removed.
 const SEAM: char = '\u{1F}';
 
 const CUT_NOTICE: &str = "\n\n*… cut here for length.*";
 
-/// Times a text is written anew before one that will not settle is put into a code block as it is.
+/// Maximum rewrites of a text; one that still changes becomes a code block.
 const MAX_PASSES: usize = 6;
 
-/// Markdown of a model's or a stranger's that was made inert. It can be read; a frame takes it by `{}`.
+/// Sanitised Markdown by a model or a stranger. Use `{}` to insert it into a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InertMarkdown(String);
 
@@ -42,20 +42,20 @@ impl InertMarkdown {
     }
 }
 
-/// Between seams, for [`OutboundBody::frame`].
+/// Writes the text between seams, for [`OutboundBody::frame`].
 impl fmt::Display for InertMarkdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SEAM}{}{SEAM}", self.0)
     }
 }
 
-/// Makes Markdown inert and at most `cap_chars` long. Text in code stays as written, except for
-/// secrets and control characters. Cleaning what is clean changes nothing.
+/// Sanitises Markdown and limits it to `cap_chars`. Code stays as written, except for secrets and control characters.
+/// Idempotent.
 pub fn clean(text: &str, cap_chars: usize) -> InertMarkdown {
     clean_with(text, cap_chars, CheckboxMode::Text)
 }
 
-/// As [`clean`], and the boxes of lists stay boxes that people can tick: for the text of an issue.
+/// Same as [`clean`], but keeps task list checkboxes, for the text of an issue.
 pub fn clean_with_checkboxes(text: &str, cap_chars: usize) -> InertMarkdown {
     clean_with(text, cap_chars, CheckboxMode::Keep)
 }
@@ -74,19 +74,19 @@ fn clean_with(text: &str, cap_chars: usize, boxes: CheckboxMode) -> InertMarkdow
         if keep == 0 {
             return InertMarkdown(String::new());
         }
-        // What was made inert grew: keep less, in proportion, and always a little less.
+        // Sanitising made the text longer: keep proportionally less, and always a little less.
         keep = (keep * cap_chars / length).min(keep - keep / 50 - 1);
     }
 }
 
-/// One line of untrusted text inside a sentence of ours: a title, a reason, a login. Of Markdown only inline code
-/// keeps its meaning, of HTML nothing.
+/// Returns one line of untrusted text for use inside our own sentence: a title, a reason, a login. Only inline code
+/// keeps its Markdown meaning.
 pub fn inline_text(text: &str, cap_chars: usize) -> String {
     let text = one_line(text, cap_chars);
     let parts: Vec<&str> = text.split('`').collect();
     let last = parts.len() - 1;
     let trimmed = |part: &str| !part.is_empty() && part.trim() == part;
-    // Single backticks in pairs, and no two of them side by side.
+    // Backticks must be single, paired and not adjacent.
     let pairs = last.is_multiple_of(2)
         && parts.iter().enumerate().all(|(n, part)| match n % 2 {
             0 => n == 0 || n == last || !part.is_empty(),
@@ -106,19 +106,19 @@ pub fn inline_text(text: &str, cap_chars: usize) -> String {
     words.finish()
 }
 
-/// One line of untrusted text as inline code: a path, a place, a model's id.
+/// Returns one line of untrusted text as inline code: a path, a location, a model's id.
 pub fn inline_code(text: &str, cap_chars: usize) -> String {
     let text = one_line(text, cap_chars).replace('`', "'").replace('|', "¦");
     if text.is_empty() { "–".to_owned() } else { format!("`{text}`") }
 }
 
-/// One line of untrusted text where there is no Markdown: a title, a commit's subject. It neither
-/// closes nor mentions anything.
+/// Returns one line of untrusted text for places without Markdown, such as a title or a commit subject. It closes and
+/// mentions nothing.
 pub fn plain_line(text: &str, cap_chars: usize) -> String {
     insert_guards(&one_line(text, cap_chars))
 }
 
-/// A guard behind each sign that acts.
+/// Inserts a guard after each active sign.
 fn insert_guards(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for (at, c) in text.char_indices() {
@@ -130,7 +130,7 @@ fn insert_guards(text: &str) -> String {
     out
 }
 
-/// Untrusted text as a code block, whatever fences it holds itself: a diff, a log.
+/// Returns untrusted text as a code block: a diff, a log. The fence is longer than any in the text.
 pub fn code_block(info: &'static str, text: &str, cap_chars: usize) -> String {
     let text = secrets::redact(&scrub(text));
     let shown = cut_at_line(&text, cap_chars);
@@ -138,14 +138,14 @@ pub fn code_block(info: &'static str, text: &str, cap_chars: usize) -> String {
     fence(info, shown.trim_end()) + note
 }
 
-/// A code block that nothing in it can close.
+/// Returns a code block that its content cannot close.
 fn fence(info: &str, text: &str) -> String {
     let fence = longer_fence(text, 2);
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     format!("{fence}{info}\n{text}{end}{fence}")
 }
 
-/// More backticks than stand anywhere in the text side by side, and more than `least`.
+/// Returns a run of backticks longer than any in the text, and longer than `least`.
 fn longer_fence(text: &str, least: usize) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(longest.max(least) + 1)
@@ -164,7 +164,7 @@ fn fits(text: &str, cap_chars: usize) -> bool {
     text.len() <= cap_chars || text.chars().nth(cap_chars).is_none()
 }
 
-/// Control, direction and invisible characters out, line ends made uniform.
+/// Removes control, direction and invisible characters, and normalises line ends.
 fn scrub(text: &str) -> String {
     if text.bytes().all(|b| matches!(b, b'\n' | b'\t' | b' '..=b'~')) {
         return text.to_owned();
@@ -173,7 +173,7 @@ fn scrub(text: &str) -> String {
     text.chars().filter(|&c| c == '\n' || c == '\t' || !(c.is_control() || is_invisible(c))).collect()
 }
 
-/// At most `keep` characters, ending at a line break where one is near.
+/// Truncates to `keep` characters, at a line break if one is in the second half.
 fn cut_at_line(text: &str, keep: usize) -> &str {
     let Some((end, _)) = text.char_indices().nth(keep) else { return text };
     let head = &text[..end];
@@ -183,7 +183,7 @@ fn cut_at_line(text: &str, keep: usize) -> &str {
     }
 }
 
-/// Written anew until nothing changes: what gave way to words can change what the words beside it mean.
+/// Rewrites the text until it no longer changes: replacing one construct can change how its neighbours parse.
 fn rewrite_until_stable(source: &str, boxes: CheckboxMode) -> String {
     let mut text = source.to_owned();
     for _ in 0..MAX_PASSES {
@@ -196,7 +196,8 @@ fn rewrite_until_stable(source: &str, boxes: CheckboxMode) -> String {
     fence("", source.trim_matches('\n'))
 }
 
-/// Does this sign page people, point to a thread, begin an address or a command, whatever Markdown is around it?
+/// Returns whether this sign pings people, refers to a thread, or starts a URL or a command, whatever Markdown is
+/// around it.
 fn is_active_sign(c: char, before: &str, rest: &str) -> bool {
     let next = rest.as_bytes().first().copied().unwrap_or(b' ');
     let follows = |word: &str| {
@@ -211,7 +212,7 @@ fn is_active_sign(c: char, before: &str, rest: &str) -> bool {
         '-' => next.is_ascii_digit() && follows("gh"),
         ':' => rest.starts_with("//"),
         'w' | 'W' => rest.starts_with('.') && follows("ww"),
-        // Nothing but signs stands before it on its line.
+        // A command: only punctuation precedes it on its line.
         '/' => next.is_ascii_alphabetic() && !before.chars().rev().any(char::is_alphanumeric),
         _ => false,
     }
@@ -221,13 +222,13 @@ fn is_active_sign(c: char, before: &str, rest: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What comes out, with the guards made visible.
+    /// Returns the sanitised text with visible guards.
     fn shown(text: &str) -> String {
         clean(text, 10_000).as_str().replace(GUARD, "·")
     }
 
     #[test]
-    fn text_is_written_anew_with_nothing_in_it_that_acts() {
+    fn clean_neutralises_active_markdown() {
         for (text, inert) in [
             ("ping @mona and @org/team", "ping @·mona and @·org/team"),
             ("Fixes #1, closes owner/repo#12\nGH-7 HIGH-5", "Fixes #·1, closes owner/repo#·12\nGH-·7 HIGH-5"),
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_stay_where_they_are_wanted() {
+    fn checkboxes_are_kept_on_request() {
         for same in ["- [ ] **a** `b_c`\n  d\n- [x] e\n  - [ ] f", "1. [ ] a", "- [ ] /\u{200B}stop"] {
             assert_eq!(clean_with_checkboxes(same, 99).as_str(), same);
         }
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn code_stays_as_written_and_is_closed_where_it_ends() {
+    fn code_is_kept_and_fences_are_closed() {
         for same in ["`@mona #1 <b>`", "```rust\n@mona\n/approve\n<b> ![x](y)\n```", "``a`b``"] {
             assert_eq!(shown(same), same);
         }
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_do_not_leave_even_in_code() {
+    fn secrets_are_redacted_even_in_code() {
         let token = format!("ghs_{}", "a".repeat(36));
         let split = format!("gh\u{200b}s_{}", "a".repeat(36));
         let escaped = format!("ghs\\_{}", "a".repeat(36));
@@ -292,7 +293,7 @@ mod tests {
 
     #[test]
     #[ignore = "takes long"]
-    fn hostile_text_of_any_length_is_cut_and_stays_clean() {
+    fn long_hostile_text_is_cut_and_stays_clean() {
         let marks = [
             "[",
             "![",
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_anyones_is_just_words() {
+    fn single_line_helpers_neutralise_markdown() {
         let text = "# *a* [b](http://c) <d> `e`\n| f @g #1 www.h.i _j_ !";
         assert_eq!(
             inline_text(text, 200).replace(GUARD, "·"),

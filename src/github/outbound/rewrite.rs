@@ -1,8 +1,7 @@
-//! Markdown written anew from the tree that GitHub's parser makes of it.
+//! Rewriter of Markdown, based on the tree that comrak, GitHub's parser, produces.
 //!
-//! Only what has an arm here is written, each thing in one form: blocks with a blank line between them, code in
-//! a fence longer than any in it, links as address and words, everything else as words. So it does not matter how
-//! another parser would have read the source, and what is hidden in it is not there any more.
+//! Only constructs with a match arm here are written, each in one canonical form; everything else becomes plain words.
+//! So it does not matter how another parser reads the source, and hidden content is dropped.
 
 use comrak::{
     Arena, Node, Options,
@@ -13,21 +12,21 @@ use comrak::{
 use super::{GUARD, fence, is_active_sign, longer_fence, scrub};
 use crate::documents::secrets;
 
-/// Quotes, lists and emphasis in one another. Nobody reads on at such a depth, and the stack has an end.
+/// Maximum nesting of quotes, lists and emphasis; protects the stack.
 const MAX_DEPTH: usize = 24;
 
-/// Fences that GitHub shows as something else than code.
+/// Fence languages that GitHub renders as something other than code.
 const RENDERED_FENCES: [&str; 6] = ["mermaid", "geojson", "topojson", "stl", "math", "suggestion"];
 
-/// What becomes of boxes to tick.
+/// Treatment of task list checkboxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckboxMode {
-    /// Words that nobody can tick.
+    /// Plain text that nobody can tick.
     Text,
     Keep,
 }
 
-/// Of what GitHub reads, what is written here again. Footnotes are words.
+/// Returns the parser options for the extensions that are written back. Footnotes become words.
 pub(super) fn parser_options() -> Options<'static> {
     let mut options = Options::default();
     options.extension.table = true;
@@ -36,14 +35,14 @@ pub(super) fn parser_options() -> Options<'static> {
     options
 }
 
-/// The text with nothing in it that acts, or `None` where it is nested too deep.
+/// Returns the text without active content, or `None` if it is nested too deep.
 pub(super) fn rewrite(text: &str, boxes: CheckboxMode) -> Option<String> {
     let (arena, mut options) = (Arena::new(), parser_options());
     options.extension.tasklist = boxes == CheckboxMode::Keep;
     write_blocks(parse_document(&arena, text, &options).children())
 }
 
-/// Blocks that stand in no other, as they are written.
+/// Writes top-level blocks; `None` if they are nested too deep.
 pub(super) fn write_blocks<'a>(nodes: impl Iterator<Item = Node<'a>>) -> Option<String> {
     let nodes: Vec<_> = nodes.collect();
     let mut inside = nodes.iter().flat_map(|block| block.descendants());
@@ -51,15 +50,16 @@ pub(super) fn write_blocks<'a>(nodes: impl Iterator<Item = Node<'a>>) -> Option<
     (!deep).then(|| render_blocks(nodes.into_iter(), false))
 }
 
-/// The word behind a fence that stays there: a language, for its colours.
+/// Returns the language of a fence if it is kept, for syntax highlighting.
 pub(super) fn fence_language(info: &str) -> &str {
     let word = info.split(char::is_whitespace).next().unwrap_or_default();
     let named = word.len() <= 20 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"+#-_.".contains(&b));
     if named && !RENDERED_FENCES.iter().any(|drawn| word.eq_ignore_ascii_case(drawn)) { word } else { "" }
 }
 
-/// May a link lead there? A whole address, of signs that mean nothing in Markdown, and not one of an issue, a pull
-/// request, a discussion or a commit: GitHub writes "mentioned this" there, whoever's repository it is.
+/// Returns whether a link may point to this URL. It must be absolute and contain no Markdown characters. It must not
+/// point to an issue, pull request, discussion or commit, because GitHub posts a "mentioned this" there, whoever owns
+/// the repository.
 pub(super) fn is_allowed_link(url: &str) -> bool {
     const THREADS: [&str; 5] = ["/issues/", "/pull/", "/pulls/", "/discussions/", "/commit/"];
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/:?#=&+,".contains(&b);
@@ -69,7 +69,7 @@ pub(super) fn is_allowed_link(url: &str) -> bool {
         && !THREADS.iter().any(|part| small.contains(part))
 }
 
-/// Blocks below one another; in a `tight` list, as close as they may be.
+/// Writes blocks one after the other, without blank lines in a `tight` list where possible.
 fn render_blocks<'a>(nodes: impl Iterator<Item = Node<'a>>, tight: bool) -> String {
     let mut out = String::new();
     for node in nodes {
@@ -129,7 +129,7 @@ fn render_block(node: Node<'_>, tight: bool) -> String {
     }
 }
 
-/// The lines behind a mark, or below it.
+/// Prefixes the first line with `mark` and the others with `below`.
 fn prefix_lines(mark: &str, below: &str, inside: &str) -> String {
     let leads = std::iter::once(mark).chain(std::iter::repeat(below));
     let lines = inside.split('\n').zip(leads);
@@ -139,20 +139,20 @@ fn prefix_lines(mark: &str, below: &str, inside: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Where words stand.
+/// Container of inline content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum InlineContainer {
     Paragraph,
-    /// Where a line must not break.
+    /// A place that must stay on one line, such as a heading.
     Line,
     Cell,
 }
 
-/// Words being written, with the few things that may stand between them.
+/// Writer of inline content.
 pub(super) struct InlineWriter {
     out: String,
     container: InlineContainer,
-    /// Where the line begins that is being written.
+    /// Start of the current line in `out`.
     line: usize,
 }
 
@@ -183,13 +183,13 @@ impl InlineWriter {
                 NodeValue::Strong => self.write_wrapped("**", node, "**"),
                 NodeValue::Strikethrough => self.write_wrapped("~~", node, "~~"),
                 NodeValue::Link(link) => self.write_link(&link.url, node),
-                // Of a picture, the words that describe it.
+                // An image becomes its alt text.
                 _ => self.write_children(node),
             }
         }
     }
 
-    /// Text in which no Markdown and no HTML means anything.
+    /// Writes text so that no Markdown or HTML in it has an effect.
     pub(super) fn write_text(&mut self, text: &str) {
         let text = secrets::redact(&scrub(text));
         for (at, c) in text.char_indices() {
@@ -204,13 +204,13 @@ impl InlineWriter {
                 }
                 '<' => self.out.push_str("&lt;"),
                 '&' => self.out.push_str("&amp;"),
-                // Inside a word it stresses nothing.
+                // An underscore inside a word is no emphasis.
                 '_' if before.ends_with(char::is_alphanumeric) && rest.starts_with(char::is_alphanumeric) => {
                     self.out.push(c);
                 }
                 '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '$' => self.out.extend(['\\', c]),
                 '#' | '>' | '-' | '+' | '=' | ':' if line.is_empty() => self.out.extend(['\\', c]),
-                // A heading's end, a picture's beginning.
+                // A trailing `#` could close a heading, and a trailing `!` could start an image.
                 '#' | '!' if rest.is_empty() => self.out.extend(['\\', c]),
                 '.' | ')' if looks_like_list_number(line) => self.out.extend(['\\', c]),
                 c => self.out.push(c),
@@ -221,7 +221,7 @@ impl InlineWriter {
         }
     }
 
-    /// What is written as it is to stand there.
+    /// Writes finished Markdown unchanged.
     pub(super) fn write_inline(&mut self, written: &str) {
         self.out.push_str(written);
     }
@@ -252,7 +252,7 @@ impl InlineWriter {
         self.out.push_str(behind);
     }
 
-    /// A link, or its words and its address as code.
+    /// Writes a link, or its text and its URL as code if the URL is not allowed.
     fn write_link(&mut self, url: &str, node: Node<'_>) {
         let words = node.collect_text();
         match is_allowed_link(url) {

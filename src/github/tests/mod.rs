@@ -1,4 +1,4 @@
-//! The client against a server that answers what each test says and remembers what it was sent.
+//! Tests of the client against a fake GitHub with scripted responses that records its requests.
 
 mod pace;
 mod refusals;
@@ -30,7 +30,7 @@ const NOW: Timestamp = Timestamp(1_771_500_000_000);
 const OURS: RepoId = RepoId(9);
 const BOT: u64 = 77;
 
-/// A clock that stands still until it is moved.
+/// A clock that stands still until a test advances it.
 #[derive(Default)]
 struct SteppedClock {
     passed: AtomicI64,
@@ -66,15 +66,15 @@ impl Clock for SteppedClock {
 /// A request as it arrived.
 #[derive(Debug, Clone)]
 struct ReceivedApiRequest {
-    /// `GET /repos/o/r?x=y`
+    /// Such as `GET /repos/o/r?x=y`.
     line: String,
     authorization: String,
-    /// `If-None-Match`
+    /// The `If-None-Match` header.
     known: Option<String>,
     body: Value,
 }
 
-/// What the server answers; the number is how often this line came before.
+/// Response script. The number counts earlier requests with the same line.
 type ApiResponseScript = Arc<dyn Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> + Send + Sync>;
 
 struct CannedApiResponse {
@@ -101,8 +101,8 @@ struct FakeGitHub {
 }
 
 impl FakeGitHub {
-    /// Answers tokens, the repository and our bot's account by itself, all else by `script`; what
-    /// that does not know is 404.
+    /// Starts a server that answers tokens, the repository and our bot's account by itself, and everything else by
+    /// `script` or with 404.
     async fn start(
         script: impl Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> + Send + Sync + 'static,
     ) -> Self {
@@ -151,7 +151,7 @@ impl FakeGitHub {
         self.requests().iter().filter(|seen| seen.line.starts_with(start)).count()
     }
 
-    /// The writes that arrived, in order; token requests are none.
+    /// Returns the writes that arrived, in order, without token requests.
     fn writes(&self) -> Vec<ReceivedApiRequest> {
         let write = |seen: &ReceivedApiRequest| {
             !seen.line.starts_with("GET ") && !seen.line.contains("access_tokens")
@@ -182,7 +182,7 @@ async fn respond(
         before
     };
     if seen.line.contains("access_tokens") {
-        // Long enough for calls that start together to meet.
+        // Give calls that start together time to meet.
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     let given = script(&seen, before).or_else(|| default_response(&seen, before));

@@ -1,9 +1,9 @@
-//! Who goes first when the bucket is empty.
+//! Order of writes when the bucket is empty.
 
 use super::*;
 use crate::types::{CommentId, IssueNo};
 
-/// A server that takes every write there is here.
+/// Returns a server that accepts all writes of these tests.
 async fn accepting_server() -> FakeGitHub {
     let comment = json!({
         "id": 5, "user": null, "html_url": "https://x/c",
@@ -16,7 +16,7 @@ async fn accepting_server() -> FakeGitHub {
     .await
 }
 
-/// Until that many writes have arrived. The clock stands; only the loopback connection takes time.
+/// Waits until that many writes have arrived. The clock stands still; only the loopback connection takes time.
 async fn wait_for_writes(fake: &FakeGitHub, writes: usize) -> Vec<String> {
     while fake.writes().len() < writes {
         tokio::task::yield_now().await;
@@ -25,11 +25,11 @@ async fn wait_for_writes(fake: &FakeGitHub, writes: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn eyes_are_seen_while_everything_else_waits() {
+async fn acknowledgement_is_sent_while_other_writes_wait() {
     let fake = accepting_server().await;
     let repo =
         fake.github_with_pacing("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());
-    // The name is known and the token there, so that what follows is the pace alone.
+    // Cache name and token first, so that the test measures only the pace.
     for _ in 0..3 {
         repo.edit_comment(CommentId(1), "m", &OutboundBody::frame("text".to_owned())).await.unwrap();
     }
@@ -53,7 +53,7 @@ async fn eyes_are_seen_while_everything_else_waits() {
     );
     assert!(waiting.iter().all(|task| !task.is_finished()), "what is kept for the eyes is kept");
 
-    // What they took comes back first; then the comment goes before the edits, and these in their order.
+    // The acknowledgements' share refills first; then the comment goes before the edits, which keep their order.
     fake.clock.advance(Duration::from_secs(3));
     assert_eq!(wait_for_writes(&fake, 6).await[5], "POST/1/comments");
     for (count, edit) in [(7, "PATCH/comments/11"), (8, "PATCH/comments/12")] {
@@ -66,7 +66,7 @@ async fn eyes_are_seen_while_everything_else_waits() {
 }
 
 #[tokio::test]
-async fn a_refusal_without_room_is_not_for_now() {
+async fn rejection_without_room_is_dropped() {
     let fake = accepting_server().await;
     let repo =
         fake.github_with_pacing("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());

@@ -1,4 +1,4 @@
-//! What GitHub refuses: for good, for now, and what of it may have happened all the same.
+//! Refusals by GitHub: final, temporary, and those after which the write may have taken effect.
 
 use super::*;
 use crate::{
@@ -16,7 +16,7 @@ fn comment(id: u64) -> Value {
 const POST: &str = "POST /repos/o/r/issues/1/comments";
 const LOOK: &str = "GET /repos/o/r/issues/1/comments";
 
-/// What a label swap comes to whose GraphQL answer has this error, and the repository.
+/// Returns the error of a label change whose GraphQL response has this error, and the repository.
 async fn label_swap_error(error: Value) -> (GitHubApiError, GitHubRepo) {
     let fake = FakeGitHub::start(move |seen, _| match seen.line.as_str() {
         line if line.starts_with("GET /repos/o/r/labels/") => canned(200, json!({ "node_id": "LA_1" })),
@@ -35,7 +35,7 @@ async fn label_swap_error(error: Value) -> (GitHubApiError, GitHubRepo) {
 }
 
 #[tokio::test]
-async fn graphql_is_final_only_where_it_is_known_to_be() {
+async fn only_known_graphql_errors_are_final() {
     let wrong = "Something went wrong while executing your query. This may be the result of a timeout.";
     for kind in [None, Some("SERVICE_UNAVAILABLE"), Some("A_NEW_ONE")] {
         let mut error = json!({ "message": wrong });
@@ -60,7 +60,7 @@ async fn graphql_is_final_only_where_it_is_known_to_be() {
 }
 
 #[tokio::test]
-async fn graphqls_rate_limit_is_the_installations_by_either_name() {
+async fn graphql_rate_limit_pauses_the_installation() {
     for kind in ["RATE_LIMIT", "RATE_LIMITED"] {
         let message = "API rate limit already exceeded for installation ID 3.";
         let (fault, repo) =
@@ -72,7 +72,7 @@ async fn graphqls_rate_limit_is_the_installations_by_either_name() {
 }
 
 #[tokio::test]
-async fn what_was_refused_was_not_written_and_is_not_looked_for() {
+async fn refused_comment_is_not_looked_up() {
     let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
         (POST, 0..4) => canned(403, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
         (POST, 4) => {
@@ -95,12 +95,12 @@ async fn what_was_refused_was_not_written_and_is_not_looked_for() {
 }
 
 #[tokio::test]
-async fn a_refusal_ends_no_doubt_that_was_there_before_it_and_adds_none() {
+async fn refusal_keeps_earlier_uncertainty() {
     let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
         (POST, 0) => canned(502, json!({})),
         (POST, 1) => canned(429, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
         (POST, _) => canned(201, comment(5)),
-        // The first is not there, and the third shows at once.
+        // GitHub loses the first comment; the third shows at once.
         (line, before) if line.starts_with(LOOK) && before < 3 => canned(200, json!([])),
         (line, _) if line.starts_with(LOOK) => canned(200, json!([comment(5)])),
         _ => None,
@@ -117,7 +117,7 @@ async fn a_refusal_ends_no_doubt_that_was_there_before_it_and_adds_none() {
 }
 
 #[tokio::test]
-async fn a_suspension_is_waited_for_and_no_other_refusal_is() {
+async fn only_suspension_refusal_is_temporary() {
     let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
         ("POST /app/installations/3/access_tokens", 0) => {
             canned(403, json!({ "message": "Diese Installation ruht." }))
@@ -141,7 +141,7 @@ async fn a_suspension_is_waited_for_and_no_other_refusal_is() {
 }
 
 #[tokio::test]
-async fn the_newest_comment_is_found_though_nobody_says_which_page_is_the_last() {
+async fn newest_comment_is_found_without_last_page_link() {
     let fake = FakeGitHub::start(|seen, _| {
         let page: u64 = seen.line.strip_prefix(&format!("{LOOK}?per_page=100&page="))?.parse().unwrap();
         let listed = canned(200, if page == 3 { json!([comment(5)]) } else { json!([]) });
@@ -155,7 +155,7 @@ async fn the_newest_comment_is_found_though_nobody_says_which_page_is_the_last()
 }
 
 #[tokio::test]
-async fn a_team_is_known_where_github_tells_of_it() {
+async fn team_members_are_listed_or_none() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /orgs/octo/teams/core/members?per_page=100" => canned(200, json!([{ "id": 7 }, { "id": 8 }])),
         "GET /orgs/octo/teams/dark/members?per_page=100" => {

@@ -1,4 +1,4 @@
-//! Credentials, pace, pages and addresses.
+//! Tests of credentials, rate limits, paging and redirects.
 
 use super::*;
 use crate::types::{Actor, IssueNo, Role, UserId};
@@ -12,7 +12,7 @@ fn issue(number: u64) -> Value {
 }
 
 #[tokio::test]
-async fn ten_first_calls_share_one_token() {
+async fn concurrent_first_calls_share_one_token() {
     let fake = FakeGitHub::start(|_, _| None).await;
     let repo = fake.repo();
     let calls = (0..10).map(|_| {
@@ -27,7 +27,7 @@ async fn ten_first_calls_share_one_token() {
 }
 
 #[tokio::test]
-async fn a_refused_token_is_replaced_once() {
+async fn refused_token_is_replaced_once() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1" if seen.authorization == "Bearer ghs_1" => {
             canned(401, json!({ "message": "Bad credentials" }))
@@ -47,7 +47,7 @@ async fn a_refused_token_is_replaced_once() {
 }
 
 #[tokio::test]
-async fn a_read_is_tried_again_and_a_write_is_not() {
+async fn failed_read_is_retried_and_write_is_not() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "GET /repos/o/r/issues/1" if before == 0 => canned(502, json!({})),
         "GET /repos/o/r/issues/1" => canned(200, issue(1)),
@@ -63,7 +63,7 @@ async fn a_read_is_tried_again_and_a_write_is_not() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_before_a_rate_limit_ends() {
+async fn no_call_is_sent_during_a_rate_limit() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1" => {
             canned(403, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "120"))
@@ -81,7 +81,7 @@ async fn nothing_is_sent_before_a_rate_limit_ends() {
 }
 
 #[tokio::test]
-async fn the_last_call_of_an_hour_is_known_to_be_the_last() {
+async fn used_up_limit_stops_further_calls() {
     let reset = NOW.0 / 1000 + 600;
     let fake = FakeGitHub::start(move |seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1" => canned(200, issue(1))
@@ -97,7 +97,7 @@ async fn the_last_call_of_an_hour_is_known_to_be_the_last() {
 }
 
 #[tokio::test]
-async fn what_has_not_changed_is_not_read_again_and_not_believed_to_be_another_installations() {
+async fn cached_response_is_reused_per_installation() {
     let fake = FakeGitHub::start(|seen, _| match (seen.line.as_str(), seen.known.as_deref()) {
         ("GET /repos/o/r/issues/1", None) => canned(200, issue(1)).map(|a| a.header("etag", "W/\"one\"")),
         ("GET /repos/o/r/issues/1", Some("W/\"one\"")) => canned(304, Value::Null),
@@ -124,7 +124,7 @@ async fn what_has_not_changed_is_not_read_again_and_not_believed_to_be_another_i
 }
 
 #[tokio::test]
-async fn a_repository_that_does_not_show_is_asked_for_by_its_number() {
+async fn missing_repository_is_looked_up_by_id() {
     let installed = json!({ "id": 3, "account": { "login": "o" }, "suspended_at": null });
     let fake = FakeGitHub::start(move |seen, before| match (seen.line.as_str(), before) {
         ("GET /app/installations/3", 0) => canned(404, json!({})),
@@ -150,11 +150,11 @@ async fn a_repository_that_does_not_show_is_asked_for_by_its_number() {
 }
 
 #[tokio::test]
-async fn every_page_is_asked_for_with_credentials_and_under_the_same_path() {
+async fn next_pages_keep_credentials_and_host() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /api/v3/installation/repositories?per_page=100" => {
             let more = json!({ "repositories": [{ "id": 1, "full_name": "o/a" }] });
-            // Another host: the credentials must not follow it.
+            // Another host, to which the credentials must not go.
             let next = "<https://elsewhere.example/api/v3/installation/repositories?per_page=100&page=2>; rel=\"next\", <https://x/y>; rel=\"last\"";
             canned(200, more).map(|a| a.header("link", next))
         }
@@ -176,7 +176,7 @@ async fn every_page_is_asked_for_with_credentials_and_under_the_same_path() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_to_give_the_app() {
+async fn forbidden_error_names_permission_to_grant() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/issues/1/reactions" => {
             canned(403, json!({ "message": "Resource not accessible by integration" }))
@@ -188,13 +188,13 @@ async fn a_refusal_says_what_to_give_the_app() {
     let fault = fake.repo().react(ReactionTarget::Issue(IssueNo(1)), Reaction::Eyes).await.unwrap_err();
     assert_eq!(
         fault.to_string(),
-        "GitHub refused POST /repos/o/r/issues/1/reactions: it wanted issues=write; \
+        "GitHub refused POST /repos/o/r/issues/1/reactions: it requires issues=write; \
          give the App that permission (Resource not accessible by integration)"
     );
 }
 
 #[tokio::test]
-async fn not_allowed_and_could_not_ask_are_different() {
+async fn no_role_differs_from_failed_lookup() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/collaborators/ann/permission" => canned(
             200,
@@ -215,7 +215,7 @@ async fn not_allowed_and_could_not_ask_are_different() {
 }
 
 #[tokio::test]
-async fn a_rename_is_followed_and_a_transfer_is_not() {
+async fn rename_is_followed_and_transfer_is_not() {
     let fake = FakeGitHub::start(|seen, _| {
         let moved = |to: String| canned(301, json!({})).map(|a| a.header("location", to));
         match seen.line.as_str() {
@@ -246,7 +246,7 @@ async fn a_rename_is_followed_and_a_transfer_is_not() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_to_a_repository_that_took_the_name() {
+async fn write_to_reused_repository_name_is_refused() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r" => canned(200, json!({ "id": 10, "full_name": "o/r", "default_branch": "main" })),
         _ => None,
@@ -260,7 +260,7 @@ async fn nothing_is_written_to_a_repository_that_took_the_name() {
 }
 
 #[tokio::test]
-async fn a_token_for_git_reads_one_repository() {
+async fn git_token_reads_one_repository() {
     let fake = FakeGitHub::start(|_, _| None).await;
     let (token, _) = fake.github().git_token(InstallationId(3), OURS).await.unwrap();
     assert_eq!(secrecy::ExposeSecret::expose_secret(&token), "ghs_1");
@@ -270,7 +270,7 @@ async fn a_token_for_git_reads_one_repository() {
 }
 
 #[tokio::test]
-async fn a_new_app_comes_out_of_its_code_and_its_code_stays_out_of_errors() {
+async fn manifest_code_is_exchanged_and_not_in_errors() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /app-manifests/good/conversions" => canned(
             201,
@@ -294,7 +294,7 @@ async fn a_new_app_comes_out_of_its_code_and_its_code_stays_out_of_errors() {
 }
 
 #[tokio::test]
-async fn keys_and_addresses_that_cannot_work_are_named() {
+async fn invalid_key_or_url_is_named_in_error() {
     let fake = FakeGitHub::start(|_, _| None).await;
     let options = |api_url: &str, private_key: SecretString| GitHubOptions {
         api_url: api_url.parse().unwrap(),
@@ -316,7 +316,7 @@ async fn keys_and_addresses_that_cannot_work_are_named() {
 }
 
 #[tokio::test]
-async fn our_own_account_is_asked_for_until_it_is_known() {
+async fn bot_account_is_looked_up_until_found() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "GET /app/installations?per_page=100" => canned(200, json!([])),
         "GET /users/countersign%5Bbot%5D" if before == 0 => canned(404, json!({})),

@@ -1,4 +1,4 @@
-//! A write that is made twice leaves one.
+//! Tests that a repeated write leaves one object.
 
 use super::*;
 use crate::types::{CommentId, InstallationId, IssueNo, Oid};
@@ -21,7 +21,7 @@ fn comment(id: u64, by: u64, text: &str) -> Value {
 const MARKED: &str = "hello\n\n<!-- countersign:m -->";
 
 #[tokio::test]
-async fn a_comment_is_written_with_its_marker_last() {
+async fn comment_ends_with_its_marker() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/issues/1/comments" => {
             canned(201, comment(5, BOT, seen.body["body"].as_str().unwrap()))
@@ -37,7 +37,7 @@ async fn a_comment_is_written_with_its_marker_last() {
 }
 
 #[tokio::test]
-async fn after_an_interruption_our_comment_is_found_on_a_late_page_and_its_double_removed() {
+async fn interrupted_comment_is_found_and_duplicate_removed() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1/comments?per_page=100&page=1" => {
             canned(200, json!([comment(1, 8, "/lld")])).map(|a| {
@@ -59,7 +59,7 @@ async fn after_an_interruption_our_comment_is_found_on_a_late_page_and_its_doubl
 }
 
 #[tokio::test]
-async fn what_fits_no_comment_becomes_several() {
+async fn long_body_becomes_several_comments() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "POST /repos/o/r/issues/1/comments" => canned(201, comment(5 + before as u64, BOT, "")),
         "PATCH /repos/o/r/issues/comments/5" => canned(200, comment(5, BOT, "")),
@@ -80,7 +80,7 @@ async fn what_fits_no_comment_becomes_several() {
 }
 
 #[tokio::test]
-async fn a_label_is_made_at_its_first_use() {
+async fn label_is_created_on_first_use() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/labels" => canned(201, json!({})),
         "POST /repos/o/r/issues/1/labels" => canned(200, json!([])),
@@ -111,13 +111,13 @@ fn spec(path: &str) -> CommitSpec {
     }
 }
 
-/// A repository whose branch is at `head` and takes our commit only when that is where we think it is.
+/// Scripts a repository whose branch is at `head`. It accepts our commit only if that is the expected head.
 fn branch_script(head: char) -> impl Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> {
     move |seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/countersign/issue-1" => {
             canned(200, json!({ "ref": "refs/heads/countersign/issue-1", "object": { "sha": oid(head) } }))
         }
-        // Ours, as GitHub keeps it: without the last line's end.
+        // GitHub strips the message's trailing newline.
         "GET /repos/o/r/git/commits/cccccccccccccccccccccccccccccccccccccccc" => canned(
             200,
             json!({ "sha": oid('c'), "tree": { "sha": oid('2') }, "parents": [{ "sha": oid('a') }],
@@ -146,7 +146,7 @@ fn stale_head_error() -> Value {
 }
 
 #[tokio::test]
-async fn a_commit_is_bytes_on_top_of_where_the_branch_was_seen() {
+async fn commit_sends_bytes_and_expected_head() {
     let fake = FakeGitHub::start(branch_script('a')).await;
     let commit = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap();
     assert_eq!(commit.oid, oid('c'));
@@ -169,7 +169,7 @@ async fn a_commit_is_bytes_on_top_of_where_the_branch_was_seen() {
 }
 
 #[tokio::test]
-async fn a_branch_begins_with_its_first_commit() {
+async fn first_commit_creates_the_branch() {
     let fake = FakeGitHub::start(branch_script('a')).await;
     let spec = CommitSpec { creates_branch: true, ..spec("docs/a.md") };
     fake.repo().ensure_commit(&spec, false).await.unwrap();
@@ -181,7 +181,7 @@ async fn a_branch_begins_with_its_first_commit() {
 }
 
 #[tokio::test]
-async fn graphql_is_beside_the_third_version_of_rest() {
+async fn graphql_url_is_derived_from_rest_url() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /api/v3/repos/o/r" => {
             canned(200, json!({ "id": 9, "full_name": "o/r", "default_branch": "main" }))
@@ -198,11 +198,11 @@ async fn graphql_is_beside_the_third_version_of_rest() {
 }
 
 #[tokio::test]
-async fn an_interrupted_commit_is_recognised_and_another_is_not() {
+async fn interrupted_commit_is_recognised() {
     let fake = FakeGitHub::start(branch_script('c')).await;
     assert_eq!(fake.repo().ensure_commit(&spec("docs/a.md"), true).await.unwrap().oid, oid('c'));
     assert_eq!(fake.count("POST /graphql"), 0);
-    // The look before it may have been behind.
+    // The read before the commit may have lagged.
     assert_eq!(fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap().oid, oid('c'));
     let fake = FakeGitHub::start(branch_script('d')).await;
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), true).await.unwrap_err();
@@ -210,7 +210,7 @@ async fn an_interrupted_commit_is_recognised_and_another_is_not() {
 }
 
 #[tokio::test]
-async fn a_copied_message_around_other_bytes_is_not_ours() {
+async fn copied_message_with_other_bytes_is_not_ours() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "GET /repos/o/r/contents/docs/a.md?ref=cccccccccccccccccccccccccccccccccccccccc" => canned(
             200,
@@ -224,7 +224,7 @@ async fn a_copied_message_around_other_bytes_is_not_ours() {
 }
 
 #[tokio::test]
-async fn a_refused_commit_is_a_conflict_only_if_the_branch_moved() {
+async fn refused_commit_is_conflict_only_if_branch_moved() {
     let fake = FakeGitHub::start(branch_script('d')).await;
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
     assert_eq!(
@@ -232,7 +232,7 @@ async fn a_refused_commit_is_a_conflict_only_if_the_branch_moved() {
         "moving countersign/issue-1 in o/r conflicts with what is there now: \
          it is at ddddddd and no longer at aaaaaaa"
     );
-    // Refused, though the branch shows where it should be: reads that are behind, or a rule of the branch.
+    // The branch is at the expected head, so either GitHub's reads lag or a branch rule refused the commit.
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "POST /graphql" => canned(200, stale_head_error()),
         _ => branch_script('a')(seen, before),
@@ -247,7 +247,7 @@ async fn a_refused_commit_is_a_conflict_only_if_the_branch_moved() {
 }
 
 #[tokio::test]
-async fn a_label_takes_anothers_place_in_one_write() {
+async fn label_is_replaced_in_one_write() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/labels/working" => canned(200, json!({ "node_id": "LA_1" })),
         "POST /repos/o/r/labels" => canned(201, json!({ "node_id": "LA_2" })),
@@ -267,7 +267,7 @@ async fn a_label_takes_anothers_place_in_one_write() {
     let change = LabelChange { issue: IssueNo(1), remove: Some("working"), add: Some(label) };
     fake.repo().change_label(&change).await.unwrap();
     let mut writes = fake.writes();
-    // Its id did not lead to it: a label of this name may be another one by now.
+    // Removal by id failed, so the label is removed by name: it may have been recreated.
     let by_name = writes.pop().unwrap().line;
     assert!(by_name.starts_with("DELETE ") && by_name.ends_with("/issues/1/labels/working"), "{by_name}");
     let sent = writes.pop().unwrap().body;
@@ -280,7 +280,7 @@ async fn a_label_takes_anothers_place_in_one_write() {
     );
 }
 
-/// Comments as a server shows them that is behind: those written by `Said` show only from the `from`th look.
+/// Scripts a server whose reads lag: our comments show only from the `from`th lookup.
 fn lagging_comments(
     from: usize,
     lost: usize,
@@ -309,7 +309,7 @@ fn lagging_comments(
     }
 }
 
-/// Writes the comment as a step does: again after a while, as long as it is told that this may help.
+/// Posts a comment like a step: retries after a while as long as the error is temporary.
 async fn ensure_comment_until_done(fake: &FakeGitHub) -> Comment {
     let repo = fake.repo();
     for attempt in 0..60 {
@@ -323,7 +323,7 @@ async fn ensure_comment_until_done(fake: &FakeGitHub) -> Comment {
 }
 
 #[tokio::test]
-async fn a_lost_answer_leaves_one_comment_however_far_github_is_behind() {
+async fn lost_responses_leave_one_comment_under_read_lag() {
     for looks in 0..6 {
         for lost in 1..3 {
             let fake = FakeGitHub::start(lagging_comments(looks, lost)).await;
@@ -336,7 +336,7 @@ async fn a_lost_answer_leaves_one_comment_however_far_github_is_behind() {
 }
 
 #[tokio::test]
-async fn a_path_out_of_the_tree_is_never_sent() {
+async fn path_outside_tree_is_never_sent() {
     let fake = FakeGitHub::start(branch_script('a')).await;
     for path in ["../x", ".git/config", "/x"] {
         let fault = fake.repo().ensure_commit(&spec(path), false).await.unwrap_err();
@@ -346,7 +346,7 @@ async fn a_path_out_of_the_tree_is_never_sent() {
 }
 
 #[tokio::test]
-async fn a_file_is_read_also_when_github_keeps_its_content_apart() {
+async fn large_file_is_read_from_its_blob() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/contents/a%20b/small?ref=main" => canned(
             200,
@@ -392,7 +392,7 @@ fn pull_spec() -> PullRequestSpec {
 const PULLS: &str = "GET /repos/o/r/pulls?head=o%3Acountersign%2Fissue-1&state=open&per_page=100";
 
 #[tokio::test]
-async fn the_pull_request_that_is_open_is_ours_only_from_our_repository() {
+async fn forks_pull_request_is_not_reused() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         PULLS => canned(200, json!([pull(1, 10, false), pull(2, 9, true)])),
         _ => None,
@@ -403,7 +403,7 @@ async fn the_pull_request_that_is_open_is_ours_only_from_our_repository() {
 }
 
 #[tokio::test]
-async fn where_drafts_are_unknown_a_normal_one_says_so() {
+async fn pull_without_draft_support_is_titled_wip() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         PULLS => canned(200, json!([])),
         "POST /repos/o/r/pulls" if seen.body["draft"] == true => {
@@ -420,7 +420,7 @@ async fn where_drafts_are_unknown_a_normal_one_says_so() {
 }
 
 #[tokio::test]
-async fn a_check_is_made_on_a_commit_of_ours_alone_and_looked_for_twice_before_it_is_made_again() {
+async fn check_needs_our_commit_and_two_lookups_before_retry() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/main" => {
             let object = json!({ "sha": oid('a'), "type": "commit" });
@@ -464,7 +464,7 @@ async fn a_check_is_made_on_a_commit_of_ours_alone_and_looked_for_twice_before_i
 }
 
 #[tokio::test]
-async fn a_trial_takes_away_what_it_made_and_says_what_it_could_not() {
+async fn write_check_cleans_up_and_reports_leftovers() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/labels" => canned(201, json!({"node_id": "L", "name": seen.body["name"]})),
         "POST /repos/o/r/issues" => canned(201, json!({"number": 4, "html_url": "h", "labels": []})),

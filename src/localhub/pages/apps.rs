@@ -1,5 +1,4 @@
-//! GitHub Apps on the pages: making one from a manifest, as `countersign setup` asks, and installing
-//! it on repositories.
+//! App pages: create an App from a manifest, as `countersign setup` does, and install it on repositories.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use crate::{
     types::{RepoId, UserId},
 };
 
-/// What a manifest says, of which localhub heeds this much.
+/// The manifest fields that localhub uses.
 #[derive(Deserialize)]
 struct SubmittedManifest {
     name: String,
@@ -54,7 +53,7 @@ impl SubmittedManifest {
     }
 }
 
-/// How GitHub makes an App's slug of its name.
+/// GitHub's rule for an App's slug.
 fn app_slug(name: &str) -> String {
     let dashed: String =
         name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -62,8 +61,7 @@ fn app_slug(name: &str) -> String {
 }
 
 impl Hub {
-    /// Presses the button of the manifest page as `owner`: makes the App and answers where the
-    /// browser would be sent, with `code` and `state`.
+    /// Submits the manifest page as `owner`: creates the App and returns the redirect URL with `code` and `state`.
     pub fn approve_manifest(&self, manifest: &str, state: &str, owner: UserId) -> Result<Url, HubError> {
         let manifest = SubmittedManifest::parse(manifest)?;
         let pem = new_key()?;
@@ -96,7 +94,7 @@ impl Hub {
 }
 
 impl HubPageRequest<'_> {
-    /// Shows what the manifest would make; the button makes it.
+    /// Shows the App that the manifest would create; the button creates it.
     pub(super) fn new_app(&self) -> HubPageResult {
         let fields =
             if self.request.method == Method::POST { self.fields() } else { self.request.query.clone() };
@@ -203,7 +201,7 @@ mod tests {
     use super::app_slug;
 
     #[test]
-    fn a_slug_is_made_of_the_name() {
+    fn slug_is_derived_from_the_name() {
         assert_eq!(app_slug("Countersign (Ada's)"), "countersign-ada-s");
         assert_eq!(app_slug("…"), "");
     }

@@ -1,4 +1,4 @@
-//! A file, and the other two tabs of a pull request: its commits and its files.
+//! File page, and the commits and files tabs of a pull request.
 
 use super::{
     HubPageError, HubPageRequest, HubPageResult,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl HubPageRequest<'_> {
-    /// The file at `BRANCH-OR-COMMIT/PATH`. Branch names hold slashes, so the longest one that fits counts.
+    /// Shows the file at `BRANCH-OR-COMMIT/PATH`. Branch names contain slashes, so the longest match wins.
     pub(super) fn blob(&self, repo: RepoId, rest: &[&str]) -> HubPageResult {
         let git = self.git(repo);
         let found = (1..rest.len()).rev().find_map(|length| {
@@ -37,7 +37,7 @@ impl HubPageRequest<'_> {
         self.repo_page(repo, RepositoryTab::Issues, &path, &body)
     }
 
-    /// The pull request's row and its heading with the given tab open.
+    /// Returns the pull request and its heading with the given tab open.
     fn pull_heading(
         &self,
         repo: RepoId,
@@ -93,7 +93,7 @@ fn number_lines(text: &str) -> String {
     format!("<table class=code>{}</table>", text.lines().enumerate().map(row).collect::<String>())
 }
 
-/// Files with their hunks, as a pull request shows them.
+/// Renders files with their hunks, as in a pull request.
 fn diff_html(files: &[FileDiff]) -> String {
     let plus: usize = files.iter().map(|f| f.additions).sum();
     let minus: usize = files.iter().map(|f| f.deletions).sum();
@@ -146,7 +146,7 @@ fn hunk_rows(patch: &str) -> String {
     rows
 }
 
-/// The first lines of both sides in `@@ -10,7 +10,8 @@`.
+/// First line numbers of both sides in `@@ -10,7 +10,8 @@`.
 fn hunk_start(line: &str) -> Option<(u64, u64)> {
     let mut words = line.strip_prefix("@@ -")?.split(' ');
     let number = |word: &str| word.split(',').next().and_then(|n| n.parse().ok());
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hunk_counts_lines_on_both_sides() {
+    fn hunk_numbers_lines_on_both_sides() {
         assert_eq!(hunk_start("@@ -10,7 +12,8 @@ fn x"), Some((10, 12)));
         let html = hunk_rows("@@ -1 +1,2 @@\n-<a>\n+b\n+c");
         assert!(html.contains("<td class=no>1</td><td class=no></td><td><pre>-&lt;a&gt;</pre>"), "{html}");

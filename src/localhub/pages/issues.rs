@@ -1,4 +1,4 @@
-//! The list of issues or pull requests, the form for a new one, and what the thread's forms do.
+//! Lists of issues and pull requests, the form for a new issue, and the actions of thread forms.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
     types::{IssueNo, RepoId, Role, UserId},
 };
 
-/// A state as a small coloured mark.
+/// CSS class and word for an issue's state.
 pub(super) fn state_mark(issue: &HubIssue) -> (&'static str, &'static str) {
     match &issue.pull {
         Some(pull) if pull.merged_at.is_some() => ("merged", "Merged"),
@@ -106,7 +106,7 @@ impl HubPageRequest<'_> {
         Ok(redirect(&format!("/{name}/issues/{number}")))
     }
 
-    /// Does what a button of the thread says, if the acting user may.
+    /// Performs the action of a thread button, if the acting user may.
     pub(super) fn act_on_issue(
         &self,
         repo: RepoId,
@@ -167,7 +167,7 @@ impl HubPageRequest<'_> {
         Ok(redirect(back))
     }
 
-    /// The author may always; others need the role.
+    /// The author always may; others need the role.
     fn require_role(
         &self,
         repo: RepoId,

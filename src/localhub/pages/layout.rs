@@ -1,4 +1,4 @@
-//! What every page shares: the frame, and the small pieces pages are made of.
+//! Page frame and small shared HTML pieces.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::{
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("live.js");
 
-/// Text that becomes HTML as itself.
+/// Text escaped for HTML.
 pub(super) struct EscapedHtml<'a>(pub(super) &'a str);
 
 impl fmt::Display for EscapedHtml<'_> {
@@ -35,7 +35,7 @@ impl fmt::Display for EscapedHtml<'_> {
     }
 }
 
-/// `3 minutes ago`, with the time itself on hover.
+/// `3 minutes ago`, with the exact time on hover.
 pub(super) fn relative_time(now: Timestamp, at: Timestamp) -> String {
     let seconds = now.since(at).as_secs();
     let (count, unit) = match seconds {
@@ -52,7 +52,7 @@ pub(super) fn count_label(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A coloured square or circle with someone's initial.
+/// A coloured square or circle with the user's initial.
 pub(super) fn avatar(state: &HubState, user: UserId, size: u32) -> String {
     let login = state.login(user);
     let bot = state.accounts.get(&user).is_some_and(|a| a.app.is_some());
@@ -63,7 +63,7 @@ pub(super) fn avatar(state: &HubState, user: UserId, size: u32) -> String {
     )
 }
 
-/// A login in bold, marked when it is a bot's.
+/// A login in bold, marked if it is a bot.
 pub(super) fn login_html(state: &HubState, user: UserId) -> String {
     let login = state.login(user);
     match login.strip_suffix("[bot]") {
@@ -72,8 +72,8 @@ pub(super) fn login_html(state: &HubState, user: UserId) -> String {
     }
 }
 
-/// A label as a coloured pill. Colours are classes made by [`label_styles`]: the content policy
-/// allows no style attributes.
+/// A label as a coloured pill. [`label_styles`] generates the colour classes, since the content policy forbids style
+/// attributes.
 pub(super) fn label_pill(label: &HubLabel) -> String {
     let title = label.description.as_deref().unwrap_or_default();
     format!(
@@ -97,7 +97,7 @@ fn label_styles(repo: &HubRepository) -> String {
     repo.labels.iter().map(rule).collect()
 }
 
-/// Which of a repository's tabs a page belongs to.
+/// Tab of a repository page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RepositoryTab {
     Issues,
@@ -109,7 +109,7 @@ impl HubPageRequest<'_> {
         (self.hub.0.now)()
     }
 
-    /// The hidden field each form carries.
+    /// Hidden CSRF field of every form.
     pub(super) fn csrf_field(&self) -> String {
         format!("<input type=hidden name=csrf value=\"{}\">", self.csrf)
     }
@@ -154,7 +154,7 @@ impl HubPageRequest<'_> {
         HubReply::new(status, "text/html; charset=utf-8", page.into_bytes())
     }
 
-    /// The bar at the top, with the switch of users.
+    /// The top bar with the user switch.
     fn header(&self) -> String {
         self.hub.read(|s| {
             let mut options = String::new();
@@ -174,7 +174,7 @@ impl HubPageRequest<'_> {
         })
     }
 
-    /// The repositories one may see.
+    /// Lists the repositories that the acting user may see.
     pub(super) fn home(&self) -> HubPageResult {
         let body = self.hub.read(|s| {
             let mut rows = String::new();
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_stays_text() {
+    fn escapes_html_characters() {
         assert_eq!(EscapedHtml("<a href='x'>&\"").to_string(), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
     }
 }

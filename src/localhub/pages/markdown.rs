@@ -1,5 +1,4 @@
-//! Markdown as GitHub renders it in threads, made harmless: whatever a comment holds, the page
-//! keeps its structure and runs nothing.
+//! Markdown as GitHub renders it in threads, sanitised: no comment can break the page's structure or run a script.
 
 use std::{collections::HashSet, sync::LazyLock};
 
@@ -24,7 +23,7 @@ static CLEANER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     cleaner
 });
 
-/// The classes of `> [!NOTE]` and its kin.
+/// CSS classes of `> [!NOTE]` and similar alerts.
 const ALERTS: [&str; 5] = [
     "markdown-alert-note",
     "markdown-alert-tip",
@@ -33,14 +32,14 @@ const ALERTS: [&str; 5] = [
     "markdown-alert-caution",
 ];
 
-/// Renders a text of the repository at `base` (`/owner/name`), where `#12` and `@login` mean something.
+/// Renders a text of the repository at `base` (`/owner/name`), with `#12` and `@login` references.
 pub(super) fn render(text: &str, base: &str) -> String {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_STRIKETHROUGH
         | Options::ENABLE_TASKLISTS
         | Options::ENABLE_FOOTNOTES
         | Options::ENABLE_GFM;
-    // How deep inside of what must stay as written: code and links.
+    // Nesting depth inside code and links, whose text stays unchanged.
     let mut literal = 0_usize;
     let events = Parser::new_ext(text, options).map(|event| match event {
         Event::Start(Tag::CodeBlock(_) | Tag::Link { .. }) => {
@@ -90,7 +89,7 @@ mod tests {
     use super::render;
 
     #[test]
-    fn githubs_markdown_is_understood() {
+    fn renders_github_markdown() {
         let html = render(
             "| a |\n|---|\n| ~~b~~ |\n\n- [x] done\n\n<details><summary>More</summary>\n\n**in**\n\n</details>",
             "/a/b",
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_runs_and_nothing_breaks_out() {
+    fn removes_scripts_and_closing_tags() {
         let html = render(
             "<script>x</script><img src=x onerror=y>\n\n[l](javascript:z)\n\n</div></main><!-- m --><style>*{}</style>",
             "/a/b",
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_become_links_outside_of_code() {
+    fn links_issue_numbers_outside_code() {
         let html = render("Part of #12, `#13`, a#14, @ada <b>", "/ada/tally");
         assert!(html.contains("href=\"/ada/tally/issues/12\""), "{html}");
         assert!(!html.contains("issues/13") && !html.contains("issues/14"), "{html}");

@@ -1,7 +1,6 @@
-//! The pages: what a person at the laptop sees of localhub. Plain HTML that works without
-//! JavaScript; a little of it follows what happens. They open only to who holds the random token of
-//! the printed address (kept in a `SameSite=Strict` cookie), and a form counts only when it comes
-//! from a page of ours and carries the token that page was given.
+//! localhub's pages. Plain HTML that works without JavaScript; a small script follows events. Access needs the random
+//! token of the printed address, kept in a `SameSite=Strict` cookie. A form is accepted only from our origin and with
+//! its CSRF token.
 
 mod apps;
 mod code;
@@ -33,7 +32,6 @@ const ACTING_COOKIE: &str = "localhub_as";
 
 type HubPageResult = Result<HubReply, HubPageError>;
 
-/// A page that can't be shown, with the sentence to show instead.
 struct HubPageError {
     status: StatusCode,
     sentence: String,
@@ -65,12 +63,12 @@ impl From<HubGitError> for HubPageError {
     }
 }
 
-/// One look at a page, by someone acting as one of the hub's users.
+/// One page request, by someone acting as a user of the hub.
 struct HubPageRequest<'a> {
     hub: &'a Hub,
     request: &'a HubRequest,
     acting: Option<UserId>,
-    /// Lets our own script run, and none that slipped into the page.
+    /// Allows our own script and no injected one.
     nonce: String,
     csrf: String,
 }
@@ -96,7 +94,7 @@ pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
     add_security_headers(reply, &visit.nonce)
 }
 
-/// Exchanges the token of the printed address for a cookie, and takes it out of the address bar.
+/// Exchanges the token of the printed address for a cookie, and removes it from the address bar.
 fn exchange_page_token(hub: &Hub, request: &HubRequest, token: &str) -> HubReply {
     if !is_same_secret(token, &hub.0.page_token) {
         return HubReply::text(
@@ -104,13 +102,13 @@ fn exchange_page_token(hub: &Hub, request: &HubRequest, token: &str) -> HubReply
             "This address is of an earlier start; use the one printed last.\n",
         );
     }
-    // Only a path of ours: `//elsewhere` would leave.
+    // Only a local path: `//elsewhere` would leave this site.
     let path = format!("/{}", request.path.trim_start_matches('/'));
     let cookie = format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict");
     HubReply::empty(StatusCode::SEE_OTHER).with_header("location", &path).with_header("set-cookie", &cookie)
 }
 
-/// Compared by hash, so that time tells nothing of where two texts part.
+/// Compares hashes, so timing does not reveal where two texts differ.
 fn is_same_secret(a: &str, b: &str) -> bool {
     Hash::digest(a.as_bytes()) == Hash::digest(b.as_bytes())
 }
@@ -122,7 +120,7 @@ fn cookie(request: &HubRequest, name: &str) -> Option<String> {
 }
 
 fn add_security_headers(reply: HubReply, nonce: &str) -> HubReply {
-    // A form may end in a redirect to the program that asked for an App, on this machine.
+    // A form may redirect to the local program that asked for an App.
     let policy = format!(
         "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; img-src 'self' data:; \
          connect-src 'self'; form-action 'self' http://127.0.0.1:* http://localhost:*; \
@@ -148,7 +146,7 @@ impl HubPageRequest<'_> {
             return Err(HubPageError::new(StatusCode::METHOD_NOT_ALLOWED, "Pages take GET and POST."));
         }
         match segments.as_slice() {
-            // A manifest comes from another page by design; it only shows what would be made.
+            // A manifest comes from another page by design; this route only shows a preview.
             ["settings", "apps", "new"] => self.new_app(),
             _ if posting => self.handle_form(&segments),
             [] => self.home(),
@@ -177,7 +175,6 @@ impl HubPageRequest<'_> {
         }
     }
 
-    /// A form was sent.
     fn handle_form(&self, segments: &[&str]) -> HubPageResult {
         let form = self.form()?;
         match segments {
@@ -194,7 +191,7 @@ impl HubPageRequest<'_> {
         }
     }
 
-    /// A form's fields, once it is sure that it is ours.
+    /// Returns a form's fields after checking origin and CSRF token.
     fn form(&self) -> Result<BTreeMap<String, String>, HubPageError> {
         let origin = self.request.header("origin");
         let port = self.hub.0.address.port();
@@ -259,12 +256,12 @@ impl HubPageRequest<'_> {
     }
 }
 
-/// Asks to be told of what happens in a repository.
+/// Whether the request asks for the event stream.
 pub(super) fn is_event_stream_request(request: &HubRequest) -> bool {
     request.path == "/_events"
 }
 
-/// A stream that says when a page is out of date; the page then fetches itself.
+/// A stream that reports when a page is outdated; the page then reloads itself.
 pub(super) fn event_stream(hub: &Hub, request: &HubRequest) -> Response {
     if cookie(request, COOKIE).is_none_or(|c| !is_same_secret(&c, &hub.0.page_token)) {
         return StatusCode::FORBIDDEN.into_response();
@@ -282,7 +279,7 @@ pub(super) fn event_stream(hub: &Hub, request: &HubRequest) -> Response {
     Sse::new(stream).keep_alive(KeepAlive::default()).into_response()
 }
 
-/// Resolves at the next event in the repository, or when some were missed.
+/// Resolves at the next event in the repository, or if events were missed.
 async fn wait_for_repo_event(events: &mut Receiver<super::HubEvent>, repo: Option<RepoId>) {
     loop {
         match events.recv().await {

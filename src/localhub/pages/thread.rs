@@ -1,5 +1,4 @@
-//! An issue's or pull request's thread: text, comments, what happened between them, and the boxes
-//! to take part.
+//! Thread page of an issue or pull request: texts, comments, events and forms.
 
 use super::{
     HubPageError, HubPageRequest, HubPageResult,
@@ -22,7 +21,6 @@ use crate::{
 
 const REACTION_EMOJI: [&str; 8] = ["👍", "👎", "😄", "😕", "❤️", "🎉", "👀", "🚀"];
 
-/// A text in the thread with its author.
 struct ThreadEntry<'a> {
     anchor: String,
     author: UserId,
@@ -75,7 +73,7 @@ impl HubPageRequest<'_> {
         format!("/{}/{kind}/{}", s.name_of(r), issue.number)
     }
 
-    /// Title and state, and for a pull request what it would merge and its own tabs.
+    /// Title and state; for a pull request also its branches and tabs.
     pub(super) fn heading(&self, s: &HubState, r: &HubRepository, issue: &HubIssue, here: &str) -> String {
         let (mark, word) = state_mark(issue);
         let mut line = format!(
@@ -112,7 +110,7 @@ impl HubPageRequest<'_> {
         )
     }
 
-    /// Texts and events in the order they came.
+    /// Texts and events in chronological order.
     fn conversation(&self, s: &HubState, r: &HubRepository, issue: &HubIssue, base: &str) -> String {
         let first = ThreadEntry {
             anchor: format!("issue-{}", issue.number),
@@ -142,37 +140,37 @@ impl HubPageRequest<'_> {
         format!("{}{rows}", self.entry_html(s, r, &first, base))
     }
 
-    fn entry_html(&self, s: &HubState, r: &HubRepository, said: &ThreadEntry<'_>, base: &str) -> String {
-        let body = if said.body.trim().is_empty() {
+    fn entry_html(&self, s: &HubState, r: &HubRepository, entry: &ThreadEntry<'_>, base: &str) -> String {
+        let body = if entry.body.trim().is_empty() {
             "<p class=muted><em>No description provided.</em></p>".to_owned()
         } else {
-            render(said.body, &format!("/{}", s.name_of(r)))
+            render(entry.body, &format!("/{}", s.name_of(r)))
         };
-        let role = match r.role_of(said.author) {
-            _ if said.author == r.owner => "<span class=tag>Owner</span>",
+        let role = match r.role_of(entry.author) {
+            _ if entry.author == r.owner => "<span class=tag>Owner</span>",
             Role::None | Role::Read => "",
             _ => "<span class=tag>Collaborator</span>",
         };
-        let edited = if said.edited { " · edited" } else { "" };
+        let edited = if entry.edited { " · edited" } else { "" };
         format!(
-            "<div class=said id=\"{}\">{}<div class=card><div class=cardhead>{} <span class=muted>commented {}{edited}</span>\
+            "<div class=entry id=\"{}\">{}<div class=card><div class=cardhead>{} <span class=muted>commented {}{edited}</span>\
              <span class=grow></span>{role}</div><div class=markdown>{body}</div>{}</div></div>",
-            said.anchor,
-            avatar(s, said.author, 40),
-            login_html(s, said.author),
-            relative_time(self.now(), said.at),
-            self.reactions(s, said, base),
+            entry.anchor,
+            avatar(s, entry.author, 40),
+            login_html(s, entry.author),
+            relative_time(self.now(), entry.at),
+            self.reactions(s, entry, base),
         )
     }
 
-    fn reactions(&self, s: &HubState, said: &ThreadEntry<'_>, base: &str) -> String {
+    fn reactions(&self, s: &HubState, entry: &ThreadEntry<'_>, base: &str) -> String {
         let comment =
-            said.comment.map(|c| format!("<input type=hidden name=comment value={c}>")).unwrap_or_default();
+            entry.comment.map(|c| format!("<input type=hidden name=comment value={c}>")).unwrap_or_default();
         let mut counted = String::new();
         let mut offered = String::new();
         for (content, face) in REACTIONS.iter().zip(REACTION_EMOJI) {
             let who: Vec<String> =
-                said.reactions.iter().filter(|r| r.content == *content).map(|r| s.login(r.user)).collect();
+                entry.reactions.iter().filter(|r| r.content == *content).map(|r| s.login(r.user)).collect();
             if who.is_empty() {
                 offered.push_str(&format!("<button name=content value=\"{content}\">{face}</button>"));
             } else {
@@ -270,7 +268,7 @@ impl HubPageRequest<'_> {
         )
     }
 
-    /// What a person may do with a pull request here: mark it ready, merge it.
+    /// Actions on a pull request: mark ready, merge.
     fn merge_box(&self, r: &HubRepository, issue: &HubIssue, base: &str) -> String {
         let Some(pull) = issue.pull.as_ref().filter(|_| issue.open) else { return String::new() };
         if self.acting.is_none_or(|u| r.role_of(u) < Role::Write) {
@@ -302,7 +300,7 @@ impl HubPageRequest<'_> {
     }
 }
 
-/// What the checks on a pull request's head say, the newest of each name, in one line.
+/// One-line summary of the checks on a pull request's head, newest of each name.
 fn checks_line(r: &HubRepository, issue: &HubIssue) -> String {
     let Some(pull) = &issue.pull else { return String::new() };
     let here: Vec<_> = r.checks.iter().filter(|c| c.head == pull.head_oid).collect();

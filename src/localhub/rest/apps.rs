@@ -1,4 +1,4 @@
-//! What an App asks about itself and its installations.
+//! Routes for an App: itself, its installations and its deliveries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::{
     types::{Hash, InstallationId, RepoId, Timestamp},
 };
 
-/// An installation's token lives an hour.
+/// Lifetime of an installation token: one hour.
 const TOKEN_MILLISECONDS: i64 = 3_600_000;
 
 #[derive(Deserialize, Default)]
@@ -73,10 +73,10 @@ impl RestCall<'_> {
         if installation.suspended_at.is_some() {
             return Err(RestError::new(403, "This installation has been suspended"));
         }
-        let asked: AccessTokenRequest =
+        let requested: AccessTokenRequest =
             if self.request.body.is_empty() { AccessTokenRequest::default() } else { self.body()? };
-        let repositories = self.narrowed_repositories(&installation, &asked)?;
-        let permissions = self.narrowed_permissions(&installation, asked.permissions)?;
+        let repositories = self.narrowed_repositories(&installation, &requested)?;
+        let permissions = self.narrowed_permissions(&installation, requested.permissions)?;
         let token = format!("ghs_{}", random_hex(18)?);
         let expires_at = Timestamp((self.hub.0.now)().0 + TOKEN_MILLISECONDS);
         let row = HubToken {
@@ -108,13 +108,13 @@ impl RestCall<'_> {
     fn narrowed_repositories(
         &self,
         installation: &HubInstallation,
-        asked: &AccessTokenRequest,
+        requested: &AccessTokenRequest,
     ) -> Result<Option<BTreeSet<RepoId>>, RestError> {
-        if asked.repository_ids.is_none() && asked.repositories.is_none() {
+        if requested.repository_ids.is_none() && requested.repositories.is_none() {
             return Ok(None);
         }
-        let by_id = asked.repository_ids.iter().flatten().map(|id| Some(RepoId(*id)));
-        let by_name = asked.repositories.iter().flatten().map(|name| {
+        let by_id = requested.repository_ids.iter().flatten().map(|id| Some(RepoId(*id)));
+        let by_name = requested.repositories.iter().flatten().map(|name| {
             self.state(|s| s.repository_named(&s.login(installation.account), name).map(|r| r.id))
         });
         let ids: Option<BTreeSet<RepoId>> = by_id.chain(by_name).collect();
@@ -130,22 +130,22 @@ impl RestCall<'_> {
     fn narrowed_permissions(
         &self,
         installation: &HubInstallation,
-        asked: Option<BTreeMap<String, String>>,
+        requested: Option<BTreeMap<String, String>>,
     ) -> Result<BTreeMap<String, String>, RestError> {
         let granted = self.state(|s| s.apps.get(&installation.app).map(|a| a.permissions.clone()));
         let mut granted = granted.unwrap_or_default();
         granted.entry("metadata".into()).or_insert_with(|| "read".into());
-        let Some(mut asked) = asked else { return Ok(granted) };
+        let Some(mut requested) = requested else { return Ok(granted) };
         let held = |name: &str| granted.get(name).and_then(|word| HubPermissionLevel::parse(word));
-        let fits = asked
+        let fits = requested
             .iter()
             .all(|(name, level)| HubPermissionLevel::parse(level).is_some_and(|l| held(name) >= Some(l)));
         if !fits {
             let message = "The permissions requested are not granted to this installation.";
             return Err(RestError::new(422, message));
         }
-        asked.entry("metadata".into()).or_insert_with(|| "read".into());
-        Ok(asked)
+        requested.entry("metadata".into()).or_insert_with(|| "read".into());
+        Ok(requested)
     }
 
     fn deliveries(&self) -> RestResult {
@@ -209,7 +209,7 @@ impl RestCall<'_> {
         Ok(self.list_in_object("repositories", json!({ "repository_selection": "selected" }), rows))
     }
 
-    /// Hands the credentials of an App made from a manifest to whoever holds the code, once.
+    /// Returns the credentials of an App created from a manifest, once, to the holder of the code.
     fn convert_manifest(&self, code: &str) -> RestResult {
         let hour_ago = (self.hub.0.now)().0 - TOKEN_MILLISECONDS;
         let (app, secret) = self.hub.change(|c| {

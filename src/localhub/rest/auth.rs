@@ -1,4 +1,4 @@
-//! Who is calling, and what that allows.
+//! Authentication and permissions of API callers.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::{
     types::{Hash, InstallationId, RepoId},
 };
 
-/// GitHub lets an App's token live this long, in seconds.
+/// GitHub's maximum lifetime of an App's JWT, in seconds.
 const JWT_SECONDS: i64 = 600;
 
-/// Clocks differ; GitHub forgives a minute.
+/// Clock skew that GitHub tolerates.
 const SKEW_SECONDS: i64 = 60;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,9 +49,9 @@ impl HubPermissionLevel {
 
 pub(in crate::localhub) enum RestCaller {
     Anonymous,
-    /// An App, by a token it signed.
+    /// An App, by its JWT.
     App(u64),
-    /// An installation of an App, by a token we gave it.
+    /// An installation of an App, by a token we issued.
     Installation {
         app: u64,
         id: InstallationId,
@@ -61,7 +61,7 @@ pub(in crate::localhub) enum RestCaller {
 }
 
 impl RestCaller {
-    /// Whose hourly limit a request counts against.
+    /// Key of the caller's hourly rate limit.
     pub(super) fn key(&self) -> String {
         match self {
             Self::Anonymous => "anonymous".into(),
@@ -94,13 +94,13 @@ pub(super) fn authenticate(hub: &Hub, request: &HubRequest) -> Result<RestCaller
     }
 }
 
-/// The password of `Basic` credentials; git sends the token as one.
+/// Password of `Basic` credentials; git sends the token as the password.
 fn basic_password(encoded: &str) -> Option<String> {
     let plain = String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?;
     plain.split_once(':').map(|(_, password)| password.to_owned())
 }
 
-/// Recognises an installation's token, for git as for REST.
+/// Authenticates an installation token, for git and REST.
 pub(in crate::localhub) fn authenticate_installation(
     hub: &Hub,
     token: &str,
@@ -119,7 +119,7 @@ pub(in crate::localhub) fn authenticate_installation(
     })
 }
 
-/// As [`authenticate`], for git: only an installation's token counts.
+/// Like [`authenticate`], for git: only installation tokens count.
 pub(in crate::localhub) fn authenticate_git(hub: &Hub, request: &HubRequest) -> Option<RestCaller> {
     match request.header("authorization") {
         None => Some(RestCaller::Anonymous),
@@ -132,7 +132,6 @@ pub(in crate::localhub) fn authenticate_git(hub: &Hub, request: &HubRequest) -> 
     }
 }
 
-/// A JSON web token, taken apart.
 struct JwtParts<'a> {
     /// Header and claims, the signed part.
     message: &'a str,
@@ -141,7 +140,7 @@ struct JwtParts<'a> {
 }
 
 impl<'a> JwtParts<'a> {
-    /// `None` if it is not one that is signed with RS256.
+    /// Returns `None` unless it is a JWT signed with RS256.
     fn parse(jwt: &'a str) -> Option<Self> {
         let (message, signature) = jwt.rsplit_once('.')?;
         let (header, claims) = message.split_once('.')?;
@@ -152,7 +151,7 @@ impl<'a> JwtParts<'a> {
     }
 }
 
-/// Checks an App's token as GitHub does: signed by its key, not too old, not for too long.
+/// Checks an App's JWT like GitHub: signature, age and lifetime.
 fn authenticate_jwt(hub: &Hub, jwt: &str) -> Result<u64, RestError> {
     let undecodable = || RestError::new(401, "A JSON web token could not be decoded");
     let JwtParts { message, claims, signature } = JwtParts::parse(jwt).ok_or_else(undecodable)?;
@@ -202,7 +201,7 @@ impl RestCall<'_> {
         require_permission(self.hub, &self.caller, repo, need)
     }
 
-    /// The App calling by its own token.
+    /// The App calling with its own JWT.
     pub(super) fn app(&self) -> Result<u64, RestError> {
         match self.caller {
             RestCaller::App(id) => Ok(id),
@@ -253,14 +252,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_apps_token_is_neither_old_nor_long_nor_from_the_future() {
+    fn app_jwt_must_be_fresh_short_lived_and_not_from_the_future() {
         let claims = |iat: i64, exp: i64| {
             BTreeMap::from([("iat".to_owned(), Value::from(iat)), ("exp".to_owned(), Value::from(exp))])
         };
-        let said = |iat, exp| check_times(&claims(iat, exp), 1000).err().map(|r| r.message);
-        assert_eq!(said(940, 1540), None);
-        assert!(said(0, 900).unwrap().starts_with("'Expiration time' claim ('exp') must be"));
-        assert!(said(1000, 1700).unwrap().contains("too far in the future"));
-        assert!(said(1100, 1200).unwrap().starts_with("'Issued at'"));
+        let refusal = |iat, exp| check_times(&claims(iat, exp), 1000).err().map(|r| r.message);
+        assert_eq!(refusal(940, 1540), None);
+        assert!(refusal(0, 900).unwrap().starts_with("'Expiration time' claim ('exp') must be"));
+        assert!(refusal(1000, 1700).unwrap().contains("too far in the future"));
+        assert!(refusal(1100, 1200).unwrap().starts_with("'Issued at'"));
     }
 }

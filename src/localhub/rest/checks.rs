@@ -1,4 +1,4 @@
-//! Check runs: an App makes them and alone may change them.
+//! Check run routes: an App creates them, and only it may change them.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::{
     types::RepoId,
 };
 
-/// GitHub takes so many annotations at once.
+/// GitHub's maximum number of annotations per request.
 const MAX_ANNOTATIONS: usize = 50;
 
 const CONCLUSIONS: [&str; 7] =
@@ -39,34 +39,34 @@ impl RestCall<'_> {
         let RestCaller::Installation { app, .. } = self.caller else {
             return Err(RestError::new(403, "You must authenticate via a GitHub App."));
         };
-        let asked: CheckRunInput = self.body()?;
+        let input: CheckRunInput = self.body()?;
         let invalid = |field, code| Err(RestError::invalid("CheckRun", field, code, None));
-        if id.is_none() && asked.name.as_ref().is_none_or(|name| name.trim().is_empty()) {
+        if id.is_none() && input.name.as_ref().is_none_or(|name| name.trim().is_empty()) {
             return invalid("name", "missing_field");
         }
-        if id.is_none() && asked.head_sha.is_none() {
+        if id.is_none() && input.head_sha.is_none() {
             return invalid("head_sha", "missing_field");
         }
-        let status = asked.status.as_deref().unwrap_or("queued");
+        let status = input.status.as_deref().unwrap_or("queued");
         if !["queued", "in_progress", "completed"].contains(&status) {
             return invalid("status", "invalid");
         }
-        if status == "completed" && asked.conclusion.is_none() {
+        if status == "completed" && input.conclusion.is_none() {
             return invalid("conclusion", "missing_field");
         }
-        if asked.conclusion.as_ref().is_some_and(|word| !CONCLUSIONS.contains(&word.as_str())) {
+        if input.conclusion.as_ref().is_some_and(|word| !CONCLUSIONS.contains(&word.as_str())) {
             return invalid("conclusion", "invalid");
         }
-        if asked.output.as_ref().is_some_and(|output| output.annotations.len() > MAX_ANNOTATIONS) {
+        if input.output.as_ref().is_some_and(|output| output.annotations.len() > MAX_ANNOTATIONS) {
             return invalid("annotations", "too_many");
         }
-        // So say those who tried; the documentation does not.
+        // Undocumented; reported by people who tried it.
         let over = |check: &HubCheckRun| Some(check.id) == id && check.status == "completed";
-        let goes_on = asked.conclusion.is_none() && asked.status.is_some();
+        let restarts = input.conclusion.is_none() && input.status.is_some();
         let known = |wanted: &dyn Fn(&HubCheckRun) -> bool| {
             self.state(|s| s.repositories.get(&repo).is_some_and(|r| r.checks.iter().any(wanted)))
         };
-        if goes_on && known(&over) {
+        if restarts && known(&over) {
             return invalid("status", "invalid");
         }
         let of_another = |check: &HubCheckRun| Some(check.id) == id && check.app != app;
@@ -75,13 +75,13 @@ impl RestCall<'_> {
                 "Invalid app_id - check run can only be modified by the GitHub App that created it.";
             return Err(RestError::new(403, message));
         }
-        let check = self.hub.change(|c| c.put_check(repo, app, id, asked))?;
+        let check = self.hub.change(|c| c.put_check(repo, app, id, input))?;
         let body = self.hub.read(|s| s.repositories.get(&repo).map(|r| self.json(s).check_run(r, &check)));
         let body = body.ok_or_else(RestError::not_found)?;
         Ok(if id.is_some() { self.ok(&body) } else { self.created(&body) })
     }
 
-    /// Of several with one name the newest, unless all are asked for.
+    /// Lists checks: the newest of each name, or all with `filter=all`.
     fn checks(&self, repo: RepoId, revision: &str) -> RestResult {
         let head = self.git(repo).commit_at(revision);
         let head = head.ok_or_else(|| RestError::new(422, format!("No commit found for SHA: {revision}")))?;
@@ -110,9 +110,9 @@ impl RestCall<'_> {
         let rows = self.state(|s| {
             let row = s.repositories.get(&repo)?;
             let check = row.checks.iter().find(|check| check.id.to_string() == id)?;
-            let shown = |said: &HubAnnotation| {
-                json!({ "path": said.path, "start_line": said.start_line, "end_line": said.end_line,
-                        "annotation_level": said.annotation_level, "title": said.title, "message": said.message,
+            let shown = |annotation: &HubAnnotation| {
+                json!({ "path": annotation.path, "start_line": annotation.start_line, "end_line": annotation.end_line,
+                        "annotation_level": annotation.annotation_level, "title": annotation.title, "message": annotation.message,
                         "start_column": null, "end_column": null, "raw_details": null })
             };
             Some(check.annotations.iter().map(shown).collect())
@@ -120,7 +120,7 @@ impl RestCall<'_> {
         Ok(self.list(rows.ok_or_else(RestError::not_found)?))
     }
 
-    /// Of each context the newest, and what they come to.
+    /// Returns the newest status of each context, and the combined state.
     pub(super) fn combined_status(&self, owner: &str, name: &str, revision: &str) -> RestResult {
         let repo = self.repo(owner, name, &[("statuses", HubPermissionLevel::Read)])?;
         let head = self.git(repo).commit_at(revision).ok_or_else(RestError::not_found)?;
@@ -144,7 +144,7 @@ impl RestCall<'_> {
         Ok(self.list_in_object("statuses", json!({ "state": state, "sha": head }), rows))
     }
 
-    /// The runs of workflows on a commit, each with its suite.
+    /// Lists the workflow runs on a commit, each with its suite.
     pub(super) fn workflow_runs(&self, owner: &str, name: &str) -> RestResult {
         let repo = self.repo(owner, name, &[("actions", HubPermissionLevel::Read)])?;
         let head = self.request.query("head_sha").unwrap_or_default();
@@ -159,7 +159,7 @@ impl RestCall<'_> {
         Ok(self.list_in_object("workflow_runs", json!({}), rows))
     }
 
-    /// The jobs of a run, by the numbers of their checks.
+    /// Lists the jobs of a run; their ids are those of their checks.
     pub(super) fn jobs(&self, owner: &str, name: &str, run: &str) -> RestResult {
         let repo = self.repo(owner, name, &[("actions", HubPermissionLevel::Read)])?;
         let rows: Vec<Value> = self.state(|s| {
@@ -171,7 +171,7 @@ impl RestCall<'_> {
         Ok(self.list_in_object("jobs", json!({}), rows))
     }
 
-    /// Leads to where the log lies, which takes no token.
+    /// Redirects to the log's address, which needs no token.
     pub(super) fn job_log(&self, owner: &str, name: &str, job: &str) -> RestResult {
         let repo = self.repo(owner, name, &[("actions", HubPermissionLevel::Read)])?;
         let known = self.state(|s| {

@@ -1,8 +1,8 @@
-//! GraphQL, as far as anybody here asks for it: two queries, and five mutations, one after the other in one request, each of
-//! which may fail without the others.
+//! The GraphQL operations that our client uses: two queries and five mutations. One request may hold several mutations;
+//! they run in order, and each may fail without the others.
 //!
-//! A text is read only for which of them it is, which mutations it names and where their inputs are; what is given
-//! back is always all there is.
+//! We read from a query only the operation, the names of its mutations and their input variables; responses always
+//! contain all fields.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ struct EditCommentInput {
     body: String,
 }
 
-/// Why a field has no result: GitHub's word for the kind, which it does not always have, and its sentence.
+/// Error of a field: GitHub's type, if any, and message.
 struct HubGraphQlError(Option<&'static str>, String);
 
 impl HubGraphQlError {
@@ -164,7 +164,7 @@ impl RestCall<'_> {
         Ok(self.ok(&body))
     }
 
-    /// Answers whether a comment came by email.
+    /// Returns whether a comment came by email.
     fn comment_origin(&self, variables: &BTreeMap<String, Value>) -> RestResult {
         let id = variables.get("id").and_then(Value::as_str).unwrap_or_default();
         let Some((repo, _, comment)) = self.find_comment(id) else {
@@ -183,7 +183,7 @@ impl RestCall<'_> {
         Ok(self.ok(&json!({ "data": { "node": { "createdViaEmail": by_email } } })))
     }
 
-    /// The comment with this node id.
+    /// Finds the comment with this node id.
     fn find_comment(&self, id: &str) -> Option<(RepoId, IssueNo, CommentId)> {
         self.state(|s| {
             let mut comments = s.repositories.values().flat_map(|repo| {
@@ -194,7 +194,7 @@ impl RestCall<'_> {
         })
     }
 
-    /// Answers who last wrote an issue's text.
+    /// Returns the last editor of an issue's text.
     fn authors(&self, variables: &BTreeMap<String, Value>) -> RestResult {
         let word = |name: &str| variables.get(name).and_then(Value::as_str).unwrap_or_default();
         let repo = self.repo(word("owner"), word("name"), &[("issues", HubPermissionLevel::Read)])?;
@@ -340,7 +340,7 @@ fn parse_input<T: DeserializeOwned>(input: Value) -> Result<T, HubGraphQlError> 
         .map_err(|e| HubGraphQlError::new("UNPROCESSABLE", format!("the input can't be read: {e}")))
 }
 
-/// The issue and the labels that an input names.
+/// Finds the issue and the labels that an input names.
 fn find_labelable(state: &HubState, input: &LabelsInput) -> Option<(RepoId, IssueNo, Vec<String>)> {
     let on = |repo: &HubRepository| {
         let issue = repo.issues.values().find(|issue| node_id("I", issue.id) == input.labelable_id)?;
@@ -352,7 +352,7 @@ fn find_labelable(state: &HubState, input: &LabelsInput) -> Option<(RepoId, Issu
     state.repositories.values().find_map(on)
 }
 
-/// `alias: mutation(input: $variable)` of each field at the top of a mutation's text, in order.
+/// Parses `alias: mutation(input: $variable)` of each top-level field of a mutation, in order.
 fn parse_mutations(query: &str) -> Vec<(String, String, String)> {
     let Some((_, fields)) = query.split_once('{') else { return Vec::new() };
     let (mut found, mut text, mut depth) = (Vec::new(), String::new(), 0);
@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fields_of_a_mutation_are_found_in_order() {
+    fn parses_mutation_fields_in_order() {
         let query = "mutation($a: A!, $b: B!) { one: createRef(input: $a) { ref { name } } \
                      createCommitOnBranch(input: $b) { commit { oid } } }";
         let owned = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());

@@ -14,7 +14,7 @@ use crate::{
     types::{CommentId, IssueNo, RepoId, Timestamp},
 };
 
-/// Comments and labels on a pull request may also be used by its own permission.
+/// Comments and labels of a pull request also accept the `pull_requests` permission.
 const READ: [(&str, HubPermissionLevel); 2] =
     [("issues", HubPermissionLevel::Read), ("pull_requests", HubPermissionLevel::Read)];
 const WRITE: [(&str, HubPermissionLevel); 2] =
@@ -72,7 +72,7 @@ impl RestCall<'_> {
                 Ok(self.ok(&body))
             }
             ("POST", ["issues"]) => self.new_issue(repo()?),
-            // GitHub takes POST for PATCH on what exists.
+            // GitHub accepts POST for PATCH on existing resources.
             ("PATCH" | "POST", ["issues", number]) => self.patch_issue(repo()?, number),
             ("GET", ["issues", number, "comments"]) => self.comments(repo()?, number),
             ("POST", ["issues", number, "comments"]) => self.new_comment(repo()?, number),
@@ -121,12 +121,12 @@ impl RestCall<'_> {
         Ok(self.list(rows.unwrap_or_default()))
     }
 
-    /// A label that the repository lacks is made, as by whoever may push.
+    /// Opens an issue; creates missing labels, as for callers with push access.
     fn new_issue(&self, repo: RepoId) -> RestResult {
-        let (by, asked): (_, NewIssueBody) = (self.actor()?, self.body()?);
-        self.check_title(Some(&asked.title))?;
-        self.check_text("Issue", asked.body.as_deref(), false)?;
-        let NewIssueBody { title, body, labels } = asked;
+        let (by, input): (_, NewIssueBody) = (self.actor()?, self.body()?);
+        self.check_title(Some(&input.title))?;
+        self.check_text("Issue", input.body.as_deref(), false)?;
+        let NewIssueBody { title, body, labels } = input;
         let number =
             self.hub.change(|c| c.open_issue(repo, by, &title, body, &labels).map_err(RestError::from))?;
         let body = self.with_issue(repo, &number.to_string(), |s, r, i| self.json(s).issue(r, i))?;
@@ -135,13 +135,13 @@ impl RestCall<'_> {
 
     fn patch_issue(&self, repo: RepoId, number: &str) -> RestResult {
         let (by, number) = (self.actor()?, self.require_issue(repo, number)?);
-        let asked: IssuePatchBody = self.body()?;
-        self.check_title(asked.title.as_deref())?;
-        self.check_text("Issue", asked.body.as_deref(), false)?;
-        let (title, text) = (asked.title.as_deref(), asked.body.as_deref());
+        let input: IssuePatchBody = self.body()?;
+        self.check_title(input.title.as_deref())?;
+        self.check_text("Issue", input.body.as_deref(), false)?;
+        let (title, text) = (input.title.as_deref(), input.body.as_deref());
         self.hub.change(|c| {
             c.edit_issue(repo, number, by, title, text)?;
-            match asked.state.as_deref() {
+            match input.state.as_deref() {
                 None => Ok(()),
                 Some(state) => c.set_open(repo, number, by, state == "open", Some("completed")),
             }
@@ -180,15 +180,15 @@ impl RestCall<'_> {
     fn new_comment(&self, repo: RepoId, number: &str) -> RestResult {
         let (number, by) = (self.require_issue(repo, number)?, self.actor()?);
         self.require_unlocked(repo, number)?;
-        let asked: CommentTextBody = self.body()?;
-        self.check_text("IssueComment", asked.body.as_deref(), true)?;
-        let text = asked.body.unwrap_or_default();
+        let input: CommentTextBody = self.body()?;
+        self.check_text("IssueComment", input.body.as_deref(), true)?;
+        let text = input.body.unwrap_or_default();
         let id = self.hub.change(|c| c.comment(repo, number, by, &text).map_err(RestError::from))?;
         Ok(self.created(&self.comment_json(repo, id)?))
     }
 
-    /// An App is no collaborator, whatever its permissions: in a locked conversation it may neither write nor edit a
-    /// comment. Reactions are switched off there for all.
+    /// Refuses writes in a locked conversation. An App is never a collaborator, whatever its permissions, so it may
+    /// neither write nor edit comments there. Reactions are off for everyone.
     pub(super) fn require_unlocked(&self, repo: RepoId, number: IssueNo) -> Result<(), RestError> {
         match self.with_issue(repo, &number.to_string(), |_, _, issue| issue.locked)? {
             true => Err(RestError::new(403, "Unable to create comment because issue is locked.")),
@@ -217,13 +217,13 @@ impl RestCall<'_> {
     fn comment_route(&self, method: &str, repo: RepoId, id: CommentId, rest: &[&str]) -> RestResult {
         let number = self.with_comment(repo, id, |_, _, i, _| IssueNo(i.number))?;
         match (method, rest) {
-            // GitHub takes POST for PATCH on what exists, and older clients send it.
+            // GitHub accepts POST for PATCH on existing resources, and older clients send it.
             ("PATCH" | "POST", []) => {
                 let by = self.actor()?;
                 self.require_unlocked(repo, number)?;
-                let asked: CommentTextBody = self.body()?;
-                self.check_text("IssueComment", asked.body.as_deref(), true)?;
-                let text = asked.body.unwrap_or_default();
+                let input: CommentTextBody = self.body()?;
+                self.check_text("IssueComment", input.body.as_deref(), true)?;
+                let text = input.body.unwrap_or_default();
                 self.hub.change(|c| c.edit_comment(repo, id, by, &text).map_err(RestError::from))?;
                 Ok(self.ok(&self.comment_json(repo, id)?))
             }
@@ -240,13 +240,13 @@ impl RestCall<'_> {
     fn react(&self, repo: RepoId, number: IssueNo, comment: Option<CommentId>) -> RestResult {
         let by = self.actor()?;
         self.require_unlocked(repo, number)?;
-        let asked: NewReactionBody = self.body()?;
-        if !REACTIONS.contains(&asked.content.as_str()) {
+        let input: NewReactionBody = self.body()?;
+        if !REACTIONS.contains(&input.content.as_str()) {
             return Err(RestError::invalid("Reaction", "content", "invalid", None));
         }
         let (reaction, new) = self
             .hub
-            .change(|c| c.react(repo, number, comment, by, &asked.content).map_err(RestError::from))?;
+            .change(|c| c.react(repo, number, comment, by, &input.content).map_err(RestError::from))?;
         let status = if new { StatusCode::CREATED } else { StatusCode::OK };
         Ok(HubReply::json(status, &self.state(|s| self.json(s).reaction(&reaction))))
     }
@@ -283,7 +283,7 @@ impl RestCall<'_> {
         Ok(self.ok(&Value::Array(rows)))
     }
 
-    /// It comes off every issue as well.
+    /// Deletes a label, and removes it from every issue.
     fn delete_label(&self, repo: RepoId, name: &str) -> RestResult {
         self.actor()?;
         self.hub.change(|c| {
@@ -307,21 +307,21 @@ impl RestCall<'_> {
     }
 
     fn new_label(&self, repo: RepoId) -> RestResult {
-        let asked: NewLabelBody = self.body()?;
-        let color = asked.color.as_deref();
+        let input: NewLabelBody = self.body()?;
+        let color = input.color.as_deref();
         if color.is_some_and(|c| c.len() != 6 || !c.bytes().all(|b| b.is_ascii_hexdigit())) {
             return Err(RestError::invalid("Label", "color", "invalid", None));
         }
-        if self.state(|s| s.repositories.get(&repo).is_some_and(|r| r.label(&asked.name).is_some())) {
+        if self.state(|s| s.repositories.get(&repo).is_some_and(|r| r.label(&input.name).is_some())) {
             return Err(RestError::invalid("Label", "name", "already_exists", None));
         }
         self.actor()?;
         self.hub.change(|c| {
-            c.ensure_label(repo, &asked.name, color, asked.description.as_deref()).map_err(RestError::from)
+            c.ensure_label(repo, &input.name, color, input.description.as_deref()).map_err(RestError::from)
         })?;
         let body = self.state(|s| {
             let row = s.repositories.get(&repo)?;
-            Some(self.json(s).label(row, row.label(&asked.name)?))
+            Some(self.json(s).label(row, row.label(&input.name)?))
         });
         body.map(|b| self.created(&b)).ok_or_else(RestError::not_found)
     }

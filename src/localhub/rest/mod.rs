@@ -1,5 +1,5 @@
-//! The REST API: who is calling, which route, what comes back. Each route says which permission it
-//! needs, as GitHub's documentation lists it, and is refused without.
+//! The REST API: authentication, routing, responses. Each route names the permission that GitHub's documentation lists
+//! for it, and is refused without.
 
 mod apps;
 pub(super) mod auth;
@@ -33,18 +33,17 @@ use auth::{HubPermissionLevel, RestCaller};
 
 const DOCS: &str = "https://docs.github.com/rest";
 
-/// Requests a token may make in an hour.
+/// Requests per token and hour.
 const HOURLY: u64 = 5000;
 
-/// Characters GitHub takes in an issue's or a comment's text.
+/// Maximum characters of an issue or comment text on GitHub.
 const BODY_CHARS: usize = 65_536;
 
-/// Requests remembered for [`Hub::requests`].
+/// Requests kept for [`Hub::requests`].
 const REQUESTS_KEPT: usize = 50_000;
 
 type RestResult = Result<HubReply, RestError>;
 
-/// An answer that is not the one asked for.
 pub(super) struct RestError {
     pub(super) status: u16,
     message: String,
@@ -62,7 +61,7 @@ impl RestError {
         Self::new(404, "Not Found")
     }
 
-    /// 422 with GitHub's list of what is wrong.
+    /// 422 with GitHub's list of errors.
     fn invalid(resource: &str, field: &str, code: &str, message: Option<&str>) -> Self {
         let mut error = json!({ "resource": resource, "field": field, "code": code });
         if let Some(message) = message {
@@ -103,12 +102,11 @@ impl From<HubGitError> for RestError {
     }
 }
 
-/// A request being answered.
 struct RestCall<'a> {
     hub: &'a Hub,
     request: &'a HubRequest,
     caller: RestCaller,
-    /// What is read instead of what is, where reads lag.
+    /// Earlier state to read from, if reads lag.
     lagged_state: Option<Arc<HubSnapshot>>,
 }
 
@@ -137,13 +135,13 @@ pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
         _ => reply,
     };
     match hit {
-        // It says itself what is left.
+        // This response sets its own rate limit headers.
         Some(FaultEffect::PrimaryLimit { .. }) => reply,
         _ => add_common_headers(hub, &caller, reply),
     }
 }
 
-/// What a fault answers in place of the route, which then has no effect.
+/// Returns the response of a fault that replaces the route; the request then has no effect.
 fn fault_reply(hit: &FaultEffect) -> Option<HubReply> {
     let asked_for = "A fault that was asked for";
     let refusal = match hit {
@@ -171,7 +169,7 @@ fn fault_reply(hit: &FaultEffect) -> Option<HubReply> {
     Some(refusal.reply())
 }
 
-/// What GitHub keeps copies of, which may be behind.
+/// Whether the path is one that GitHub serves from copies, which may lag.
 fn may_lag(segments: &[String]) -> bool {
     let kind = match segments.first().map(String::as_str) {
         Some("repos") => segments.get(3),
@@ -181,7 +179,7 @@ fn may_lag(segments: &[String]) -> bool {
     kind.is_some_and(|kind| matches!(kind.as_str(), "issues" | "labels" | "pulls" | "git" | "commits"))
 }
 
-/// Says by which tag an answer is known, or only that it is still the one the caller has.
+/// Adds an ETag, or returns 304 if the caller already has this response.
 fn apply_etag(request: &HubRequest, reply: HubReply) -> HubReply {
     if request.method != Method::GET || reply.status != StatusCode::OK {
         return reply;
@@ -206,7 +204,7 @@ fn route(hub: &Hub, request: &HubRequest, then: Option<Arc<HubSnapshot>>) -> (Re
     (call.caller, reply)
 }
 
-/// Remembers the request, and counts it when it changed what people can see.
+/// Records the request, and counts it if it changed visible state.
 fn record_request(hub: &Hub, request: &HubRequest, caller: &RestCaller, status: u16) {
     let query = if request.raw_query.is_empty() { String::new() } else { format!("?{}", request.raw_query) };
     let view = HubRequestView {
@@ -215,8 +213,8 @@ fn record_request(hub: &Hub, request: &HubRequest, caller: &RestCaller, status: 
         status,
         actor: hub.read(|s| caller.name(s)),
     };
-    if let Some(tell) = hub.0.write_watch.get().filter(|_| is_write(request, status)) {
-        tell(&view);
+    if let Some(watcher) = hub.0.write_watch.get().filter(|_| is_write(request, status)) {
+        watcher(&view);
     }
     let visible =
         request.segments.first().is_some_and(|s| matches!(s.as_str(), "repos" | "repositories" | "graphql"));
@@ -234,7 +232,6 @@ fn is_write(request: &HubRequest, status: u16) -> bool {
     request.method != Method::GET && (200..300).contains(&status)
 }
 
-/// The headers every answer carries.
 fn add_common_headers(hub: &Hub, caller: &RestCaller, reply: HubReply) -> HubReply {
     let now = (hub.0.now)().0.div_euclid(1000);
     let (hour, used) = {
@@ -243,7 +240,7 @@ fn add_common_headers(hub: &Hub, caller: &RestCaller, reply: HubReply) -> HubRep
         if entry.0 != now / 3600 {
             *entry = (now / 3600, 0);
         }
-        // To hear that nothing has changed costs nothing.
+        // 304 responses do not count against the limit.
         if reply.status != StatusCode::NOT_MODIFIED {
             entry.1 += 1;
         }
@@ -298,7 +295,7 @@ impl RestCall<'_> {
         }
     }
 
-    /// A former name points to the repository's number, as GitHub's redirects do.
+    /// Redirects a former name to the repository's id, like GitHub.
     fn follow_rename(&self, owner: &str, name: &str, rest: &[&str]) -> Result<(), RestError> {
         let moved = self.state(|s| {
             let known = s.repository_named(owner, name).is_some();
@@ -306,7 +303,7 @@ impl RestCall<'_> {
             s.renamed.get(&old).copied().filter(|_| !known)
         });
         let Some(id) = moved else { return Ok(()) };
-        // Someone who may not see it learns nothing from its former name.
+        // The former name reveals nothing to callers without access.
         self.require_permission(id, &[("metadata", HubPermissionLevel::Read)])?;
         let tail: String = rest.iter().map(|s| format!("/{}", super::json::encode_segment(s))).collect();
         let query = if self.request.raw_query.is_empty() { "" } else { "?" };
@@ -349,7 +346,7 @@ impl RestCall<'_> {
         HubReply::json(StatusCode::CREATED, body).with_header("location", location)
     }
 
-    /// The request's body in the shape the route documents.
+    /// Parses the request's body into the documented type.
     fn body<T: DeserializeOwned>(&self) -> Result<T, RestError> {
         let value: Value = serde_json::from_slice(&self.request.body)
             .map_err(|_| RestError::new(400, "Problems parsing JSON"))?;
@@ -359,8 +356,8 @@ impl RestCall<'_> {
         serde_json::from_value(value).map_err(|e| RestError::new(422, format!("Invalid request.\n\n{e}.")))
     }
 
-    /// Finds a repository the caller may use like this, as one sees it on GitHub: 404 for what is
-    /// out of sight, 403 with what would be needed for what is not granted.
+    /// Finds a repository with the needed permission. Like GitHub: 404 if it is not visible, 403 with the missing
+    /// permission otherwise.
     fn repo(
         &self,
         owner: &str,
@@ -373,7 +370,7 @@ impl RestCall<'_> {
         Ok(id)
     }
 
-    /// The account a write is done as.
+    /// The account that writes are attributed to.
     fn actor(&self) -> Result<UserId, RestError> {
         let RestCaller::Installation { app, .. } = &self.caller else {
             return Err(RestError::new(401, "Requires authentication"));
@@ -381,7 +378,7 @@ impl RestCall<'_> {
         self.state(|s| s.apps.get(app).map(|a| a.bot)).ok_or_else(|| RestError::new(401, "Bad credentials"))
     }
 
-    /// Reads an issue, or says that it is gone or never was.
+    /// Reads an issue; 410 if it was deleted, 404 if it never existed.
     fn with_issue<T>(
         &self,
         repo: RepoId,
@@ -403,7 +400,7 @@ impl RestCall<'_> {
         self.with_issue(repo, number, |_, _, issue| IssueNo(issue.number))
     }
 
-    /// Refuses an empty or overlong text as GitHub does.
+    /// Refuses an empty or overlong text like GitHub.
     fn check_text(&self, resource: &str, text: Option<&str>, required: bool) -> Result<(), RestError> {
         let text = text.unwrap_or_default();
         if required && text.trim().is_empty() {
@@ -416,20 +413,20 @@ impl RestCall<'_> {
         Ok(())
     }
 
-    /// Which page is asked for and how long a page is.
+    /// Requested page number and page size.
     fn page(&self) -> (usize, usize) {
         let number = |name: &str| self.request.query(name).and_then(|v| v.parse::<usize>().ok());
         (number("page").unwrap_or(1).max(1), number("per_page").unwrap_or(30).clamp(1, 100))
     }
 
-    /// One page of a list, with `Link` to the others.
+    /// One page of a list, with a `Link` header.
     fn list(&self, all: Vec<Value>) -> HubReply {
         let (links, items) = self.paginate(all);
         let reply = self.ok(&Value::Array(items));
         if links.is_empty() { reply } else { reply.with_header("link", &links) }
     }
 
-    /// One page of a list that is a field of an object.
+    /// One page of a list inside an object.
     fn list_in_object(&self, field: &str, mut around: Value, all: Vec<Value>) -> HubReply {
         around["total_count"] = json!(all.len());
         let (links, items) = self.paginate(all);

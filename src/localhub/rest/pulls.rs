@@ -89,26 +89,26 @@ impl RestCall<'_> {
 
     fn new_pull(&self, repo: RepoId) -> RestResult {
         let by = self.actor()?;
-        let asked: NewPullRequestBody = self.body()?;
-        let title = asked.title.filter(|t| !t.trim().is_empty());
+        let input: NewPullRequestBody = self.body()?;
+        let title = input.title.filter(|t| !t.trim().is_empty());
         let title = title.ok_or_else(|| RestError::invalid("PullRequest", "title", "missing_field", None))?;
-        self.check_text("PullRequest", asked.body.as_deref(), false)?;
+        self.check_text("PullRequest", input.body.as_deref(), false)?;
         let git = self.git(repo);
-        let head = asked.head.rsplit(':').next().unwrap_or_default().to_owned();
+        let head = input.head.rsplit(':').next().unwrap_or_default().to_owned();
         let end = |field: &str, branch: &str| {
             git.branch(branch).ok_or_else(|| RestError::invalid("PullRequest", field, "invalid", None))
         };
-        let (head_oid, base_oid) = (end("head", &head)?, end("base", &asked.base)?);
+        let (head_oid, base_oid) = (end("head", &head)?, end("base", &input.base)?);
         if git.count(&format!("{base_oid}..{head_oid}")) == 0 {
-            return Err(invalid_with_message(&format!("No commits between {} and {head}", asked.base)));
+            return Err(invalid_with_message(&format!("No commits between {} and {head}", input.base)));
         }
         let number = self.hub.change(|c| {
             let row = c.repo(repo)?;
-            if asked.draft && row.refuses_drafts {
+            if input.draft && row.refuses_drafts {
                 return Err(RestError::new(422, "Draft pull requests are not supported in this repository."));
             }
             let mut pulls = row.issues.values().filter(|i| i.open).filter_map(|i| i.pull.as_ref());
-            if pulls.any(|p| p.head == head && p.base == asked.base) {
+            if pulls.any(|p| p.head == head && p.base == input.base) {
                 let owner = c.state.login(row.owner);
                 return Err(invalid_with_message(&format!(
                     "A pull request already exists for {owner}:{head}."
@@ -116,10 +116,10 @@ impl RestCall<'_> {
             }
             let new = NewPullRequest {
                 title,
-                body: asked.body,
-                draft: asked.draft,
+                body: input.body,
+                draft: input.draft,
                 head,
-                base: asked.base,
+                base: input.base,
                 head_oid,
                 base_oid,
             };
@@ -135,20 +135,20 @@ impl RestCall<'_> {
 
     fn edit_pull(&self, repo: RepoId, number: &str) -> RestResult {
         let by = self.actor()?;
-        let asked: PullRequestPatchBody = self.body()?;
+        let input: PullRequestPatchBody = self.body()?;
         let number = self.with_pull(repo, number, |_, _, _, i| IssueNo(i.number))?;
-        self.check_text("PullRequest", asked.body.as_deref(), false)?;
-        if asked.base.is_some() {
+        self.check_text("PullRequest", input.body.as_deref(), false)?;
+        if input.base.is_some() {
             return Err(RestError::new(422, "localhub keeps a pull request's base"));
         }
-        let open = match asked.state.as_deref() {
+        let open = match input.state.as_deref() {
             None => None,
             Some("open") => Some(true),
             Some("closed") => Some(false),
             Some(_) => return Err(RestError::invalid("PullRequest", "state", "invalid", None)),
         };
         self.hub.change(|c| {
-            c.edit_issue(repo, number, by, asked.title.as_deref(), asked.body.as_deref())?;
+            c.edit_issue(repo, number, by, input.title.as_deref(), input.body.as_deref())?;
             if let Some(open) = open {
                 c.set_open(repo, number, by, open, None)?;
             }
@@ -161,7 +161,7 @@ impl RestCall<'_> {
         let rows = self.with_pull(repo, number, |call, s, r, issue| {
             let mut reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
             let of = reviews.find(|of| of.id.to_string() == review)?;
-            Some(of.comments.iter().map(|said| call.json(s).line_comment(r, issue, of, said)).collect())
+            Some(of.comments.iter().map(|comment| call.json(s).line_comment(r, issue, of, comment)).collect())
         })?;
         Ok(self.list(rows.ok_or_else(RestError::not_found)?))
     }
@@ -170,7 +170,7 @@ impl RestCall<'_> {
         let rows = self.with_pull(repo, number, |call, s, r, issue| {
             let reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
             let of = |of: &HubReview| -> Vec<Value> {
-                of.comments.iter().map(|said| call.json(s).line_comment(r, issue, of, said)).collect()
+                of.comments.iter().map(|comment| call.json(s).line_comment(r, issue, of, comment)).collect()
             };
             reviews.flat_map(of).collect()
         })?;
@@ -183,14 +183,14 @@ impl RestCall<'_> {
             body: String,
         }
         let by = self.actor()?;
-        let said: ThreadReplyBody = self.body()?;
-        self.check_text("PullRequestReviewComment", Some(&said.body), true)?;
+        let input: ThreadReplyBody = self.body()?;
+        self.check_text("PullRequestReviewComment", Some(&input.body), true)?;
         let number = self.with_pull(repo, number, |_, _, _, i| IssueNo(i.number))?;
         let to = to.parse().map_err(|_| RestError::not_found())?;
-        let reply = self.hub.change(|c| c.reply(repo, number, by, (to, &said.body)))?;
+        let reply = self.hub.change(|c| c.reply(repo, number, by, (to, &input.body)))?;
         let body = self.with_pull(repo, &number.to_string(), |call, s, r, issue| {
             let mut reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
-            let of = reviews.find(|of| of.comments.iter().any(|said| said.id == reply.id))?;
+            let of = reviews.find(|of| of.comments.iter().any(|comment| comment.id == reply.id))?;
             Some(call.json(s).line_comment(r, issue, of, &reply))
         })?;
         Ok(self.created(&body.ok_or_else(RestError::not_found)?))
@@ -209,7 +209,7 @@ impl RestCall<'_> {
     }
 }
 
-/// 422 with a sentence of its own.
+/// 422 with a custom message.
 fn invalid_with_message(message: &str) -> RestError {
     let mut refusal = RestError::invalid("PullRequest", "base", "custom", Some(message));
     if let Some(Value::Object(error)) = refusal.errors.as_mut().and_then(|e| e.get_mut(0)) {

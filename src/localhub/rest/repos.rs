@@ -1,4 +1,4 @@
-//! Repositories: what they are, who may do what, contents.
+//! Repositories: metadata, permissions, contents.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::StatusCode;
@@ -29,7 +29,7 @@ impl RestCall<'_> {
                 self.permission(self.repo(owner, name, &METADATA)?, login)
             }
             ("GET", ["contents", path @ ..]) => {
-                // What it was not installed on, it may read where anybody may.
+                // Public repositories are readable without an installation on them.
                 let repo = self.repo(owner, name, &CONTENTS);
                 let repo = match repo {
                     Err(refusal) if refusal.status == 404 => self.public_repo(owner, name),
@@ -82,7 +82,7 @@ impl RestCall<'_> {
         .ok_or_else(|| RestError::new(404, format!("{login} is not a user")))
     }
 
-    /// The commit that `?ref=`, or else the default branch, names.
+    /// Returns the commit named by `?ref=`, or that of the default branch.
     pub(super) fn requested_commit(&self, repo: RepoId, parameter: &str) -> Result<(String, Oid), RestError> {
         let default = self.state(|s| s.repositories.get(&repo).map(|r| r.default_branch.clone()));
         let name = self.request.query(parameter).map(str::to_owned).or(default).unwrap_or_default();
@@ -151,7 +151,7 @@ impl RestCall<'_> {
     }
 }
 
-/// Base64 in lines of sixty, as GitHub sends files.
+/// Base64 in lines of sixty characters, as GitHub sends files.
 pub(super) fn wrap_base64(bytes: &[u8]) -> String {
     let encoded = STANDARD.encode(bytes);
     let lines = encoded.as_bytes().chunks(60);

@@ -1,4 +1,4 @@
-//! What can be found by whoever is not there already: a search over public repositories, and their READMEs.
+//! Search over public repositories and their code, and READMEs.
 
 use serde_json::{Value, json};
 
@@ -8,13 +8,13 @@ use crate::{localhub::model::HubRepository, types::RepoId};
 const CONTENTS: [(&str, HubPermissionLevel); 1] = [("contents", HubPermissionLevel::Read)];
 
 impl RestCall<'_> {
-    /// Plain words, each of which stands in name, description or topics, `is:public` and `stars:>=N`. Whatever else GitHub's
-    /// searches know is refused.
+    /// Searches by plain words in name, description or topics, `is:public` and `stars:>=N`. Refuses other qualifiers of
+    /// GitHub's search.
     pub(super) fn search(&self) -> RestResult {
-        let asked = self.request.query("q").unwrap_or_default().to_owned();
+        let query = self.request.query("q").unwrap_or_default().to_owned();
         let refused = || RestError::invalid("Search", "q", "invalid", None);
         let (mut words, mut least) = (Vec::new(), 0);
-        for word in asked.split_whitespace() {
+        for word in query.split_whitespace() {
             match word.split_once(':') {
                 None => words.push(word.to_lowercase()),
                 Some(("is", "public")) => {}
@@ -41,12 +41,12 @@ impl RestCall<'_> {
         Ok(self.list_in_object("items", json!({ "incomplete_results": false }), rows))
     }
 
-    /// Plain words, each of which stands in a file of the one repository that `repo:` names.
+    /// Searches files of the one repository named by `repo:` for plain words.
     pub(super) fn search_code(&self) -> RestResult {
-        let asked = self.request.query("q").unwrap_or_default().to_owned();
+        let query = self.request.query("q").unwrap_or_default().to_owned();
         let refused = || RestError::invalid("Search", "q", "invalid", None);
         let (words, named): (Vec<&str>, Vec<&str>) =
-            asked.split_whitespace().partition(|word| !word.contains(':'));
+            query.split_whitespace().partition(|word| !word.contains(':'));
         let [named] = named[..] else { return Err(refused()) };
         let (owner, name) =
             named.strip_prefix("repo:").and_then(|n| n.split_once('/')).ok_or_else(refused)?;
@@ -61,7 +61,7 @@ impl RestCall<'_> {
         Ok(self.list_in_object("items", json!({ "incomplete_results": false }), rows))
     }
 
-    /// Anybody may read what is public, the installations of others among them.
+    /// Finds a public repository, which any caller may read, including installations elsewhere.
     pub(super) fn public_repo(&self, owner: &str, name: &str) -> Result<RepoId, RestError> {
         let public = self.state(|s| s.repository_named(owner, name).filter(|r| !r.private).map(|r| r.id));
         public.map_or_else(|| self.repo(owner, name, &CONTENTS), Ok)

@@ -1,8 +1,7 @@
-//! Claude over HTTPS: one streamed request to Anthropic's Messages API a call, billed by the token.
+//! Claude through Anthropic's Messages API: one streamed HTTPS request per call, billed by the token.
 //!
-//! The stream's first event names the model that serves, and its last says how the answer ended; without either
-//! there is no answer, however much text came. The key comes from the `.env` file, travels in a header, and appears
-//! in no error or log.
+//! The first event names the serving model and the last one the stop reason; an answer without both is incomplete. The key
+//! comes from `.env`, is sent in a header, and appears in no error or log.
 
 mod stream;
 
@@ -27,10 +26,10 @@ use crate::{
     config::{AnthropicSettings, ReloadableValue},
 };
 
-/// Tokens of an answer of a model that the table says nothing of.
+/// Maximum output tokens of a model that the table does not know.
 const MODEL_OUTPUT: u64 = 32_000;
 
-/// The version of the API whose events are read here.
+/// API version whose events this module parses.
 pub(super) const VERSION: &str = "2023-06-01";
 
 const NO_KEY: &str = "there is no ANTHROPIC_API_KEY in the .env file; add one \
@@ -62,7 +61,7 @@ impl AnthropicProvider {
         };
         let started = self.clock.now();
         let mut message = StreamedMessage::default();
-        // What was heard of the message is counted however the exchange ends.
+        // Usage counts even if the exchange fails.
         let exchange = self.exchange(call, &settings.base_url, key, &mut message, &mut usage);
         let exchange = run_bounded(exchange, call, cancel, &self.clock).await;
         usage.billed = true;
@@ -102,7 +101,7 @@ impl AnthropicProvider {
         }
         message.head = Some(head);
         let mut events = SseEvents::new(response, call, &self.clock);
-        // Not every server closes what it has nothing more to say on.
+        // Some servers keep the connection open after the last event.
         while !message.is_complete()
             && let Some(data) = events.next_event().await?
         {
@@ -148,7 +147,7 @@ impl Provider for AnthropicProvider {
             let base = settings.base_url.as_str().trim_end_matches('/');
             let url = format!("{base}/v1/messages/count_tokens");
             let request = self.build_post(&url, settings.api_key.as_ref()?).ok()?;
-            // A schema is not counted there; a byte of it is a token here.
+            // The endpoint does not count schemas, so count one token per byte.
             let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len() as u64);
             let shown = prompt_body(&ModelCall { schema: None, ..call.clone() });
             Some(http::count_tokens(request.json(&shown), "input_tokens").await?.saturating_add(schema))
@@ -160,14 +159,14 @@ impl Provider for AnthropicProvider {
     }
 }
 
-/// The part of the request that `count_tokens` takes.
+/// Builds the part of the request that `count_tokens` accepts.
 fn prompt_body(call: &ModelCall) -> Value {
     let mut body = json!({
         "model": call.model,
         "messages": [{"role": "user", "content": call.prompt}],
     });
     if !call.system.is_empty() {
-        // The standing instructions are the same from call to call, and what comes after them is not.
+        // Cache the system prompt, which is the same in each call; the rest is not.
         body["system"] =
             json!([{"type": "text", "text": call.system, "cache_control": {"type": "ephemeral"}}]);
     }
@@ -187,16 +186,16 @@ fn prompt_body(call: &ModelCall) -> Value {
 fn judge_message(call: &ModelCall, message: &StreamedMessage) -> Result<(String, Option<Value>), CallFault> {
     let fault = |kind, why: &str| Err(CallFault::new(kind, why));
     answer_checks::check_served(call, message.served.as_deref())?;
-    let asks = message.calls.to_text(call);
+    let tool_calls = message.calls.to_text(call);
     match message.stop.as_deref() {
         Some("end_turn" | "stop_sequence") => {}
-        Some("tool_use") if asks.is_some() => {}
+        Some("tool_use") if tool_calls.is_some() => {}
         Some("max_tokens" | "model_context_window_exceeded") => {
-            return fault(CallErrorKind::Truncated, "the answer was cut at its longest");
+            return fault(CallErrorKind::Truncated, "the answer was truncated at its token limit");
         }
-        Some("refusal") => return fault(CallErrorKind::Refused, "the model would not answer this"),
+        Some("refusal") => return fault(CallErrorKind::Refused, "the model refused to answer"),
         Some(other) => return fault(CallErrorKind::InvalidOutput, &format!("the answer ended with {other}")),
-        None => return fault(CallErrorKind::InvalidOutput, "the answer does not say how it ended"),
+        None => return fault(CallErrorKind::InvalidOutput, "the answer has no stop reason"),
     }
-    answer_checks::validate_answer(call, asks.unwrap_or_else(|| message.text.clone()), None)
+    answer_checks::validate_answer(call, tool_calls.unwrap_or_else(|| message.text.clone()), None)
 }

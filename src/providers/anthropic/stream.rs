@@ -1,4 +1,4 @@
-//! The events of a streamed message, put together as they come.
+//! Assembles a message from its streamed events.
 
 use std::time::Duration;
 
@@ -10,11 +10,10 @@ use crate::providers::{
     native_tools::NativeToolCalls,
 };
 
-/// What was heard of a message so far.
 #[derive(Default)]
 pub(super) struct StreamedMessage {
     pub(super) head: Option<ResponseHead>,
-    /// The model's id as the first event gives it.
+    /// Model id from the first event.
     pub(super) served: Option<String>,
     pub(super) text: String,
     pub(super) thoughts: String,
@@ -24,7 +23,7 @@ pub(super) struct StreamedMessage {
     output: u64,
     cache_read: u64,
     cache_written: u64,
-    /// The prompt's tokens were counted, and then the whole answer's.
+    /// Whether the prompt's tokens were counted, and whether the complete answer's were.
     counted: [bool; 2],
     complete: bool,
 }
@@ -47,7 +46,7 @@ impl StreamedMessage {
         self.complete
     }
 
-    /// The stream is over; a good one said so before.
+    /// Checks, at the end of the stream, that the final event arrived.
     pub(super) fn check_complete(&self) -> Result<(), CallFault> {
         if self.complete {
             return Ok(());
@@ -55,7 +54,7 @@ impl StreamedMessage {
         Err(CallFault::new(CallErrorKind::Unavailable, "the stream was cut before the answer's end"))
     }
 
-    /// Takes in the next event, whose name stands in its data, too.
+    /// Handles one event; its data contains the event name.
     pub(super) fn handle_event(&mut self, data: &str) -> Result<(), CallFault> {
         let event: Value = serde_json::from_str(data).map_err(|error| {
             CallFault::new(CallErrorKind::InvalidOutput, &format!("an event is not JSON: {error}"))
@@ -94,16 +93,16 @@ impl StreamedMessage {
             Some("message_stop") => self.complete = true,
             Some("error") => {
                 let error = &event["error"];
-                let text = error["message"].as_str().unwrap_or("an error without a word");
+                let text = error["message"].as_str().unwrap_or("an error without a message");
                 return Err(CallFault::new(failure_kind(200, &error["type"], text, None), text));
             }
-            // Pings, and kinds of events that are yet to be invented.
+            // Ignore pings and unknown event types.
             _ => {}
         }
         Ok(())
     }
 
-    /// Counts grow from event to event; each says the whole so far, or nothing.
+    /// Token counts are cumulative; an event may omit them.
     fn update_tokens(&mut self, usage: &Value) {
         for (name, count) in [
             ("input_tokens", &mut self.input),
@@ -116,14 +115,14 @@ impl StreamedMessage {
     }
 }
 
-/// What an error means, by its status and by its type, which is all that one inside a stream has.
+/// Classifies an error by status and type. An error within a stream has only a type.
 pub(super) fn failure_kind(
     status: u16,
     kind: &Value,
     text: &str,
     retry_after: Option<Duration>,
 ) -> CallErrorKind {
-    // Both are told as invalid requests, and only the text tells them from others.
+    // Both are reported as invalid requests and differ only in the text.
     let unpaid = text.contains("credit balance is too low") || text.contains("API usage limits");
     let long = text.contains("prompt is too long") || text.contains("exceed context limit");
     match (status, kind.as_str().unwrap_or_default()) {
@@ -134,7 +133,7 @@ pub(super) fn failure_kind(
         (503 | 529, _) | (_, "overloaded_error") => CallErrorKind::Capacity,
         (400, _) | (_, "invalid_request_error") if unpaid => CallErrorKind::Quota { reset: retry_after },
         (400, _) | (_, "invalid_request_error") if long => CallErrorKind::TooLong,
-        // Within a stream the type is all there is.
+        // Errors within a stream have no status.
         (200, "invalid_request_error") => http::failure_kind(400, kind),
         (200, "not_found_error") => CallErrorKind::NoSuchModel,
         _ => http::failure_kind(status, kind),
@@ -148,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_put_together_from_its_events() {
+    fn message_is_assembled_from_events() {
         let mut message = StreamedMessage::default();
         for event in [
             r#"{"type":"message_start","message":{"model":"m","usage":{"input_tokens":9,"cache_read_input_tokens":4,"cache_creation_input_tokens":5}}}"#,
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_by_status_or_by_type() {
+    fn errors_are_classified_by_status_or_type() {
         let kind = |status, kind: &str, text| failure_kind(status, &json!(kind), text, None);
         let rejected = |code: &str| CallErrorKind::Rejected { code: code.to_owned() };
         for (status, name, text, expected) in [

@@ -1,10 +1,9 @@
-//! The Claude CLI in its headless form, one process a call.
+//! The Claude CLI in headless mode, one process per call.
 //!
-//! The process gets no tools, no MCP servers, an empty directory as its home, a cleared environment
-//! and a configuration directory of ours: with the operator's, a hook in their settings would run
-//! here. It is never told to skip permissions: it has none to skip. It is asked for `stream-json`,
-//! because only the assistant message names the model that really answered; the result line and the
-//! usage table repeat what was asked.
+//! The process gets no tools, no MCP servers, an empty home, a cleared environment and our own configuration directory,
+//! because hooks in the operator's settings would run here. We never pass the flag that skips permissions. We read
+//! `stream-json`, because only the assistant message names the model that really answered; the result line and the
+//! usage table repeat the requested one.
 
 mod transcript;
 
@@ -30,7 +29,7 @@ use crate::{
     types::WorkerPool,
 };
 
-/// Linux refuses a single argument above 128 KiB; a longer system prompt goes into the prompt.
+/// Linux limits a single argument to 128 KiB; a longer system prompt is moved into the prompt.
 const ARGUMENT_BYTES: usize = 100 * 1024;
 
 const KIND: ProgramKind = ProgramKind {
@@ -59,7 +58,7 @@ impl ClaudeCliProvider {
     async fn ask(
         &self,
         call: &ModelCall,
-        place: &WorkerSlot<'_>,
+        slot: &WorkerSlot<'_>,
         cancel: &CancellationToken,
     ) -> Result<ModelReply, CallError> {
         let started = self.clock.now();
@@ -74,7 +73,7 @@ impl ClaudeCliProvider {
         let home = self.program.prepare_home().map_err(unasked)?;
         let left = call.deadline.saturating_sub(self.clock.now().since(started));
         let mut transcript = ClaudeTranscript::default();
-        let command = place.apply_limits(self.command(&found.path, home.path(), call, left));
+        let command = slot.apply_limits(self.command(&found.path, home.path(), call, left));
         match command.run_lines(cancel, |line| transcript.read_line(line)).await {
             Ok(output) => transcript.judge(call, &output, self.clock.now()),
             Err(error) => {
@@ -86,15 +85,15 @@ impl ClaudeCliProvider {
         }
     }
 
-    /// An imitation of the API asks nobody who they are.
+    /// Whether calls need a login; a fake API does not.
     fn needs_login(&self) -> bool {
         self.program.settings.base_url.is_none()
     }
 
-    /// Asks the program itself whether it is logged in.
+    /// Returns the program's description, after asking it whether it is logged in.
     async fn inspect_login(&self) -> Result<String, String> {
         let cancel = CancellationToken::new();
-        let said = self.program.describe().await?;
+        let description = self.program.describe().await?;
         if self.needs_login() {
             let found = self.program.find(&cancel).await?;
             let home = self.program.prepare_home()?;
@@ -106,7 +105,7 @@ impl ClaudeCliProvider {
                 return Err(NOT_LOGGED_IN.into());
             }
         }
-        Ok(said)
+        Ok(description)
     }
 
     fn command(&self, program: &Path, home: &Path, call: &ModelCall, left: Duration) -> proc::ChildCommand {
@@ -118,11 +117,11 @@ impl ClaudeCliProvider {
             .args(["-p", "--output-format", "stream-json", "--verbose"])
             .args(["--setting-sources", "user", "--tools", "", "--strict-mcp-config"])
             .args(["--no-session-persistence", "--model", &call.model, "--system-prompt", &system])
-            // Without these, `@/path` in a prompt makes the program read that file into it: any
-            // stranger's issue could quote our `.env`. One name for each version's habit.
+            // Without these, the program would include the file named by `@/path` in a prompt, so any issue could quote
+            // our `.env`. Versions differ in the variable they read.
             .env("CLAUDE_CODE_DISABLE_ATTACHMENTS", "1")
             .env("CLAUDE_CODE_DISABLE_FILE_MENTIONS", "1")
-            // With its own ten retries a bad key costs three minutes.
+            // With its default of ten retries, a bad key costs three minutes.
             .env("CLAUDE_CODE_MAX_RETRIES", "1")
             .env("API_TIMEOUT_MS", milliseconds(left))
             .env("CLAUDE_STREAM_IDLE_TIMEOUT_MS", milliseconds(limits::MODEL_IDLE.min(left)))
@@ -143,7 +142,7 @@ impl ClaudeCliProvider {
 
 const NOT_LOGGED_IN: &str = "the Claude CLI is not logged in; run `countersign login`";
 
-/// The environment of any run of it: our configuration, and no word to anybody but the API.
+/// Sets our configuration directory and disables all traffic except to the API.
 fn apply_environment(command: proc::ChildCommand, settings: &ProgramSettings) -> proc::ChildCommand {
     command
         .env("CLAUDE_CONFIG_DIR", &settings.config_dir)
@@ -162,7 +161,7 @@ impl Provider for ClaudeCliProvider {
         if let Some(why) = self.program.missing_requirement() {
             return Some(why);
         }
-        // Elsewhere the login is kept in the system's key chain, where we don't look.
+        // On other systems the login is in the key chain, which we don't read.
         let login = self.program.settings.config_dir.join(".credentials.json");
         (cfg!(target_os = "linux") && self.needs_login() && !login.is_file()).then(|| NOT_LOGGED_IN.into())
     }
@@ -190,9 +189,9 @@ impl Provider for ClaudeCliProvider {
 
     fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(async {
-            let place = self.workers.acquire_slot(call, cancel).await?;
-            let outcome = self.ask(call, &place, cancel).await;
-            place.release(outcome)
+            let slot = self.workers.acquire_slot(call, cancel).await?;
+            let outcome = self.ask(call, &slot, cancel).await;
+            slot.release(outcome)
         })
     }
 }
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn long_instructions_move_into_the_prompt() {
+    fn long_system_prompt_moves_into_the_prompt() {
         let long = "x".repeat(ARGUMENT_BYTES + 1);
         let (system, prompt) = split_prompt(&call(&long, "ask"), ARGUMENT_BYTES);
         assert!(system.len() < 100);
@@ -217,12 +216,12 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_never_a_command_of_the_program() {
+    fn prompt_with_leading_slash_is_not_a_command() {
         assert!(split_prompt(&call("", "\n/cost"), ARGUMENT_BYTES).1.starts_with("The request"));
     }
 
     #[tokio::test]
-    async fn a_missing_program_is_unavailable_and_says_how_to_get_it() {
+    async fn missing_program_is_unavailable_with_install_hint() {
         let home = tempfile::tempdir().unwrap();
         let settings = ProgramSettings {
             path: Some(home.path().join("claude")),

@@ -1,9 +1,8 @@
-//! Which of several keys is asked next.
+//! Chooses the key for the next request.
 //!
-//! Quota is the project's: what one key uses up, its siblings need not try. What a key is refused is its own affair, be it
-//! everything or one model. What is learned is kept, under hashes of the
-//! keys, so that a restart does not ask anew what was answered already; only a key that was refused gets another chance
-//! by it, for that is how an operator says that it was put right.
+//! Quota belongs to the project: if one key exhausts it, the project's other keys are skipped. A refused key, or one
+//! denied a model, affects only itself. Cooldowns are stored under key hashes, so that a restart does not repeat failed
+//! requests. Only refused keys are tried again after a restart, since the operator may have fixed them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,7 +25,7 @@ use crate::{
     types::{Hash, Timestamp},
 };
 
-/// One that may not use a model, though it may use others: looked at again every hour, for someone may have allowed it.
+/// Cooldown of a key that is denied one model; someone may grant access meanwhile.
 const DENIAL_COOLDOWN: Duration = Duration::from_secs(3600);
 
 pub(super) const NO_KEY: &str =
@@ -35,18 +34,18 @@ pub(super) const NO_KEY: &str =
 pub(super) struct GeminiKeys {
     settings: ReloadableValue<GeminiSettings>,
     clock: SharedClock,
-    /// None: what is learned lasts as long as this.
+    /// `None`: cooldowns last as long as this value.
     store: Option<Arc<Store>>,
-    /// None: the store was not asked yet.
+    /// `None`: not yet read from the store.
     learned: Mutex<Option<KeyStatuses>>,
-    /// When it was asked, as [`Store::remote_changes`] counts.
+    /// Value of [`Store::remote_changes`] when `learned` was read.
     asked: AtomicU64,
 }
 
 #[derive(Default)]
 struct KeyStatuses {
     rests: HashMap<(Hash, String), KeyCooldownReason>,
-    /// Since the server started.
+    /// Keys refused since the server started.
     refused: HashSet<Hash>,
 }
 
@@ -63,7 +62,7 @@ impl GeminiKeys {
         self.settings.get().keys.is_empty().then(|| NO_KEY.to_owned())
     }
 
-    /// The first key that this call may use and that does not rest.
+    /// Returns the first key that this call may use and that is not in cooldown.
     pub(super) async fn next_key(&self, call: &ModelCall) -> Result<GeminiKey, CallFault> {
         let learned = self.load_statuses().await;
         let now = self.clock.now();
@@ -87,31 +86,36 @@ impl GeminiKeys {
         Err(match soonest {
             Some((until, KeyCooldownReason::Rate { .. })) => {
                 let kind = CallErrorKind::RateLimited { reset: Some(until.since(now)) };
-                CallFault(kind, format!("every key's project rests, one of them until {until}"))
+                CallFault(kind, format!("all keys are rate limited, one of them until {until}"))
             }
             Some((until, KeyCooldownReason::Denied { .. })) => {
-                let why = format!("Google lets no key that is left use {}; it is asked again at {until}", call.model);
+                let why = format!("no remaining key may use {}; next try at {until}", call.model);
                 CallFault(CallErrorKind::Auth, why)
             }
             Some((until, _)) => {
                 let kind = CallErrorKind::Quota { reset: Some(until.since(now)) };
-                CallFault(kind, format!("every key's project is used up; the first is back at {until}"))
+                CallFault(kind, format!("the quota of all keys is exhausted; the first resets at {until}"))
             }
             None if settings.keys.is_empty() => CallFault(CallErrorKind::Auth, NO_KEY.to_owned()),
             None if refused.is_empty() => CallFault(
                 CallErrorKind::Auth,
-                "the repository is private, and no key is said to be of a project that pays; give one tier = \"paid\" \
+                "the repository is private, and no key has tier = \"paid\"; set it \
                  in a [[providers.gemini.key]], or set allow_free_tier_for_private = true under [providers.gemini]"
                     .to_owned(),
             ),
             None => {
-                let why = format!("Google refuses {}; put that right in .env and run `countersign reload`", refused.join(", "));
+                let keys = if refused.len() == 1 { "key" } else { "keys" };
+                let why = format!(
+                    "Google refuses the {keys} {}; change it in .env and run `countersign reload`",
+                    refused.join(", ")
+                );
                 CallFault(CallErrorKind::Auth, why)
             }
         })
     }
 
-    /// Lets the key rest if it is to blame, `denied` this model only or altogether. True: another one may do better.
+    /// Starts a cooldown if the key caused the failure; `denied`: for this model only. Returns whether another key may
+    /// succeed.
     pub(super) async fn record_failure(
         &self,
         key: &GeminiKey,
@@ -135,7 +139,7 @@ impl GeminiKeys {
             _ => return false,
         };
         let row = StoredKeyCooldown { key: hash_key(&key.secret), model: model.to_owned(), why };
-        tracing::warn!(key = key.name, project = key.project, model, rest = ?why, "a key of Gemini's rests");
+        tracing::warn!(key = key.name, project = key.project, model, rest = ?why, "Gemini key cooldown started");
         let mut learned = self.load_statuses().await;
         learned.rests.insert((row.key, row.model.clone()), why);
         if why == KeyCooldownReason::Refused {
@@ -144,12 +148,12 @@ impl GeminiKeys {
         if let Some(store) = &self.store
             && let Err(error) = store.set_key_cooldown(row).await
         {
-            tracing::error!(%error, "that a key rests will be forgotten at the next start");
+            tracing::error!(%error, "could not store a key cooldown; it is lost at the next start");
         }
         true
     }
 
-    /// It works, so what was known against it is over.
+    /// Ends the key's cooldown for this model.
     pub(super) async fn record_success(&self, key: &GeminiKey, model: &str) {
         let row = (hash_key(&key.secret), model.to_owned());
         if self.load_statuses().await.rests.remove(&row).is_none() {
@@ -158,7 +162,7 @@ impl GeminiKeys {
         if let Some(store) = &self.store
             && let Err(error) = store.clear_key_cooldown(row.0, row.1).await
         {
-            tracing::error!(%error, "that a key rested is still noted");
+            tracing::error!(%error, "could not clear a stored key cooldown");
         }
     }
 
@@ -173,7 +177,7 @@ impl GeminiKeys {
                     Ok(rows) => {
                         known.rests = rows.into_iter().map(|row| ((row.key, row.model), row.why)).collect()
                     }
-                    Err(error) => tracing::error!(%error, "which keys rest is not known"),
+                    Err(error) => tracing::error!(%error, "could not read stored key cooldowns"),
                 }
             }
             *learned = Some(known);
@@ -181,7 +185,7 @@ impl GeminiKeys {
         MutexGuard::map(learned, |learned| learned.get_or_insert_default())
     }
 
-    /// The longest that the key has to rest, for its own sake or its project's.
+    /// The cooldown of the key or its project that ends last.
     fn longest_rest(
         &self,
         learned: &KeyStatuses,
@@ -201,18 +205,18 @@ impl GeminiKeys {
     }
 }
 
-/// What the books know the key by.
+/// Hash by which a key is stored.
 fn hash_key(secret: &SecretString) -> Hash {
     Hash::digest_parts([b"gemini".as_slice(), secret.expose_secret().as_bytes()])
 }
 
-/// A key and why it is not used, a line a model.
+/// A key with its cooldowns by model.
 pub struct GeminiKeyState<'a> {
     pub key: &'a GeminiKey,
     pub rests: Vec<(&'a str, KeyCooldownReason)>,
 }
 
-/// The keys of the settings, with what a server learned about them and what still holds.
+/// The keys of the settings with their current cooldowns.
 pub fn gemini_key_states<'a>(
     settings: &'a GeminiSettings,
     learned: &'a [StoredKeyCooldown],

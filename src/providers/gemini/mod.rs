@@ -1,8 +1,7 @@
-//! Gemini over HTTPS: one `generateContent` request a call, or one a key until a key has an answer.
+//! Gemini over HTTPS: one `generateContent` request per call, repeated with other keys until one answers.
 //!
-//! The key travels in a header and appears in no URL, error or log. The model that served is the
-//! answer's `modelVersion`; an answer by another than the one asked is an error, however good it
-//! looks.
+//! The key is sent in a header and appears in no URL, error or log. The answer's `modelVersion` is the serving model;
+//! an answer by another model is an error.
 
 mod keys;
 mod resets;
@@ -40,7 +39,7 @@ pub(super) struct GeminiProvider {
 }
 
 impl GeminiProvider {
-    /// What is learned about the keys is kept in `store`, where there is one.
+    /// `store` keeps the key cooldowns, if there is one.
     pub(super) fn new(
         settings: ReloadableValue<GeminiSettings>,
         clients: &http::HttpClients,
@@ -53,11 +52,11 @@ impl GeminiProvider {
         Self { settings, keys, client, table, clock }
     }
 
-    /// Asks with one key after the other, while it is the key that fails. A model that is overloaded is so for every
-    /// key, so that goes back to the caller, and exhausts none.
+    /// Tries one key after the other as long as the key is the cause of failure. An overloaded model is overloaded for
+    /// every key, so that error is returned and no key gets a cooldown.
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         if call.role == CallRole::Drafter && !self.settings.get().drafts {
-            let why = "gemini: it only reviews, unless allow_gemini_drafts = true stands under [models]";
+            let why = "gemini: it only reviews, unless allow_gemini_drafts = true is set under [models]";
             return Err(CallError::new(CallErrorKind::Auth, why, Usage::for_model(&call.model)));
         }
         let started = self.clock.now();
@@ -91,7 +90,7 @@ impl GeminiProvider {
         }
     }
 
-    /// An error comes with whether the key was denied this one model.
+    /// The error comes with whether the key was denied this model only.
     async fn ask_with_key(
         &self,
         key: &GeminiKey,
@@ -137,7 +136,7 @@ impl GeminiProvider {
         let (head, response) = http::send(request, self.clock.now(), usage).await?;
         let body = http::read_body(response).await?;
         if !head.status.is_success() {
-            // A service may quote the key back at us, and what is quoted of it is cut, perhaps within the key.
+            // A service may quote the key. Redact it first: later truncation could leave a part of it.
             let body = String::from_utf8_lossy(&body).replace(key.expose_secret(), "[key]");
             *denied = head.status == StatusCode::FORBIDDEN && is_about_model(&body, &call.model);
             return Err(response_fault(&head, &body, self.clock.now()));
@@ -171,14 +170,14 @@ impl GeminiProvider {
             });
         }
         if let Some(row) = self.table.find("gemini", &call.model) {
-            // Thoughts included, which are paid for as well.
+            // Includes thoughts, which are billed too.
             body["generationConfig"]["maxOutputTokens"] = json!(row.max_output_for(call));
         }
         body
     }
 }
 
-/// No key is left to ask. The last one that was tried speaks for all, and counts as this error's own request.
+/// The error if no key is left. The last attempt provides its usage and message.
 fn no_key_error(call: &ModelCall, fault: CallFault, mut before: Vec<CallAttempt>) -> CallError {
     let CallFault(kind, why) = fault;
     let (usage, message) = match before.pop() {
@@ -205,7 +204,7 @@ impl Provider for GeminiProvider {
         Box::pin(async {
             let key = self.keys.next_key(call).await.ok()?;
             let request = self.build_post(call, "countTokens", &key.secret).ok()?;
-            // Its form is not counted there; a byte of that is a token here.
+            // The endpoint does not count the answer form, so count one token per byte.
             let form = call.answer_form().map_or(0, |form| form.to_string().len() as u64);
             let mut shown = prompt_body(call);
             shown["model"] = json!(format!("models/{}", call.model));
@@ -219,7 +218,7 @@ impl Provider for GeminiProvider {
     }
 }
 
-/// The part of the request that `countTokens` takes.
+/// Builds the part of the request that `countTokens` accepts.
 fn prompt_body(call: &ModelCall) -> Value {
     json!({
         "systemInstruction": {"parts": [{"text": call.system}]},
@@ -228,16 +227,16 @@ fn prompt_body(call: &ModelCall) -> Value {
 }
 
 fn record_usage(answer: &Value, usage: &mut Usage) {
-    let told = |key: &str| answer["usageMetadata"][key].as_u64();
-    let tokens = |key: &str| told(key).unwrap_or(0);
+    let count = |key: &str| answer["usageMetadata"][key].as_u64();
+    let tokens = |key: &str| count(key).unwrap_or(0);
     let prompt = tokens("promptTokenCount");
     usage.cache_read_tokens = tokens("cachedContentTokenCount");
     usage.input_tokens = prompt.saturating_sub(usage.cache_read_tokens);
     let output = tokens("candidatesTokenCount").saturating_add(tokens("thoughtsTokenCount"));
     usage.output_tokens = output.max(tokens("totalTokenCount").saturating_sub(prompt));
-    // Of a prompt that was blocked there is no candidate to count.
-    let whole = told("candidatesTokenCount").is_some() || answer.get("candidates").is_none();
-    if told("promptTokenCount").is_some() && whole {
+    // A blocked prompt has no candidate to count.
+    let whole = count("candidatesTokenCount").is_some() || answer.get("candidates").is_none();
+    if count("promptTokenCount").is_some() && whole {
         usage.metered = Metering::Known;
     }
     usage.served = answer["modelVersion"].as_str().map(str::to_owned);
@@ -252,8 +251,10 @@ fn judge_answer(call: &ModelCall, answer: &Value) -> Result<(String, Option<Valu
     let candidate = &answer["candidates"][0];
     match candidate["finishReason"].as_str() {
         Some("STOP") => {}
-        Some("MAX_TOKENS") => return fault(CallErrorKind::Truncated, "the answer was cut at its longest"),
-        // Another answer to the same prompt may recite nothing.
+        Some("MAX_TOKENS") => {
+            return fault(CallErrorKind::Truncated, "the answer was truncated at its token limit");
+        }
+        // A retry may produce an answer that recites nothing.
         Some("RECITATION") => return fault(CallErrorKind::Empty, "the answer was withheld (RECITATION)"),
         Some(
             reason @ ("SAFETY" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "LANGUAGE" | "IMAGE_SAFETY"),
@@ -261,19 +262,19 @@ fn judge_answer(call: &ModelCall, answer: &Value) -> Result<(String, Option<Valu
         Some(reason) => {
             return fault(CallErrorKind::InvalidOutput, &format!("the answer ended with {reason}"));
         }
-        None => return fault(CallErrorKind::InvalidOutput, "the answer does not say how it ended"),
+        None => return fault(CallErrorKind::InvalidOutput, "the answer has no stop reason"),
     }
     let parts = candidate["content"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
     validate_answer(call, join_texts(parts, false), None)
 }
 
-/// The texts of these parts: what the model thought, or what it answered.
+/// Joins the texts of these parts: either the thoughts or the answer.
 fn join_texts(parts: &[Value], thought: bool) -> String {
     let these = parts.iter().filter(|part| (part["thought"] == Value::Bool(true)) == thought);
     these.filter_map(|part| part["text"].as_str()).collect()
 }
 
-/// Does an error speak of this model, and not of the key or its project?
+/// Whether an error is about this model, rather than about the key or its project.
 fn is_about_model(body: &str, model: &str) -> bool {
     let answer = serde_json::from_str::<Value>(body).unwrap_or_default();
     let of_the_key =
@@ -283,7 +284,7 @@ fn is_about_model(body: &str, model: &str) -> bool {
     !of_the_key && body.contains(model)
 }
 
-/// What an answer with an error status means.
+/// Converts a response with an error status.
 fn response_fault(head: &ResponseHead, body: &str, now: Timestamp) -> CallFault {
     let answer = serde_json::from_str::<Value>(body).unwrap_or_default();
     let error = &answer["error"];
@@ -297,7 +298,7 @@ fn response_fault(head: &ResponseHead, body: &str, now: Timestamp) -> CallFault 
         400 if message.contains("token count") && message.contains("exceeds") => CallErrorKind::TooLong,
         402 => CallErrorKind::Quota { reset },
         413 => CallErrorKind::TooLong,
-        // Google's own lack of room comes by the same number as ours.
+        // Google reports its own lack of capacity with the same status as our rate limits.
         429 if reason("MODEL_CAPACITY_EXHAUSTED") => CallErrorKind::Capacity,
         429 if daily => CallErrorKind::Quota { reset },
         429 => CallErrorKind::RateLimited { reset },
@@ -312,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_with_two_verdicts_is_none() {
+    fn answer_with_two_verdicts_is_invalid() {
         let call = ModelCall {
             role: CallRole::Reviewer,
             schema: Some(json!({"type": "object", "required": ["verdict"]})),
@@ -329,8 +330,8 @@ mod tests {
         };
         assert!(judge_answer(&call, &answer(r#"{"verdict": "APPROVED"}"#)).is_ok());
         let twice = judge_answer(&call, &answer(r#"{"verdict": "BLOCKED", "verdict": "APPROVED"}"#));
-        let Err(CallFault(kind, why)) = twice else { panic!("taken for an answer") };
+        let Err(CallFault(kind, why)) = twice else { panic!("accepted as an answer") };
         assert_eq!(kind, CallErrorKind::InvalidOutput);
-        assert!(why.contains("`verdict` stands twice"), "{why}");
+        assert!(why.contains("`verdict` appears twice"), "{why}");
     }
 }

@@ -1,4 +1,4 @@
-//! When an allowance comes back, in all the forms that Google tells it in.
+//! Parses quota reset times in all the forms Google uses.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use time::{Date, Month, OffsetDateTime};
 
 use crate::types::Timestamp;
 
-/// Is it a whole day's allowance that is used up? Everything else is pacing.
+/// Whether a daily quota is exhausted; all other limits are short-term.
 pub(super) fn is_daily(error: &Value, message: &str) -> bool {
     let by_name = error_details(error)
         .flat_map(|detail| detail["violations"].as_array().into_iter().flatten())
@@ -16,8 +16,8 @@ pub(super) fn is_daily(error: &Value, message: &str) -> bool {
     by_name || message.contains("daily quota") || message.contains("per day")
 }
 
-/// How long until what was used up is there again. The wait that comes with a day's allowance is only that of the minute
-/// within it, so a day ends when Google says that its days end, unless the message knows better.
+/// Time until the quota resets. The delay sent with a daily quota is only for the per-minute limit, so a day ends at
+/// Google's midnight unless the message names a time.
 pub(super) fn reset_wait(
     error: &Value,
     message: &str,
@@ -38,7 +38,7 @@ pub(super) fn error_details(error: &Value) -> impl Iterator<Item = &Value> {
     error["details"].as_array().into_iter().flatten()
 }
 
-/// A wait within a sentence: "will reset after 45m10s."
+/// Finds a duration within a sentence: "will reset after 45m10s."
 fn wait_in_sentence(message: &str, before: &[&str]) -> Option<Duration> {
     let words: Vec<_> = message.split_whitespace().collect();
     words
@@ -47,7 +47,7 @@ fn wait_in_sentence(message: &str, before: &[&str]) -> Option<Duration> {
         .find_map(|pair| parse_wait(pair[1].trim_end_matches(['.', ',', ';', ')'])))
 }
 
-/// Reads waits as services write them: `45s`, `0.5s`, `1h2m3s`, `45m10s`.
+/// Parses durations as services write them: `45s`, `0.5s`, `1h2m3s`, `45m10s`.
 fn parse_wait(text: &str) -> Option<Duration> {
     let mut seconds = 0.0;
     let mut rest = text.trim();
@@ -75,15 +75,15 @@ fn parse_wait(text: &str) -> Option<Duration> {
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
 
-/// Google counts days in its own time zone, the Pacific one.
+/// Time until midnight in the Pacific time zone, where Google's days end.
 fn until_midnight(now: Timestamp) -> Duration {
     let day = (now.0 + pacific_offset(now)).div_euclid(DAY) + 1;
     let unless_clocks_change = Timestamp(day * DAY - pacific_offset(now));
     Timestamp(day * DAY - pacific_offset(unless_clocks_change)).since(now)
 }
 
-/// How far the Pacific zone's clocks are from UTC. They are an hour ahead of themselves from two o'clock on the second
-/// Sunday of March to two o'clock on the first of November.
+/// Offset of the Pacific time zone from UTC. Daylight saving time lasts from 2:00 on the second Sunday of March to 2:00
+/// on the first Sunday of November.
 fn pacific_offset(at: Timestamp) -> i64 {
     let year = OffsetDateTime::from_unix_timestamp(at.0.div_euclid(1000)).map_or(1970, OffsetDateTime::year);
     let summer =
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_read_as_services_write_them() {
+    fn durations_are_parsed_as_services_write_them() {
         for (text, seconds) in
             [("45s", 45.0), ("0.5s", 0.5), ("1h2m3s", 3723.0), ("45m10s", 2710.0), ("250ms", 0.25)]
         {
@@ -117,12 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn a_day_ends_at_midnight_in_california() {
+    fn daily_quota_resets_at_pacific_midnight() {
         for (now, midnight) in [
             ("2026-01-15T07:59:59Z", "2026-01-15T08:00:00Z"),
             ("2026-01-15T08:00:00Z", "2026-01-16T08:00:00Z"),
             ("2026-07-04T12:00:00Z", "2026-07-05T07:00:00Z"),
-            // The clocks go forward on 8 March 2026, and back on 1 November.
+            // Clocks go forward on 8 March 2026 and back on 1 November.
             ("2026-03-08T07:30:00Z", "2026-03-08T08:00:00Z"),
             ("2026-03-08T09:59:00Z", "2026-03-09T07:00:00Z"),
             ("2026-03-08T10:00:00Z", "2026-03-09T07:00:00Z"),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_surest_word_on_a_wait_is_taken() {
+    fn most_reliable_wait_is_used() {
         let now = Timestamp::parse("2026-07-04T06:00:00Z").unwrap();
         let info = json!({"details": [{"retryDelay": "45s"}]});
         let header = Some(Duration::from_secs(7));

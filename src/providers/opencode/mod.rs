@@ -1,9 +1,9 @@
-//! OpenCode in its headless form, one process a call; for drafts only.
+//! OpenCode in headless mode, one process per call; for drafts only.
 //!
-//! It is a coding agent of its own and sends tools to the model unless an agent is described that has none, so one is,
-//! in a configuration file that is written for every call. It never says which model answered. So no review of what it
-//! drafts can count, unless the operator attests that it asks the model it is told to. It never gives up on a service that is overloaded or limits it, and says
-//! nothing meanwhile; only the call's time ends that.
+//! It is a coding agent and sends tools to the model, so every call gets a configuration file with an agent that has
+//! none. It never reports the serving model. So no review of its drafts counts, unless the operator attests that it
+//! calls the requested model. It retries overloaded or rate-limited services silently and for ever; only the call's
+//! deadline ends that.
 
 mod transcript;
 
@@ -33,7 +33,7 @@ use crate::{
     types::WorkerPool,
 };
 
-/// The one agent we describe.
+/// Name of the agent we configure.
 const AGENT: &str = "countersign";
 
 const KIND: ProgramKind =
@@ -63,13 +63,13 @@ impl OpenCodeProvider {
     async fn ask(
         &self,
         call: &ModelCall,
-        place: &WorkerSlot<'_>,
+        slot: &WorkerSlot<'_>,
         cancel: &CancellationToken,
     ) -> Result<ModelReply, CallError> {
         let started = self.clock.now();
         let mut transcript = OpenCodeTranscript::default();
         let mut usage = Usage::for_model(&call.model);
-        let outcome = self.exchange(call, place, &mut transcript, &mut usage, cancel).await;
+        let outcome = self.exchange(call, slot, &mut transcript, &mut usage, cancel).await;
         transcript.record_usage(&mut usage);
         usage.elapsed = self.clock.now().since(started);
         usage.served = Some(call.model.clone()).filter(|_| self.attested && outcome.is_ok());
@@ -82,7 +82,7 @@ impl OpenCodeProvider {
     async fn exchange(
         &self,
         call: &ModelCall,
-        place: &WorkerSlot<'_>,
+        slot: &WorkerSlot<'_>,
         transcript: &mut OpenCodeTranscript,
         usage: &mut Usage,
         cancel: &CancellationToken,
@@ -92,7 +92,7 @@ impl OpenCodeProvider {
             false => CallFault(CallErrorKind::Unavailable, why),
         };
         if call.role == CallRole::Reviewer {
-            return Err(unasked("it only drafts, for it does not say which model answered".into()));
+            return Err(unasked("it only drafts, because it does not report which model answered".into()));
         }
         let Some((service, model)) = call.model.split_once('/') else {
             return Err(unasked(format!("{} names no service; write opencode:SERVICE/MODEL", call.model)));
@@ -109,20 +109,20 @@ impl OpenCodeProvider {
         let limit = row.map(|row| (row.context, row.max_output_for(call)));
         let configuration = configuration(&self.program.settings, (service, model), limit, &system);
         let file = self.write_configuration(home.path(), &configuration);
-        let file = file.map_err(|error| unasked(format!("its configuration can't be written: {error}")))?;
+        let file = file.map_err(|error| unasked(format!("can't write its configuration: {error}")))?;
         let left = call.deadline.saturating_sub(self.clock.now().since(started));
         let command = apply_environment(self.program.command(&found.path, home.path()))
             .env("OPENCODE_CONFIG", file)
-            // A title of our own, or a model would be asked for one.
+            // Without a title, OpenCode would call a model to make one.
             .args(["run", "--pure", "--format", "json", "--title", AGENT, "--agent", AGENT])
             .args(["--model", &call.model])
             .stdin(prompt)
             .timeout(left);
         (usage.attempts, usage.billed) = (1, true);
-        match place.apply_limits(command).run_lines(cancel, |line| transcript.read_line(line)).await {
+        match slot.apply_limits(command).run_lines(cancel, |line| transcript.read_line(line)).await {
             Ok(output) => transcript.judge_result(call, &output),
             Err(error) => {
-                // Never begun, it asked nobody.
+                // A program that did not start called no model.
                 usage.billed = !matches!(error, ProcError::NotFound { .. } | ProcError::NotConfined { .. });
                 let (kind, why) = self.program.classify_error(&error, call.workers, false);
                 Err(CallFault(kind, why))
@@ -130,13 +130,13 @@ impl OpenCodeProvider {
         }
     }
 
-    /// Puts the configuration and the login where the program looks for them.
+    /// Writes the configuration and links the login to where the program looks for them.
     fn write_configuration(&self, home: &Path, configuration: &Value) -> io::Result<PathBuf> {
         let file = home.join("opencode.json");
         fs::write(&file, configuration.to_string())?;
         let kept = home.join(".local/share/opencode");
         fs::create_dir_all(&kept)?;
-        // A link, because a login is renewed now and then, and the new one must stay.
+        // A link, so that a renewed login is kept.
         symlink(self.login_file(), kept.join("auth.json"))?;
         Ok(file)
     }
@@ -146,8 +146,8 @@ impl OpenCodeProvider {
     }
 }
 
-/// The environment of any run of it: nothing of the operator's or of the directory it runs in, nothing fetched, nothing
-/// kept.
+/// Disables updates, downloads, sharing, plugins and project or operator configuration, and keeps the database in
+/// memory.
 fn apply_environment(command: proc::ChildCommand) -> proc::ChildCommand {
     [
         "OPENCODE_DISABLE_AUTOUPDATE",
@@ -164,7 +164,7 @@ fn apply_environment(command: proc::ChildCommand) -> proc::ChildCommand {
     .env("OPENCODE_DB", ":memory:")
 }
 
-/// The whole of its configuration: one model, one agent without tools, and no leave for anything.
+/// Builds the whole configuration: one model, and one agent without tools or permissions.
 fn configuration(
     settings: &ProgramSettings,
     (service, model): (&str, &str),
@@ -214,7 +214,7 @@ impl Provider for OpenCodeProvider {
             let found = self.program.describe().await;
             vec![RouteState {
                 provider: self.name(),
-                state: found.and_then(|said| self.missing_requirement().map_or(Ok(said), Err)),
+                state: found.and_then(|description| self.missing_requirement().map_or(Ok(description), Err)),
             }]
         })
     }
@@ -228,7 +228,7 @@ impl Provider for OpenCodeProvider {
         }))
     }
 
-    /// By whichever service it is logged in to.
+    /// Billed by the service it is logged in to.
     fn is_billed(&self) -> bool {
         true
     }
@@ -239,9 +239,9 @@ impl Provider for OpenCodeProvider {
 
     fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(async {
-            let place = self.workers.acquire_slot(call, cancel).await?;
-            let outcome = self.ask(call, &place, cancel).await;
-            place.release(outcome)
+            let slot = self.workers.acquire_slot(call, cancel).await?;
+            let outcome = self.ask(call, &slot, cancel).await;
+            slot.release(outcome)
         })
     }
 }

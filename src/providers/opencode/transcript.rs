@@ -1,5 +1,5 @@
-//! What OpenCode printed, and what it means. Every line is an event; the last step's reason says how the answer ended,
-//! an event called `error` that there is none. Nothing says which model it was.
+//! Parses and judges OpenCode's output. Each line is an event. The reason of the last step is the stop reason; an
+//! `error` event means the answer is missing. No event names the model.
 
 use serde_json::Value;
 
@@ -16,9 +16,9 @@ use crate::proc::ChildOutput;
 pub(super) struct OpenCodeTranscript {
     text: String,
     begun: bool,
-    /// Why the last step ended.
+    /// Reason of the last finished step.
     reason: Option<String>,
-    /// The first event that is one.
+    /// The first `error` event.
     error: Option<Value>,
     usage: Usage,
 }
@@ -33,7 +33,7 @@ impl OpenCodeTranscript {
             Some("step_finish") => {
                 let of = |tokens: &Value| tokens.as_u64().unwrap_or(0);
                 let tokens = &part["tokens"];
-                // Numbers of somebody else's may be of any size.
+                // Saturate, since the numbers come from the program and may have any size.
                 let add = |sum: &mut u64, tokens: &Value| *sum = sum.saturating_add(of(tokens));
                 add(&mut self.usage.input_tokens, &tokens["input"]);
                 add(&mut self.usage.output_tokens, &tokens["output"]);
@@ -58,7 +58,7 @@ impl OpenCodeTranscript {
         let status = self.error.as_ref().and_then(|error| error["data"]["statusCode"].as_u64());
         let refused =
             status.and_then(|status| u16::try_from(status).ok()).is_some_and(http::is_unbilled_status);
-        // Counted are whole steps, and only one that was refused at once took nothing.
+        // Only whole steps are counted; only a call refused before the first step used nothing.
         if self.reason.is_some() && self.error.is_none() || refused && !self.begun {
             usage.metered = Metering::Known;
         }
@@ -80,16 +80,22 @@ impl OpenCodeTranscript {
         }
         match self.reason.as_deref() {
             Some("stop") => {}
-            Some("length") => return Err(CallFault::new(CallErrorKind::Truncated, "the answer was cut")),
+            Some("length") => {
+                return Err(CallFault::new(CallErrorKind::Truncated, "the answer was truncated"));
+            }
             Some("content-filter") => {
                 return Err(CallFault::new(CallErrorKind::Refused, "the answer was withheld"));
             }
             Some(reason) => {
-                let why =
-                    format!("the answer ended for another reason than being whole ({})", quote_text(reason));
+                let why = format!("the answer is incomplete ({})", quote_text(reason));
                 return Err(CallFault(CallErrorKind::InvalidOutput, why));
             }
-            None => return Err(CallFault::new(CallErrorKind::Unavailable, "it printed no end of an answer")),
+            None => {
+                return Err(CallFault::new(
+                    CallErrorKind::Unavailable,
+                    "its output has no end of the answer",
+                ));
+            }
         }
         validate_answer(call, self.text.clone(), None)
     }
@@ -109,7 +115,7 @@ fn failure_kind(error: &Value, message: &str, output: &ChildOutput) -> CallError
         Some(413) => CallErrorKind::TooLong,
         Some(429) => CallErrorKind::RateLimited { reset: None },
         Some(503 | 529) => CallErrorKind::Capacity,
-        // Anthropic has no status of its own for an account that is used up.
+        // Anthropic has no separate status for exhausted credit.
         Some(400) if message.contains("credit balance is too low") => CallErrorKind::Quota { reset: None },
         Some(status) => http::failure_kind(u16::try_from(status).unwrap_or_default(), &Value::Null),
         None => limit_kind(output, message).unwrap_or(CallErrorKind::Unavailable),
@@ -125,7 +131,7 @@ mod tests {
     use super::*;
     use crate::providers::samples;
 
-    /// A row of the table: how the program ended, and what that is.
+    /// A row of the table: how the program ended, and the expected result.
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct OpenCodeEnding {
@@ -133,13 +139,13 @@ mod tests {
         exit: i32,
         #[serde(default)]
         schema: bool,
-        /// `null` where it is an answer.
+        /// `None` for a good answer.
         must: Option<CallErrorKind>,
         lines: Vec<Value>,
     }
 
     #[test]
-    fn every_recorded_ending_is_told_apart() {
+    fn every_recorded_ending_is_classified() {
         let table = std::fs::read_to_string("fixtures/opencode-cli/endings.jsonl").unwrap();
         for row in table.lines() {
             let OpenCodeEnding { case, exit, schema, must, lines } = serde_json::from_str(row).unwrap();

@@ -1,9 +1,8 @@
-//! Several models behind one name: who is asked, who next, and when somebody is waited for.
+//! A pool: several models behind one name, with rules for order, fallback and waiting.
 //!
-//! The first list is asked before the second, and a call begins with the first again however the last one ended. What a
-//! failure means for the next model is decided by its kind alone. Which accounts are used up and which models asked not
-//! to be asked is known below, for every pool at once; nobody there is sent anything. Waits end well before the call's
-//! time does: who would have to wait longer is told when to come back.
+//! Primary models are tried before fallback ones, in every call. The kind of a failure alone decides about the next
+//! model. Cooldowns of accounts and models are shared by all pools; their models are skipped. The pool waits for at
+//! most half of the call's deadline. If a wait would be longer, the error tells the caller when to retry.
 
 mod pool_attempts;
 #[cfg(test)]
@@ -32,12 +31,12 @@ use crate::{
     types::{MicroUsd, Timestamp, WorkerPool},
 };
 
-/// A wait up to this is sat out by asking the same model again; for a longer one another is asked.
+/// Maximum wait before retrying the same model; for a longer one the pool tries another model.
 const POOL_SITS_OUT: Duration = Duration::from_secs(60);
 
 pub(super) struct ModelPool {
     name: String,
-    /// The primary ones, and those to fall back on.
+    /// Primary and fallback members.
     lists: [PoolList; 2],
     retry: Retry,
     breakers: Arc<CircuitBreakers>,
@@ -46,25 +45,25 @@ pub(super) struct ModelPool {
 
 pub(super) struct PoolList {
     members: Vec<PoolMember>,
-    /// Whose turn it is, where they take turns.
+    /// Index of the next first member, for round robin.
     turn: Option<AtomicUsize>,
 }
 
-/// A model as the settings name it.
+/// A model as named in the settings.
 pub(super) struct PoolMember {
     pub(super) spec: String,
-    /// Or why it cannot be one.
+    /// The route, or the reason why it is missing.
     pub(super) route: Result<ModelRoute, String>,
 }
 
 pub(super) struct ModelRoute {
     pub(super) id: ModelId,
     pub(super) back_end: Arc<dyn Provider>,
-    /// The side of the table it is never asked on, and why.
+    /// Role it never has, and why.
     pub(super) unfit: Option<(CallRole, &'static str)>,
-    /// Where the strategy goes by it: the lower, the earlier.
+    /// Sort key of the strategy; lower comes first.
     pub(super) rank: u64,
-    /// What it gets of a call's time while others are left.
+    /// Maximum time per call while other members are left.
     pub(super) turn: Box<dyn Fn() -> Duration + Send + Sync>,
 }
 
@@ -86,14 +85,14 @@ impl PoolList {
         Self { members, turn }
     }
 
-    /// The places in the order in which they are asked now.
+    /// Member indices in the current order.
     fn order(&self) -> impl Iterator<Item = usize> {
         let (first, count) =
             (self.turn.as_ref().map_or(0, |turn| turn.load(Ordering::Relaxed)), self.members.len());
         (0..count).map(move |at| (first + at) % count)
     }
 
-    /// The member at this place has had its turn.
+    /// Moves the turn past the member at this index.
     fn advance_turn(&self, at: usize) {
         if let Some(turn) = &self.turn {
             turn.store((at + 1) % self.members.len(), Ordering::Relaxed);
@@ -121,97 +120,96 @@ impl ModelPool {
     }
 
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
-        let mut course = PoolAttempts::new(self, call);
+        let mut attempts = PoolAttempts::new(self, call);
         loop {
-            let seat = match course.next_candidate(self.clock.now()) {
-                Some(seat) => seat,
-                None => match course.next_cooled(self.clock.now()) {
-                    Some((until, seat)) if self.wait_until(until, cancel).await => seat,
-                    Some(_) => return Err(course.cancelled_error()),
-                    None => return Err(course.exhausted_error(&self.name, self.clock.now())),
+            let candidate = match attempts.next_candidate(self.clock.now()) {
+                Some(candidate) => candidate,
+                None => match attempts.next_cooled(self.clock.now()) {
+                    Some((until, candidate)) if self.wait_until(until, cancel).await => candidate,
+                    Some(_) => return Err(attempts.cancelled_error()),
+                    None => return Err(attempts.exhausted_error(&self.name, self.clock.now())),
                 },
             };
-            self.lists[seat.list].advance_turn(seat.at);
-            let error = match self.call_candidate(&mut course, seat, cancel).await {
-                Some(Ok(reply)) => return Ok(course.finish_reply(reply)),
+            self.lists[candidate.list].advance_turn(candidate.at);
+            let error = match self.call_candidate(&mut attempts, candidate, cancel).await {
+                Some(Ok(reply)) => return Ok(attempts.finish_reply(reply)),
                 Some(Err(error)) => error,
                 None => continue,
             };
             if !error.kind.another_may_answer() {
-                return Err(course.final_error(error));
+                return Err(attempts.final_error(error));
             }
-            if let Some(until) = self.handle_failure(&mut course, seat, error).await
+            if let Some(until) = self.handle_failure(&mut attempts, candidate, error).await
                 && !self.wait_until(until, cancel).await
             {
-                return Err(course.cancelled_error());
+                return Err(attempts.cancelled_error());
             }
         }
     }
 
-    /// None: it failed again and again, and is left alone for now.
+    /// Calls one member; `None` if its breaker is open.
     async fn call_candidate(
         &self,
-        course: &mut PoolAttempts<'_>,
-        seat: PoolCandidate<'_>,
+        attempts: &mut PoolAttempts<'_>,
+        candidate: PoolCandidate<'_>,
         cancel: &CancellationToken,
     ) -> Option<Result<ModelReply, CallError>> {
         let now = self.clock.now();
-        let call = course.candidate_call(now, seat);
-        // By way of a pool: what the back end itself tries within a call may be known to fail by another name.
-        let route = format!("pool {}", seat.route.id);
+        let call = attempts.candidate_call(now, candidate);
+        // The prefix separates these breakers from those of the back end's own legs.
+        let route = format!("pool {}", candidate.route.id);
         if let Err(until) = self.breakers.admit(&route, now, call.deadline).await {
-            course.skip(format!(
-                "{}: skipped, it failed again and again; it is tried again at {until}",
-                seat.route.id
-            ));
+            attempts
+                .skip(format!("{}: skipped, it failed repeatedly; next try at {until}", candidate.route.id));
             return None;
         }
-        let outcome = seat.route.back_end.call(&call, cancel).await;
+        let outcome = candidate.route.back_end.call(&call, cancel).await;
         let kind = breakers::recordable_failure(&call, &outcome);
         self.breakers.record(&route, self.clock.now(), kind).await;
         Some(outcome)
     }
 
-    /// Notes a failure and what follows from it for the others. Some: until then is waited, for the same model.
+    /// Records a failure. Returns a time if the same model is to be retried then.
     async fn handle_failure<'a>(
         &self,
-        course: &mut PoolAttempts<'a>,
-        seat: PoolCandidate<'a>,
+        attempts: &mut PoolAttempts<'a>,
+        candidate: PoolCandidate<'a>,
         error: CallError,
     ) -> Option<Timestamp> {
         let now = self.clock.now();
         let (kind, provider) = (error.kind.clone(), error.usage.provider.clone());
-        let most = seat.route.back_end.estimate(&course.candidate_call(now, seat)).most.0;
-        let sent = course.record_failure(error, most);
+        let most = candidate.route.back_end.estimate(&attempts.candidate_call(now, candidate)).most.0;
+        let sent = attempts.record_failure(error, most);
         match kind {
             CallErrorKind::Quota { reset } => {
                 if sent {
-                    course.prefer_fallback();
+                    attempts.prefer_fallback();
                 }
                 let until = now.plus(reset.unwrap_or(limits::QUOTA_COOLDOWN));
-                course.add_cooling(until, seat, true);
+                attempts.add_cooling(until, candidate, true);
             }
             CallErrorKind::RateLimited { reset } => {
-                let seat = PoolCandidate { limited: seat.limited + u32::from(sent), ..seat };
-                let wait = reset.unwrap_or_else(|| self.retry.wait_after(seat.limited));
+                let candidate = PoolCandidate { limited: candidate.limited + u32::from(sent), ..candidate };
+                let wait = reset.unwrap_or_else(|| self.retry.wait_after(candidate.limited));
                 let until = now.plus(wait);
                 let short = reset.is_none_or(|reset| reset <= POOL_SITS_OUT);
-                if sent && short && seat.limited <= self.retry.same_model && course.may_wait(until) {
-                    course.requeue(seat);
+                if sent && short && candidate.limited <= self.retry.same_model && attempts.may_wait(until) {
+                    attempts.requeue(candidate);
                     return Some(until);
                 }
                 if reset.is_none() {
-                    let model = CooldownTarget::Model { provider: &provider, model: &seat.route.id.model };
+                    let model =
+                        CooldownTarget::Model { provider: &provider, model: &candidate.route.id.model };
                     self.breakers.start_cooldown(model, now, Some(wait)).await;
                 }
-                course.add_cooling(until, seat, false);
+                attempts.add_cooling(until, candidate, false);
             }
             _ => {}
         }
         None
     }
 
-    /// Did the time come, and not the end of the call?
+    /// Waits; returns `false` if the call was cancelled.
     async fn wait_until(&self, until: Timestamp, cancel: &CancellationToken) -> bool {
         let wait: Duration = until.since(self.clock.now());
         tokio::select! {
@@ -238,7 +236,7 @@ impl Provider for ModelPool {
         self.routes().any(|route| route.back_end.is_billed())
     }
 
-    /// No call pays two of them more than the dearest may cost: what one was paid is gone from the budget of the next.
+    /// Returns the maximum over the members, not the sum: they share one budget.
     fn estimate(&self, call: &ModelCall) -> CostEstimate {
         let asked = self.routes().filter(|route| {
             route.check_role(call.role).is_ok() && route.back_end.missing_requirement().is_none()

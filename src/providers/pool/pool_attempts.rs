@@ -1,4 +1,4 @@
-//! One call's way through a pool: who is still to be asked, what was tried, and what it all comes to.
+//! Attempts of one call to a pool: the queue of members, the failures so far, and the final error.
 
 use std::collections::VecDeque;
 
@@ -8,50 +8,50 @@ use crate::{
     types::Timestamp,
 };
 
-/// Models of a pool that one call is asked of: the three and the two of the usual one.
+/// Maximum attempts per call: the 3 primary and 2 fallback models of the default pool.
 const POOL_ATTEMPTS: u32 = 5;
 
-/// A member in this call.
+/// A pool member within this call.
 #[derive(Clone, Copy)]
 pub(super) struct PoolCandidate<'a> {
     pub(super) route: &'a ModelRoute,
     pub(super) list: usize,
-    /// Its place in the list.
+    /// Index in the list.
     pub(super) at: usize,
-    /// How often it said, when asked, that it was asked too often.
+    /// Number of times it was rate limited in this call.
     pub(super) limited: u32,
 }
 
-/// One that can be asked from then on.
+/// A member that can be retried at `until`.
 struct CoolingCandidate<'a> {
     until: Timestamp,
-    seat: PoolCandidate<'a>,
+    candidate: PoolCandidate<'a>,
     used_up: bool,
 }
 
 pub(super) struct PoolAttempts<'a> {
     call: &'a ModelCall,
     ends: Timestamp,
-    /// No wait goes beyond: an answer takes its time, too.
+    /// Latest end of a wait; leaves time for the answer.
     waits_end: Timestamp,
     queue: VecDeque<PoolCandidate<'a>>,
     cooling: Vec<CoolingCandidate<'a>>,
-    /// The requests that were made, in order.
+    /// Failed requests, in order.
     before: Vec<CallAttempt>,
-    /// Those that were not asked, with the reason.
+    /// Skipped members, with the reason.
     passed: Vec<String>,
-    /// What the last of those needs, if it is more than time.
+    /// Failure of the last skipped member, if time alone does not fix it.
     needs: Option<CallErrorKind>,
     asked: u32,
     waited: u32,
-    /// What is left of the call's.
+    /// Remaining budget of the call.
     budget: Option<u64>,
 }
 
 impl<'a> PoolAttempts<'a> {
     pub(super) fn new(pool: &'a ModelPool, call: &'a ModelCall) -> Self {
         let now = pool.clock.now();
-        let mut course = Self {
+        let mut attempts = Self {
             call,
             ends: now.plus(call.deadline),
             waits_end: now.plus(call.deadline / 2),
@@ -67,13 +67,13 @@ impl<'a> PoolAttempts<'a> {
         for (list, members) in pool.lists.iter().enumerate() {
             for at in members.order() {
                 let member = &members.members[at];
-                match course.check_route(member.route.as_ref()) {
-                    Ok(route) => course.queue.push_back(PoolCandidate { route, list, at, limited: 0 }),
-                    Err(why) => course.passed.push(format!("{}: skipped, {why}", member.spec)),
+                match attempts.check_route(member.route.as_ref()) {
+                    Ok(route) => attempts.queue.push_back(PoolCandidate { route, list, at, limited: 0 }),
+                    Err(why) => attempts.passed.push(format!("{}: skipped, {why}", member.spec)),
                 }
             }
         }
-        course
+        attempts
     }
 
     fn check_route(&mut self, route: Result<&'a ModelRoute, &String>) -> Result<&'a ModelRoute, String> {
@@ -85,7 +85,7 @@ impl<'a> PoolAttempts<'a> {
             return Err(match self.call.role {
                 CallRole::Drafter => format!("the {family} family is left to review"),
                 CallRole::Reviewer | CallRole::Router | CallRole::Narrator => {
-                    format!("the {family} family had a hand in what it would look at")
+                    format!("the {family} family contributed to what it would review")
                 }
             });
         }
@@ -96,7 +96,7 @@ impl<'a> PoolAttempts<'a> {
         Ok(route)
     }
 
-    /// Who is asked now, if anybody is.
+    /// Takes the next member from the queue, if there is one and time is left.
     pub(super) fn next_candidate(&mut self, now: Timestamp) -> Option<PoolCandidate<'a>> {
         if self.asked >= POOL_ATTEMPTS {
             return None;
@@ -111,30 +111,35 @@ impl<'a> PoolAttempts<'a> {
         self.queue.pop_front()
     }
 
-    /// With nobody else left to ask: the first who can be asked again, if that is soon enough. What is used up is not
-    /// back in a moment.
+    /// If the queue is empty: returns the member available soonest, if that is soon enough. Exhausted accounts are left
+    /// out, since they do not recover within a call.
     pub(super) fn next_cooled(&mut self, now: Timestamp) -> Option<(Timestamp, PoolCandidate<'a>)> {
         let short = (0..self.cooling.len()).filter(|at| !self.cooling[*at].used_up);
         let soonest = short.min_by_key(|at| self.cooling[*at].until)?;
-        // The last bound is for a clock that does not move.
+        // The limit on waits ends the loop even if the clock does not move.
         let late = now >= self.ends || !self.may_wait(self.cooling[soonest].until);
         if late || self.waited >= POOL_ATTEMPTS {
             return None;
         }
         self.waited += 1;
-        let CoolingCandidate { until, seat, .. } = self.cooling.remove(soonest);
-        Some((until, seat))
+        let CoolingCandidate { until, candidate, .. } = self.cooling.remove(soonest);
+        Some((until, candidate))
     }
 
     pub(super) fn may_wait(&self, until: Timestamp) -> bool {
         self.asked < POOL_ATTEMPTS && until <= self.waits_end
     }
 
-    /// The call as the one is asked it who was just taken out of the queue.
-    pub(super) fn candidate_call(&self, now: Timestamp, seat: PoolCandidate<'_>) -> ModelCall {
+    /// Builds the call to this member, which was just taken from the queue.
+    pub(super) fn candidate_call(&self, now: Timestamp, candidate: PoolCandidate<'_>) -> ModelCall {
         let left = self.ends.since(now);
-        let deadline = if self.queue.is_empty() { left } else { left.min((seat.route.turn)()) };
-        ModelCall { model: seat.route.id.model.clone(), deadline, budget: self.budget, ..self.call.clone() }
+        let deadline = if self.queue.is_empty() { left } else { left.min((candidate.route.turn)()) };
+        ModelCall {
+            model: candidate.route.id.model.clone(),
+            deadline,
+            budget: self.budget,
+            ..self.call.clone()
+        }
     }
 
     pub(super) fn finish_reply(self, mut reply: ModelReply) -> ModelReply {
@@ -143,14 +148,14 @@ impl<'a> PoolAttempts<'a> {
         reply
     }
 
-    /// Keeps a failure in mind, of an attempt that could cost `most`. Was anything sent at all?
+    /// Records the failed attempt, which could cost at most `most`. Returns whether anything was sent.
     pub(super) fn record_failure(&mut self, mut error: CallError, most: u64) -> bool {
         let mut attempts = std::mem::take(&mut error.earlier_attempts);
         let kind = error.kind.clone();
         attempts.push(CallAttempt::from_error(error));
         let paid = attempts.iter().fold(0_u64, |sum, attempt| sum.saturating_add(attempt.max_billed(most)));
         self.budget = self.budget.map(|budget| budget.saturating_sub(paid));
-        // Waiting for a place on this machine is no part of a call's time.
+        // Queueing for a worker slot does not count towards the deadline.
         let queued = attempts.iter().map(|attempt| attempt.usage.queued).sum();
         (self.ends, self.waits_end) = (self.ends.plus(queued), self.waits_end.plus(queued));
         let sent = attempts.iter().any(|attempt| attempt.usage.attempts > 0);
@@ -166,24 +171,24 @@ impl<'a> PoolAttempts<'a> {
         sent
     }
 
-    /// It is left alone for now.
+    /// Records a member that is skipped because of its breaker.
     pub(super) fn skip(&mut self, why: String) {
         self.passed.push(why);
         self.needs = None;
     }
 
-    /// Whose account is used up speaks for its list: the other one first, from now on.
+    /// After an exhausted account, tries the fallback list first.
     pub(super) fn prefer_fallback(&mut self) {
-        self.queue.make_contiguous().sort_by_key(|seat| std::cmp::Reverse(seat.list));
+        self.queue.make_contiguous().sort_by_key(|candidate| std::cmp::Reverse(candidate.list));
     }
 
-    /// The same one is asked next.
-    pub(super) fn requeue(&mut self, seat: PoolCandidate<'a>) {
-        self.queue.push_front(seat);
+    /// Retries the same member next.
+    pub(super) fn requeue(&mut self, candidate: PoolCandidate<'a>) {
+        self.queue.push_front(candidate);
     }
 
-    pub(super) fn add_cooling(&mut self, until: Timestamp, seat: PoolCandidate<'a>, used_up: bool) {
-        self.cooling.push(CoolingCandidate { until, seat, used_up });
+    pub(super) fn add_cooling(&mut self, until: Timestamp, candidate: PoolCandidate<'a>, used_up: bool) {
+        self.cooling.push(CoolingCandidate { until, candidate, used_up });
     }
 
     pub(super) fn cancelled_error(self) -> CallError {
@@ -191,14 +196,14 @@ impl<'a> PoolAttempts<'a> {
         CallError { earlier_attempts: self.before, ..error }
     }
 
-    /// Nobody else is asked after this one.
+    /// Returns the error, which ends the call without trying other members.
     pub(super) fn final_error(self, error: CallError) -> CallError {
         let before = self.before.into_iter().chain(error.earlier_attempts).collect();
         CallError { earlier_attempts: before, ..error }
     }
 
-    /// One error that names everything tried and everybody skipped. What the caller does next is decided by whoever may
-    /// be asked again the soonest, if anybody may.
+    /// Returns one error that names all failed and skipped members. Its kind is that of the member that can be retried
+    /// soonest, if any can.
     pub(super) fn exhausted_error(mut self, pool: &str, now: Timestamp) -> CallError {
         let tried = self.before.iter().map(|CallAttempt { kind, message, usage }| {
             format!("{}:{} {kind:?}: {}", usage.provider, usage.asked, quote_text(message))
@@ -234,7 +239,7 @@ impl<'a> PoolAttempts<'a> {
     }
 }
 
-/// Is it over by itself?
+/// Whether the failure passes with time.
 fn is_transient(kind: &CallErrorKind) -> bool {
     matches!(
         kind,

@@ -12,7 +12,7 @@ use crate::{
     types::Family,
 };
 
-/// Pools over the same scripted models.
+/// Pools that share the same scripted models.
 struct PoolFixture {
     clock: Arc<ModelTestClock>,
     script: Arc<Mutex<ModelScript>>,
@@ -56,7 +56,7 @@ impl PoolFixture {
                 model: model.into(),
                 family: Some(Family(provider.into())),
             };
-            // The later, the lower: so that a list in its own order is told from one that is sorted.
+            // Rank in reverse order, so that a sorted list differs from a list in its own order.
             let route = ModelRoute {
                 id,
                 back_end,
@@ -74,12 +74,12 @@ impl PoolFixture {
         self.pool_by(Strategy::RoundRobin, Names::default().pools["default"].retry, SEED)
     }
 
-    /// Asked as listed, and waited for as usual.
+    /// A pool in listed order with the default retry policy.
     fn listed(&self, lists: [&[&str]; 2]) -> ModelPool {
         self.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists)
     }
 
-    /// Who was asked since the last look, and when.
+    /// Takes the calls since the last look: time and model.
     fn asked(&self) -> Vec<(i64, String)> {
         std::mem::take(&mut self.script.lock().unwrap().asked)
     }
@@ -113,24 +113,24 @@ fn at(times: &[(i64, &str)]) -> Vec<(i64, String)> {
 }
 
 #[tokio::test]
-async fn the_primary_ones_take_turns() {
-    let room = PoolFixture::new();
-    let pool = room.pool();
+async fn primary_models_take_turns() {
+    let fixture = PoolFixture::new();
+    let pool = fixture.pool();
     for _ in 0..4 {
         ask(&pool).await.unwrap();
     }
-    assert_eq!(room.names(), ["claude:sonnet", "opencode:a/one", "opencode:b/two", "claude:sonnet"]);
+    assert_eq!(fixture.names(), ["claude:sonnet", "opencode:a/one", "opencode:b/two", "claude:sonnet"]);
 }
 
 #[tokio::test]
-async fn whoever_fails_is_followed_by_the_next_up_to_five_and_one_error_names_all() {
-    let mut room = PoolFixture::new();
+async fn failed_models_are_followed_by_others_up_to_five() {
+    let mut fixture = PoolFixture::new();
     for model in SEED.concat() {
-        room = room.fails(model, &[BROKEN]);
+        fixture = fixture.fails(model, &[BROKEN]);
     }
-    let pool = room.pool();
+    let pool = fixture.pool();
     let error = ask(&pool).await.unwrap_err();
-    assert_eq!(room.names(), SEED.concat(), "three and two");
+    assert_eq!(fixture.names(), SEED.concat(), "three and two");
     assert_eq!((error.kind.clone(), error.earlier_attempts.len()), (BROKEN, 4));
     assert_eq!((error.usage.provider.as_str(), error.usage.asked.as_str()), ("opencode", "c/x"));
     for model in SEED.concat() {
@@ -138,147 +138,147 @@ async fn whoever_fails_is_followed_by_the_next_up_to_five_and_one_error_names_al
     }
 
     let many = ["claude:1", "claude:2", "claude:3", "claude:4", "claude:5", "claude:6"];
-    let mut room = PoolFixture::new();
+    let mut fixture = PoolFixture::new();
     for model in many {
-        room = room.fails(model, &[BROKEN]);
+        fixture = fixture.fails(model, &[BROKEN]);
     }
-    ask(&room.listed([&many, &[]])).await.unwrap_err();
-    assert_eq!(room.names().len(), 5);
+    ask(&fixture.listed([&many, &[]])).await.unwrap_err();
+    assert_eq!(fixture.names().len(), 5);
 }
 
 #[tokio::test]
-async fn a_timeout_leaves_time_for_the_next_and_is_in_the_books() {
-    let room = PoolFixture::new().fails("claude:sonnet", &[LATE]);
-    let reply = ask(&room.pool()).await.unwrap();
-    assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (180, "opencode:a/one")]));
+async fn timeout_leaves_time_for_the_next_and_is_recorded() {
+    let fixture = PoolFixture::new().fails("claude:sonnet", &[LATE]);
+    let reply = ask(&fixture.pool()).await.unwrap();
+    assert_eq!(fixture.asked(), at(&[(0, "claude:sonnet"), (180, "opencode:a/one")]));
     assert_eq!((reply.earlier_attempts.len(), reply.earlier_attempts[0].kind.clone()), (1, LATE));
     assert_eq!((reply.usage.provider.as_str(), reply.usage.asked.as_str()), ("opencode", "a/one"));
 
-    let room = PoolFixture::new().fails("claude:sonnet", &[LATE]).fails("opencode:a/one", &[LATE]);
-    let error = ask(&room.pool()).await.unwrap_err();
-    assert_eq!(room.clock.seconds(), 300, "the call's time is shared, not multiplied");
+    let fixture = PoolFixture::new().fails("claude:sonnet", &[LATE]).fails("opencode:a/one", &[LATE]);
+    let error = ask(&fixture.pool()).await.unwrap_err();
+    assert_eq!(fixture.clock.seconds(), 300, "the call's time is shared, not multiplied");
     assert!(error.message.ends_with("no time is left for others"), "{error}");
 }
 
 #[tokio::test]
-async fn a_rate_limit_is_sat_out_in_the_same_list() {
-    let room = PoolFixture::new().fails("claude:sonnet", &[limited(None)]);
-    ask(&room.pool()).await.unwrap();
-    assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (30, "claude:sonnet")]));
+async fn rate_limited_model_is_retried_after_a_wait() {
+    let fixture = PoolFixture::new().fails("claude:sonnet", &[limited(None)]);
+    ask(&fixture.pool()).await.unwrap();
+    assert_eq!(fixture.asked(), at(&[(0, "claude:sonnet"), (30, "claude:sonnet")]));
 
-    // Twice is enough for one model: it is left alone, by every pool.
-    let room = PoolFixture::new().fails("claude:sonnet", &[limited(None), limited(None)]);
-    ask(&room.pool()).await.unwrap();
-    assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (30, "claude:sonnet"), (30, "opencode:a/one")]));
-    ask(&room.pool()).await.unwrap();
-    assert_eq!(room.names(), ["opencode:a/one"]);
-    room.clock.advance(Duration::from_secs(30));
-    ask(&room.pool()).await.unwrap();
-    assert_eq!(room.names(), ["claude:sonnet"]);
+    // After two rate limits the model is in cooldown for every pool.
+    let fixture = PoolFixture::new().fails("claude:sonnet", &[limited(None), limited(None)]);
+    ask(&fixture.pool()).await.unwrap();
+    assert_eq!(fixture.asked(), at(&[(0, "claude:sonnet"), (30, "claude:sonnet"), (30, "opencode:a/one")]));
+    ask(&fixture.pool()).await.unwrap();
+    assert_eq!(fixture.names(), ["opencode:a/one"]);
+    fixture.clock.advance(Duration::from_secs(30));
+    ask(&fixture.pool()).await.unwrap();
+    assert_eq!(fixture.names(), ["claude:sonnet"]);
 }
 
 #[tokio::test]
-async fn a_time_that_the_provider_names_wins() {
-    let room = PoolFixture::new().fails("claude:sonnet", &[limited(Some(50))]);
-    ask(&room.pool()).await.unwrap();
-    assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (50, "claude:sonnet")]));
+async fn reset_time_of_the_provider_wins() {
+    let fixture = PoolFixture::new().fails("claude:sonnet", &[limited(Some(50))]);
+    ask(&fixture.pool()).await.unwrap();
+    assert_eq!(fixture.asked(), at(&[(0, "claude:sonnet"), (50, "claude:sonnet")]));
 
-    let room = PoolFixture::new().fails("claude:sonnet", &[limited(Some(61))]);
-    ask(&room.pool()).await.unwrap();
-    assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (0, "opencode:a/one")]), "too long to wait for");
-    let other = room.pool();
+    let fixture = PoolFixture::new().fails("claude:sonnet", &[limited(Some(61))]);
+    ask(&fixture.pool()).await.unwrap();
+    assert_eq!(fixture.asked(), at(&[(0, "claude:sonnet"), (0, "opencode:a/one")]), "too long to wait for");
+    let other = fixture.pool();
     ask(&other).await.unwrap();
-    assert_eq!(room.names(), ["opencode:a/one"], "and known to every pool");
-    room.clock.advance(Duration::from_secs(61));
-    ask(&room.pool()).await.unwrap();
-    assert_eq!(room.names(), ["claude:sonnet"]);
+    assert_eq!(fixture.names(), ["opencode:a/one"], "and known to every pool");
+    fixture.clock.advance(Duration::from_secs(61));
+    ask(&fixture.pool()).await.unwrap();
+    assert_eq!(fixture.names(), ["claude:sonnet"]);
 }
 
 #[tokio::test]
-async fn when_all_rest_the_first_is_waited_for_if_that_is_soon() {
+async fn pool_waits_for_the_first_available_model_if_soon() {
     let both: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
-    let room =
+    let fixture =
         PoolFixture::new().fails("claude:a", &[limited(Some(100))]).fails("claude:b", &[limited(Some(90))]);
-    ask(&room.listed(both)).await.unwrap();
-    assert_eq!(room.asked(), at(&[(0, "claude:a"), (0, "claude:b"), (90, "claude:b")]));
+    ask(&fixture.listed(both)).await.unwrap();
+    assert_eq!(fixture.asked(), at(&[(0, "claude:a"), (0, "claude:b"), (90, "claude:b")]));
 
-    let room =
+    let fixture =
         PoolFixture::new().fails("claude:a", &[limited(Some(800))]).fails("claude:b", &[limited(Some(900))]);
-    let error = ask(&room.listed(both)).await.unwrap_err();
-    assert_eq!(room.clock.seconds(), 0, "nobody's worker is held for so long");
+    let error = ask(&fixture.listed(both)).await.unwrap_err();
+    assert_eq!(fixture.clock.seconds(), 0, "nobody's worker is held for so long");
     assert_eq!(
         (error.kind, error.earlier_attempts.len()),
         (limited(Some(800)), 1),
         "with all that was tried"
     );
-    // Nobody is sent anything before that, and the caller is told the same.
-    room.asked();
-    room.clock.advance(Duration::from_secs(300));
-    let error = ask(&room.listed(both)).await.unwrap_err();
-    assert_eq!((error.kind, error.usage.attempts, room.names().len()), (limited(Some(500)), 0, 0));
+    // Nothing is sent before the reset, and the caller gets the remaining time.
+    fixture.asked();
+    fixture.clock.advance(Duration::from_secs(300));
+    let error = ask(&fixture.listed(both)).await.unwrap_err();
+    assert_eq!((error.kind, error.usage.attempts, fixture.names().len()), (limited(Some(500)), 0, 0));
 }
 
 #[tokio::test]
-async fn a_call_whose_time_is_up_asks_nobody_who_rested_meanwhile() {
+async fn call_past_its_deadline_retries_no_model() {
     let lists: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
-    let room = PoolFixture::new().fails("claude:a", &[limited(Some(100))]).fails("claude:b", &[LATE]);
-    let pool = room.listed(lists);
+    let fixture = PoolFixture::new().fails("claude:a", &[limited(Some(100))]).fails("claude:b", &[LATE]);
+    let pool = fixture.listed(lists);
     ask(&pool).await.unwrap_err();
-    assert_eq!(room.asked(), at(&[(0, "claude:a"), (0, "claude:b")]));
+    assert_eq!(fixture.asked(), at(&[(0, "claude:a"), (0, "claude:b")]));
 }
 
 #[tokio::test]
-async fn an_account_that_is_used_up_is_left_for_the_fallback_in_every_pool_and_come_back_to() {
-    let room = PoolFixture::new().fails("claude:sonnet", &[used_up(3600)]);
-    let pool = room.pool();
+async fn exhausted_account_uses_fallback_until_its_reset() {
+    let fixture = PoolFixture::new().fails("claude:sonnet", &[used_up(3600)]);
+    let pool = fixture.pool();
     let reply = ask(&pool).await.unwrap();
-    // Opus is paid for by the same login.
-    assert_eq!(room.names(), ["claude:sonnet", "opencode:c/x"]);
+    // Opus uses the same account as Sonnet.
+    assert_eq!(fixture.names(), ["claude:sonnet", "opencode:c/x"]);
     assert_eq!(reply.earlier_attempts[0].kind, used_up(3600));
     for _ in 0..3 {
         ask(&pool).await.unwrap();
     }
     assert_eq!(
-        room.names(),
+        fixture.names(),
         ["opencode:a/one", "opencode:b/two", "opencode:a/one"],
         "the primary list first"
     );
-    ask(&room.pool()).await.unwrap();
-    assert_eq!(room.names(), ["opencode:a/one"], "another pool knows");
-    room.clock.advance(Duration::from_secs(3600));
-    ask(&room.pool()).await.unwrap();
-    assert_eq!(room.names(), ["claude:sonnet"], "it is back");
+    ask(&fixture.pool()).await.unwrap();
+    assert_eq!(fixture.names(), ["opencode:a/one"], "another pool knows");
+    fixture.clock.advance(Duration::from_secs(3600));
+    ask(&fixture.pool()).await.unwrap();
+    assert_eq!(fixture.names(), ["claude:sonnet"], "it is back");
 }
 
 #[tokio::test]
-async fn a_restart_does_not_forget_an_account() {
+async fn exhausted_account_is_remembered_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let boot = |clock: &Arc<ModelTestClock>| {
         let store = Store::open(directory.path(), Arc::clone(clock) as SharedClock).unwrap();
         Arc::new(CircuitBreakers::with_store(Some(store)))
     };
-    let mut room = PoolFixture::new().fails("claude:sonnet", &[used_up(3600)]);
-    room.breakers = boot(&room.clock);
-    ask(&room.pool()).await.unwrap();
-    room.asked();
-    room.breakers = Arc::default();
-    room.breakers = boot(&room.clock);
-    ask(&room.pool()).await.unwrap();
-    assert_eq!(room.names(), ["opencode:a/one"]);
+    let mut fixture = PoolFixture::new().fails("claude:sonnet", &[used_up(3600)]);
+    fixture.breakers = boot(&fixture.clock);
+    ask(&fixture.pool()).await.unwrap();
+    fixture.asked();
+    fixture.breakers = Arc::default();
+    fixture.breakers = boot(&fixture.clock);
+    ask(&fixture.pool()).await.unwrap();
+    assert_eq!(fixture.names(), ["opencode:a/one"]);
 }
 
 #[tokio::test]
-async fn capacity_is_no_quota() {
-    let room = PoolFixture::new().fails("claude:sonnet", &[CallErrorKind::Capacity]);
-    let pool = room.pool();
+async fn capacity_error_starts_no_cooldown() {
+    let fixture = PoolFixture::new().fails("claude:sonnet", &[CallErrorKind::Capacity]);
+    let pool = fixture.pool();
     ask(&pool).await.unwrap();
-    assert_eq!(room.names(), ["claude:sonnet", "opencode:a/one"]);
-    ask(&room.pool()).await.unwrap();
-    assert_eq!(room.names(), ["claude:sonnet"], "nothing cools");
+    assert_eq!(fixture.names(), ["claude:sonnet", "opencode:a/one"]);
+    ask(&fixture.pool()).await.unwrap();
+    assert_eq!(fixture.names(), ["claude:sonnet"], "nothing cools");
 }
 
 #[tokio::test]
-async fn the_presets_wait_as_they_say() {
+async fn retry_presets_wait_as_configured() {
     let seconds = Duration::from_secs;
     let fixed = Retry { wait: seconds(60), doubled: false, same_model: 1 };
     let aggressive = Retry { wait: seconds(15), doubled: true, same_model: 3 };
@@ -289,138 +289,138 @@ async fn the_presets_wait_as_they_say() {
         (aggressive, at(&[(0, first), (15, first), (45, first), (105, first), (105, "claude:b")])),
         (gentle, at(&[(0, first), (0, "claude:b")])),
     ] {
-        let room =
+        let fixture =
             PoolFixture::new().fails(first, &[limited(None), limited(None), limited(None), limited(None)]);
-        ask(&room.pool_by(Strategy::Priority, retry, [&[first, "claude:b"], &[]])).await.unwrap();
-        assert_eq!(room.asked(), expected);
+        ask(&fixture.pool_by(Strategy::Priority, retry, [&[first, "claude:b"], &[]])).await.unwrap();
+        assert_eq!(fixture.asked(), expected);
     }
-    // Alone, the gentle one has nobody to turn to.
-    let room = PoolFixture::new().fails(first, &[limited(None)]);
-    ask(&room.pool_by(Strategy::Priority, gentle, [&[first], &[]])).await.unwrap();
-    assert_eq!(room.asked(), at(&[(0, first), (120, first)]));
+    // A single model is waited for even with the gentle policy.
+    let fixture = PoolFixture::new().fails(first, &[limited(None)]);
+    ask(&fixture.pool_by(Strategy::Priority, gentle, [&[first], &[]])).await.unwrap();
+    assert_eq!(fixture.asked(), at(&[(0, first), (120, first)]));
 }
 
 #[tokio::test]
-async fn the_strategy_says_who_is_first() {
+async fn strategy_decides_the_first_model() {
     let lists: [&[&str]; 2] = [&["claude:a", "claude:b", "claude:c"], &[]];
     for (strategy, first) in [
         (Strategy::Priority, "claude:a"),
-        // Ranked from the last to the first.
+        // The fixture ranks members in reverse order.
         (Strategy::Cheapest, "claude:c"),
         (Strategy::Capability, "claude:c"),
     ] {
-        let room = PoolFixture::new();
-        let pool = room.pool_by(strategy, Names::default().pools["default"].retry, lists);
+        let fixture = PoolFixture::new();
+        let pool = fixture.pool_by(strategy, Names::default().pools["default"].retry, lists);
         ask(&pool).await.unwrap();
         ask(&pool).await.unwrap();
-        assert_eq!(room.names(), [first, first], "{strategy}");
+        assert_eq!(fixture.names(), [first, first], "{strategy}");
     }
 }
 
 #[tokio::test]
-async fn what_a_model_itself_did_is_not_shopped_for_elsewhere() {
+async fn refusal_or_truncation_is_not_retried_elsewhere() {
     for kind in [CallErrorKind::Refused, CallErrorKind::Truncated, CallErrorKind::Cancelled] {
-        let room = PoolFixture::new()
+        let fixture = PoolFixture::new()
             .fails("claude:sonnet", &[BROKEN])
             .fails("opencode:a/one", std::slice::from_ref(&kind));
-        let error = ask(&room.pool()).await.unwrap_err();
-        assert_eq!((error.kind, error.earlier_attempts.len(), room.names().len()), (kind, 1, 2));
+        let error = ask(&fixture.pool()).await.unwrap_err();
+        assert_eq!((error.kind, error.earlier_attempts.len(), fixture.names().len()), (kind, 1, 2));
     }
 }
 
 #[tokio::test]
-async fn a_family_that_had_a_hand_in_it_is_not_asked() {
-    let room = PoolFixture::new();
-    let pool = room.pool();
+async fn excluded_family_is_skipped() {
+    let fixture = PoolFixture::new();
+    let pool = fixture.pool();
     let call = ModelCall { excluded_families: vec![Family("opencode".into())], ..question() };
     for _ in 0..2 {
         pool.call(&call, &CancellationToken::new()).await.unwrap();
     }
-    assert_eq!(room.names(), ["claude:sonnet", "claude:sonnet"]);
+    assert_eq!(fixture.names(), ["claude:sonnet", "claude:sonnet"]);
     let both = vec![Family("opencode".into()), Family("claude".into())];
     let call = ModelCall { excluded_families: both, role: CallRole::Reviewer, ..question() };
     let error = pool.call(&call, &CancellationToken::new()).await.unwrap_err();
-    assert!(error.message.contains("claude:opus: skipped, the claude family had a hand in"), "{error}");
-    assert_eq!((error.kind, room.names().len()), (CallErrorKind::Unavailable, 0));
+    assert!(error.message.contains("claude:opus: skipped, the claude family contributed to"), "{error}");
+    assert_eq!((error.kind, fixture.names().len()), (CallErrorKind::Unavailable, 0));
 }
 
 #[tokio::test]
-async fn whoever_fails_again_and_again_is_left_alone_for_a_while() {
+async fn repeatedly_failing_model_is_skipped_for_a_while() {
     let alone: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
-    let room = PoolFixture::new().fails("claude:a", &[LATE, LATE]);
-    let pool = room.listed(alone);
+    let fixture = PoolFixture::new().fails("claude:a", &[LATE, LATE]);
+    let pool = fixture.listed(alone);
     for _ in 0..3 {
         ask(&pool).await.unwrap();
     }
-    assert_eq!(room.names(), ["claude:a", "claude:b", "claude:a", "claude:b", "claude:b"]);
-    room.clock.advance(limits::BREAKER_COOLDOWN);
+    assert_eq!(fixture.names(), ["claude:a", "claude:b", "claude:a", "claude:b", "claude:b"]);
+    fixture.clock.advance(limits::BREAKER_COOLDOWN);
     ask(&pool).await.unwrap();
-    assert_eq!(room.names(), ["claude:a"]);
+    assert_eq!(fixture.names(), ["claude:a"]);
 }
 
 #[tokio::test]
-async fn a_prompt_that_fits_nobody_is_not_waited_with() {
-    let room = PoolFixture::new();
+async fn prompt_that_fits_no_member_fails_at_once() {
+    let fixture = PoolFixture::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
-    let pool = room.listed(lists);
+    let pool = fixture.listed(lists);
     let call = ModelCall { prompt: "x".repeat(3_000_000), ..question() };
     let error = pool.call(&call, &CancellationToken::new()).await.unwrap_err();
-    assert_eq!((error.kind, error.usage.attempts, room.names().len()), (CallErrorKind::TooLong, 0, 0));
+    assert_eq!((error.kind, error.usage.attempts, fixture.names().len()), (CallErrorKind::TooLong, 0, 0));
 }
 
 #[tokio::test]
-async fn all_attempts_together_spend_no_more_than_was_held_back() {
+async fn all_attempts_share_the_reserved_budget() {
     let (opus, haiku) = ("claude:claude-opus-4-6", "claude:claude-haiku-4-5");
-    // 100,000 tokens of an answer at 25 dollars a million, and the question.
+    // 100,000 output tokens at 25 dollars per million, plus the prompt.
     let opuses = 2_501_607;
     for (kind, paid, next, left) in [
         (BROKEN, Some(1000), opus, None),
         (BROKEN, Some(1000), haiku, Some(opuses - 25_000)),
         (CallErrorKind::Capacity, None, opus, Some(opuses)),
-        // Whoever gave up waiting does not know what it costs in the end.
+        // The final cost of a timed-out call is unknown.
         (LATE, None, haiku, None),
     ] {
         let first = if next == opus { haiku } else { opus };
-        let room = PoolFixture::new().fails(first, std::slice::from_ref(&kind)).fails(next, &[]);
+        let fixture = PoolFixture::new().fails(first, std::slice::from_ref(&kind)).fails(next, &[]);
         let served = first.split_once(':').unwrap().1.to_owned();
-        room.script.lock().unwrap().paid = paid.map(|tokens| (served, tokens));
-        let pool = room.listed([&[first], &[next]]);
+        fixture.script.lock().unwrap().paid = paid.map(|tokens| (served, tokens));
+        let pool = fixture.listed([&[first], &[next]]);
         let held = pool.estimate(&question()).most.0;
         assert_eq!(held, opuses);
         let call = ModelCall { budget: Some(held), ..question() };
         let outcome = pool.call(&call, &CancellationToken::new()).await;
-        let budgets = std::mem::take(&mut room.script.lock().unwrap().budgets);
+        let budgets = std::mem::take(&mut fixture.script.lock().unwrap().budgets);
         assert_eq!(budgets.get(1).copied().flatten(), left, "{first} {kind:?}");
         assert_eq!(outcome.is_ok(), left.is_some());
     }
 }
 
 #[tokio::test]
-async fn a_member_without_room_for_the_prompt_is_not_asked() {
-    let room = PoolFixture::new();
+async fn member_with_too_small_context_is_skipped() {
+    let fixture = PoolFixture::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["gemini:gemini-2.5-pro"]];
-    let pool = room.listed(lists);
-    // Less than opus reads in all by any measure, and more than it has room for beside its answer.
+    let pool = fixture.listed(lists);
+    // Below opus's context window, but too long together with its answer.
     let call = ModelCall { prompt: "x".repeat(2_900_000), ..question() };
     pool.call(&call, &CancellationToken::new()).await.unwrap();
-    assert_eq!(room.names(), ["gemini:gemini-2.5-pro"]);
+    assert_eq!(fixture.names(), ["gemini:gemini-2.5-pro"]);
 }
 
 #[tokio::test]
-async fn half_of_the_time_is_kept_for_the_answer() {
+async fn waits_use_at_most_half_of_the_deadline() {
     let alone: [&[&str]; 2] = [&["claude:a"], &[]];
     for (seconds, answered) in [(150, true), (151, false)] {
-        let room = PoolFixture::new().fails("claude:a", &[limited(Some(seconds))]);
-        let outcome = ask(&room.listed(alone)).await;
+        let fixture = PoolFixture::new().fails("claude:a", &[limited(Some(seconds))]);
+        let outcome = ask(&fixture.listed(alone)).await;
         assert_eq!(outcome.is_ok(), answered, "{seconds}");
     }
 }
 
 #[tokio::test]
-async fn nothing_is_held_back_for_whoever_is_not_asked() {
-    let room = PoolFixture::new();
+async fn estimate_ignores_members_unfit_for_the_role() {
+    let fixture = PoolFixture::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
-    let mut pool = room.listed(lists);
+    let mut pool = fixture.listed(lists);
     let most = |pool: &ModelPool| pool.estimate(&question()).most.0;
     assert_eq!(most(&pool), 2_501_607);
     if let Ok(route) = &mut pool.lists[0].members[0].route {
@@ -430,11 +430,11 @@ async fn nothing_is_held_back_for_whoever_is_not_asked() {
 }
 
 #[tokio::test]
-async fn waiting_for_a_place_is_no_part_of_the_time() {
-    let room = PoolFixture::new().fails("claude:a", &[BROKEN]);
-    room.script.lock().unwrap().queued = Duration::from_secs(600);
+async fn queue_time_does_not_count_towards_the_deadline() {
+    let fixture = PoolFixture::new().fails("claude:a", &[BROKEN]);
+    fixture.script.lock().unwrap().queued = Duration::from_secs(600);
     let lists: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
-    let pool = room.listed(lists);
+    let pool = fixture.listed(lists);
     ask(&pool).await.unwrap();
-    assert_eq!(room.asked(), at(&[(0, "claude:a"), (600, "claude:b")]));
+    assert_eq!(fixture.asked(), at(&[(0, "claude:a"), (600, "claude:b")]));
 }

@@ -1,7 +1,7 @@
-//! What a program that failed printed of limits, for where nothing tells better why it failed.
+//! Finds rate and quota limits in the text that a failed program printed, if nothing else explains the failure.
 //!
-//! Never asked about one that ended well: an answer about rate limits is no rate limit. Only text counts, and not the
-//! events among it, for those hold what models say.
+//! Never used for a program that succeeded, since an answer may be about rate limits. Event lines are ignored, because
+//! they hold model text.
 
 use std::sync::LazyLock;
 
@@ -9,10 +9,10 @@ use regex::Regex;
 
 use crate::{limits, proc::ChildOutput, providers::CallErrorKind};
 
-/// Bytes of the text in each output that are looked at: its last whole lines, where the reason stands.
+/// Maximum bytes of text searched in each output: its last whole lines, which hold the reason.
 const TAIL: usize = 2_000;
 
-/// Whole words of lower-case text, one after the other in a line.
+/// Pattern of whole words in lower-case text, in order within a line.
 fn word_pattern(patterns: &[&str]) -> Regex {
     let any = patterns.join("|").replace("..", "(?:[^a-z0-9\\n](?:[^\\n]{0,60}[^a-z0-9\\n])?)?");
     Regex::new(&format!("(?:^|[^a-z0-9])(?:{any})(?:$|[^a-z0-9])")).expect("a constant that is a pattern")
@@ -26,28 +26,29 @@ static RATE: LazyLock<Regex> = LazyLock::new(|| {
     word_pattern(&["rate..limit(?:s|ed|ing|error|exceeded)?", "too..many..requests?", "resource..exhausted"])
 });
 
-/// The status, and no line of a file.
+/// The status 429, but not a line number of a file.
 static STATUS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new("(?:^|[^a-z0-9.:]|\":)429(?:$|[^a-z0-9:]|:[^0-9]|:$)").expect("a constant that is a pattern")
 });
 
-/// Which limit is told of by `said` (the program's own word for its failure) or by the end of what else it printed. One
-/// that is used up is mostly called limited, too, so that comes second.
-pub(in crate::providers) fn limit_kind(output: &ChildOutput, said: &str) -> Option<CallErrorKind> {
+/// The limit named in `message` (the program's own failure text) or at the end of its outputs. An exhausted quota is
+/// usually called limited too, so quota is checked first.
+pub(in crate::providers) fn limit_kind(output: &ChildOutput, message: &str) -> Option<CallErrorKind> {
     if output.success() {
         return None;
     }
-    // Errors may begin in the middle of a line, which may be one of an event.
+    // Stderr may start in the middle of a line, which may belong to an event.
     let cut = output.stderr.len() >= limits::CHILD_ERROR_BYTES;
-    // A disk that is full is no account that is used up.
-    let all = [said.to_owned(), last_lines(&output.stderr, cut), last_lines(&output.stdout, false)]
+    // A full disk is not an exhausted account.
+    let all = [message.to_owned(), last_lines(&output.stderr, cut), last_lines(&output.stdout, false)]
         .map(|text| text.to_ascii_lowercase().replace("disk quota", "disk"));
-    let told = |pattern: &Regex| all.iter().any(|text| pattern.is_match(text));
-    let rate = || (told(&RATE) || told(&STATUS)).then_some(CallErrorKind::RateLimited { reset: None });
-    told(&QUOTA).then_some(CallErrorKind::Quota { reset: None }).or_else(rate)
+    let matches_any = |pattern: &Regex| all.iter().any(|text| pattern.is_match(text));
+    let rate =
+        || (matches_any(&RATE) || matches_any(&STATUS)).then_some(CallErrorKind::RateLimited { reset: None });
+    matches_any(&QUOTA).then_some(CallErrorKind::Quota { reset: None }).or_else(rate)
 }
 
-/// The last lines that are no events.
+/// The last lines that are not events.
 fn last_lines(bytes: &[u8], cut: bool) -> String {
     let all = String::from_utf8_lossy(bytes);
     let lines = all.lines().skip(usize::from(cut)).filter(|line| !line.trim_start().starts_with('{'));
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_told_by_whole_words() {
+    fn limits_are_matched_by_whole_words() {
         for (text, kind) in [
             ("429 RESOURCE_EXHAUSTED quota exceeded", USED_UP),
             ("You exceeded your current quota, please check your plan", USED_UP),
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_an_answer_nor_what_a_model_said_nor_what_is_far_above_tells_of_limits() {
+    fn limits_in_answers_events_or_earlier_lines_are_ignored() {
         let good = ChildOutput { status: Some(0), ..failed("429", "too many requests") };
         assert_eq!(limit_kind(&good, "rate limit"), NEITHER);
         let event = |size| format!("{{\"text\":\"{}429, rate limit\"}}\n", " ".repeat(size));

@@ -1,8 +1,9 @@
-//! Programs of others that models are asked through: finding one, asking it once which version it is, and what of this
-//! machine it may see. What it is asked and what it answers is its back end's business.
+//! External programs through which we call models: finding one, probing its version, and confining it. Its back end
+//! handles prompts and answers.
 //!
-//! Whatever a program does besides what it is told (tools, hooks, plugins, a bug), it reads its own installation and its
-//! own configuration, writes there and in a directory made for one call, and sees nothing else of ours.
+//! Whatever a program does on its own (tools, hooks, plugins, a bug), it can only read its installation and its
+//! configuration. It can write only to its configuration and to a directory made for one call. It sees no other files
+//! of ours.
 
 mod limit_messages;
 
@@ -26,7 +27,7 @@ use crate::{
     types::WorkerPool,
 };
 
-/// Where installers put programs, besides `PATH`; under the home directory where they don't begin with `/`.
+/// Directories in which installers put programs, apart from `PATH`; relative ones are below the home directory.
 const PLACES: &[&str] = &[
     ".nvm/versions/node/*/bin",
     "/usr/local/bin",
@@ -39,34 +40,32 @@ const PLACES: &[&str] = &[
     "/opt/homebrew/bin",
 ];
 
-/// A loopback imitation of an API wants some key, and a real one has no business there.
+/// Key for a fake API on loopback, which must not get a real one.
 pub(super) const LOOPBACK_KEY: &str = "loopback";
 
-/// What sets one such program apart from another.
 pub(super) struct ProgramKind {
-    /// In messages.
+    /// Name in messages.
     pub(super) title: &'static str,
-    /// The name of its file, and of its table under `[providers]`.
+    /// File name, and name of its table under `[providers]`.
     pub(super) name: &'static str,
-    /// The command that installs it.
     pub(super) install: &'static str,
-    /// The versions this release was tried with.
+    /// Versions this release was tested with.
     pub(super) tried: &'static [&'static str],
 }
 
 pub(super) struct ModelProgram {
     kind: &'static ProgramKind,
     pub(super) settings: ProgramSettings,
-    /// What is ours and none of its business.
+    /// Our files, which the program must not read.
     ours: Vec<PathBuf>,
-    /// What each file that was tried is: its version, or why it is no use. Asked again when the file has changed.
+    /// Probe result of each file: its version, or why it does not work. Probed again if the file changes.
     probed: Mutex<HashMap<FileState, Result<String, String>>>,
 }
 
-/// A file, its links followed, and when it was last changed.
+/// A file with symlinks resolved, and its modification time.
 type FileState = (PathBuf, Option<SystemTime>);
 
-/// A program that answered for itself.
+/// A program whose version was read.
 #[derive(Debug, Clone)]
 pub(super) struct InstalledProgram {
     pub(super) path: PathBuf,
@@ -78,22 +77,22 @@ impl ModelProgram {
         Self { kind, settings, ours, probed: Mutex::default() }
     }
 
-    /// Why it can't be run as things stand, with the fix. A file nobody has tried yet is taken for good.
+    /// Returns why it can't be run at present, with the fix. A file that was not probed yet counts as working.
     pub(super) fn missing_requirement(&self) -> Option<String> {
         let files = self.candidate_files();
-        let mut ill = Vec::new();
+        let mut failures = Vec::new();
         for file in &files {
             match self.known_version(file) {
-                Some(Err(why)) => ill.push(why),
+                Some(Err(why)) => failures.push(why),
                 Some(Ok(_)) | None => return self.exposure_reason(file),
             }
         }
-        Some(self.install_hint(&ill))
+        Some(self.install_hint(&failures))
     }
 
-    /// The first that works of those that are there.
+    /// Returns the first installed program that works.
     pub(super) async fn find(&self, cancel: &CancellationToken) -> Result<InstalledProgram, String> {
-        let mut ill = Vec::new();
+        let mut failures = Vec::new();
         for path in self.candidate_files() {
             if let Some(why) = self.exposure_reason(&path) {
                 return Err(why);
@@ -105,9 +104,9 @@ impl ModelProgram {
                     let command = self.command(&path, home.path()).arg("--version");
                     let output = match command.timeout(limits::VERSION_TIME).run(cancel).await {
                         Ok(output) => output,
-                        // Not remembered: a busy machine is no illness.
+                        // Not remembered: the failure may be due to a busy machine.
                         Err(error) => {
-                            ill.push(error.to_string());
+                            failures.push(error.to_string());
                             continue;
                         }
                     };
@@ -119,44 +118,44 @@ impl ModelProgram {
             };
             match outcome {
                 Ok(version) => return Ok(InstalledProgram { path, version }),
-                Err(why) => ill.push(why),
+                Err(why) => failures.push(why),
             }
         }
-        Err(self.install_hint(&ill))
+        Err(self.install_hint(&failures))
     }
 
-    /// For the operator: what was found, or what is to be done.
+    /// Description for the operator, or the fix.
     pub(super) async fn describe(&self) -> Result<String, String> {
         let InstalledProgram { path, version } = self.find(&CancellationToken::new()).await?;
         let tried = self.kind.tried;
-        let doubt = match tried.contains(&version.as_str()) {
+        let version_note = match tried.contains(&version.as_str()) {
             true => String::new(),
-            false => format!(", which this release was not tried with (it was with {})", tried.join(", ")),
+            false => format!(", which this release was not tested with (it was with {})", tried.join(", ")),
         };
-        let loose = match check_confinement() {
+        let confinement_note = match check_confinement() {
             Ok(()) => String::new(),
             Err(why) => format!("; it may read every file the server may ({why})"),
         };
-        Ok(format!("{version} at {}{doubt}{loose}", path.display()))
+        Ok(format!("{version} at {}{version_note}{confinement_note}", path.display()))
     }
 
-    /// Its configuration directory, and an empty home for one call that goes when dropped.
+    /// Creates the configuration directory, and an empty home for one call, removed when dropped.
     pub(super) fn prepare_home(&self) -> Result<tempfile::TempDir, String> {
         use std::os::unix::fs::DirBuilderExt;
         let place = &self.settings.config_dir;
         let prefix = format!("countersign-{}-", self.kind.name);
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(place);
-        // The prompt may lie in there.
+        // The home may hold the prompt.
         let made = made.and_then(|()| proc::private_dir(&prefix, &std::env::temp_dir()));
         made.map_err(|error| {
             format!(
-                "no working directory or configuration directory ({}) could be made: {error}",
+                "could not create a working directory or the configuration directory ({}): {error}",
                 place.display()
             )
         })
     }
 
-    /// The program at `path`, to be run in `home` and nowhere else.
+    /// Builds the confined command of the program at `path`, with `home` as its home.
     pub(super) fn command(&self, path: &Path, home: &Path) -> proc::ChildCommand {
         let mut command = proc::ChildCommand::new(path)
             .with_proxy_environment()
@@ -178,20 +177,20 @@ impl ModelProgram {
         command
     }
 
-    /// Where a model is: the port of its API, that of the proxy on the way, and that of name servers.
+    /// Ports it may connect to: the model's API, the proxy, and name servers.
     fn allowed_ports(&self) -> Vec<u16> {
         let api = self.settings.base_url.as_ref().and_then(url::Url::port_or_known_default);
         [Some(api.unwrap_or(443)), proc::proxy_port(), Some(53)].into_iter().flatten().collect()
     }
 
-    /// The program as its user runs it, at a terminal and with nothing held back, in `home`; for logging in.
+    /// Builds the command for logging in at a terminal: unconfined, in `home`.
     pub(super) async fn terminal_command(&self, home: &Path) -> Result<proc::ChildCommand, String> {
         let found = self.find(&CancellationToken::new()).await?;
         let command = proc::ChildCommand::new(&found.path).with_proxy_environment();
         Ok(command.env("PATH", path_with_own_directory(&found.path)).current_dir(home))
     }
 
-    /// As [`CallErrorKind`] has it: why there is no output to judge. `begun`: a model had begun to answer.
+    /// Classifies a failed run. `begun`: a model had started to answer.
     pub(super) fn classify_error(
         &self,
         error: &ProcError,
@@ -213,16 +212,16 @@ impl ModelProgram {
         (kind, format!("{}: {error}", self.kind.name))
     }
 
-    fn install_hint(&self, ill: &[String]) -> String {
+    fn install_hint(&self, failures: &[String]) -> String {
         let ProgramKind { title, name, install, .. } = self.kind;
-        let why = match ill {
+        let why = match failures {
             [] => format!("{title} was not found"),
-            _ => format!("{title} does not work ({})", ill.join("; ")),
+            _ => format!("{title} does not work ({})", failures.join("; ")),
         };
         format!("{why}; install it ({install}) or set path under [providers.{name}]")
     }
 
-    /// The files that may be it, the best first: as set, else from `PATH`, else where installers put it.
+    /// Candidate files, best first: the configured path, else `PATH`, else the usual install directories.
     fn candidate_files(&self) -> Vec<PathBuf> {
         if let Some(path) = &self.settings.path
             && path.components().count() > 1
@@ -247,13 +246,13 @@ impl ModelProgram {
         self.probed.lock().unwrap_or_else(PoisonError::into_inner).get(&file_state(path)).cloned()
     }
 
-    /// Why running the program at `path` would show it what is ours, with the fix.
+    /// Returns why the program at `path` could read our files, with the fix.
     fn exposure_reason(&self, path: &Path) -> Option<String> {
         let ProgramKind { title, name, .. } = self.kind;
         if let Err(why) = check_confinement() {
             return (!self.settings.allow_unconfined).then(|| {
                 format!(
-                    "{title} is not run, because this machine can't keep it from reading the server's keys ({why}); \
+                    "{title} is not run, because this machine can't stop it from reading the server's keys ({why}); \
                      use another machine, or accept it with allow_unconfined = true under [providers.{name}]"
                 )
             });
@@ -266,24 +265,26 @@ impl ModelProgram {
             let lies = resolve_links(own);
             let within = open.iter().find(|place| lies.starts_with(place))?;
             let (own, within) = (own.display(), within.display());
-            Some(format!("{title} could read {own}, for it may read all of {within}; move {own} elsewhere"))
+            Some(format!(
+                "{title} could read {own}, because it may read all of {within}; move {own} elsewhere"
+            ))
         })
     }
 }
 
-/// The version it says it is. What npm leaves where it may run no scripts is a file that only complains.
+/// Parses the version. If npm may not run scripts, it installs a file that only prints an error.
 fn parse_version(path: &Path, output: &ChildOutput) -> Result<String, String> {
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    match said.split_whitespace().next().filter(|word| is_version(word)) {
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    match printed.split_whitespace().next().filter(|word| is_version(word)) {
         Some(version) if output.success() => Ok(version.to_owned()),
         _ => {
-            let said = quote_text(&(said + &output.stderr_text()));
-            Err(format!("{} says no version but {said:?}", path.display()))
+            let printed = quote_text(&(printed + &output.stderr_text()));
+            Err(format!("{} printed no version but {printed:?}", path.display()))
         }
     }
 }
 
-/// `path` with its links followed, as far as it exists.
+/// Resolves symlinks in `path`, as far as it exists.
 fn resolve_links(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;
@@ -298,7 +299,7 @@ fn file_state(path: &Path) -> FileState {
     (resolve_links(path), path.metadata().and_then(|found| found.modified()).ok())
 }
 
-/// The directories that a pattern with at most one `*` for a name stands for, the newest version first.
+/// Expands a pattern with at most one `*` as a directory name, newest version first.
 fn expand_pattern(pattern: &Path) -> Vec<PathBuf> {
     let mut parts = pattern.iter();
     let before: PathBuf = parts.by_ref().take_while(|part| *part != "*").collect();
@@ -316,8 +317,8 @@ fn expand_pattern(pattern: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|path| path.join(&after)).collect()
 }
 
-/// What there is on disk of the program at `path`: its file or, where npm put it, all packages beside it, for they use
-/// one another; and the program that reads it, if it is a script.
+/// Files that the program at `path` needs: its file, or all packages of the `node_modules` it is in, which use each
+/// other; and the interpreter of a script.
 fn installation(path: &Path) -> Vec<PathBuf> {
     let file = resolve_links(path);
     let packages = file.ancestors().filter(|place| place.ends_with("node_modules")).last();
@@ -332,7 +333,7 @@ fn installation(path: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// What the first line of a script names.
+/// Interpreter named in a script's first line.
 fn interpreter(script: &Path) -> Option<PathBuf> {
     let mut start = [0; 256];
     let length = fs::File::open(script).and_then(|mut file| file.read(&mut start)).ok()?;
@@ -348,7 +349,7 @@ fn interpreter(script: &Path) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// `PATH`, and before it where the program itself is: its node is the one it was installed with.
+/// `PATH` with the program's own directory first, so that it finds the node it was installed with.
 fn path_with_own_directory(path: &Path) -> std::ffi::OsString {
     let usual = std::env::var_os("PATH").unwrap_or_default();
     let own = path.parent().map(Path::to_owned);
@@ -356,7 +357,7 @@ fn path_with_own_directory(path: &Path) -> std::ffi::OsString {
 }
 
 fn is_version(word: &str) -> bool {
-    // It is printed as it is.
+    // It is printed unchanged, so allow only safe characters.
     if word.len() > 40 || !word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-+".contains(&byte)) {
         return false;
     }
@@ -364,12 +365,13 @@ fn is_version(word: &str) -> bool {
     numbers.split('.').count() == 3 && numbers.split('.').all(|part| part.parse::<u32>().is_ok())
 }
 
-/// The system prompt as an argument or a file, and the rest for standard input. `longest`: what fits there, in bytes.
+/// Splits a call into the system prompt, for an argument or file, and the rest, for stdin. `longest`: maximum bytes of
+/// the former.
 pub(super) fn split_prompt(call: &ModelCall, longest: usize) -> (String, String) {
-    // No argument may hold a NUL, and no prompt needs one.
+    // An argument cannot hold a NUL.
     let system = call.system.replace('\0', "");
     let mut prompt = call.prompt.clone();
-    // A leading slash would be a command of the program's own, answered without any model.
+    // The program would treat a leading slash as its own command and answer without a model.
     if prompt.trim_start().starts_with('/') {
         prompt.insert_str(0, "The request:\n\n");
     }

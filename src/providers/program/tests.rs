@@ -11,7 +11,7 @@ fn script(path: &Path, body: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A program that is `body`, in a directory of its own beside the server's things.
+/// A program with this `body`, in its own directory next to the server's files.
 fn program(place: &Path, body: &str) -> ModelProgram {
     let path = place.join("opt/parrot");
     script(&path, body);
@@ -25,10 +25,10 @@ async fn found(program: &ModelProgram) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn a_program_is_asked_its_version_once() {
+async fn version_is_probed_once_per_file() {
     let place = tempfile::tempdir().unwrap();
     let parrot = program(place.path(), "echo asked >> \"$0.log\"; echo '1.2.3 (Parrot)'");
-    // It may write nowhere else; that it could not keep its log is no matter.
+    // It can write nowhere else, so its log write fails silently.
     assert_eq!(found(&parrot).await.unwrap(), "1.2.3");
     assert!(!place.path().join("opt/parrot.log").exists(), "it wrote beside itself");
     assert_eq!(parrot.describe().await.unwrap(), format!("1.2.3 at {}/opt/parrot", place.path().display()));
@@ -41,12 +41,15 @@ async fn a_program_is_asked_its_version_once() {
         .and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH))
         .unwrap();
     assert_eq!(found(&parrot).await.unwrap(), "2.0.0-beta", "another file is asked anew");
-    let said = parrot.describe().await.unwrap();
-    assert!(said.contains("which this release was not tried with (it was with 1.2.3)"), "{said}");
+    let description = parrot.describe().await.unwrap();
+    assert!(
+        description.contains("which this release was not tested with (it was with 1.2.3)"),
+        "{description}"
+    );
 }
 
 #[tokio::test]
-async fn one_that_only_complains_is_not_healthy() {
+async fn program_without_a_valid_version_is_refused() {
     let place = tempfile::tempdir().unwrap();
     for body in [
         "echo 'native binary not installed' >&2; exit 1",
@@ -66,14 +69,14 @@ async fn one_that_only_complains_is_not_healthy() {
 }
 
 #[test]
-fn a_home_is_for_its_owner_alone() {
+fn home_is_accessible_to_its_owner_only() {
     let place = tempfile::tempdir().unwrap();
     let home = program(place.path(), "").prepare_home().unwrap();
     assert_eq!(home.path().metadata().unwrap().permissions().mode() & 0o777, 0o700);
 }
 
 #[tokio::test]
-async fn it_reads_nothing_of_ours() {
+async fn program_cannot_read_our_files() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name);
     fs::create_dir_all(at("data/repos")).unwrap();
@@ -89,13 +92,13 @@ async fn it_reads_nothing_of_ours() {
     let found = parrot.find(&CancellationToken::new()).await.unwrap();
     let home = parrot.prepare_home().unwrap();
     let output = parrot.command(&found.path, home.path()).run(&CancellationToken::new()).await.unwrap();
-    let said = output.stderr_text();
-    assert!(!said.contains("the-secret") && !said.contains("main.db\n"), "{said}");
-    assert!(said.matches("Permission denied").count() >= 7, "{said}");
+    let stderr = output.stderr_text();
+    assert!(!stderr.contains("the-secret") && !stderr.contains("main.db\n"), "{stderr}");
+    assert!(stderr.matches("Permission denied").count() >= 7, "{stderr}");
 }
 
 #[test]
-fn what_lies_where_it_reads_is_refused_with_the_fix() {
+fn our_files_in_readable_places_are_refused_with_the_fix() {
     let place = tempfile::tempdir().unwrap();
     let mut parrot = program(place.path(), "echo 1.2.3");
     assert_eq!(parrot.missing_requirement(), None);
@@ -115,7 +118,7 @@ fn what_lies_where_it_reads_is_refused_with_the_fix() {
     parrot.ours = vec![place.path().join("app/.env")];
     assert_eq!(parrot.missing_requirement(), None);
 
-    // Whatever names they go by, and all that any confined program is shown.
+    // Also through symlinks, and in paths that every confined program may read.
     symlink(&modules, place.path().join("linked")).unwrap();
     for own in [place.path().join("linked/new/key.pem"), "/etc/ssl/certs/key.pem".into(), "/lib/data".into()]
     {
@@ -129,7 +132,7 @@ fn what_lies_where_it_reads_is_refused_with_the_fix() {
 }
 
 #[test]
-fn an_installation_is_its_packages_and_its_interpreter() {
+fn installation_is_packages_and_interpreter() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().canonicalize().unwrap();
     let package = root.join("lib/node_modules/parrot/bin/parrot");
@@ -147,7 +150,7 @@ fn an_installation_is_its_packages_and_its_interpreter() {
 }
 
 #[test]
-fn the_newest_node_comes_first() {
+fn newest_node_version_comes_first() {
     let place = tempfile::tempdir().unwrap();
     for version in ["v9.1.0", "v22.3.0", "v20.11.1"] {
         fs::create_dir_all(place.path().join(version)).unwrap();

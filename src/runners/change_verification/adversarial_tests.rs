@@ -1,4 +1,4 @@
-//! Runs of tests that were written against the code.
+//! Runs adversarial tests, which are written to break the code.
 
 use super::{
     super::{
@@ -8,12 +8,12 @@ use super::{
     ChangeVerifier, FileOverlay, GREEN_RUNS, RecordedTestRun,
 };
 
-/// A test's file with what the runs know it by.
+/// A test file, and the test expected in it.
 type AdversarialTest = (String, red_green::ExpectedTest);
 
 impl ChangeVerifier {
-    /// What each of them comes to with the code, and the proof of those that pass. `overlay` has the code and all of them,
-    /// `known` are the ids of those that ran before.
+    /// Returns the outcome of each test with the code, and the proof of those that pass. `overlay` has the code and all
+    /// these tests; `known` are the ids of tests that ran before.
     pub async fn run_adversarial_tests(
         &self,
         tried: &[AdversarialTest],
@@ -21,52 +21,53 @@ impl ChangeVerifier {
         known: &[String],
         (before, red): (&RecordedTestRun, &RedProof),
     ) -> Result<(Vec<AdversarialOutcome>, Option<GreenProof>), TestError> {
-        let mut came = self.judge_each(tried, overlay, known).await?;
-        let green = self.prove_with_others(tried, overlay, &mut came, (before, red)).await?;
-        Ok((came, green))
+        let mut outcomes = self.judge_each(tried, overlay, known).await?;
+        let green = self.prove_with_others(tried, overlay, &mut outcomes, (before, red)).await?;
+        Ok((outcomes, green))
     }
 
-    /// What two runs say of each. They run together; where one shows nothing it may have taken others along, and each runs alone.
+    /// Judges each test by two runs. All run together first; if one proves nothing, it may have affected others, so
+    /// each then runs alone.
     async fn judge_each(
         &self,
         tried: &[AdversarialTest],
         overlay: &FileOverlay,
         known: &[String],
     ) -> Result<Vec<AdversarialOutcome>, TestError> {
-        let mut bench = TestWorkspace::new()?;
+        let mut workspace = TestWorkspace::new()?;
         let all: Vec<red_green::ExpectedTest> = tried.iter().map(|(_, row)| row.clone()).collect();
-        let (mut came, mut trouble) = (Vec::new(), false);
+        let (mut outcomes, mut trouble) = (Vec::new(), false);
         for together in [true, false] {
             if !together && (tried.len() == 1 || !trouble) {
                 break;
             }
-            came.clear();
+            outcomes.clear();
             for some in tried.chunks(if together { tried.len() } else { 1 }) {
                 let overlay = keep_only(overlay, tried, &some.iter().collect::<Vec<_>>());
                 let targets: Vec<String> = some.iter().map(|(path, _)| path.clone()).collect();
-                let first = self.run_in(&mut bench, &targets, overlay.clone()).await?.found;
-                let second = self.run_in(&mut bench, &targets, overlay).await?.found;
+                let first = self.run_in(&mut workspace, &targets, overlay.clone()).await?.found;
+                let second = self.run_in(&mut workspace, &targets, overlay).await?.found;
                 let runs = [&first, &second];
-                came.extend(some.iter().map(|(_, row)| red_green::attacked(runs, row, &all, known)));
+                outcomes.extend(some.iter().map(|(_, row)| red_green::attacked(runs, row, &all, known)));
                 trouble |= runs.iter().any(|run| !run.trouble.is_empty() || run.has_timeout());
             }
-            trouble |= came.iter().any(|came| matches!(came, AdversarialOutcome::Nothing(_)));
+            trouble |= outcomes.iter().any(|outcomes| matches!(outcomes, AdversarialOutcome::Nothing(_)));
         }
-        Ok(came)
+        Ok(outcomes)
     }
 
-    /// Those that pass have to pass like every test of a change, beside all others; what does not joins them not. The proof of
-    /// those that do.
+    /// Proves that the passing tests also pass together with all other tests; drops those that do not. Returns the
+    /// proof of the rest.
     async fn prove_with_others(
         &self,
         tried: &[AdversarialTest],
         overlay: &FileOverlay,
-        came: &mut [AdversarialOutcome],
+        outcomes: &mut [AdversarialOutcome],
         (before, red): (&RecordedTestRun, &RedProof),
     ) -> Result<Option<GreenProof>, TestError> {
         loop {
             let passing: Vec<usize> =
-                (0..tried.len()).filter(|at| came[*at] == AdversarialOutcome::Passes).collect();
+                (0..tried.len()).filter(|at| outcomes[*at] == AdversarialOutcome::Passes).collect();
             if passing.is_empty() {
                 return Ok(None);
             }
@@ -80,17 +81,17 @@ impl ChangeVerifier {
             let fails = |row: &red_green::ExpectedTest| {
                 failing.iter().flat_map(|group| &group.tests).any(|id| row.matches_id(id) || *id == row.name)
             };
-            // Whose fault it is may not be told.
+            // If the failure cannot be attributed, all are dropped.
             let any = kept.iter().any(|(_, row)| fails(row));
             for at in passing.into_iter().filter(|at| !any || fails(&tried[*at].1)) {
-                came[at] =
-                    AdversarialOutcome::Nothing("does not pass each time beside all other tests".to_owned());
+                outcomes[at] = AdversarialOutcome::Nothing(
+                    "does not always pass together with all other tests".to_owned(),
+                );
             }
         }
     }
 }
 
-/// With these tests alone of those that are tried.
 fn keep_only(overlay: &FileOverlay, tried: &[AdversarialTest], kept: &[&AdversarialTest]) -> FileOverlay {
     let left = |path: &str| tried.iter().any(|(of, _)| of == path) && !kept.iter().any(|(of, _)| of == path);
     overlay.iter().filter(|(path, _)| !left(path)).cloned().collect()

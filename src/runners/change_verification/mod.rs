@@ -1,6 +1,5 @@
-//! Runs that show something of a change: with other files laid over those of a commit its tests fail, pass, or notice what is
-//! undone. What each comes to is judged by the rules of [`red_green`]; who has them run, and what follows, is known
-//! elsewhere.
+//! Runs the tests of a commit with overlay files to verify a change: its tests fail without the code, pass with it, and
+//! detect reverted parts. The rules of [`red_green`] judge each run; the callers decide what follows.
 
 mod adversarial_tests;
 mod mutation_check;
@@ -30,40 +29,39 @@ use crate::{
     sandbox::Sandbox,
 };
 
-/// Suites that take longer than so many seconds are slow, where the repository does not say it.
+/// Seconds after which a suite counts as slow, unless the repository sets its own limit.
 const FULL_SECONDS: u64 = 600;
 
-/// All tests pass so often before it is believed: one that passes by luck seldom does three times.
+/// Number of passing runs required; a flaky test seldom passes three times.
 pub const GREEN_RUNS: usize = 3;
 
-/// Files that are named of those that a run was without.
+/// Maximum files named among those left out of a run.
 const MOST_LEFT_OUT: usize = 5;
 
-/// A run of a commit's tests.
+/// Result of one test run, as stored with the change.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RecordedTestRun {
     pub runner: String,
-    /// The project's folder; empty for the root.
+    /// Folder of the project; empty for the root.
     pub folder: String,
     pub found: TestReport,
-    /// Why dependencies were not fetched, where tests miss something.
+    /// Why dependencies were not fetched, if tests lack something.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Which files are not there.
+    /// Files that were left out of the checkout.
     #[serde(default)]
     pub left_out: Vec<String>,
     pub seconds: f64,
-    /// How well it was kept apart.
     pub level: String,
 }
 
 impl RecordedTestRun {
-    /// What is to be known of it besides.
+    /// Returns all notes on the run.
     pub fn all_notes(&self) -> impl Iterator<Item = &String> {
         self.notes.iter().chain(&self.left_out)
     }
 
-    /// A path as the project's own tests have it, where it is the project's.
+    /// Returns a path relative to the project, if it is inside.
     pub fn project_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         match self.folder.as_str() {
             "" => Some(path),
@@ -71,13 +69,13 @@ impl RecordedTestRun {
         }
     }
 
-    /// A test as they have it. A command of the repository says of no test where it is.
+    /// Returns the expected test for a file and name. A test command does not report files.
     pub fn expected_test(&self, file: &str, name: &str) -> ExpectedTest {
         let file = if self.is_command() { "" } else { self.project_path(file).unwrap_or(file) };
         ExpectedTest { file: file.to_owned(), name: name.to_owned(), kind: None }
     }
 
-    /// What the tests of a change and its spec say that the runs have to show.
+    /// Returns what the test runs must show, from the spec and the change.
     pub fn expectations(&self, spec: &ParsedSpec, change: &ParsedChange) -> TestExpectations {
         let tests = || change.files_in(ChangeSection::Tests);
         let there = |removed: bool| {
@@ -93,7 +91,7 @@ impl RecordedTestRun {
         }
     }
 
-    /// A test of the spec that they could not be asked about, and why, in a clause; none where they can about all.
+    /// Returns a required test that these runs cannot check, with the reason in a clause.
     pub fn unreachable_test(&self, spec: &ParsedSpec) -> Option<String> {
         let mut seen = BTreeSet::new();
         spec.tests.iter().find_map(|row| {
@@ -101,30 +99,30 @@ impl RecordedTestRun {
             let added = files.any(|file| file.path == row.file && file.change == Some(Kind::Add));
             let why = match self.project_path(&row.file) {
                 _ if self.is_command() => (!seen.insert(&row.name)).then_some(
-                    "has the name of another one, and the command of the repository does not say which is which",
+                    "has the same name as another test, and the repository's test command does not tell them apart",
                 ),
                 Some(file) => red_green::unreachable_reason(&self.runner, file, added, &self.found),
-                None => Some("stands in another project than the one whose tests run here"),
+                None => Some("is in another project than the one whose tests run here"),
             };
             why.map(|why| format!("the test `{}` of `{}` {why}", sanitize_line(&row.name), sanitize_line(&row.file)))
         })
     }
 
-    /// Are they run by a command of the repository, which knows them by their names alone?
+    /// Whether the tests run by a repository's own command, which reports only their names.
     pub fn is_command(&self) -> bool {
         self.runner == "command"
     }
 
-    /// One of theirs as the repository has it.
+    /// Returns a project path relative to the repository's root.
     fn repository_path(&self, path: &str) -> String {
         if self.folder.is_empty() { path.to_owned() } else { format!("{}/{path}", self.folder) }
     }
 }
 
-/// Files that lie over those of the commit; none where one is removed.
+/// Files to write over the commit, by path; `None` removes a file.
 pub type FileOverlay = Vec<(String, Option<Vec<u8>>)>;
 
-/// Runs of a commit's tests in the sandbox, with other files laid over its own. The errors of all are those of [`TestWorkspace::run`].
+/// Runs a commit's tests in the sandbox with overlay files. All methods return the errors of [`TestWorkspace::run`].
 pub struct ChangeVerifier {
     pub sandbox: Sandbox,
     pub snapshot: Snapshot,
@@ -133,33 +131,34 @@ pub struct ChangeVerifier {
 }
 
 impl ChangeVerifier {
-    /// All tests, or those of some files, built from nothing: what an earlier run left says nothing of this one.
+    /// Runs all tests, or those of some files, in a clean build: results must not depend on an earlier run.
     pub async fn run(&self, targets: &[String], overlay: FileOverlay) -> Result<RecordedTestRun, TestError> {
         self.run_in(&mut TestWorkspace::new()?, targets, overlay).await
     }
 
-    /// Those of some files without the code, twice: do they fail as they have to? Where nothing but missing names keeps them
-    /// from being built, once more with stubs.
+    /// Proves that the tests of some files fail without the code, by two runs. If they do not build only because of
+    /// missing names, a third run uses stubs.
     pub async fn prove_red(
         &self,
         targets: &[String],
         [overlay, stubs]: [FileOverlay; 2],
         before: &TestReport,
-        told: &TestExpectations,
+        expected: &TestExpectations,
     ) -> Result<Result<RedProof, Vec<String>>, TestError> {
         let first = self.run(targets, overlay.clone()).await?;
         let second = self.run(targets, overlay.clone()).await?;
-        Ok(match red_green::prove_red(before, [&first.found, &second.found], told) {
+        Ok(match red_green::prove_red(before, [&first.found, &second.found], expected) {
             Ok(red) if red.has_compile_failures() && !stubs.is_empty() => {
                 let run = self.run(targets, [overlay, stubs].concat()).await?;
-                Ok(red_green::apply_stub_run(red, before, &run.found, told))
+                Ok(red_green::apply_stub_run(red, before, &run.found, expected))
             }
             red => red.map_err(|wrong| wrong.into_iter().chain(first.notes).collect()),
         })
     }
 
-    /// All tests so often, or where they are slow all of them once and those of the change as often: until one does not pass.
-    /// `before` is without tests and code.
+    /// Proves that the tests pass with the code. Runs all tests `times` times; for a slow suite, only the first run is
+    /// full and later ones run the change's tests. Stops at the first failure. `before` is the run without tests and
+    /// code.
     pub async fn prove_green(
         &self,
         times: usize,
@@ -181,7 +180,7 @@ impl ChangeVerifier {
                 Some(whole) => red_green::merge_with_full_run(red, whole, ran.found.clone()),
                 None => ran.found.clone(),
             };
-            // Not every runner can be told of files.
+            // Not every runner can run single files.
             let alone = (run.tests.len() > ran.found.tests.len()).then(|| ran.found.clone());
             runs.push(run);
             let judged = red_green::prove_green(&before.found, red, &runs.iter().collect::<Vec<_>>());
@@ -198,28 +197,29 @@ impl ChangeVerifier {
         }
     }
 
-    /// Do all tests together take longer than the repository waits for three times?
+    /// Whether the suite is too slow to run three times.
     fn is_slow(&self, before: &RecordedTestRun) -> bool {
         before.seconds > self.asked.settings.full_seconds.unwrap_or(FULL_SECONDS) as f64
     }
 
-    /// On what earlier runs there built, which is many times as fast, and which they may have changed.
+    /// Runs on the build output of earlier runs. This is many times faster, but earlier runs may have changed that
+    /// output.
     async fn run_in(
         &self,
-        bench: &mut TestWorkspace,
+        workspace: &mut TestWorkspace,
         targets: &[String],
         overlay: FileOverlay,
     ) -> Result<RecordedTestRun, TestError> {
-        self.run_request(bench, TestRequest { targets: targets.to_vec(), overlay, ..self.asked.clone() })
+        self.run_request(workspace, TestRequest { targets: targets.to_vec(), overlay, ..self.asked.clone() })
             .await
     }
 
     async fn run_request(
         &self,
-        bench: &mut TestWorkspace,
-        asked: TestRequest,
+        workspace: &mut TestWorkspace,
+        request: TestRequest,
     ) -> Result<RecordedTestRun, TestError> {
-        let tested = bench.run(&self.sandbox, &self.snapshot, asked, &self.stop).await?;
+        let tested = workspace.run(&self.sandbox, &self.snapshot, request, &self.stop).await?;
         let left_out = tested.left_out.iter().take(MOST_LEFT_OUT);
         let left_out = left_out
             .map(|file| format!("`{}` was left out: {}", sanitize_line(&file.path), file.why))
@@ -235,21 +235,22 @@ impl ChangeVerifier {
         })
     }
 
-    /// What a line for the shell says where it does not end well.
+    /// Runs a shell command; returns its output if it fails.
     async fn run_check(
         &self,
-        bench: &mut TestWorkspace,
+        workspace: &mut TestWorkspace,
         line: &str,
         overlay: FileOverlay,
     ) -> Result<Option<String>, TestError> {
-        let asked = TestRequest { settings: TestSettings::from_command(line), overlay, ..self.asked.clone() };
+        let request =
+            TestRequest { settings: TestSettings::from_command(line), overlay, ..self.asked.clone() };
         let TestRun { found, notes, .. } =
-            bench.run(&self.sandbox, &self.snapshot, asked, &self.stop).await?;
+            workspace.run(&self.sandbox, &self.snapshot, request, &self.stop).await?;
         if found.has_passed() {
             return Ok(None);
         }
-        let said =
+        let output =
             found.failures().map(|test| test.message.clone()).chain(found.trouble.clone()).chain(notes);
-        Ok(Some(said.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")))
+        Ok(Some(output.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")))
     }
 }

@@ -1,4 +1,4 @@
-//! Do the tests bite? The code is undone part by part, and each time somebody should notice.
+//! Mutation check: reverts the code part by part and runs the tests; a good suite fails each time.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,34 +11,33 @@ use super::{
 };
 use crate::{documents::change::TestEvidence, sandbox::SandboxError, types::count};
 
-/// All runs of one change together take at most this long, and ten times as long as the tests took before it.
+/// Maximum seconds for all runs of one change. They also stop at ten times the duration of the test run before the
+/// change.
 const SECONDS: f64 = 600.0;
 
-/// Parts that are tried.
 const MOST_PARTS: usize = 30;
 
-/// Parts that are named.
 const NAMED: usize = 5;
 
-/// What came of it.
+/// Result of a mutation check.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MutationCheck {
-    /// A place in the new text each, with who noticed that it was undone.
+    /// Location of each reverted part in the new text, and what detected it.
     parts: Vec<(String, MutationOutcome)>,
-    /// For these there was no time.
+    /// Number of parts not tried for lack of time.
     not_tried: usize,
     #[serde(default)]
     pub covered: Option<ChangeCoverage>,
-    /// The tests of the change alone were asked: all tests together are slow.
+    /// Whether only the tests of the change ran, because the suite is slow.
     #[serde(default)]
     of_change: bool,
-    /// With nothing undone they did not pass as they had.
+    /// Whether the tests failed in this check with nothing reverted, so that it proves nothing.
     #[serde(default)]
     unsure: bool,
 }
 
 impl MutationCheck {
-    /// Who noticed, and what nobody did.
+    /// Adds what tests detected and what they missed.
     pub fn add_evidence(&self, evidence: &mut TestEvidence) {
         let (noticed, all) = red_green::mutation_score(self.parts.iter().map(|(_, noticed)| *noticed));
         let of = |by| self.parts.iter().filter(move |(_, noticed)| *noticed == by);
@@ -61,8 +60,7 @@ impl MutationCheck {
         }
         let untried = self.not_tried + of(MutationOutcome::Unclear).count();
         if self.unsure {
-            let why =
-                "No mutation check: with nothing reverted, the tests did not pass in it as they had before.";
+            let why = "No mutation check: the tests did not pass in it even with nothing reverted.";
             evidence.not_shown.push(why.to_owned());
         } else if untried > 0 {
             let were = if untried == 1 { "was" } else { "were" };
@@ -75,7 +73,7 @@ impl MutationCheck {
     }
 }
 
-/// `src/report.rs:37+3` as `src/report.rs:37-39`.
+/// Formats `src/report.rs:37+3` as `src/report.rs:37-39`.
 fn format_lines(place: &str) -> String {
     let parts = place.rsplit_once(':').and_then(|(path, lines)| {
         let (first, count) = lines.split_once('+')?;
@@ -89,8 +87,8 @@ fn format_lines(place: &str) -> String {
 }
 
 impl ChangeVerifier {
-    /// Which of the changed lines all tests run, where that can be told: in a run that ends as the others did, and which
-    /// the look at them may disturb.
+    /// Measures which changed lines the tests run, if the runner can. Measuring may disturb the tests, so it uses a run
+    /// of its own, which must end like the others.
     pub async fn measure_coverage(
         &self,
         green: &GreenProof,
@@ -98,8 +96,8 @@ impl ChangeVerifier {
         changed: &[(String, usize)],
         wanted: u32,
     ) -> Result<Option<ChangeCoverage>, TestError> {
-        let asked = TestRequest { coverage: true, overlay: overlay.clone(), ..self.asked.clone() };
-        let ran = match self.run_request(&mut TestWorkspace::new()?, asked).await {
+        let request = TestRequest { coverage: true, overlay: overlay.clone(), ..self.asked.clone() };
+        let ran = match self.run_request(&mut TestWorkspace::new()?, request).await {
             Ok(ran) if red_green::classify_mutation(green, &ran.found) == MutationOutcome::Nobody => ran,
             Err(stopped @ TestError::Sandbox(SandboxError::Cancelled)) => return Err(stopped),
             _ => return Ok(None),
@@ -110,8 +108,8 @@ impl ChangeVerifier {
         }))
     }
 
-    /// Runs all tests without each part of the code, those of the change first, as long as there is time. It decides nothing, so
-    /// the runs may share what was built. `without` says where a part is, and what lies over the commit without it.
+    /// Reverts each part in turn and runs the tests, those of the change first, until time is up. The result decides
+    /// nothing, so the runs share build output. `without` returns a part's location and the overlay without it.
     pub async fn check_mutations<P>(
         &self,
         (green, before): (&GreenProof, &RecordedTestRun),
@@ -120,43 +118,43 @@ impl ChangeVerifier {
         parts: &[P],
         without: impl Fn(&P) -> Option<(String, FileOverlay)>,
     ) -> Result<MutationCheck, TestError> {
-        let (mut bite, mut spent) = (MutationCheck::default(), 0.0);
+        let (mut check, mut spent) = (MutationCheck::default(), 0.0);
         let most = (10.0 * before.seconds).min(SECONDS);
-        // Where those of the change notice, or all together are slow, that is all. Runs that do not pass with nothing undone
-        // would show nothing.
-        let (mut bench, mut asked) = (TestWorkspace::new()?, Vec::new());
+        // The full suite runs only if it is fast and the change's tests miss a part. A suite that fails with nothing
+        // reverted proves nothing.
+        let (mut workspace, mut selections) = (TestWorkspace::new()?, Vec::new());
         for targets in [targets, Vec::new()] {
-            let ran = self.run_in(&mut bench, &targets, whole.clone()).await?;
+            let ran = self.run_in(&mut workspace, &targets, whole.clone()).await?;
             spent += ran.seconds;
-            // Not every runner can be told of files.
+            // Not every runner can run single files.
             let of_change = ran.found.tests.len() < green.locked.len() + green.kept;
             if red_green::classify_mutation(green, &ran.found) == MutationOutcome::Nobody {
-                bite.of_change = of_change;
-                asked.push(targets);
+                check.of_change = of_change;
+                selections.push(targets);
             }
             if !of_change || self.is_slow(before) {
                 break;
             }
         }
-        bite.unsure = asked.is_empty();
-        let parts = if bite.unsure { &[] } else { parts };
+        check.unsure = selections.is_empty();
+        let parts = if check.unsure { &[] } else { parts };
         for (at, part) in parts.iter().enumerate() {
             if spent >= most || at >= MOST_PARTS {
-                bite.not_tried = parts.len() - at;
+                check.not_tried = parts.len() - at;
                 break;
             }
             let Some((place, overlay)) = without(part) else { continue };
             let mut noticed = MutationOutcome::Nobody;
-            for targets in &asked {
-                let ran = self.run_in(&mut bench, targets, overlay.clone()).await?;
+            for targets in &selections {
+                let ran = self.run_in(&mut workspace, targets, overlay.clone()).await?;
                 spent += ran.seconds;
                 noticed = red_green::classify_mutation(green, &ran.found);
                 if noticed != MutationOutcome::Nobody {
                     break;
                 }
             }
-            bite.parts.push((place, noticed));
+            check.parts.push((place, noticed));
         }
-        Ok(bite)
+        Ok(check)
     }
 }

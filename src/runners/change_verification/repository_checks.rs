@@ -1,5 +1,5 @@
-//! What a repository checks itself by besides its tests: formatter, linter, and a line of its own from end to end. Of each it
-//! is known whether it ends well without the change: what does not is never counted.
+//! Runs a repository's own checks besides its tests: formatter, linter, and an end-to-end command. A check that fails
+//! without the change is not counted.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::documents::change::TestEvidence;
 
-/// Characters of what such a program says that the drafter reads, from its end.
+/// Bytes of a check's output shown to the drafter, from its end.
 const SAID: usize = 2_500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,58 +38,58 @@ impl RepositoryCheckKind {
     }
 }
 
-/// A line for the shell.
+/// A shell command that checks the repository.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RepositoryCheck {
     pub which: RepositoryCheckKind,
     line: String,
-    /// It ends well without the change.
+    /// Whether it passes without the change.
     pub before: bool,
 }
 
 impl RepositoryCheck {
-    /// How it stands with the change. `complains`: of this version of it.
+    /// Adds the result with the change. `complains` says whether the check fails on this version of the change.
     pub fn add_evidence(&self, complains: bool, evidence: &mut TestEvidence) {
         let (label, line) = (self.which.label(), sanitize_line(&self.line).replace('`', "'"));
         match (self.before, complains) {
             (false, _) => evidence.not_shown.push(format!(
                 "{label} `{line}` was not checked: it fails without the change too, or is not installed."
             )),
-            (true, true) => evidence
-                .review
-                .push(format!("{label} `{line}` complains of the change; without the change it does not.")),
+            (true, true) => {
+                evidence.review.push(format!("{label} `{line}` fails with the change and passes without it."))
+            }
             (true, false) => evidence.add_sentence(label, format!("`{line}` passes.")),
         }
     }
 }
 
 impl ChangeVerifier {
-    /// Whether each ends well without the change.
+    /// Runs each check without the change.
     pub async fn run_baseline_checks(
         &self,
         lines: Vec<(RepositoryCheckKind, String)>,
     ) -> Result<Vec<RepositoryCheck>, TestError> {
-        let (mut known, mut bench) = (Vec::new(), TestWorkspace::new()?);
+        let (mut known, mut workspace) = (Vec::new(), TestWorkspace::new()?);
         for (which, line) in lines {
-            let before = self.run_check(&mut bench, &line, Vec::new()).await?.is_none();
+            let before = self.run_check(&mut workspace, &line, Vec::new()).await?.is_none();
             known.push(RepositoryCheck { which, line, before });
         }
         Ok(known)
     }
 
-    /// What those say with something laid over that say nothing without.
+    /// Re-runs each check that passes without the change; returns the new complaints.
     pub async fn new_complaints(
         &self,
         lines: &[RepositoryCheck],
         overlay: &FileOverlay,
     ) -> Result<Vec<(RepositoryCheckKind, String)>, TestError> {
-        let (mut said, mut bench) = (Vec::new(), TestWorkspace::new()?);
+        let (mut complaints, mut workspace) = (Vec::new(), TestWorkspace::new()?);
         for RepositoryCheck { which, line, .. } in lines.iter().filter(|line| line.before) {
-            if let Some(text) = self.run_check(&mut bench, line, overlay.clone()).await? {
+            if let Some(text) = self.run_check(&mut workspace, line, overlay.clone()).await? {
                 let from = text.ceil_char_boundary(text.len().saturating_sub(SAID));
-                said.push((*which, format!("`{line}` does not end well: {}", &text[from..])));
+                complaints.push((*which, format!("`{line}` fails: {}", &text[from..])));
             }
         }
-        Ok(said)
+        Ok(complaints)
     }
 }

@@ -1,36 +1,38 @@
-//! The proofs in sentences, for models and people alike.
+//! Describes the proofs in sentences, for people and models.
 
 use super::{ExpectedTest, GreenProof, RedKind, RedProof};
 use crate::{documents::change::TestEvidence, types::count};
 
 impl RedProof {
-    /// How a test that the spec asks for ended without the code.
+    /// Describes how a required test ended without the code.
     pub fn describe_test(&self, row: &ExpectedTest) -> &'static str {
         let with_stub = || self.stubbed.keys().any(|id| row.matches_id(id));
         match row.kind {
-            Some(RedKind::Assertion) if with_stub() => {
-                "fails by an assertion, with a stub in the place of the code"
-            }
+            Some(RedKind::Assertion) if with_stub() => "fails by an assertion, with a stub for the code",
             Some(RedKind::Assertion) => "fails by an assertion",
-            Some(RedKind::Missing) => "misses a declared name",
-            Some(RedKind::Runtime) => "fails at run time, by no assertion",
-            Some(RedKind::Guard) => "passes: it guards what there is",
-            Some(RedKind::Weak) => "weak red: with a stub for the code it fails by that alone",
+            Some(RedKind::Missing) => "fails because a declared name is missing",
+            Some(RedKind::Runtime) => "fails with a run-time error",
+            Some(RedKind::Guard) => "passes: it guards existing behaviour",
+            Some(RedKind::Weak) => "weak red: fails only because of a stub for the code",
             Some(RedKind::Compile) => {
-                "red by compile: is not built without the code, and shows only that a name is missing"
+                "red by compile: does not build without the code, which shows only a missing name"
             }
             None => "was not seen to fail",
         }
     }
 
-    /// How the new tests fail without the code.
+    /// Adds how the new tests fail without the code.
     pub fn add_evidence(&self, evidence: &mut TestEvidence) {
         let of = |kind| self.tests.values().filter(|test| **test == kind).count();
         let stubbed = |kind| self.stubbed.values().filter(|known| **known == kind).count();
         let ends = [
             (of(RedKind::Assertion), "fails by an assertion", "fail by an assertion"),
-            (of(RedKind::Missing), "misses a declared name", "miss a declared name"),
-            (of(RedKind::Runtime), "fails at run time, by no assertion", "fail at run time, by no assertion"),
+            (
+                of(RedKind::Missing),
+                "fails because a declared name is missing",
+                "fail because a declared name is missing",
+            ),
+            (of(RedKind::Runtime), "fails with a run-time error", "fail with a run-time error"),
             (
                 of(RedKind::Guard),
                 "passes (it guards existing behaviour)",
@@ -63,20 +65,19 @@ impl RedProof {
         let gaps = gaps.into_iter().filter(|(n, ..)| *n > 0).map(count_clause);
         evidence.not_shown.extend(gaps.map(|gap| gap + "."));
         if self.stubbed.is_empty() && self.has_compile_failures() {
-            let unseen =
-                "What cannot be built without the code was not seen to fail as it runs (red by compile).";
+            let unseen = "Tests that do not build without the code were not seen to fail at run time (red by compile).";
             evidence.not_shown.push(unseen.to_owned());
         }
     }
 }
 
-/// `1 test fails`, `2 tests fail`.
+/// Formats `1 test fails`, `2 tests fail`.
 fn count_clause((n, one, many): (usize, &str, &str)) -> String {
     format!("{} {}", count(n, "test", "tests"), if n == 1 { one } else { many })
 }
 
 impl GreenProof {
-    /// What passes with the code, and what that says nothing of.
+    /// Adds what passes with the code, and what that does not cover.
     pub fn add_evidence(&self, evidence: &mut TestEvidence) {
         let thrice = self.locked.len() - self.once.unwrap_or_default();
         let tests = count(thrice, "test", "tests");
@@ -97,11 +98,7 @@ impl GreenProof {
                 "failed before the change and is not counted",
                 "failed before the change and are not counted",
             ),
-            (
-                self.gone.len(),
-                "went with a test file that is deleted",
-                "went with a test file that is deleted",
-            ),
+            (self.gone.len(), "was removed with its test file", "were removed with their test files"),
         ];
         let gaps = gaps.into_iter().filter(|(n, ..)| *n > 0).map(count_clause);
         evidence.not_shown.extend(gaps.map(|gap| gap + "."));

@@ -1,15 +1,15 @@
-//! Which test of which file an id means, as each runner writes them.
+//! Matches test ids, in each runner's notation, to files and tests.
 
 use super::super::TestReport;
 
-/// Is it a test of this file, package or binary?
+/// Whether the test belongs to this file, package or binary.
 pub(super) fn contains_test(whole: &str, id: &str) -> bool {
     let mark = if whole.ends_with(".py") { "::" } else { " " };
     id.strip_prefix(whole).is_some_and(|rest| rest.starts_with(mark) || rest.starts_with('.'))
 }
 
-/// Is the test of this file, as its runner calls it: pytest and node by the file, cargo by the binary or the module, go by the
-/// package?
+/// Whether the test belongs to this file. Pytest and node ids name the file, cargo ids the binary or module, go ids the
+/// package.
 pub(super) fn is_in_file(id: &str, file: &str) -> bool {
     if file.ends_with(".go") {
         let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -33,8 +33,8 @@ pub(super) fn is_in_file(id: &str, file: &str) -> bool {
     }
 }
 
-/// Why no test of this file would ever be seen by its runner before the code is there, as the end of a sentence; none where
-/// that is not known.
+/// Returns why the runner cannot find tests of this file before the code is written, as the end of a sentence. Returns
+/// `None` if no reason is known.
 pub fn unreachable_reason(
     runner: &str,
     file: &str,
@@ -45,7 +45,7 @@ pub fn unreachable_reason(
     let python =
         |name: &str| name.starts_with("test_") && name.ends_with(".py") || name.ends_with("_test.py");
     match runner {
-        "cargo" if !file.ends_with(".rs") => Some("stands in no file of Rust; put it into one of `tests/`"),
+        "cargo" if !file.ends_with(".rs") => Some("is not in a Rust file; put it into a file in `tests/`"),
         "cargo" if file.split('/').rev().skip(1).any(|part| part == "tests") => None,
         "cargo"
             if !name
@@ -53,16 +53,14 @@ pub fn unreachable_reason(
                 .is_some_and(|stem| stem.ends_with("tests") || stem.ends_with("test")) =>
         {
             Some(
-                "stands among the code, where it cannot be locked before that is written; put it into a file of `tests/`",
+                "is in a source file, where it cannot be locked before the code is written; put it into a file in `tests/`",
             )
         }
         "cargo" if added => Some(
-            "stands in a module that no `mod` line names before the code is written; put it into a file of `tests/`",
+            "is in a module that no `mod` line names before the code is written; put it into a file in `tests/`",
         ),
-        "go" if !name.ends_with("_test.go") => {
-            Some("stands in no file that go takes for tests; call it `…_test.go`")
-        }
-        // Where others are found, its settings say what they are called.
+        "go" if !name.ends_with("_test.go") => Some("is not in a Go test file; name the file `…_test.go`"),
+        // If tests in unusually named files already run, pytest's settings allow other names too.
         "pytest"
             if !python(name)
                 && before.tests.iter().all(|test| {
@@ -70,13 +68,13 @@ pub fn unreachable_reason(
                     python(file.rsplit('/').next().unwrap_or(file))
                 }) =>
         {
-            Some("stands in no file that pytest takes for tests; call it `test_….py`")
+            Some("is not in a file that pytest takes for tests; name the file `test_….py`")
         }
         _ => None,
     }
 }
 
-/// Is it the same path, or its end, as who knows nothing of the folders above names it?
+/// Whether `end` is the path or a suffix of its components.
 pub(super) fn is_path_suffix(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
 }

@@ -1,7 +1,8 @@
-//! Red and green: what runs of tests prove of a change. Pure rules over what the runs came to.
+//! Red and green proofs of a change, as pure rules over test reports.
 //!
-//! Red: each new test fails without the code, twice alike, as it runs or because a name is missing that the spec declares.
-//! Green: with the code each of them passes in every run, and so does what passed before.
+//! Red: each new test fails without the code, the same way in two runs, while running or because a name that the spec
+//! declares is missing. Green: with the code, each new test passes in every run, and so does every test that passed
+//! before.
 
 mod evidence;
 mod ids;
@@ -19,80 +20,78 @@ use self::{
 use super::{TestFailure, TestOutcome, TestReport, TestResult, sanitize_line, test_report::MOST_FAULTS};
 use crate::documents::change::{STUB, test_id_has_name};
 
-/// What the change and its spec say of the tests.
+/// Expectations on the tests, from the change and its spec.
 #[derive(Debug, Clone, Default)]
 pub struct TestExpectations {
-    /// The test files that are added or modified.
+    /// Added and modified test files.
     pub files: Vec<String>,
-    /// Those that are deleted.
     pub removed: Vec<String>,
-    /// The tests that the spec asks for.
     pub rows: Vec<ExpectedTest>,
-    /// Those that pass already, since they guard what there is.
+    /// Names of regression guards: new tests that pass before the change too.
     pub guards: Vec<String>,
-    /// What is missing before the code is written; see [`declared_names`].
+    /// Names that do not exist before the code is written; see [`declared_names`].
     pub declared: Vec<String>,
 }
 
-/// A test that the spec asks for.
+/// A test the spec requires.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpectedTest {
-    /// Relative to its project; empty where its runner does not say of which file a test is.
+    /// Path relative to its project; empty if the runner does not report files.
     pub file: String,
     pub name: String,
-    /// How it was seen at red; none where it was not seen to fail, and guards nothing.
+    /// Outcome at red; `None` if the test was not seen to fail and is not a guard.
     pub kind: Option<RedKind>,
 }
 
 impl ExpectedTest {
-    /// Is it this test?
+    /// Whether the id is this test.
     pub fn matches_id(&self, id: &str) -> bool {
         test_id_has_name(id, &self.name) && (self.file.is_empty() || is_in_file(id, &self.file))
     }
 }
 
-/// Why a test fails without the code.
+/// Outcome of a new test without the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RedKind {
     Assertion,
-    /// It names what the spec declares.
+    /// A name that the spec declares is missing at run time.
     Missing,
-    /// Something else ended it as it ran.
+    /// Another error ended it while it ran.
     Runtime,
-    /// The file, package or binary that it is in cannot be built without; its tests are known at green.
+    /// Its file, package or binary does not build without the code; its tests are known only at green.
     Compile,
-    /// With stubs of what the spec declares it runs, and fails by nothing but their panic.
+    /// With stubs for the declared names it runs, and fails only because a stub panics.
     Weak,
-    /// It passes, and guards what there is.
+    /// It passes, as a regression guard.
     Guard,
 }
 
-/// The proof of red.
+/// Proof that the new tests fail without the code.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RedProof {
-    /// By the id of a test, or of what cannot be built.
+    /// Outcome by id of a test, or of a file, package or binary that does not build.
     pub tests: BTreeMap<String, RedKind>,
-    /// The test files, those of them that are deleted, and the tests that the spec asks for.
+    /// Test files of the change, deleted test files, and the tests the spec requires.
     pub files: Vec<String>,
     #[serde(default)]
     pub removed: Vec<String>,
     #[serde(default)]
     pub rows: Vec<ExpectedTest>,
-    /// What fails or differs from run to run without any change.
+    /// Tests that fail or are flaky without any change.
     pub broken: Vec<String>,
-    /// Tests of what cannot be built, with stubs in the place of the code.
+    /// Outcomes, with stubs for the code, of tests that do not build without it.
     #[serde(default)]
     pub stubbed: BTreeMap<String, RedKind>,
 }
 
 impl RedProof {
-    /// Is something red by the compiler alone?
+    /// Whether some tests fail only because they do not build.
     pub fn has_compile_failures(&self) -> bool {
         self.tests.values().any(|kind| *kind == RedKind::Compile)
     }
 
-    /// With tests that joined later, and were not seen to fail.
+    /// Adds tests that were written later and not seen to fail.
     #[must_use]
     pub fn with_rows(mut self, rows: Vec<ExpectedTest>) -> Self {
         self.files.extend(rows.iter().map(|row| row.file.clone()).filter(|file| !file.is_empty()));
@@ -101,31 +100,30 @@ impl RedProof {
     }
 }
 
-/// The proof of green.
+/// Proof that the tests pass with the code.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct GreenProof {
-    /// The tests of the change, all of which passed in every run.
+    /// Tests of the change; all passed in every run.
     pub locked: Vec<String>,
-    /// How many others passed before and do.
+    /// Number of other tests that passed before and still pass.
     pub kept: usize,
-    /// Where all tests together are slow, so many of the new ones ran once, as those that are `kept` did.
+    /// For a slow suite: how many of `locked` ran only once, as the `kept` ones did.
     #[serde(default)]
     pub once: Option<usize>,
-    /// What failed before, and what was in test files that are deleted: listed, and never counted.
+    /// Tests that failed before, and tests in deleted files; reported but not counted.
     pub broken: Vec<String>,
     pub gone: Vec<String>,
 }
 
-/// Failures with one message.
+/// Tests that failed with the same message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureGroup {
     pub message: String,
-    /// The ids of all of them.
     pub tests: Vec<String>,
 }
 
-/// Why nothing could be proven beside such tests: what cannot be built takes others along, and where none passes the fault is
-/// not theirs alone. What else fails is listed, and never counted.
+/// Returns why the existing tests cannot support a proof, if so. A failed build hides other tests, and if no test
+/// passes, the cause lies outside the tests. Other failures are listed but not counted.
 pub fn unusable_reason(found: &TestReport) -> Option<String> {
     let unbuilt = |test: &&TestResult| match test.outcome {
         TestOutcome::Failed(TestFailure::Build) => true,
@@ -133,31 +131,32 @@ pub fn unusable_reason(found: &TestReport) -> Option<String> {
         _ => false,
     };
     let unbuilt = found.failures().find(unbuilt).map(|test| format!("`{}` cannot be built", test.id));
-    // A repository may have none yet.
+    // A repository may have no tests yet.
     let trouble = found.trouble.iter().find(|line| !found.tests.is_empty() || *line != "no tests were found");
     let none = || {
         let first = found.failures().next().filter(|_| found.count(TestOutcome::Passed) == 0)?;
-        Some(format!("none passes: `{}`: {}", first.id, sanitize_line(&first.message)))
+        Some(format!("no test passes: `{}`: {}", first.id, sanitize_line(&first.message)))
     };
     unbuilt.or(trouble.cloned()).or_else(none)
 }
 
-/// Do the new tests fail as they have to? `base` is without them, `with` are two runs with them and without the code.
+/// Checks that the new tests fail as they must. `base` is the report without them; `with` are two runs with them but
+/// without the code.
 ///
 /// # Errors
 ///
-/// What the tests have wrong, a line each, for who writes them.
+/// Returns what is wrong with the tests, one line each, for their author.
 pub fn prove_red(
     base: &TestReport,
     with: [&TestReport; 2],
-    told: &TestExpectations,
+    expected: &TestExpectations,
 ) -> Result<RedProof, Vec<String>> {
     let (before, [first, second]) = (tests_by_id(base), with.map(tests_by_id));
     let trouble: BTreeSet<&String> = with.iter().flat_map(|run| &run.trouble).collect();
     let mut wrong: Vec<String> =
         trouble.into_iter().map(|line| format!("the run itself failed: {line}")).collect();
-    let (files, removed) = (told.files.clone(), told.removed.clone());
-    let mut red = RedProof { files, removed, rows: told.rows.clone(), ..RedProof::default() };
+    let (files, removed) = (expected.files.clone(), expected.removed.clone());
+    let mut red = RedProof { files, removed, rows: expected.rows.clone(), ..RedProof::default() };
     red.broken = before
         .values()
         .filter(|test| test.outcome != TestOutcome::Passed)
@@ -166,7 +165,7 @@ pub fn prove_red(
     for (id, test) in &first {
         let was = before.get(id).map(|test| test.outcome);
         let again = second.get(id).map(|test| test.outcome);
-        let theirs = was.is_some() && !told.files.iter().any(|file| is_in_file(id, file));
+        let theirs = was.is_some() && !expected.files.iter().any(|file| is_in_file(id, file));
         let failed = matches!(test.outcome, TestOutcome::Failed(_));
         let passes = test.outcome == TestOutcome::Passed;
         if theirs && !passes && again == Some(test.outcome) && was == Some(TestOutcome::Passed) {
@@ -177,43 +176,43 @@ pub fn prove_red(
             ));
         } else if theirs && again != Some(test.outcome) {
             red.broken.push((*id).to_owned());
-        } else if !theirs && passes && again == Some(test.outcome) && is_guard(told, id) {
+        } else if !theirs && passes && again == Some(test.outcome) && is_guard(expected, id) {
             red.tests.insert((*id).to_owned(), RedKind::Guard);
         } else if theirs || was == Some(test.outcome) {
-            // As before.
+            // Unchanged from before.
         } else if again != Some(test.outcome) {
             wrong.push(format!(
-                "`{id}` did not end alike in two runs; a test depends on nothing but the code"
+                "`{id}` ended differently in two runs; a test must depend on nothing but the code"
             ));
         } else if test.outcome == TestOutcome::Skipped {
             wrong.push(format!("`{id}` is skipped; have it run"));
         } else if failed {
-            match classify_failure(test, told) {
+            match classify_failure(test, expected) {
                 Ok(kind) => {
                     red.tests.insert((*id).to_owned(), kind);
                 }
                 Err(why) => wrong.push(format!("`{id}` {why}")),
             }
-        } else if was.is_none() && !told.files.iter().any(|file| is_path_suffix(file, id)) {
-            // A file that could be read is no test of its own.
+        } else if was.is_none() && !expected.files.iter().any(|file| is_path_suffix(file, id)) {
+            // The id of a file that merely loaded is not a test.
             wrong.push(format!(
                 "`{id}` passes without the code, so it shows nothing; have it fail, or write `Guards: NAME` below the heading \
-                 of its file if it guards what there is"
+                 of its file if it guards existing behaviour"
             ));
         }
     }
     let unbuilt =
         || red.tests.iter().filter(|(_, kind)| **kind == RedKind::Compile).map(|(id, _)| id.as_str());
     for id in before.iter().filter(|(_, test)| test.outcome == TestOutcome::Passed).map(|(id, _)| *id) {
-        let ours = told.files.iter().any(|file| is_in_file(id, file));
+        let ours = expected.files.iter().any(|file| is_in_file(id, file));
         if ours && !first.contains_key(id) && !unbuilt().any(|whole| contains_test(whole, id)) {
-            wrong.push(format!("`{id}` is gone; keep the tests that there are"));
+            wrong.push(format!("`{id}` is gone; keep the existing tests"));
         }
     }
     for row in &mut red.rows {
         let (name, file) = (&row.name, &row.file);
         let seen = |(id, _): &(&String, &RedKind)| row.matches_id(id);
-        // What cannot be built has the tests of its own file, and of those in which it is wrong.
+        // A build failure stands for the tests of its own file, and of files its errors are in.
         let whole = |(id, kind): &(&String, &RedKind)| {
             let faults = || first.get(id.as_str()).into_iter().flat_map(|test| &test.faults);
             **kind == RedKind::Compile
@@ -222,12 +221,12 @@ pub fn prove_red(
         row.kind = red.tests.iter().find(seen).or(red.tests.iter().find(whole)).map(|(_, kind)| *kind);
         if !first.keys().any(|id| row.matches_id(id)) && row.kind.is_none() {
             wrong.push(format!(
-                "no test `{name}` of `{file}` was run, which the spec asks for; is its file found by the runner?"
+                "no test `{name}` of `{file}` was run, but the spec requires it; does the runner find its file?"
             ));
-        } else if row.kind.is_none() && (file.is_empty() || told.files.contains(file)) {
+        } else if row.kind.is_none() && (file.is_empty() || expected.files.contains(file)) {
             wrong.push(format!(
-                "`{name}` of `{file}`, which the spec asks for, is not seen to fail: it ends as it did before; have it fail, \
-                 or write `Guards: {name}` below the heading of its file if it guards what there is"
+                "`{name}` of `{file}`, which the spec requires, is not seen to fail: its outcome is the same as before; have it fail, \
+                 or write `Guards: {name}` below the heading of its file if it guards existing behaviour"
             ));
         }
     }
@@ -238,14 +237,14 @@ pub fn prove_red(
     if wrong.is_empty() { Ok(red) } else { Err(wrong) }
 }
 
-/// What a run with stubs in the place of the code says of tests that could not be built without. One of what cannot be built with
-/// them either says nothing, and neither does one that passed before. A stub panics or gives nothing, so one that passes may want
-/// just that, and of what ends a test by no assertion the stub may be the reason.
+/// Adds the outcomes, from a run with stubs for the code, of tests that do not build without it. Tests that still do
+/// not build, and tests that passed before, are skipped. A stub panics or returns nothing: a test that passes may
+/// expect just that, and an error other than an assertion may come from the stub.
 pub fn apply_stub_run(
     mut red: RedProof,
     before: &TestReport,
     run: &TestReport,
-    told: &TestExpectations,
+    expected: &TestExpectations,
 ) -> RedProof {
     let before = tests_by_id(before);
     let whole = |id: &str| {
@@ -254,7 +253,7 @@ pub fn apply_stub_run(
     let passed = |id: &str| before.get(id).is_some_and(|test| test.outcome == TestOutcome::Passed);
     for test in run.tests.iter().filter(|test| whole(&test.id) && !passed(&test.id)) {
         let kind = match test.outcome {
-            TestOutcome::Passed if is_guard(told, &test.id) => RedKind::Guard,
+            TestOutcome::Passed if is_guard(expected, &test.id) => RedKind::Guard,
             TestOutcome::Passed => RedKind::Compile,
             TestOutcome::Failed(TestFailure::Assertion) if !test.message.contains(STUB) => RedKind::Assertion,
             TestOutcome::Failed(TestFailure::Assertion | TestFailure::Error | TestFailure::Crash) => {
@@ -268,26 +267,26 @@ pub fn apply_stub_run(
     red
 }
 
-/// Lines of what is wrong with tests; who has more begins anew.
+/// Maximum lines of problems reported at once; with more, the tests must be rewritten anyway.
 const MOST_LINES: usize = 40;
 
-/// Is it said to guard what there is?
-fn is_guard(told: &TestExpectations, id: &str) -> bool {
-    told.guards.iter().any(|name| test_id_has_name(id, name))
+fn is_guard(expected: &TestExpectations, id: &str) -> bool {
+    expected.guards.iter().any(|name| test_id_has_name(id, name))
 }
 
-/// Why it fails, if that is a proof, or what is wrong as the end of a sentence.
-fn classify_failure(test: &TestResult, told: &TestExpectations) -> Result<RedKind, String> {
-    let declared = |name: &String| told.declared.contains(name);
-    let of_tests = |path: &str| !path.is_empty() && told.files.iter().any(|file| is_path_suffix(file, path));
-    let said = message_head(&test.message);
+/// Returns the kind of failure if it is valid at red, or what is wrong with it as the end of a sentence.
+fn classify_failure(test: &TestResult, expected: &TestExpectations) -> Result<RedKind, String> {
+    let declared = |name: &String| expected.declared.contains(name);
+    let of_tests =
+        |path: &str| !path.is_empty() && expected.files.iter().any(|file| is_path_suffix(file, path));
+    let head = message_head(&test.message);
     if let Some(fault) = test.faults.iter().find(|fault| {
         fault.missing.is_empty() || !fault.missing.iter().all(declared) || !of_tests(&fault.file)
     }) {
         let why = match fault.missing.iter().find(|name| !declared(name)) {
-            _ if !of_tests(&fault.file) => "in what is no file of the new tests".to_owned(),
+            _ if !of_tests(&fault.file) => "in a file that is not one of the new test files".to_owned(),
             Some(name) => format!("which misses `{name}`, and the spec declares no such name"),
-            None => "which is no missing name".to_owned(),
+            None => "which is not a missing name".to_owned(),
         };
         return Err(format!("cannot be built: {}: {}, {why}", fault.file, fault.message));
     }
@@ -304,26 +303,29 @@ fn classify_failure(test: &TestResult, told: &TestExpectations) -> Result<RedKin
             let names = missing_names(&test.message);
             match names.iter().find(|name| !declared(name)) {
                 _ if !test.faults.is_empty() => Ok(RedKind::Compile),
-                Some(name) => Err(format!("misses `{name}`, and the spec declares no such name: {said}")),
-                None if names.is_empty() => Err(format!("misses a name that cannot be told: {said}")),
+                Some(name) => Err(format!("misses `{name}`, and the spec declares no such name: {head}")),
+                None if names.is_empty() => {
+                    Err(format!("misses a name that could not be determined: {head}"))
+                }
                 None => Ok(if whole { RedKind::Compile } else { RedKind::Missing }),
             }
         }
         TestOutcome::Failed(failure) => {
-            Err(format!("fails by {}, not by an assertion: {said}", failure.name()))
+            Err(format!("fails by {}, not by an assertion: {head}", failure.name()))
         }
         TestOutcome::Passed | TestOutcome::Skipped => Err("does not fail".to_owned()),
     }
 }
 
-/// What is said of tests that the locked ones have no more: no code can bring them back.
-pub const REMOVED_TEST_MESSAGE: &str = "it passed before, and its file was changed so that it is no more";
+/// Message for a test that its changed file no longer contains; no code can bring it back.
+pub const REMOVED_TEST_MESSAGE: &str = "it passed before, but its changed file no longer contains it";
 
-/// Does the code do what its tests ask, and what it did? `base` is without tests and code, `runs` are with both.
+/// Checks that the new tests pass and that earlier ones still pass. `base` is the report without tests and code; `runs`
+/// are with both.
 ///
 /// # Errors
 ///
-/// What fails, by its message, for who writes the code.
+/// Returns the failures grouped by message, for the author of the code.
 pub fn prove_green(
     base: &TestReport,
     red: &RedProof,
@@ -377,11 +379,11 @@ pub fn prove_green(
                     gone.insert((*id).to_owned());
                 }
                 None if of(&red.files, id) => fail(id, REMOVED_TEST_MESSAGE),
-                None => fail(id, "it passed before, and was not run now"),
+                None => fail(id, "it passed before, but was not run now"),
             }
         }
     }
-    // Of a set that changes from run to run nobody knows what it holds.
+    // Tests that do not run each time prove nothing.
     for run in runs.iter().map(|run| tests_by_id(run)) {
         locked
             .iter()
@@ -405,8 +407,7 @@ pub fn prove_green(
     Err(groups)
 }
 
-/// A run of the change's tests alone, as if the others had been run with them and had come to what they came to in the `whole`
-/// run.
+/// Completes a run of only the change's tests with the results of all other tests from the `whole` run.
 pub fn merge_with_full_run(red: &RedProof, whole: &TestReport, mut alone: TestReport) -> TestReport {
     let ran: BTreeSet<String> = tests_by_id(&alone).into_keys().map(str::to_owned).collect();
     let unbuilt = |id: &str| {
@@ -420,7 +421,7 @@ pub fn merge_with_full_run(red: &RedProof, whole: &TestReport, mut alone: TestRe
     alone
 }
 
-/// What fails, for a prompt: a paragraph each, bounded.
+/// Describes failures for a prompt, one paragraph each, in limited length.
 pub fn describe_failures(failing: &[FailureGroup]) -> Vec<String> {
     const GROUPS: usize = 8;
     const IDS: usize = 5;
@@ -439,7 +440,7 @@ pub fn describe_failures(failing: &[FailureGroup]) -> Vec<String> {
     lines
 }
 
-/// The first lines of what a test says. Eight of these and the ids beside them are no more than twelve thousand characters.
+/// Returns the first lines of a message. Eight of these with their ids stay within 12,000 characters.
 fn message_head(message: &str) -> String {
     const LINES: usize = 12;
     const CHARS: usize = 900;
@@ -447,23 +448,22 @@ fn message_head(message: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").chars().take(CHARS).collect()
 }
 
-/// Who notices that a part of the code is undone.
+/// What detects a reverted part of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MutationOutcome {
-    /// A test that ran.
     Test,
-    /// It cannot be built, or names what is not there.
+    /// The code does not build, or uses a missing name.
     Compiler,
     Nobody,
-    /// The run broke off, and no test of it failed.
+    /// The run was aborted before any test failed.
     Unclear,
 }
 
-/// What a run came to that had a part of the change undone.
+/// Classifies a run with one part of the change reverted.
 pub fn classify_mutation(green: &GreenProof, run: &TestReport) -> MutationOutcome {
     let ours = |test: &&TestResult| !green.broken.contains(&test.id);
-    // Code that names what is not there shows nothing of what it does.
+    // A missing name says nothing about behaviour.
     let unbuilt = |test: &TestResult| {
         matches!(test.outcome, TestOutcome::Failed(TestFailure::Build | TestFailure::Missing))
     };
@@ -476,8 +476,8 @@ pub fn classify_mutation(green: &GreenProof, run: &TestReport) -> MutationOutcom
     }
 }
 
-/// What tests noticed, of what they could have: those that only the compiler holds are in neither, nor those of which nothing is
-/// known.
+/// Returns how many parts tests detected, and how many they could have. Parts detected only by the compiler and unclear
+/// ones are not counted.
 pub fn mutation_score(parts: impl IntoIterator<Item = MutationOutcome>) -> (usize, usize) {
     parts.into_iter().fold((0, 0), |(test, all), part| match part {
         MutationOutcome::Test => (test + 1, all + 1),
@@ -490,17 +490,17 @@ fn tests_by_id(found: &TestReport) -> BTreeMap<&str, &TestResult> {
     found.tests.iter().map(|test| (test.id.as_str(), test)).collect()
 }
 
-/// What two runs with the code say of such a test.
+/// Result of an adversarial test after two runs with the code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdversarialOutcome {
     Passes,
-    /// Twice alike, with what it says.
+    /// It failed the same way in both runs, with this message.
     Fails(String),
-    /// It shows nothing, for this reason: the end of a sentence about it.
+    /// It proves nothing, for this reason, as the end of a sentence.
     Nothing(String),
 }
 
-/// One of `all`, each of which is the only test of its file; `known` are the ids of those that ran before.
+/// Judges the test `row`. Each test of `all` must be alone in its file; `known` are the ids of tests that ran before.
 pub fn attacked(
     runs: [&TestReport; 2],
     row: &ExpectedTest,
@@ -514,7 +514,7 @@ pub fn attacked(
             && !known.iter().any(|known| known == id)
     };
     let ids: Vec<&str> = first.keys().copied().filter(|id| row.matches_id(id)).collect();
-    // What holds the test is told of as a whole where it cannot be built. What is missing as it runs may be so in the code.
+    // A build failure is reported for the whole file. A name missing only at run time may be a bug of the code.
     let own = |path: &str| !path.is_empty() && is_path_suffix(&row.file, path);
     let unbuilt = first.values().any(|test| match test.outcome {
         TestOutcome::Failed(TestFailure::Build) => {
@@ -531,16 +531,16 @@ pub fn attacked(
     let failed = ids.iter().find(|id| matches!(first[*id].outcome, TestOutcome::Failed(_)));
     let nothing = |why: &str| AdversarialOutcome::Nothing(why.to_owned());
     match () {
-        () if unbuilt => nothing("cannot be built, or names what is not there"),
+        () if unbuilt => nothing("cannot be built, or uses a missing name"),
         () if ids.is_empty() => nothing("is not found by the runner"),
-        () if first.keys().any(|id| others(id)) => nothing("stands in a file with other tests"),
+        () if first.keys().any(|id| others(id)) => nothing("is in a file with other tests"),
         () if outcomes.contains(&TestOutcome::Skipped) => nothing("is skipped"),
-        () if !alike => nothing("did not end alike in two runs"),
+        () if !alike => nothing("ended differently in two runs"),
         () => match failed.map(|id| first[id]) {
             None => AdversarialOutcome::Passes,
             Some(test) => match test.outcome {
                 TestOutcome::Failed(TestFailure::Timeout) => {
-                    AdversarialOutcome::Fails("it did not end in time".to_owned())
+                    AdversarialOutcome::Fails("it did not finish in time".to_owned())
                 }
                 TestOutcome::Failed(TestFailure::NeedsLoopback) => nothing("needs a network"),
                 _ => AdversarialOutcome::Fails(sanitize_line(&message_head(&test.message))),

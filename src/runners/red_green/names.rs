@@ -1,10 +1,10 @@
-//! Names: what a failure says is missing, and what a spec declares.
+//! Names that a failure reports as missing, and names that a spec declares.
 
 use std::collections::BTreeSet;
 
 use crate::documents::spec::ParsedSpec;
 
-/// The names that a failure at run time says are missing.
+/// Returns the names that a runtime failure reports as missing.
 pub(super) fn missing_names(message: &str) -> Vec<String> {
     const SAID: &[(&str, char)] = &[
         ("No module named '", '\''),
@@ -43,7 +43,8 @@ pub(super) fn missing_names(message: &str) -> Vec<String> {
         .collect()
 }
 
-/// What a file is known by to those who import it: its name, or its folder's where it stands for that.
+/// Returns the name by which a file is imported: its stem, or its folder's name for files such as `mod.rs` or
+/// `index.js`.
 fn module_stem(path: &str) -> &str {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     match name.split('.').next().unwrap_or(name) {
@@ -52,7 +53,7 @@ fn module_stem(path: &str) -> &str {
     }
 }
 
-/// The names that a spec declares: functions, types and their parts, files.
+/// Returns the names a spec declares: functions, types and their members, and files.
 pub fn declared_names(spec: &ParsedSpec) -> Vec<String> {
     const BEFORE: &[&str] = &[
         "fn",

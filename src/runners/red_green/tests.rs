@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue should fail at once")]
 
 use super::{super::CompilerError, *};
 use crate::documents::spec;
@@ -31,7 +31,7 @@ fn row(file: &str, name: &str) -> ExpectedTest {
     ExpectedTest { file: file.to_owned(), name: name.to_owned(), kind: None }
 }
 
-fn said() -> TestExpectations {
+fn expectations() -> TestExpectations {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     TestExpectations {
         files: words(&["tests/new.rs", "tests/test_new.py", "web/test/new.test.js"]),
@@ -42,18 +42,18 @@ fn said() -> TestExpectations {
     }
 }
 
-/// What is wrong at red with one more test beside a sound one, twice the same.
+/// Returns the problems at red of a test added to a valid one, in two identical runs.
 fn wrong(test: &TestResult) -> String {
     let old = Some(TestResult::passed("s old")).filter(|old| old.id != test.id);
     let run = || found(old.clone().into_iter().chain([fails("s::new new", "left: 1"), test.clone()]));
-    prove_red(&found([TestResult::passed("s old")]), [&run(), &run()], &said())
+    prove_red(&found([TestResult::passed("s old")]), [&run(), &run()], &expectations())
         .err()
         .unwrap_or_default()
         .join("\n")
 }
 
 #[test]
-fn a_new_test_is_red_by_an_assertion_or_by_what_the_spec_declares() {
+fn new_test_is_red_by_assertion_or_declared_name() {
     for (test, kind) in [
         (fails("s::new more", "left: 1"), RedKind::Assertion),
         (throws("s::new more", "ValueError: 5"), RedKind::Runtime),
@@ -73,26 +73,27 @@ fn a_new_test_is_red_by_an_assertion_or_by_what_the_spec_declares() {
         ),
     ] {
         let run = || found([TestResult::passed("s old"), fails("s::new new", "left: 1"), test.clone()]);
-        let red = prove_red(&found([TestResult::passed("s old")]), [&run(), &run()], &said()).unwrap();
+        let red =
+            prove_red(&found([TestResult::passed("s old")]), [&run(), &run()], &expectations()).unwrap();
         assert_eq!(red.tests.get(&test.id), Some(&kind), "{test:?}");
     }
 }
 
 #[test]
-fn whatever_else_a_new_test_does_goes_back() {
+fn other_outcomes_of_a_new_test_are_rejected() {
     for (test, why) in [
         (TestResult::passed("s::new more"), "passes without the code"),
         (TestResult::skipped("s::new more", ""), "is skipped"),
         (misses("s::new more", "NameError: name 'reed' is not defined"), "misses `reed`"),
-        (misses("s::new more", "something"), "cannot be told"),
+        (misses("s::new more", "something"), "could not be determined"),
         (throws("s::new more", "AttributeError: 'A' object has no attribute 'reed'"), "misses `reed`"),
         (TestResult::skipped("s old", ""), "is skipped now"),
         (TestResult::failed("s::new more", TestFailure::Timeout, ""), "fails by timeout"),
         (TestResult::failed("tests/test_new.py", TestFailure::Build, "SyntaxError"), "fails by build"),
         (unbuilt("s::x", &[("tests/new.rs", &["read", "reed"])]), "misses `reed`"),
-        (unbuilt("s::x", &[("tests/new.rs", &["read"]), ("tests/new.rs", &[])]), "no missing name"),
-        (unbuilt("s::x", &[("src/lib.rs", &["read"])]), "no file of the new tests"),
-        (unbuilt("s::x", &[("", &["read"])]), "no file of the new tests"),
+        (unbuilt("s::x", &[("tests/new.rs", &["read"]), ("tests/new.rs", &[])]), "not a missing name"),
+        (unbuilt("s::x", &[("src/lib.rs", &["read"])]), "not one of the new test files"),
+        (unbuilt("s::x", &[("", &["read"])]), "not one of the new test files"),
     ] {
         assert!(wrong(&test).contains(why), "{test:?}: {}", wrong(&test));
     }
@@ -101,7 +102,7 @@ fn whatever_else_a_new_test_does_goes_back() {
     let was = TestResult::passed("s::new was");
     let judged = |first: &[&TestResult], second: &[&TestResult]| {
         let runs = [first, second].map(|tests| found(tests.iter().map(|test| (*test).clone())));
-        prove_red(&base, [&runs[0], &runs[1]], &said())
+        prove_red(&base, [&runs[0], &runs[1]], &expectations())
     };
     assert!(judged(&[&new, &was], &[&new, &was]).is_ok(), "the others need not be run");
     assert!(judged(&[&new], &[&new]).unwrap_err()[0].contains("`s::new was` is gone"));
@@ -113,7 +114,8 @@ fn whatever_else_a_new_test_does_goes_back() {
     );
     let flaky = fails("s::new new", "left: 1");
     assert!(
-        judged(&[&flaky, &was], &[&TestResult::passed("s::new new"), &was]).unwrap_err()[0].contains("alike")
+        judged(&[&flaky, &was], &[&TestResult::passed("s::new new"), &was]).unwrap_err()[0]
+            .contains("differently")
     );
     let breaks = fails("s old", "order");
     assert!(judged(&[&new, &was, &breaks], &[&new, &was, &breaks]).unwrap_err()[0].contains("passed before"));
@@ -127,12 +129,13 @@ fn whatever_else_a_new_test_does_goes_back() {
 }
 
 fn red_of_nothing() -> Vec<String> {
-    let told = TestExpectations { rows: Vec::new(), ..said() };
-    prove_red(&TestReport::default(), [&TestReport::default(), &TestReport::default()], &told).unwrap_err()
+    let expected = TestExpectations { rows: Vec::new(), ..expectations() };
+    prove_red(&TestReport::default(), [&TestReport::default(), &TestReport::default()], &expected)
+        .unwrap_err()
 }
 
 #[test]
-fn green_is_every_locked_test_in_every_run_and_all_that_passed() {
+fn green_requires_new_and_old_tests_to_pass_in_every_run() {
     let base =
         || found([TestResult::passed("s old"), TestResult::passed("s::new was"), fails("s broken", "x")]);
     let with = || {
@@ -142,7 +145,7 @@ fn green_is_every_locked_test_in_every_run_and_all_that_passed() {
             unbuilt("s::other", &[("tests/new.rs", &["read"])]),
         ])
     };
-    let red = prove_red(&base(), [&with(), &with()], &said()).unwrap();
+    let red = prove_red(&base(), [&with(), &with()], &expectations()).unwrap();
     let other = TestResult::passed("s::other b");
     let good = [
         TestResult::passed("s old"),
@@ -169,7 +172,7 @@ fn green_is_every_locked_test_in_every_run_and_all_that_passed() {
         (3, Some(TestResult::skipped("s::other b", "")), "it was not run"),
         (0, Some(fails("s old", "left: 3")), "left: 3"),
         (0, Some(TestResult::skipped("s old", "")), "it is skipped"),
-        (0, None, "it passed before, and was not run now"),
+        (0, None, "it passed before, but was not run now"),
         (1, None, REMOVED_TEST_MESSAGE),
         (4, Some(fails("s::other c", "new and bad")), "new and bad"),
     ] {
@@ -180,7 +183,7 @@ fn green_is_every_locked_test_in_every_run_and_all_that_passed() {
     trouble.add_trouble("the process died");
     assert_eq!(of(&[&trouble]).unwrap_err()[0].message, "the process died");
     assert!(of(&[]).is_err(), "nothing was run");
-    // Where all are run once, those of the change stand for themselves in each further run.
+    // After one full run, later runs include only the tests of the change.
     let alone = |tests: &[TestResult]| {
         merge_with_full_run(
             &red,
@@ -195,7 +198,7 @@ fn green_is_every_locked_test_in_every_run_and_all_that_passed() {
     ];
     let all = good(&[(4, Some(TestResult::passed("s doc of what is new")))]);
     assert_eq!(of(&[&all, &alone(&ours)]).unwrap().kept, 2);
-    // A file may share its folder's name with one that was not run for it.
+    // A Go file shares its folder with tests that were not run for it.
     let red = RedProof { files: vec!["new_test.go".to_owned()], ..red.clone() };
     let run = merge_with_full_run(&red, &all, found(ours[..1].iter().cloned()));
     assert!(run.tests.iter().any(|test| test.id == "s old"), "{run:?}");
@@ -204,9 +207,8 @@ fn green_is_every_locked_test_in_every_run_and_all_that_passed() {
     }
 }
 
-/// A test of the same name elsewhere proves nothing, and what cannot be built has the tests of its own file alone.
 #[test]
-fn what_the_spec_asks_for_is_seen_in_its_own_file() {
+fn required_test_counts_only_in_its_own_file() {
     let base = || {
         found([
             TestResult::passed("s old"),
@@ -218,11 +220,11 @@ fn what_the_spec_asks_for_is_seen_in_its_own_file() {
     let judged = |rows: &[ExpectedTest], guards: &[&str], more: &[TestResult]| {
         let files = ["tests/new.rs", "tests/x.rs", "tests/test_new.py"].map(str::to_owned).into();
         let guards = guards.iter().map(|name| (*name).to_owned()).collect();
-        let told = TestExpectations { files, rows: rows.into(), guards, ..said() };
+        let expected = TestExpectations { files, rows: rows.into(), guards, ..expectations() };
         let all =
             [fails("s::new a", "1"), TestResult::passed("s::new b"), TestResult::passed("s::other new")];
         let run = || found(all.iter().chain(more).cloned());
-        prove_red(&base(), [&run(), &run()], &told).map(|red| red.rows[0].kind)
+        prove_red(&base(), [&run(), &run()], &expected).map(|red| red.rows[0].kind)
     };
     let whole = std::slice::from_ref(&whole);
     let cases = [test_of("a"), test_of("b")];
@@ -236,7 +238,7 @@ fn what_the_spec_asks_for_is_seen_in_its_own_file() {
             row("tests/new.rs", "b"),
             &[],
             &[],
-            Err("`b` of `tests/new.rs`, which the spec asks for, is not seen to fail"),
+            Err("`b` of `tests/new.rs`, which the spec requires, is not seen to fail"),
         ),
         (row("tests/new.rs", "new"), &[], &[], Err("no test `new` of `tests/new.rs` was run")),
         (row("tests/new.rs", "new"), &[], whole, Err("no test `new` of `tests/new.rs` was run")),
@@ -245,7 +247,7 @@ fn what_the_spec_asks_for_is_seen_in_its_own_file() {
         match (judged(std::slice::from_ref(&row), guards, more), seen) {
             (Ok(kind), Ok(seen)) => assert_eq!(kind, Some(seen), "{row:?}"),
             (Err(wrong), Err(why)) => assert!(wrong.join("\n").contains(why), "{row:?}: {wrong:?}"),
-            (came, _) => panic!("{row:?}: {came:?}"),
+            (outcome, _) => panic!("{row:?}: {outcome:?}"),
         }
     }
     let red = RedProof { rows: vec![row("tests/new.rs", "new")], ..RedProof::default() };
@@ -259,26 +261,26 @@ fn test_of(case: &str) -> TestResult {
 }
 
 #[test]
-fn trouble_of_either_run_is_told() {
+fn trouble_of_either_run_is_reported() {
     let run = || found([fails("s::new new", "left: 1")]);
     let mut second = run();
     second.add_trouble("the process died");
-    let wrong = prove_red(&TestReport::default(), [&run(), &second], &said()).unwrap_err();
+    let wrong = prove_red(&TestReport::default(), [&run(), &second], &expectations()).unwrap_err();
     assert_eq!(wrong, ["the run itself failed: the process died"]);
 }
 
 #[test]
-fn a_test_file_that_is_deleted_takes_its_tests_along() {
+fn tests_of_a_deleted_file_are_listed_as_gone() {
     let base = found([TestResult::passed("s::old a"), TestResult::passed("s keeps")]);
-    let told = TestExpectations { removed: vec!["tests/old.rs".to_owned()], ..said() };
+    let expected = TestExpectations { removed: vec!["tests/old.rs".to_owned()], ..expectations() };
     let with = || found([fails("s::new new", "left: 1"), TestResult::passed("s keeps")]);
-    let red = prove_red(&base, [&with(), &with()], &told).unwrap();
+    let red = prove_red(&base, [&with(), &with()], &expected).unwrap();
     let now = found([TestResult::passed("s::new new"), TestResult::passed("s keeps")]);
     assert_eq!(prove_green(&base, &red, &[&now]).unwrap().gone, ["s::old a"]);
 }
 
 #[test]
-fn a_part_that_is_undone_is_noticed_by_a_test_the_compiler_or_nobody() {
+fn reverted_part_is_detected_by_test_compiler_or_nobody() {
     let green = GreenProof { broken: vec!["s broken".to_owned()], ..GreenProof::default() };
     let broken = fails("s broken", "x");
     let unbuilt = unbuilt("s::new", &[("src/lib.rs", &["read"])]);
@@ -299,7 +301,7 @@ fn a_part_that_is_undone_is_noticed_by_a_test_the_compiler_or_nobody() {
 }
 
 #[test]
-fn a_test_that_its_runner_would_never_see_is_told() {
+fn unreachable_test_files_are_reported() {
     let theirs = found([TestResult::passed("checks/check_a.py::test_a")]);
     for (runner, file, added, before, seen) in [
         ("cargo", "tests/new.rs", true, &found([]), true),
@@ -320,7 +322,7 @@ fn a_test_that_its_runner_would_never_see_is_told() {
 }
 
 #[test]
-fn failures_are_told_by_their_message_and_in_bounds() {
+fn failures_are_grouped_by_message_and_limited() {
     let tests =
         |from: usize, to: usize, text: String| (from..to).map(move |n| fails(&format!("s t{n}"), &text));
     let many =
@@ -339,7 +341,7 @@ fn failures_are_told_by_their_message_and_in_bounds() {
 }
 
 #[test]
-fn what_a_spec_declares() {
+fn spec_declares_functions_types_members_and_files() {
     let text = "# 42 - Implementation: Read\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
         | `src/config/mod.rs` | Add | x |\n\n## 4. Data Structures\n\n### Count\n\n```rust\npub struct Count {\n    pub left: u8,\n}\n\
         enum Side { Left, Right(u8) }\n```\n\n## 5. Function Specifications\n\n### Count::read\n\n```rust\npub fn read(path: &Path) -> \
@@ -352,7 +354,7 @@ fn what_a_spec_declares() {
 }
 
 #[test]
-fn a_test_is_of_a_file_as_its_runner_names_it() {
+fn test_ids_match_files_in_each_runner_notation() {
     for (id, file, is) in [
         ("s::read reads", "tests/read.rs", true),
         ("s::read reads", "crates/s/tests/read/main.rs", true),
@@ -374,7 +376,7 @@ fn a_test_is_of_a_file_as_its_runner_names_it() {
 }
 
 #[test]
-fn a_test_against_the_code_counts_only_where_it_ran_and_ended_alike() {
+fn adversarial_test_counts_only_if_both_runs_agree() {
     let id = "sums::full nothing_more";
     let row = |name: &str| ExpectedTest { file: "tests/full.rs".into(), name: name.into(), kind: None };
     let failed = |failure| TestResult::failed(id, failure, "left: 0\nright: 255");
@@ -383,9 +385,9 @@ fn a_test_against_the_code_counts_only_where_it_ran_and_ended_alike() {
         attacked([&found(first), &found(second)], &all[0], &all, known)
     };
     let twice = |tests: Vec<TestResult>| with(tests.clone(), tests, &[]);
-    let nothing = |came: AdversarialOutcome, why: &str| match came {
+    let nothing = |outcome: AdversarialOutcome, why: &str| match outcome {
         AdversarialOutcome::Nothing(said) => assert!(said.contains(why), "{said}"),
-        came => panic!("{came:?}"),
+        outcome => panic!("{outcome:?}"),
     };
     assert_eq!(twice(vec![TestResult::passed(id)]), AdversarialOutcome::Passes);
     for failure in [TestFailure::Assertion, TestFailure::Error, TestFailure::Crash] {
@@ -393,9 +395,9 @@ fn a_test_against_the_code_counts_only_where_it_ran_and_ended_alike() {
             matches!(twice(vec![failed(failure)]), AdversarialOutcome::Fails(said) if said.contains("right: 255"))
         );
     }
-    nothing(with(vec![failed(TestFailure::Assertion)], vec![TestResult::passed(id)], &[]), "alike");
-    nothing(with(vec![failed(TestFailure::Assertion)], vec![failed(TestFailure::Crash)], &[]), "alike");
-    nothing(with(vec![TestResult::passed(id)], vec![], &[]), "alike");
+    nothing(with(vec![failed(TestFailure::Assertion)], vec![TestResult::passed(id)], &[]), "differently");
+    nothing(with(vec![failed(TestFailure::Assertion)], vec![failed(TestFailure::Crash)], &[]), "differently");
+    nothing(with(vec![TestResult::passed(id)], vec![], &[]), "differently");
     nothing(twice(vec![]), "not found");
     nothing(twice(vec![TestResult::skipped(id, "")]), "skipped");
     assert!(
@@ -424,8 +426,8 @@ fn a_test_against_the_code_counts_only_where_it_ran_and_ended_alike() {
     ] {
         let row = ExpectedTest { file: file.into(), name: name.into(), kind: None };
         let run = found([TestResult::failed(id, TestFailure::Assertion, "1 != 2")]);
-        let came = attacked([&run, &run], &row, std::slice::from_ref(&row), &[]);
-        assert_eq!(came, AdversarialOutcome::Fails("1 != 2".to_owned()), "{id}");
+        let outcome = attacked([&run, &run], &row, std::slice::from_ref(&row), &[]);
+        assert_eq!(outcome, AdversarialOutcome::Fails("1 != 2".to_owned()), "{id}");
     }
     let beside = |name: &str| vec![TestResult::passed(id), TestResult::passed(format!("sums::full {name}"))];
     nothing(twice(beside("stray")), "other tests");
@@ -437,7 +439,7 @@ fn a_test_against_the_code_counts_only_where_it_ran_and_ended_alike() {
 }
 
 #[test]
-fn with_stubs_what_was_not_built_runs_and_has_to_fail() {
+fn stubs_let_unbuilt_tests_run_and_they_must_fail() {
     let row = |name: &str| ExpectedTest {
         file: "tests/new.rs".into(),
         name: name.into(),
@@ -448,7 +450,7 @@ fn with_stubs_what_was_not_built_runs_and_has_to_fail() {
         rows: vec![row("weak"), row("strong"), row("other")],
         ..RedProof::default()
     };
-    let told = TestExpectations { guards: vec!["guard".into()], ..TestExpectations::default() };
+    let expected = TestExpectations { guards: vec!["guard".into()], ..TestExpectations::default() };
     let stub =
         |id| TestResult::failed(id, TestFailure::Error, "not yet implemented: stub of the specification");
     let ran = vec![
@@ -460,11 +462,11 @@ fn with_stubs_what_was_not_built_runs_and_has_to_fail() {
         TestResult::passed("sums::new panics"),
     ];
     let before = found([TestResult::passed("sums::new as_before")]);
-    let judged = apply_stub_run(red.clone(), &before, &found(ran), &told);
+    let judged = apply_stub_run(red.clone(), &before, &found(ran), &expected);
     let kinds: Vec<_> = judged.rows.iter().map(|row| row.kind.unwrap()).collect();
     assert_eq!(kinds, [RedKind::Weak, RedKind::Assertion, RedKind::Compile]);
     assert_eq!((judged.stubbed.len(), judged.tests == red.tests), (4, true));
     assert_eq!(judged.stubbed["sums::new panics"], RedKind::Compile);
     let unbuilt = vec![TestResult::failed("sums::new", TestFailure::Build, "error")];
-    assert_eq!(apply_stub_run(red, &before, &found(unbuilt), &told).stubbed.len(), 0);
+    assert_eq!(apply_stub_run(red, &before, &found(unbuilt), &expected).stubbed.len(), 0);
 }

@@ -1,6 +1,6 @@
-//! All repositories at once, for the operator's pages. Each is read beside the databases that are open, as it is at one
-//! moment, so that however many there are, none that is at work gives way. Nothing is kept between two walks, and one goes
-//! at a time. What cannot be read is named, and the rest is shown.
+//! Queries over all repositories for the operator's pages. They read snapshots through separate connections, so no open
+//! database is closed for them. Nothing is cached between walks, and one walk runs at a time. Unreadable repositories
+//! are reported and skipped.
 
 use std::{
     cmp::Reverse,
@@ -28,27 +28,27 @@ use super::{
 };
 use crate::types::{IssueNo, MalformedValue, RepoId, RunId, Timestamp};
 
-/// A page waits no longer for a file that somebody else holds: it names it, and shows the others.
+/// Maximum wait for a locked file. The page then reports the repository and shows the others.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Databases that are read at the same time. Connections to a Postgres are few, and others want some.
+/// Databases read in parallel. PostgreSQL connections are scarce and others need them too.
 const PARALLEL_READS: usize = 4;
 
-/// Repositories of which runs are held before the first ones are picked.
+/// Repositories read before the first runs are selected.
 const READ_CHUNK: usize = 256;
 
-/// Which runs of all repositories to show.
+/// Filter and page of the run list.
 #[derive(Debug, Clone, Default)]
 pub struct RunQuery {
     pub repo: Option<RepoId>,
     pub state: Option<RunStatus>,
     pub workflow: Option<String>,
-    /// Those behind this place.
+    /// Only runs after this position.
     pub after: Option<RunCursor>,
     pub most: usize,
 }
 
-/// Where a run stands among those shown: what needs a person first, then the newest.
+/// Position in the run list: runs that need a person first, then the newest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunCursor {
     needs_person: bool,
@@ -79,18 +79,18 @@ impl FromStr for RunCursor {
     }
 }
 
-/// A run as it is listed.
+/// Entry of the run list.
 #[derive(Debug, Clone)]
 pub struct RunListRow {
     pub id: RunId,
     pub cursor: RunCursor,
     pub workflow: String,
     pub issue: IssueNo,
-    /// The issue's, as it was when the run read it; none where it has not yet.
+    /// Title of the issue when the run read it, or `None` if it has not.
     pub title: Option<String>,
     pub status: RunStatus,
     pub parked: bool,
-    /// Somebody takes a step of it right now.
+    /// Whether a worker holds it.
     pub running: bool,
     /// The step's serde form.
     pub step: String,
@@ -98,11 +98,11 @@ pub struct RunListRow {
     pub updated_at: Timestamp,
 }
 
-/// What a walk did not read.
+/// Repository that a walk could not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedRepository {
     pub repo: RepoId,
-    /// For people, without a path.
+    /// Reason for people, without a path.
     pub why: String,
 }
 
@@ -113,11 +113,11 @@ pub struct RunPage {
     pub skipped: Vec<SkippedRepository>,
 }
 
-/// What the calls of one day, of one kind, came to.
+/// Cost of calls of one kind on one day.
 #[derive(Debug, Clone)]
 pub struct DailySpend {
     pub repo: RepoId,
-    /// When it began.
+    /// Start of the day.
     pub day: Timestamp,
     pub workflow: String,
     pub role: String,
@@ -126,13 +126,13 @@ pub struct DailySpend {
 }
 
 impl Store {
-    /// A page of the runs of all repositories.
-    pub async fn run_page(self: &Arc<Self>, asked: &RunQuery) -> Result<RunPage, StoreError> {
-        let asked = asked.clone();
-        self.walk_repositories(move |store| store.read_run_page(&asked)).await
+    /// Returns a page of the runs of all repositories.
+    pub async fn run_page(self: &Arc<Self>, query: &RunQuery) -> Result<RunPage, StoreError> {
+        let query = query.clone();
+        self.walk_repositories(move |store| store.read_run_page(&query)).await
     }
 
-    /// What was spent since then, the oldest day first, and what of it could not be read.
+    /// Returns the spend since `since`, oldest day first, and the repositories that could not be read.
     pub async fn spend_since(
         self: &Arc<Self>,
         repo: Option<RepoId>,
@@ -177,33 +177,33 @@ impl Store {
         .await
     }
 
-    fn read_run_page(&self, asked: &RunQuery) -> Result<RunPage, StoreError> {
+    fn read_run_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
         let (mut left_out, mut places) = (Vec::new(), Vec::new());
         let lives = match &self.cluster {
             Some(_) => self.main.read_blocking(wake_hints::hinted_repositories)?, // this node knows of its own alone
             None => self.agenda.hinted_repositories(),
         };
-        let ended = asked.state.is_some_and(|status| !status.is_live());
-        let past_needs = asked.after.is_some_and(|place| !place.needs_person);
-        // What needs a person lives, and where anything may live is known without opening a file.
+        let ended = query.state.is_some_and(|status| !status.is_live());
+        let past_needs = query.after.is_some_and(|place| !place.needs_person);
+        // Runs that need a person are live, and the repositories with live runs are known without opening a file.
         for needs_person in [true, false] {
-            let of_the_living = needs_person || asked.state.is_some_and(RunStatus::is_live);
-            if places.len() > asked.most || needs_person && (ended || past_needs) {
+            let of_the_living = needs_person || query.state.is_some_and(RunStatus::is_live);
+            if places.len() > query.most || needs_person && (ended || past_needs) {
                 continue;
             }
             let mut all = if of_the_living { lives.clone() } else { self.repositories_blocking()? };
-            all.retain(|repo| asked.repo.is_none_or(|asked| asked == *repo));
+            all.retain(|repo| query.repo.is_none_or(|wanted| wanted == *repo));
             for some in all.chunks(READ_CHUNK) {
                 let read = self.read_each_repository(some, &mut left_out, |tx, repo| {
-                    run_cursors(tx, repo, needs_person, asked)
+                    run_cursors(tx, repo, needs_person, query)
                 });
                 places.extend(read.into_iter().flat_map(|(_, places)| places));
                 places.sort_unstable_by_key(|place| Reverse(*place));
-                places.truncate(asked.most + 1);
+                places.truncate(query.most + 1);
             }
         }
-        let more = places.len() > asked.most;
-        places.truncate(asked.most);
+        let more = places.len() > query.most;
+        places.truncate(query.most);
         let shown: BTreeSet<_> = places.iter().map(|place| RepoId(place.repo)).collect();
         let shown: Vec<_> = shown.into_iter().collect();
         let read = self.read_each_repository(&shown, &mut left_out, |tx, repo| {
@@ -219,7 +219,7 @@ impl Store {
                         runs.push(RunListRow { running: run.running || self.agenda.is_held(run.id), ..run })
                     }
                     Err(detail) => {
-                        tracing::warn!(%repo, seq, detail, "a run cannot be read");
+                        tracing::warn!(%repo, seq, detail, "could not read a run; leaving it out of the page");
                         left_out.push(SkippedRepository {
                             repo,
                             why: format!("run {repo}-{seq} cannot be read"),
@@ -234,7 +234,7 @@ impl Store {
         Ok(RunPage { runs, more_after: places.last().copied().filter(|_| more), skipped: left_out })
     }
 
-    /// Reads these repositories, some side by side: what takes long is that SQLite learns which tables each has.
+    /// Reads these repositories in parallel, since SQLite needs long to load each schema.
     fn read_each_repository<V: Send>(
         &self,
         repos: &[RepoId],
@@ -263,7 +263,7 @@ impl Store {
         })
     }
 
-    /// Reads a repository's database; what keeps it from that is told in the log, and shown in a word.
+    /// Reads a repository's database. A failure is logged in full; the page shows a short reason.
     fn read_repository_now<V: Send>(
         &self,
         repo: RepoId,
@@ -282,7 +282,7 @@ impl Store {
             Err(_) if !beside.may_hold(repo) => return None,
             Err(error) => error,
         };
-        tracing::warn!(%repo, %error, "a repository is left out of the operator's page");
+        tracing::warn!(%repo, %error, "could not read a repository; leaving it out of the operator's page");
         let why = match error {
             StoreError::Damaged { .. } => "its database is damaged",
             StoreError::Newer { .. } => "its database was written by a newer countersign",
@@ -293,7 +293,7 @@ impl Store {
     }
 }
 
-/// Reads a database as it is at one moment, on a connection of its own, and waits for nobody.
+/// Reads one snapshot of a database on a separate connection, without waiting for locks.
 fn read_file_now<V>(
     file: &Path,
     inside: impl FnOnce(&Transaction<'_>) -> Result<V, TransactionError>,
@@ -320,15 +320,15 @@ fn read_file_now<V>(
     }
 }
 
-/// The first of a repository's runs that were asked for, by an index that has all this takes.
+/// Returns the first matching runs of a repository, from an index alone.
 fn run_cursors(
     tx: &Transaction<'_>,
     repo: RepoId,
     needs_person: bool,
-    asked: &RunQuery,
+    query: &RunQuery,
 ) -> Result<Vec<RunCursor>, TransactionError> {
-    // Of runs that changed at the same moment those of the repository with the higher number come first.
-    let (before, below) = match asked.after {
+    // Runs with equal times are ordered by repository, highest ID first.
+    let (before, below) = match query.after {
         Some(place) if place.needs_person == needs_person => {
             let below = match repo.0.cmp(&place.repo) {
                 std::cmp::Ordering::Less => i64::MAX,
@@ -345,10 +345,10 @@ fn run_cursors(
              AND (CAST(?4 AS TEXT) IS NULL OR status = ?4) AND (CAST(?5 AS TEXT) IS NULL OR workflow = ?5)
          ORDER BY updated_at DESC, seq DESC LIMIT ?6",
     )?;
-    let state = asked.state.map(repository::status_text);
-    let most = to_signed(asked.most as u64 + 1);
+    let state = query.state.map(repository::status_text);
+    let most = to_signed(query.most as u64 + 1);
     let rows = statement
-        .query_map(params![needs_person, before, below, state, asked.workflow, most], |row| {
+        .query_map(params![needs_person, before, below, state, query.workflow, most], |row| {
             Ok(RunCursor { needs_person, updated_at: row.get(0)?, repo: repo.0, seq: row.get(1)? })
         })?;
     rows.collect::<Result<_, _>>()
@@ -389,7 +389,7 @@ fn read_run(tx: &Transaction<'_>, node: i64, place: RunCursor) -> Result<RunList
     statement.query_row([place.seq, node], |row| Ok(read(row)))?
 }
 
-/// What is wrong with one row is that row's alone.
+/// Turns a failure to read one row into that row's result.
 fn row_or_reason<V>(read: Result<V, TransactionError>) -> Result<Result<V, String>, TransactionError> {
     match read {
         Err(TransactionError::Row(detail)) => Ok(Err(detail)),
@@ -398,10 +398,10 @@ fn row_or_reason<V>(read: Result<V, TransactionError>) -> Result<Result<V, Strin
     }
 }
 
-/// A day, a repository, a workflow, a role and a model.
+/// Day, repository, workflow, role and model.
 type SpendKey = (Timestamp, RepoId, String, String, String);
 
-/// What the calls since then came to, and how many could not be read.
+/// Sums the calls since `since` and counts the unreadable ones.
 fn sum_spend(
     tx: &Transaction<'_>,
     repo: RepoId,

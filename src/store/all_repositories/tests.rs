@@ -1,4 +1,4 @@
-//! What the operator's pages must show whatever state the files are in.
+//! Tests of the operator's pages with files in any state.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -11,7 +11,7 @@ use crate::{
     types::{Hash, MicroUsd},
 };
 
-/// Several repositories with runs of the first of these issues, opened and closed again.
+/// Creates repositories with runs on issues, then closes and reopens the store.
 async fn filled_store(root: &Path, repos: u64, runs: u64) -> Arc<Store> {
     let store = Store::open(root, Arc::new(SystemClock)).unwrap();
     for repo in 1..=repos {
@@ -21,7 +21,7 @@ async fn filled_store(root: &Path, repos: u64, runs: u64) -> Arc<Store> {
     }
     drop(store);
     for repo in 1..=repos {
-        // Every second one ended, and many changed at the same moment, also across repositories.
+        // Every second run ended, and many changed at the same time, also across repositories.
         let sql = "UPDATE run SET updated_at = seq / 3, status = iif(seq % 2, 'done', iif(seq % 3, 'asking', 'waiting'))";
         open_database(root, repo).execute_batch(sql).unwrap();
     }
@@ -44,7 +44,7 @@ async fn pages(store: &Arc<Store>, asked: RunQuery) -> Vec<RunListRow> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_run_is_on_one_page_and_what_needs_a_person_comes_first() {
+async fn every_run_is_on_one_page_and_urgent_runs_come_first() {
     let root = tempfile::tempdir().unwrap();
     let store = filled_store(root.path(), 4, 13).await;
     for most in [1, 5, 7, 52, 100] {
@@ -74,7 +74,7 @@ async fn every_run_is_on_one_page_and_what_needs_a_person_comes_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_is_named_and_the_rest_is_shown() {
+async fn unreadable_rows_are_reported_and_the_rest_is_shown() {
     let root = tempfile::tempdir().unwrap();
     let store = filled_store(root.path(), 4, 4).await;
     let file = root.path().join("repos/1/checkpoints.db");
@@ -103,7 +103,7 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_walk_opens_no_database_for_good_and_finds_its_runs_by_an_index() {
+async fn walk_leaves_no_database_open_and_uses_an_index() {
     let root = tempfile::tempdir().unwrap();
     let store = filled_store(root.path(), 2, 4).await;
     store.run_page(&RunQuery { most: 50, ..RunQuery::default() }).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_walk_opens_no_database_for_good_and_finds_its_runs_by_an_index() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spend_is_added_up_by_day_and_kind_and_what_was_lost_counts_as_held() {
+async fn spend_is_grouped_by_day_and_lost_calls_count_as_held() {
     let root = tempfile::tempdir().unwrap();
     let store = filled_store(root.path(), 2, 1).await;
     let at = |text: &str| Timestamp::parse(text).unwrap();

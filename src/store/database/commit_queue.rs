@@ -1,15 +1,14 @@
-//! Group commit: who asks while a commit is on its way shares the next one.
+//! Group commit: requests that arrive during a commit share the next one.
 //!
-//! A commit's price is the disk's, whatever is in it. So requests queue up; whoever finds nobody at work starts
-//! one blocking task, which works the queue off and goes. There is no thread for each database and no timer:
-//! with one writer at a time everything is as if each had its own transaction, and with many the commits are
-//! shared out among them.
+//! A commit costs one disk flush, whatever its size. So requests queue up. The first request at an idle queue starts
+//! one blocking task, which works through the queue and ends. No database has a thread of its own and no timer. A lone
+//! writer gets its own transaction; many concurrent writers share commits.
 //!
-//! Two changes of threads cost as much as a commit. So who says that nobody waits for its task takes what is queued to
-//! the disk itself, and leaves only what has come meanwhile to a blocking task.
+//! Two thread switches cost as much as a commit. So a caller that may block commits the queued batch itself and leaves
+//! later requests to a blocking task.
 //!
-//! Each write runs in a savepoint of its own, so that one that fails or panics takes nothing along. What was
-//! written is answered only after the commit, and if that fails, with its failure.
+//! Each write runs in its own savepoint, so a failing or panicking write does not affect the others. A write gets its
+//! result only after the commit, or the commit's error.
 
 use std::{
     any::Any,
@@ -30,17 +29,17 @@ use tokio::{
 use super::DatabaseInner;
 use crate::store::{error::TransactionError, sql::Transaction};
 
-/// Writes that share one commit, and how long they may gather: the first of them waits for the last.
+/// Maximum writes per commit, and the maximum time a batch may run, since its first write waits for its last.
 const COMMIT_WRITES: usize = 256;
 const COMMIT_TIME: Duration = Duration::from_millis(5);
 
-/// What was asked for and what came of it, or the panic that came instead.
+/// Result of a queued transaction, or its panic.
 pub(super) type TransactionOutcome<R> = Result<Result<R, TransactionError>, Box<dyn Any + Send>>;
 
-/// Something to do in a transaction.
+/// A job to run in a transaction.
 trait TransactionJob: Send {
     fn run(&mut self, tx: &Transaction<'_>) -> Result<(), TransactionError>;
-    /// Tells whoever asked; `lost` is why nothing of it was kept.
+    /// Sends the result to the caller; `lost` is the error if the transaction was not committed.
     fn send_outcome(self: Box<Self>, lost: Option<TransactionError>);
 }
 
@@ -50,7 +49,7 @@ type BoxedTransactionJob = Box<dyn TransactionJob>;
 pub(super) struct CommitQueue {
     reads: Vec<BoxedTransactionJob>,
     writes: VecDeque<BoxedTransactionJob>,
-    /// Somebody works it off.
+    /// Whether a leader is working on the queue.
     has_leader: bool,
 }
 
@@ -62,7 +61,7 @@ fn lock(queue: &Mutex<CommitQueue>) -> MutexGuard<'_, CommitQueue> {
 pub(super) enum TransactionKind {
     Read,
     Write,
-    /// On this thread if nobody is at work: for a task that does nothing else meanwhile.
+    /// On the calling thread if the queue is idle, for tasks that may block.
     WriteHere,
 }
 
@@ -77,7 +76,7 @@ impl<R: Send, W: FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send>
 {
     fn run(&mut self, tx: &Transaction<'_>) -> Result<(), TransactionError> {
         let Some(work) = self.work.take() else { return Ok(()) };
-        // What it leaves half done is rolled back, and nobody else sees what it had borrowed.
+        // A failed job's writes are rolled back and its borrowed data is dropped, so unwinding is safe.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(tx)));
         let kept = match &outcome {
             Ok(Ok(_)) => Ok(()),
@@ -94,12 +93,12 @@ impl<R: Send, W: FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send>
             (Some(outcome), _) => outcome,
             (None, None) => return, // never run and never refused: it is asked again or the process ends
         };
-        // Whoever asked may have gone.
+        // The receiver may be gone.
         drop(self.answer.send(outcome));
     }
 }
 
-/// Queues `work` and sees to it that somebody works the queue off.
+/// Queues `work` and starts a leader if the queue has none.
 pub(super) fn enqueue<R: Send + 'static>(
     shared: &Arc<DatabaseInner>,
     kind: TransactionKind,
@@ -121,7 +120,7 @@ pub(super) fn enqueue<R: Send + 'static>(
             shared: Arc::downgrade(shared),
             has_stepped_down: false,
         };
-        // A runtime of one thread has nobody for its other tasks.
+        // In a single-threaded runtime, blocking here would stop all other tasks.
         let others = || Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
         if kind == TransactionKind::WriteHere && others() {
             block_in_place(|| leader.run_one_batch());
@@ -132,11 +131,11 @@ pub(super) fn enqueue<R: Send + 'static>(
     outcome
 }
 
-/// Works a queue off. If it is dropped before (the runtime is shutting down), what is queued is refused and the
-/// next one who asks finds nobody at work.
+/// Works through a queue. If it is dropped early because the runtime shuts down, it refuses the queued jobs and lets
+/// the next request start a new leader.
 ///
-/// It has the file only while it uses it and lets go of it before anybody is answered, so that whoever was answered
-/// can close the file: what opens it next would find a connection at work on it otherwise.
+/// It opens the database only for each batch and drops it before it sends results. So a caller that has its result can
+/// close the file without a connection remaining in use.
 struct CommitLeader {
     queue: Arc<Mutex<CommitQueue>>,
     shared: Weak<DatabaseInner>,
@@ -149,7 +148,7 @@ impl CommitLeader {
             while let Some(batch) = self.next_batch() {
                 self.run_batch(batch);
             }
-            // Those who were just answered may ask again: waiting for them costs less than starting anew.
+            // The callers that just got results may queue more; yielding once costs less than starting a new leader.
             thread::yield_now();
             if self.step_down() {
                 return;
@@ -157,7 +156,7 @@ impl CommitLeader {
         }
     }
 
-    /// For one who has work of its own to go back to.
+    /// Runs one batch on the calling thread, then returns to the caller.
     fn run_one_batch(mut self) {
         if let Some(batch) = self.next_batch() {
             self.run_batch(batch);
@@ -176,7 +175,8 @@ impl CommitLeader {
     }
 
     fn run_batch(&self, (reads, writes): (Vec<BoxedTransactionJob>, VecDeque<BoxedTransactionJob>)) {
-        // Not even for a moment does it take the database for nothing: that moment may be after the last answer.
+        // Upgrade the reference only for a non-empty batch: otherwise we could hold the database open after the last
+        // result.
         if !reads.is_empty() {
             self.with_database(|shared| reads.into_iter().map(|read| run_read(shared, read)).collect());
         }
@@ -185,7 +185,8 @@ impl CommitLeader {
         }
     }
 
-    /// Answers what was done with the database after letting go of it. If it is closed, whoever asked has gone.
+    /// Runs `work` on the database, drops the database, then sends the results. If the database is closed, no caller is
+    /// waiting.
     fn with_database(&self, work: impl FnOnce(&DatabaseInner) -> Vec<FinishedTransaction>) {
         let Some(shared) = self.shared.upgrade() else { return };
         let done = work(&shared);
@@ -195,7 +196,7 @@ impl CommitLeader {
         }
     }
 
-    /// Over, unless there is something to do.
+    /// Gives up leadership if the queue is empty. Returns whether it did.
     fn step_down(&mut self) -> bool {
         let mut queue = lock(&self.queue);
         let idle = queue.reads.is_empty() && queue.writes.is_empty();
@@ -217,20 +218,20 @@ impl Drop for CommitLeader {
     }
 }
 
-/// What was run, and why nothing of it was kept.
+/// A job that ran, and the error if its transaction was not committed.
 type FinishedTransaction = (BoxedTransactionJob, Option<TransactionError>);
 
-/// A read sees one snapshot; nothing it writes is kept.
+/// Runs a read on one snapshot and discards its writes.
 fn run_read(shared: &DatabaseInner, mut read: BoxedTransactionJob) -> FinishedTransaction {
     let lost = shared.snapshot(|tx| {
-        // What it failed with is in its outcome.
+        // The job's outcome carries its error.
         let _ = read.run(tx);
         Ok(())
     });
     (read, lost.err())
 }
 
-/// Commits as many of `writes` as fit; the others come first in the next commit.
+/// Commits as many of `writes` as fit; the rest go to the front of the queue.
 fn commit_batch(
     shared: &DatabaseInner,
     mut writes: VecDeque<BoxedTransactionJob>,
@@ -238,7 +239,7 @@ fn commit_batch(
     let mut run = Vec::with_capacity(writes.len());
     let committed = shared.transact(|tx| run_writes(tx, &mut writes, &mut run));
     if run.is_empty() {
-        // It could not even be begun.
+        // The transaction could not start.
         run.extend(writes.drain(..));
     }
     let mut queue = lock(&shared.queue);
@@ -256,14 +257,14 @@ fn commit_batch(
     run.into_iter().map(|job| (job, lost.as_ref().map(TransactionError::duplicate))).collect()
 }
 
-/// Runs as many of `writes` as fit one transaction; says whether there is anything to commit. Those that were run are
-/// moved to `run`.
+/// Runs as many of `writes` as fit one transaction and moves them to `run`. Returns whether there is anything to
+/// commit.
 fn run_writes(
     tx: &Transaction<'_>,
     writes: &mut VecDeque<BoxedTransactionJob>,
     run: &mut Vec<BoxedTransactionJob>,
 ) -> Result<bool, TransactionError> {
-    // How long it takes, not what time it is: no clock of ours has a say in it.
+    // Measures elapsed time only, so it does not use the store's clock.
     let begun = Instant::now();
     let alone = writes.len() == 1;
     let mut any = false;
@@ -272,7 +273,7 @@ fn run_writes(
         run.push(job);
         match kept? {
             Ok(()) => any = true,
-            // The database itself gave up on the whole transaction, and what was written before in it is gone.
+            // SQLite rolled back the whole transaction, including the earlier jobs.
             Err(fault) if tx.is_rolled_back() => return Err(fault),
             Err(_) if alone => return Ok(false),
             Err(_) => {}
@@ -284,8 +285,8 @@ fn run_writes(
     Ok(any)
 }
 
-/// Runs a job in a savepoint, so that what it leaves when it fails is undone alone. The outer error is the
-/// savepoint's own: what the transaction holds is not known any more, so nothing of it may be kept.
+/// Runs a job in a savepoint, so that a failure undoes only this job. The outer error is the savepoint's own: the
+/// transaction's content is then unknown, so nothing may be committed.
 fn run_in_savepoint(
     tx: &Transaction<'_>,
     job: &mut dyn TransactionJob,

@@ -1,5 +1,4 @@
-//! What is known of commits beside their files: who hears of them, how long they took, and, for proofs that nothing is
-//! lost, what the disk is made to do.
+//! Commit callbacks, commit durations, and the simulated disk of tests.
 
 use std::{
     path::Path,
@@ -12,21 +11,21 @@ use tokio::sync::watch;
 
 use crate::store::error::TransactionError;
 
-/// Told of every commit, with the file it went to, before whoever asked for it hears of it.
+/// Called after every commit with its file, before the writer gets its result.
 type CommitCallback = Box<dyn Fn(&Path) + Send + Sync>;
 
-/// Shared by all databases of a store.
+/// Commit state shared by all databases of a store.
 pub(in crate::store) struct CommitWatch {
     pub(in crate::store) on_commit: OnceLock<CommitCallback>,
-    /// For whoever wants to look again.
+    /// Signals that something was committed.
     pub(in crate::store) change_signal: watch::Sender<()>,
-    /// None: never asked for, and connections are left as they are.
+    /// `None` until a disk is simulated; connections are then unchanged.
     disk: Mutex<Option<SimulatedDisk>>,
-    /// Seconds.
+    /// Commit durations in seconds.
     pub(in crate::store) commit_seconds: Histogram,
 }
 
-/// From a disk that keeps what it is given in memory of its own to one that is in trouble.
+/// Histogram buckets, from a disk with a write cache to a failing disk.
 const COMMIT_SECONDS: [f64; 8] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0];
 
 impl Default for CommitWatch {
@@ -40,16 +39,16 @@ impl Default for CommitWatch {
     }
 }
 
-/// What a disk does to a store.
+/// Disk state simulated in tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SimulatedDisk {
     Healthy,
-    /// No file can grow.
+    /// Files cannot grow.
     Full,
     ReadOnly,
 }
 
-/// SQLite's own limit.
+/// Maximum page count of SQLite.
 const MAX_PAGES: u32 = 4_294_967_294;
 
 impl CommitWatch {
@@ -57,10 +56,10 @@ impl CommitWatch {
         *self.disk.lock().unwrap_or_else(PoisonError::into_inner) = Some(disk);
     }
 
-    /// Before each write.
+    /// Applies the simulated disk before each write.
     pub(super) fn apply_disk(&self, connection: &Connection) -> Result<(), TransactionError> {
         let Some(disk) = *self.disk.lock().unwrap_or_else(PoisonError::into_inner) else { return Ok(()) };
-        // SQLite takes any number below the file's own length for that length.
+        // SQLite raises a value below the file's current length to that length.
         let most = if disk == SimulatedDisk::Full { 1 } else { MAX_PAGES };
         connection.query_row(&format!("PRAGMA max_page_count = {most}"), [], |_| Ok(()))?;
         connection.pragma_update(None, "query_only", disk == SimulatedDisk::ReadOnly)?;

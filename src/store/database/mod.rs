@@ -1,4 +1,4 @@
-//! One database: an SQLite file, opened with care, migrated, and written by one connection; or what Postgres has of it.
+//! One database: an SQLite file with a single writing connection, or a scope of a PostgreSQL database.
 
 mod commit_queue;
 mod commit_watch;
@@ -25,23 +25,23 @@ use super::{
 };
 use crate::limits;
 
-/// Prepared statements kept for each open database; the busiest uses about thirty.
+/// Maximum prepared statements cached per open database; the busiest uses about thirty.
 const CACHED_STATEMENTS: usize = 40;
 
-/// The steps from an empty file to what this version expects, and the mark our files carry.
+/// Migrations and file marker of a kind of database.
 pub(super) struct DatabaseSchema {
-    /// SQLite's `application_id`, so that a foreign database in our place is not written to.
+    /// SQLite's `application_id`. We never write to a file with another ID.
     pub(super) application_id: i32,
     pub(super) migrations: &'static [&'static str],
     pub(super) traffic: DatabaseTraffic,
 }
 
-/// How a file is used.
+/// Access pattern of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DatabaseTraffic {
-    /// Mostly one at a time, and many such files.
+    /// Mostly one access at a time, and many such files.
     Quiet,
-    /// Many at the same time: short reads have a connection of their own and wait for no commit.
+    /// Many concurrent accesses: short reads use a second connection and never wait for a commit.
     Busy,
 }
 
@@ -53,25 +53,25 @@ impl DatabaseSchema {
 
 pub use commit_watch::SimulatedDisk;
 
-/// What all databases of a store share.
+/// State shared by all databases of a store.
 pub(super) type SharedCommitWatch = Arc<commit_watch::CommitWatch>;
 
-/// When a file is read through at opening, which takes time by its size.
+/// When to verify a whole file at opening, which takes time in proportion to its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpeningCheck {
-    /// Only if it was not closed well: its log is not empty.
+    /// Only after an unclean shutdown, which leaves a non-empty log.
     IfUnclean,
     Whole,
 }
 
-/// A database. Clones share it.
+/// A database. Clones share one connection.
 #[derive(Clone)]
 pub(super) struct Database {
     shared: Arc<DatabaseInner>,
 }
 
 struct DatabaseInner {
-    /// What errors name, and whoever watches.
+    /// File name for error messages and commit callbacks.
     file: PathBuf,
     backend: DatabaseBackend,
     queue: Arc<Mutex<CommitQueue>>,
@@ -82,15 +82,15 @@ struct DatabaseInner {
 enum DatabaseBackend {
     SqliteFile {
         connection: Mutex<Connection>,
-        /// For a busy file.
+        /// Second connection for short reads, only for busy files.
         reader: Option<Mutex<Connection>>,
     },
     Postgres(PostgresScope),
 }
 
 impl DatabaseInner {
-    /// Runs `work` in a transaction that is committed if it says so. One at a time goes on in each database, in this
-    /// process and in any other.
+    /// Runs `work` in a transaction and commits it if `work` returns `true`. Transactions on one database are
+    /// serialized across all processes.
     fn transact(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<bool, TransactionError>,
@@ -105,7 +105,7 @@ impl DatabaseInner {
                 }
                 let begun = Instant::now();
                 let committed = tx.commit();
-                // A disk that fails may take long to say so.
+                // A failing disk may take long to report the error, so failed commits count too.
                 self.watch.commit_seconds.observe(begun.elapsed().as_secs_f64());
                 committed?;
                 Ok(true)
@@ -119,7 +119,7 @@ impl DatabaseInner {
         }
     }
 
-    /// Runs `work` on one snapshot; nothing it writes is kept.
+    /// Runs `work` on one snapshot and discards its writes.
     fn snapshot<R>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -134,7 +134,7 @@ impl DatabaseInner {
         }
     }
 
-    /// The same, if no commit is in its way and nobody has to be waited for.
+    /// Like `snapshot`, but hands `work` back if it would have to wait for a commit or the network.
     fn try_snapshot<R, W>(&self, work: W) -> Result<Result<R, TransactionError>, W>
     where
         W: FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -153,20 +153,19 @@ impl DatabaseInner {
 }
 
 impl Drop for DatabaseInner {
-    /// Writes the log back and leaves an empty one. SQLite would remove it, and the next opening pays for a new
-    /// file more than for all the rest.
+    /// Checkpoints and truncates the log. SQLite would delete it, and creating a new log file is the most expensive
+    /// part of the next opening.
     fn drop(&mut self) {
         let DatabaseBackend::SqliteFile { connection, .. } = &mut self.backend else { return };
         let connection = connection.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Whoever reads the file now is not waited for. What stays in the log is read from there, after the file was
-        // read through.
+        // Do not wait for readers. A log that stays non-empty only makes the next opening verify the file.
         let _ = connection.busy_timeout(Duration::ZERO);
         let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }
 }
 
 impl Database {
-    /// Opens or creates `file`. A damaged, empty, foreign or newer file is refused and left as it is.
+    /// Opens or creates `file`. Refuses a damaged, empty, foreign or newer file and leaves it unchanged.
     pub(super) fn open(
         file: &Path,
         schema: &DatabaseSchema,
@@ -176,7 +175,7 @@ impl Database {
         Self::open_checked(file, schema, watch, OpeningCheck::IfUnclean, kept)
     }
 
-    /// The same, when there is more or less reason to read it through first.
+    /// Like [`open`](Self::open), with a choice of when to verify the whole file.
     pub(super) fn open_checked(
         file: &Path,
         schema: &DatabaseSchema,
@@ -215,7 +214,7 @@ impl Database {
         Ok(Self::with_backend(file.to_owned(), DatabaseBackend::SqliteFile { connection, reader }, watch))
     }
 
-    /// What a server has of it.
+    /// Wraps a scope of a PostgreSQL database.
     pub(super) fn from_postgres(part: PostgresScope, watch: SharedCommitWatch) -> Self {
         Self::with_backend(part.name(), DatabaseBackend::Postgres(part), watch)
     }
@@ -224,8 +223,8 @@ impl Database {
         Self { shared: Arc::new(DatabaseInner { file, backend: home, queue: Arc::default(), watch }) }
     }
 
-    /// Runs `work` as if in a transaction of its own; when this returns it is on disk. What comes at the same
-    /// time shares the commit, and shares nothing else.
+    /// Runs `work` as if in its own transaction; on return it is on disk. Concurrent writes share one commit, but
+    /// succeed or fail on their own.
     pub(super) async fn write<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -233,8 +232,8 @@ impl Database {
         self.await_outcome(commit_queue::enqueue(&self.shared, TransactionKind::Write, work)).await
     }
 
-    /// The same on the calling thread, if nobody else is writing: spares two changes of threads. Only for a task of
-    /// its own; whatever else it drives stands still meanwhile.
+    /// Like [`write`](Self::write), but runs on the calling thread if nobody else is writing, which saves two thread
+    /// switches. Only for code in a task of its own, since this blocks the whole task.
     pub(super) async fn write_here<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -242,20 +241,20 @@ impl Database {
         self.await_outcome(commit_queue::enqueue(&self.shared, TransactionKind::WriteHere, work)).await
     }
 
-    /// Other processes write to it as well.
+    /// Returns whether other processes write to this database too.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self.shared.backend, DatabaseBackend::Postgres(_))
     }
 
-    /// Many are open at a time: less memory for each.
+    /// Limits the page cache, since many databases are open at a time.
     pub(super) fn limit_page_cache(&self, cache_kib: u32) {
         let DatabaseBackend::SqliteFile { connection, .. } = &self.shared.backend else { return };
         let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        // Not worth an error: with the usual cache it works as well.
+        // Not worth an error: the default cache size works as well.
         let _ = connection.pragma_update(None, "cache_size", -i64::from(cache_kib));
     }
 
-    /// Runs `work` on one snapshot; nothing it writes is kept. It waits for one commit at most.
+    /// Runs `work` on one snapshot and discards its writes. Waits for one commit at most.
     pub(super) async fn read<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -263,8 +262,8 @@ impl Database {
         self.await_outcome(commit_queue::enqueue(&self.shared, TransactionKind::Read, work)).await
     }
 
-    /// The same for a read of a few rows: on the calling thread if no commit is in its way, which spares two changes
-    /// of threads.
+    /// Like [`read`](Self::read), for a few rows: runs on the calling thread if no commit is running, which saves two
+    /// thread switches.
     pub(super) async fn read_small<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -275,7 +274,7 @@ impl Database {
         }
     }
 
-    /// A write on the calling thread, for opening.
+    /// Writes on the calling thread. Used while opening.
     pub(super) fn write_blocking<R>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -289,7 +288,7 @@ impl Database {
         result.ok_or(StoreError::Closing)
     }
 
-    /// A read on the calling thread, for one that may wait.
+    /// Reads on the calling thread, which may block.
     pub(super) fn read_blocking<R>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -309,14 +308,14 @@ impl Database {
     }
 }
 
-/// Size of a page in bytes. SQLite takes a shorter file for an empty database.
+/// SQLite's page size in bytes. SQLite treats a shorter file as an empty database.
 const MIN_FILE_BYTES: u64 = 4096;
 
-/// Whether the file exists.
+/// Returns whether the file exists.
 ///
 /// # Errors
-/// [`StoreError::Damaged`] if it has not even one page, or if it is gone and left its log: SQLite would make a new
-/// database of either.
+/// [`StoreError::Damaged`] if the file is shorter than one page, or if it is gone but its log remains. SQLite would
+/// create a new database in both cases.
 pub(super) fn must_not_be_empty(file: &Path) -> Result<bool, StoreError> {
     let damaged = |detail: &str| StoreError::Damaged { file: file.to_owned(), detail: detail.to_owned() };
     match fs::metadata(file) {
@@ -334,10 +333,11 @@ pub(super) fn must_not_be_empty(file: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// Ends the name of a database that is being made.
+/// File name suffix of a database under construction.
 pub(super) const UNFINISHED_SUFFIX: &str = "-new";
 
-/// Makes a database that has no rows. It gets its name when all of it is on disk, so a file of that name is never empty.
+/// Creates an empty database. It is renamed into place when it is completely on disk, so a file of that name is never
+/// empty.
 fn create_database(file: &Path, schema: &DatabaseSchema) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: file.to_owned(), source };
     let mut half = file.as_os_str().to_owned();
@@ -360,13 +360,13 @@ fn create_database(file: &Path, schema: &DatabaseSchema) -> Result<(), StoreErro
     sync_directory(file.parent().unwrap_or(file))
 }
 
-/// Writes a copy of a database, without its free pages.
+/// Writes a copy of a database without its free pages.
 pub(super) fn vacuum_into(database: &Connection, to: &Path) -> rusqlite::Result<()> {
-    // A path is bytes, which need not be UTF-8.
+    // Paths are bytes and need not be UTF-8.
     database.execute("VACUUM INTO CAST(?1 AS TEXT)", [to.as_os_str().as_bytes()]).map(drop)
 }
 
-/// Looks at a file before anything may write to it, and gives its version.
+/// Checks a file before anything writes to it, and returns its schema version.
 fn inspect_file(
     file: &Path,
     schema: &DatabaseSchema,
@@ -398,8 +398,8 @@ fn inspect_file(
     Ok(version)
 }
 
-/// Mark and version of a whole file with its log, and what SQLite finds wrong with it, through a connection that
-/// can't write.
+/// Verifies a whole file with its log through a read-only connection. Returns application ID, schema version and
+/// SQLite's verdict.
 pub(super) fn read_through(file: &Path) -> Result<(i32, u32, String), TransactionError> {
     let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.busy_timeout(limits::SQLITE_BUSY_TIMEOUT)?;
@@ -409,7 +409,8 @@ pub(super) fn read_through(file: &Path) -> Result<(i32, u32, String), Transactio
     Ok((mark, version, check))
 }
 
-/// Mark and version as they stand in the first bytes of a file whose log is empty; none: it is no database.
+/// Reads application ID and schema version from the header of a file with an empty log. Returns `None` if the file is
+/// too short to be a database.
 fn read_header(file: &Path) -> std::io::Result<Option<(i32, u32)>> {
     let mut bytes = [0; 72];
     match fs::File::open(file)?.read_exact(&mut bytes) {
@@ -421,7 +422,7 @@ fn read_header(file: &Path) -> std::io::Result<Option<(i32, u32)>> {
     Ok(ours.then(|| (i32::from_be_bytes(number(68)), u32::from_be_bytes(number(60)))))
 }
 
-/// Closing a database writes its log back and leaves it empty, or removes it.
+/// Returns whether the log is non-empty. A clean shutdown empties or removes it.
 fn is_unclean(file: &Path) -> bool {
     let mut log = file.as_os_str().to_owned();
     log.push("-wal");
@@ -440,7 +441,7 @@ fn migrate_database(connection: &mut Connection, schema: &DatabaseSchema) -> Res
     Ok(())
 }
 
-/// GitHub's numbers and our counters as SQLite keeps them.
+/// Converts GitHub's IDs and our counters to SQLite's integer type.
 pub(super) fn to_signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

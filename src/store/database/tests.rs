@@ -51,7 +51,7 @@ fn put(text: &str) -> impl FnOnce(&Transaction<'_>) -> Result<(), TransactionErr
     }
 }
 
-/// Runs what `asked` asks while a write before it is on its way, so that all of it comes to one commit.
+/// Runs `asked` while an earlier write is blocked, so that all its writes share one commit.
 async fn run_in_one_commit<T>(bench: &CommitQueueBench, asked: impl Future<Output = T>) -> T {
     let (open, gate) = std::sync::mpsc::channel::<()>();
     let (begun, running) = oneshot::channel();
@@ -65,21 +65,21 @@ async fn run_in_one_commit<T>(bench: &CommitQueueBench, asked: impl Future<Outpu
         .await
     });
     running.await.unwrap();
-    // `join!` polls in this order: `asked` has queued everything before the gate is opened.
+    // `join!` polls in order: `asked` has queued everything before the gate opens.
     let (answer, ()) = tokio::join!(asked, async { drop(open) });
     first.await.unwrap().unwrap();
     answer
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_that_come_together_share_a_commit() {
+async fn concurrent_writes_share_a_commit() {
     let bench = CommitQueueBench::new();
     let names: Vec<_> = (0..50).map(|n| format!("{n:02}")).collect();
     let answers =
         run_in_one_commit(&bench, poll_all(names.iter().map(|name| bench.db.write(put(name))))).await;
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(bench.rows().await, names);
-    // The one that held the others, and one for all of them; on a machine that has much else to do their time may run out.
+    // One commit for the blocking write and one for the rest; a loaded machine may exceed the batch time.
     let commits = bench.commits();
     assert!((2..10).contains(&commits), "{commits}");
     bench.db.write(put("alone")).await.unwrap();
@@ -87,7 +87,7 @@ async fn writes_that_come_together_share_a_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_was_answered_can_close_the_file() {
+async fn caller_with_a_result_can_close_the_file() {
     let root = tempfile::tempdir().unwrap();
     for n in 0..100 {
         let db =
@@ -106,7 +106,7 @@ async fn poll_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_stands_behind_a_broken_savepoint_is_promised_to_nobody() {
+async fn broken_savepoint_fails_its_whole_batch() {
     let bench = CommitQueueBench::new();
     let breaks_out = |tx: &Transaction<'_>| -> Result<(), TransactionError> {
         tx.execute_batch("INSERT INTO t VALUES ('broken')")?;
@@ -124,7 +124,7 @@ async fn what_stands_behind_a_broken_savepoint_is_promised_to_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_fails_leaves_the_others() {
+async fn failed_write_does_not_affect_others() {
     let bench = CommitQueueBench::new();
     let half_done = |tx: &Transaction<'_>| -> Result<(), TransactionError> {
         tx.execute("INSERT INTO t VALUES ('half done')", [])?;
@@ -148,7 +148,7 @@ async fn one_that_fails_leaves_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_is_its_callers_alone() {
+async fn panic_reaches_only_its_caller() {
     let bench = CommitQueueBench::new();
     let db = bench.db.clone();
     let panics = |tx: &Transaction<'_>| -> Result<(), TransactionError> {
@@ -167,7 +167,7 @@ async fn a_panic_is_its_callers_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_rolled_back_is_no_commit() {
+async fn rolled_back_write_reports_no_commit() {
     let bench = CommitQueueBench::new();
     let failed = bench.db.write(|_| -> Result<(), TransactionError> { Err(TransactionError::Fenced) }).await;
     assert!(matches!(failed, Err(StoreError::Fenced)));
@@ -175,7 +175,7 @@ async fn what_is_rolled_back_is_no_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_sees_what_was_answered_and_keeps_nothing() {
+async fn read_sees_committed_writes_and_keeps_none_of_its_own() {
     let bench = CommitQueueBench::new();
     bench.db.write(put("a")).await.unwrap();
     bench.db.read(put("b")).await.unwrap();
@@ -183,7 +183,7 @@ async fn a_read_sees_what_was_answered_and_keeps_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
+async fn full_disk_is_reported_and_writes_resume_with_space() {
     let bench = CommitQueueBench::new();
     bench.db.write(put("before")).await.unwrap();
     let pages = |most: &'static str| bench.db.read(move |tx| pragma(tx, "max_page_count", most));
@@ -196,7 +196,7 @@ async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
     let refused = large.unwrap_err();
     assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
     assert!(refused.to_string().contains("t.db") && refused.to_string().contains("make room"), "{refused}");
-    // Whoever was told that it is stored finds it stored; whoever was not, does not.
+    // Writes that reported success are stored; the failed one is not.
     let kept = small.is_ok();
     assert_eq!(bench.rows().await.contains(&"small".to_owned()), kept);
 
@@ -207,7 +207,7 @@ async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_may_not_be_written_is_named() {
+async fn read_only_database_is_reported() {
     let bench = CommitQueueBench::new();
     let query_only = |on: bool| bench.db.read(move |tx| pragma(tx, "query_only", on));
     query_only(true).await.unwrap();
@@ -220,7 +220,7 @@ async fn a_database_that_may_not_be_written_is_named() {
 }
 
 #[tokio::test]
-async fn a_commit_that_fails_has_taken_time_as_well() {
+async fn failed_commit_is_timed() {
     use prometheus_client::{encoding::text::encode, registry::Registry};
     let (root, watch) = (tempfile::tempdir().unwrap(), SharedCommitWatch::default());
     let db = Database::open(&root.path().join("t.db"), &SCHEMA, Arc::clone(&watch), None).unwrap();

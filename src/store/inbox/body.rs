@@ -1,5 +1,5 @@
-//! How a delivery's body lies on disk: compressed, because a webhook says little in many bytes and every byte of
-//! it goes through the write-ahead log before the delivery is acknowledged.
+//! Stored form of a delivery's body. We compress it because every byte goes through the write-ahead log before we
+//! acknowledge the delivery.
 
 use zstd::zstd_safe::get_frame_content_size;
 
@@ -8,7 +8,7 @@ use crate::{
     store::{compression, error::TransactionError},
 };
 
-/// A body as it lies in its row.
+/// A body as its row stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PackedBody {
     pub(super) packing: BodyPacking,
@@ -17,10 +17,10 @@ pub(super) struct PackedBody {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyPacking {
-    /// As it came: how the first version kept all, and what did not get smaller.
+    /// Uncompressed: rows of the first schema version, and bodies that compression does not shrink.
     Raw,
     Zstd,
-    /// Too old to be kept.
+    /// Deleted because of its age.
     Dropped,
 }
 
@@ -56,7 +56,7 @@ impl PackedBody {
                 self.decompress().map_err(|why| TransactionError::Row(format!("a delivery's body: {why}")))
             }
             BodyPacking::Dropped => {
-                Err(TransactionError::Row("a delivery's body was dropped for its age".to_owned()))
+                Err(TransactionError::Row("the delivery's body was deleted because of its age".to_owned()))
             }
         }
     }
@@ -64,8 +64,9 @@ impl PackedBody {
     fn decompress(&self) -> Result<Vec<u8>, String> {
         let size =
             get_frame_content_size(&self.bytes).ok().flatten().and_then(|size| usize::try_from(size).ok());
-        let size =
-            size.filter(|size| *size <= limits::WEBHOOK_BODY_BYTES).ok_or("no size that a body may have")?;
+        let size = size
+            .filter(|size| *size <= limits::WEBHOOK_BODY_BYTES)
+            .ok_or("decompressed size is unknown or above the webhook limit")?;
         compression::unpack(&self.bytes, size).map_err(|error| error.to_string())
     }
 }
@@ -75,16 +76,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_comes_back() {
+    fn packed_body_unpacks_to_the_same_bytes() {
         for body in [b"{}".to_vec(), vec![], b"{\"a\":1}".repeat(5_000), (0..=255).collect()] {
             assert_eq!(PackedBody::pack(body.clone()).unpack().unwrap(), body);
         }
         assert_eq!(PackedBody::pack(b"{\"a\":1}".repeat(500)).packing, BodyPacking::Zstd);
-        assert_eq!(PackedBody::pack(b"{}".to_vec()).packing, BodyPacking::Raw, "what would grow is left");
+        assert_eq!(PackedBody::pack(b"{}".to_vec()).packing, BodyPacking::Raw, "compression would grow it");
     }
 
     #[test]
-    fn a_body_is_never_more_than_a_webhook_may_be() {
+    fn body_above_the_webhook_limit_is_refused() {
         let bomb = PackedBody::pack(vec![0; limits::WEBHOOK_BODY_BYTES + 1]);
         assert!(bomb.unpack().is_err());
     }

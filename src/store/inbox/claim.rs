@@ -1,19 +1,18 @@
-//! Which deliveries may be taken now.
+//! Selects the deliveries that may be claimed now.
 //!
-//! The rule of order, in the least that is sound:
+//! Ordering rules:
 //!
-//! - Deliveries about one issue (or pull request) of a repository are dealt with as they came; so are those
-//!   about a repository and no issue of it, among themselves. Such a line is called a lane.
-//! - A fence (see [`DeliverySubject::fence`]) waits for everything of its repository or installation that came before
-//!   it, and everything of it that came after waits for the fence.
-//! - One that was put off holds its lane only for a while; after that later ones pass. Order matters to people
-//!   who wait for an answer now, and something that never succeeds must not silence an issue for days.
+//! - Deliveries about one issue (or pull request) of a repository are processed in order. Deliveries about a repository
+//!   but no issue form a sequence of their own. Such a sequence is called a lane.
+//! - A fence (see [`DeliverySubject::fence`]) waits for all earlier deliveries of its repository or installation. All
+//!   later ones wait for the fence.
+//! - A put-off delivery blocks its lane only for a while; then later ones pass. People wait for answers now, and a
+//!   delivery that never succeeds must not silence an issue for days.
+//! - A node leaves alone deliveries that only other live nodes serve.
 //!
-//! - What only other living nodes serve is left to them.
-//!
-//! Repositories take turns, so that ten thousand deliveries of one keep nobody else's waiting. Nothing of this
-//! is kept in memory: each claim looks a bounded number of rows into each repository's unfinished ones. What was put
-//! off and holds nobody back is asleep, and not among these.
+//! Repositories take turns, so ten thousand deliveries of one delay no other. The queue lives in the database only:
+//! each claim reads a bounded number of unfinished rows per repository. A put-off delivery that no longer blocks its
+//! lane is asleep, and claims skip it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -39,42 +38,42 @@ use crate::{
     types::{DeliveryId, RepoId, Timestamp},
 };
 
-/// Deliveries of one lane that are taken at once, and their bytes as stored: one commit for many, and others
-/// have their turn after a few.
+/// Maximum deliveries of one lane per claim, and their maximum stored bytes. Larger batches save commits; smaller ones
+/// let other lanes in sooner.
 const LANE_DELIVERIES: usize = 16;
 const LANE_BYTES: u64 = 1024 * 1024;
 
-/// How many unfinished deliveries of one repository a claim looks at. Behind so many that wait, a few more
-/// make no difference.
+/// Maximum unfinished deliveries of one repository that a claim reads.
 const LOOK_AHEAD: u64 = 128;
 
-/// How much one claim takes.
+/// Maximum size of one claim.
 #[derive(Clone, Copy)]
 pub(super) enum ClaimLimit {
-    /// The one that came first.
+    /// One delivery: the oldest.
     Oldest,
-    /// From so many lanes, a few from each.
+    /// A few deliveries from each of this many lanes.
     Lanes(usize),
 }
 
-/// Whose turn it is: a repository's number; 0 stands for what names none.
+/// Repository ID whose turn it is; 0 stands for deliveries without a repository.
 pub(super) type LaneSource = i64;
 
-/// Those in the inbox that can be taken, are in hand or hold others back, written as the index on them is.
+/// Condition for deliveries that are claimable, claimed or blocking others. Its text must match that of the partial
+/// index.
 pub(super) const AWAKE_CONDITION: &str = "state IN ('new', 'taken') AND asleep = 0";
 
-/// Those that were in hand when a process ended, which one of them may have caused. Such a one is taken with nothing else
-/// in the same hand, so that each end counts against the one that caused it.
+/// Condition for deliveries that were claimed when a process died; one of them may have caused the crash. A suspect is
+/// claimed alone, so that each crash counts against its cause.
 pub(super) const SUSPECT_CONDITION: &str = "(attempts > 1 OR (attempts = 1 AND state = 'new'))";
 
 impl Inbox<'_> {
-    /// Takes the oldest delivery that is ready.
+    /// Claims the oldest delivery that is due.
     pub async fn claim(&self) -> Result<Option<ClaimedDelivery>, StoreError> {
         Ok(self.claim_up_to(ClaimLimit::Oldest, 0).await?.into_iter().flatten().next())
     }
 
-    /// Takes what is ready in up to `lanes` lanes: for each a few deliveries, to be dealt with in this order.
-    /// Repositories take turns, beginning with the one after `after`.
+    /// Claims due deliveries from up to `lanes` lanes, a few from each, to be processed in the returned order.
+    /// Repositories take turns, starting with the one after `after`.
     pub async fn claim_lanes(
         &self,
         lanes: usize,
@@ -97,7 +96,7 @@ impl Inbox<'_> {
     }
 }
 
-/// What one claim takes, and whether there are suspects left.
+/// Claims deliveries. Also returns whether suspects remain.
 pub(super) fn claim_deliveries(
     tx: &Transaction<'_>,
     now: Timestamp,
@@ -106,7 +105,7 @@ pub(super) fn claim_deliveries(
     most: ClaimLimit,
     after: LaneSource,
 ) -> Result<(Vec<Vec<ClaimedDelivery>>, bool), TransactionError> {
-    // What it took after its lease would be free to all.
+    // If our node lease is over, other nodes could claim the same deliveries.
     if let Transaction::Server(_) = tx
         && !tx
             .prepare_cached(&format!("SELECT {}", living_node_condition("?1")))?
@@ -126,8 +125,8 @@ pub(super) fn claim_deliveries(
     Ok((lanes.collect::<Result<Vec<_>, TransactionError>>()?, left))
 }
 
-/// Wakes what is due, and lets sleep what holds others back no longer: a bounded number of rows, the rest at the next
-/// claim. One that was put off at a time that is still to come was put off by a clock that was wrong.
+/// Wakes due deliveries and puts those to sleep that no longer block others. Changes a bounded number of rows; the next
+/// claim continues. A put-off time in the future means that the clock was wrong, so that delivery wakes too.
 fn update_sleepers(tx: &Transaction<'_>, now: Timestamp) -> Result<(), TransactionError> {
     for (change, which) in [
         ("due = 0, asleep = 0", "INDEXED BY inbox_put_off WHERE state = 'new' AND due > 0 AND due <= ?1"),
@@ -145,12 +144,12 @@ fn update_sleepers(tx: &Transaction<'_>, now: Timestamp) -> Result<(), Transacti
 
 enum NextSuspect {
     None,
-    /// Whoever asks has something in hand, and takes no more before that has ended.
+    /// This node has claimed deliveries and must finish them first.
     WaitForOwn,
     Claim(i64),
 }
 
-/// The suspect that whoever asks takes next. What others have in hand of its lane, or fences it off, comes first.
+/// Finds the suspect this node claims next. Claimed deliveries of its lane, and fences, on other nodes come first.
 fn find_next_suspect(tx: &Transaction<'_>, epoch: i64) -> Result<NextSuspect, TransactionError> {
     let sql = format!(
         "SELECT seq, EXISTS (SELECT 1 FROM inbox WHERE state = 'taken' AND epoch = ?1) FROM inbox
@@ -172,7 +171,7 @@ fn find_next_suspect(tx: &Transaction<'_>, epoch: i64) -> Result<NextSuspect, Tr
     })
 }
 
-/// The lanes to take from, each with its rows in order.
+/// Returns the lanes to claim from, each with its rows in order.
 fn choose_lanes(
     tx: &Transaction<'_>,
     now: (Timestamp, i64),
@@ -205,7 +204,7 @@ fn choose_lanes(
     })
 }
 
-/// One from each source, then a second from each, and so on.
+/// Takes one lane from each source, then a second from each, and so on.
 fn round_robin(sources: Vec<Vec<Vec<i64>>>, most: usize) -> Vec<Vec<i64>> {
     let mut sources: Vec<_> = sources.into_iter().map(Vec::into_iter).collect();
     let mut chosen = Vec::new();
@@ -219,7 +218,7 @@ fn round_robin(sources: Vec<Vec<Vec<i64>>>, most: usize) -> Vec<Vec<i64>> {
     chosen
 }
 
-/// The next one in the order of turns that has anything unfinished.
+/// Returns the next source after `after` with unfinished deliveries.
 fn next_source(tx: &Transaction<'_>, after: LaneSource) -> Result<Option<LaneSource>, TransactionError> {
     if after < 0 {
         let sql =
@@ -232,7 +231,7 @@ fn next_source(tx: &Transaction<'_>, after: LaneSource) -> Result<Option<LaneSou
     tx.prepare_cached(&sql)?.query_row([after.max(0)], |row| row.get(0))
 }
 
-/// From which row on each installation is fenced off; from the first while its fence is in hand.
+/// Returns the row from which each installation is fenced, or 0 while its fence is claimed.
 fn fence_positions(tx: &Transaction<'_>) -> Result<HashMap<Option<i64>, i64>, TransactionError> {
     let sql = format!(
         "SELECT installation, MIN(CASE state WHEN 'taken' THEN 0 ELSE seq END) FROM inbox
@@ -243,13 +242,13 @@ fn fence_positions(tx: &Transaction<'_>) -> Result<HashMap<Option<i64>, i64>, Tr
     rows.collect::<Result<_, _>>()
 }
 
-/// A row as far as its order goes.
+/// Ordering columns of an unfinished delivery.
 struct UnfinishedDelivery {
     seq: i64,
     installation: Option<i64>,
     issue: Option<i64>,
     fence: bool,
-    /// It can be taken; otherwise it is in hand, put off, a suspect or another node's, and holds others back.
+    /// Whether it can be claimed. Otherwise it is claimed, put off, a suspect or another node's, and blocks its lane.
     ready: bool,
     bytes: u64,
 }
@@ -289,7 +288,7 @@ fn ready_lanes(
     Ok(walk.lanes)
 }
 
-/// What is known after some rows of a source were looked at.
+/// State while walking the rows of a source.
 struct LaneBuilder {
     lanes: Vec<Vec<i64>>,
     keys: Vec<Option<i64>>,
@@ -322,7 +321,8 @@ impl LaneBuilder {
     }
 }
 
-/// What says in SQL that a row is of this source, whose number stands in that place; written so that the index is found.
+/// Builds the SQL condition for rows of this source, with its ID as parameter `place`. Its form lets SQLite use the
+/// index.
 fn source_condition(source: LaneSource, place: usize) -> String {
     if source == 0 {
         format!("repository IS NULL AND ?{place} = 0")
@@ -331,8 +331,8 @@ fn source_condition(source: LaneSource, place: usize) -> String {
     }
 }
 
-/// The lanes of a source that are being worked on; none if a fence of it is. Asked apart, because one that was
-/// passed by later ones becomes ready while those are in hand.
+/// Returns the lanes of a source with claimed deliveries, or `None` if a fence is claimed. This needs a separate query:
+/// an earlier, put-off delivery can become due while later ones are claimed.
 fn claimed_lanes(
     tx: &Transaction<'_>,
     source: LaneSource,
@@ -378,7 +378,7 @@ fn unfinished_deliveries(
     rows.collect::<Result<_, _>>()
 }
 
-/// Has everything of this installation that came before its fence been dealt with?
+/// Returns whether all deliveries of this installation before its fence are finished.
 fn is_fence_clear(tx: &Transaction<'_>, fence: &UnfinishedDelivery) -> Result<bool, TransactionError> {
     let sql = format!(
         "SELECT NOT EXISTS (SELECT 1 FROM inbox

@@ -1,4 +1,4 @@
-//! Deliveries for an operator to look at, and another try for one that was given up.
+//! Lists deliveries for an operator and retries given-up ones.
 
 use crate::store::sql::{SqlRow, Transaction};
 
@@ -8,7 +8,7 @@ use crate::{
     types::{DeliveryId, Timestamp},
 };
 
-/// So many are shown at once.
+/// Maximum deliveries listed at once.
 const MAX_LISTED: u32 = 100;
 
 /// A delivery without its body.
@@ -21,20 +21,20 @@ pub struct DeliveryRow {
     pub state: String,
     pub attempts: u32,
     pub swept: bool,
-    /// Its body is here.
+    /// Whether the body is still stored.
     pub has_body: bool,
-    /// What came of it so far.
+    /// Outcome so far.
     pub note: String,
     pub received_at: Timestamp,
 }
 
 impl Inbox<'_> {
-    /// The newest hundred; or of those that were given up, the ones that were last.
+    /// Returns the newest hundred deliveries, or the hundred that were given up last.
     pub async fn list_deliveries(&self, given_up: bool) -> Result<Vec<DeliveryRow>, StoreError> {
         let columns =
             "id, event, installation, repository, issue, state, attempts, swept, packing <> 'dropped',
              COALESCE(note, ''), received_at, ended_at";
-        // Each in the order of an index, so that no more rows are read than are shown.
+        // Each query follows an index, so SQLite reads no more rows than it returns.
         let sql = if given_up {
             let dead = |body| {
                 format!(
@@ -56,7 +56,7 @@ impl Inbox<'_> {
             .await
     }
 
-    /// Gives one that was given up another try; false: it was not, or its body is not kept any more.
+    /// Retries a given-up delivery. Returns `false` if it was not given up or its body has been deleted.
     pub async fn retry_given_up(&self, id: &DeliveryId) -> Result<bool, StoreError> {
         let (id, now) = (id.0.clone(), self.store.clock.now().0);
         let rearm = move |tx: &Transaction<'_>| -> Result<bool, TransactionError> {

@@ -1,6 +1,6 @@
-//! The inbox: every delivery that was acknowledged, until what it asks for has been done.
+//! The inbox: every acknowledged delivery, until its effects are complete.
 //!
-//! What may be taken next, and in which order, is said in [`claim`]; how long what is kept in [`retention`].
+//! [`claim`] defines which deliveries can be claimed and in which order, [`retention`] how long they are kept.
 
 mod body;
 mod claim;
@@ -34,52 +34,53 @@ pub struct NewDelivery {
     pub id: DeliveryId,
     pub event: String,
     pub subject: DeliverySubject,
-    /// Found in the delivery log; no webhook brought it.
+    /// Whether the sweep found it in GitHub's delivery log, since no webhook brought it.
     pub swept: bool,
     pub body: Vec<u8>,
 }
 
-/// What a delivery is about: it decides what must not overtake what.
+/// Subject of a delivery, which decides which deliveries must not overtake it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DeliverySubject {
     pub installation: Option<InstallationId>,
     pub repository: Option<RepoId>,
-    /// An issue or a pull request; they share their numbers.
+    /// Number of the issue or pull request; GitHub numbers both in one sequence.
     pub issue: Option<IssueNo>,
-    /// It changes what the others mean (a repository is renamed, an installation suspended): nothing of the
-    /// same repository, or where it names none of the same installation, passes it in either direction.
+    /// Whether it changes the meaning of other deliveries, as a repository rename or an installation's suspension does.
+    /// No delivery of the same repository overtakes a fence or is overtaken by it. A fence without a repository covers
+    /// its whole installation.
     pub fence: bool,
 }
 
-/// What became of a delivery that was handed in.
+/// Result of accepting a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryReceipt {
     New,
-    /// This id is here already; nothing was changed.
+    /// The ID is in the inbox already; nothing changed.
     Duplicate,
-    /// It had been given up; this copy takes its place and is tried again.
+    /// The ID had been given up; this copy replaces it and is tried again.
     Rearmed,
 }
 
-/// A delivery someone is working on.
+/// A delivery that a worker is processing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimedDelivery {
     pub id: DeliveryId,
     pub event: String,
     pub subject: DeliverySubject,
-    /// How often it was taken since it was last put off, this time included.
+    /// Number of claims since it was last put off, including this one.
     pub attempts: u32,
-    /// It was taken before, whatever came of that: some of its effects may be there already.
+    /// Whether it was claimed before; some of its effects may exist already.
     pub taken_before: bool,
-    /// It comes late: it was found in the delivery log.
+    /// Whether it is late because the sweep found it in the delivery log.
     pub swept: bool,
-    /// When it came here; a redelivery of what had been given up counts anew.
+    /// Time of receipt; a redelivery of a given-up delivery counts as new.
     pub received_at: Timestamp,
     packed_body: PackedBody,
 }
 
 impl ClaimedDelivery {
-    /// One that never came, for whoever asks what would be if it did.
+    /// Creates a delivery that GitHub never sent, for simulations.
     pub fn simulated(id: DeliveryId, received_at: Timestamp) -> Self {
         let stored = PackedBody { packing: body::BodyPacking::Dropped, bytes: Vec::new() };
         let (event, subject) = (String::new(), DeliverySubject::default());
@@ -95,30 +96,30 @@ impl ClaimedDelivery {
         }
     }
 
-    /// The body as GitHub sent it. Unpacked at each call, so that what waits for its turn stays small.
+    /// Returns the body as GitHub sent it. Each call decompresses it, so queued deliveries stay small.
     pub fn body(&self) -> Result<Vec<u8>, StoreError> {
         self.packed_body.unpack().map_err(|fault| fault.with_path(std::path::Path::new("main.db")))
     }
 }
 
-/// What became of a delivery that was taken.
+/// Outcome of a claimed delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryDisposition {
-    /// It has had its effect; the note says which, for the operator.
+    /// Processed; the note describes the effect for the operator.
     Done(String),
-    /// It can have no effect; only a redelivery will be tried again.
+    /// It can have no effect; only a redelivery is tried again.
     Dead(String),
-    /// Put back, to be taken again at `at`. Whoever puts it back is alive, so its attempts begin anew. Until
-    /// `holds` it keeps back later ones about the same.
+    /// Returned to the inbox until `at`. The worker did not crash, so its attempts start again at zero. Until `holds`
+    /// it blocks later deliveries about the same subject.
     PutOff { why: String, at: Timestamp, holds: Timestamp },
-    /// Nobody came to it; it lies as it lay.
+    /// Returned unprocessed, as it was before the claim.
     Released,
 }
 
-/// Why a delivery is given up that was taken too often.
+/// Note on a delivery that was given up after too many crashes.
 const CRASHED_NOTE: &str = "our own fault: each time it was taken the process ended before it was dealt with";
 
-/// How many deliveries are in which state.
+/// Number of deliveries in each state.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct InboxCounts {
     pub new: u64,
@@ -127,21 +128,21 @@ pub struct InboxCounts {
     pub dead: u64,
 }
 
-/// What one process knows of its inbox.
+/// In-memory inbox state of one process.
 #[derive(Default)]
 pub(super) struct InboxState {
-    /// Some deliveries were in hand when a process ended: one of them may be why it did.
+    /// Whether some deliveries were claimed when a process died. One of them may have caused the crash.
     suspects: AtomicBool,
 }
 
 impl InboxState {
-    /// From now on each claim looks for suspects, until none is left.
+    /// Makes each claim look for suspects until none are left.
     pub(super) fn flag_suspects(&self) {
         self.suspects.store(true, Ordering::Relaxed);
     }
 }
 
-/// At boot: what an earlier process had taken is free, and what was put off is tried at once. Says whether there are
+/// Runs at boot. Releases all claims of earlier processes and makes put-off deliveries due. Returns whether there are
 /// suspects.
 pub(super) fn release_at_boot(tx: &Transaction<'_>, now: Timestamp) -> Result<bool, TransactionError> {
     release_dead_claims(tx, now)?;
@@ -149,29 +150,28 @@ pub(super) fn release_at_boot(tx: &Transaction<'_>, now: Timestamp) -> Result<bo
     has_suspects(tx)
 }
 
-/// Is anything here that was in hand when a process ended?
+/// Returns whether any unfinished delivery was claimed when a process died.
 pub(super) fn has_suspects(tx: &Transaction<'_>) -> Result<bool, TransactionError> {
     let sql = format!("SELECT EXISTS (SELECT 1 FROM inbox WHERE {AWAKE_CONDITION} AND {SUSPECT_CONDITION})");
     tx.query_row(&sql, [], |row| row.get(0))
 }
 
-/// Frees what processes had in hand that live no more, and says how many. One that was in hand each time its process
-/// ended is given up.
+/// Releases the claims of dead processes and returns their count. Gives up deliveries whose process died too often.
 pub(super) fn release_dead_claims(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, TransactionError> {
     let orphaned = match tx {
-        // One process has the file, and has just begun.
+        // Only one process uses the file, and it has just started.
         Transaction::File(_) => "state = 'taken'".to_owned(),
         Transaction::Server(_) => format!("state = 'taken' AND NOT {}", living_node_condition("inbox.epoch")),
     };
-    let buried = tx.execute(
+    let given_up = tx.execute(
         &format!(
             "UPDATE inbox SET state = 'dead', epoch = NULL, note = ?2, ended_at = ?1
              WHERE {orphaned} AND attempts >= ?3"
         ),
         params![now.0, CRASHED_NOTE, limits::DELIVERY_CRASHES],
     )?;
-    if buried > 0 {
-        tracing::error!(buried, "deliveries were given up: {CRASHED_NOTE}");
+    if given_up > 0 {
+        tracing::error!(given_up, "gave up deliveries: {CRASHED_NOTE}");
     }
     tx.execute(&format!("UPDATE inbox SET state = 'new', epoch = NULL, due = 0 WHERE {orphaned}"), [])
 }
@@ -182,7 +182,7 @@ pub struct Inbox<'a> {
 }
 
 impl Inbox<'_> {
-    /// Commits a delivery to disk. After this it may be acknowledged.
+    /// Commits a delivery to disk. The caller may acknowledge it afterwards.
     pub async fn accept_delivery(&self, new: NewDelivery) -> Result<DeliveryReceipt, StoreError> {
         let now = self.store.clock.now();
         let body = PackedBody::pack(new.body);
@@ -197,7 +197,7 @@ impl Inbox<'_> {
         self.store.main.write(insert).await
     }
 
-    /// Comes back when another process left something here to be taken.
+    /// Returns when another node has added a delivery.
     pub async fn wait_for_remote_delivery(&self) {
         match &self.store.cluster {
             Some(cluster) => cluster.deliveries.notified().await,
@@ -205,22 +205,22 @@ impl Inbox<'_> {
         }
     }
 
-    /// Writes down what became of deliveries, all at once.
+    /// Records the outcomes of deliveries in one transaction.
     pub async fn record_dispositions(
         &self,
-        endings: Vec<(DeliveryId, DeliveryDisposition)>,
+        outcomes: Vec<(DeliveryId, DeliveryDisposition)>,
     ) -> Result<(), StoreError> {
         let at = (self.store.clock.now(), self.store.epoch);
         self.store
             .main
             .write(move |tx| {
-                endings.iter().try_for_each(|(id, ending)| record_disposition(tx, at, id, ending))
+                outcomes.iter().try_for_each(|(id, outcome)| record_disposition(tx, at, id, outcome))
             })
             .await
     }
 
-    /// Takes what GitHub numbers for this delivery; false when another one has it, because two hooks told of
-    /// one thing. One that was given up leaves it to others.
+    /// Reserves a GitHub event ID for this delivery. Returns `false` if another delivery has it, because two webhooks
+    /// reported the same event. A given-up delivery does not keep its event ID.
     pub async fn claim_cause(&self, id: &DeliveryId, cause: &Cause) -> Result<bool, StoreError> {
         let (id, cause) = (id.0.clone(), cause.0.clone());
         self.store
@@ -237,7 +237,7 @@ impl Inbox<'_> {
             .await
     }
 
-    /// What was put off because this installation was suspended is ready.
+    /// Makes deliveries due that were put off because this installation was suspended.
     pub async fn resume_installation(&self, installation: InstallationId) -> Result<(), StoreError> {
         self.store
             .main
@@ -251,13 +251,13 @@ impl Inbox<'_> {
             .await
     }
 
-    /// When one that was put off becomes ready or lets others pass. What is ready already waits only for what is
-    /// in hand.
+    /// Returns when the next put-off delivery becomes due or stops blocking others. Deliveries that are due already
+    /// wait only for claimed ones.
     pub async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         self.store.main.read_small(next_due).await
     }
 
-    /// When the oldest came that is neither ended nor put off.
+    /// Returns when the oldest delivery arrived that is neither finished nor put off.
     pub async fn oldest_waiting(&self) -> Result<Option<Timestamp>, StoreError> {
         let sql =
             "SELECT MIN(received_at) FROM inbox WHERE state IN ('new', 'taken') AND asleep = 0 AND due = 0";
@@ -269,7 +269,7 @@ impl Inbox<'_> {
         self.store
             .main
             .read(|tx| {
-                // Each part can be answered from an index alone: the bodies are not touched.
+                // SQLite answers each part from an index alone, without reading bodies.
                 let count = |which: &str| -> Result<u64, TransactionError> {
                     let sql = format!("SELECT COUNT(*) FROM inbox WHERE {which}");
                     Ok(to_unsigned(tx.query_row(&sql, [], |row| row.get(0))?))
@@ -303,7 +303,7 @@ fn next_due(tx: &Transaction<'_>) -> Result<Option<Timestamp>, TransactionError>
     Ok(next)
 }
 
-/// Of a row whose third column is the installation, before the repository and the issue.
+/// Reads the subject from a row with the installation, repository and issue in columns 2 to 4.
 fn read_subject(row: &SqlRow<'_>, fence: bool) -> Result<DeliverySubject, TransactionError> {
     let number = |at: usize| Ok::<_, TransactionError>(row.get::<_, Option<i64>>(at)?.map(to_unsigned));
     Ok(DeliverySubject {
@@ -356,16 +356,16 @@ fn insert_delivery(
     Ok(if rearmed == 1 { DeliveryReceipt::Rearmed } else { DeliveryReceipt::Duplicate })
 }
 
-/// What another took since, or GitHub delivered anew, is left to whoever has it.
+/// Records one outcome. Changes nothing if another process has claimed the delivery since, or GitHub redelivered it.
 fn record_disposition(
     tx: &Transaction<'_>,
     (now, epoch): (Timestamp, i64),
     id: &DeliveryId,
-    ending: &DeliveryDisposition,
+    outcome: &DeliveryDisposition,
 ) -> Result<(), TransactionError> {
     let over = "UPDATE inbox SET state = ?2, epoch = NULL, note = ?3, ended_at = ?4
                 WHERE id = ?1 AND state = 'taken' AND epoch = ?5";
-    match ending {
+    match outcome {
         DeliveryDisposition::Done(note) => tx.prepare_cached(over)?.execute(params![id.0, "done", note, now.0, epoch])?,
         DeliveryDisposition::Dead(note) => tx.prepare_cached(over)?.execute(params![id.0, "dead", note, now.0, epoch])?,
         DeliveryDisposition::PutOff { why, at, holds } => tx

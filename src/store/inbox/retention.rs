@@ -1,5 +1,5 @@
-//! How long deliveries are kept. Bodies go first; the ids stay long after, because an id that is forgotten is a
-//! delivery that could be dealt with twice.
+//! Retention of deliveries. Bodies are deleted first; IDs stay much longer, because a forgotten ID could be processed
+//! twice.
 
 use std::time::Duration;
 
@@ -13,29 +13,28 @@ use crate::{
     types::{RepoId, Timestamp},
 };
 
-/// Bodies are kept for looking into what went wrong: of what was done a week, of what was given up a month.
+/// Retention of bodies for debugging: a week if processed, a month if given up.
 const BODY_KEPT_DONE: Duration = Duration::from_secs(7 * 24 * 3600);
 const BODY_KEPT_DEAD: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// A delivery's id is remembered for three months: GitHub redelivers for three days, and an operator who
-/// restores a backup may sweep a month.
+/// Retention of delivery IDs: 90 days. GitHub redelivers for three days, and an operator who restores a backup may
+/// sweep a month.
 const DELIVERY_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 
 impl Inbox<'_> {
-    /// Drops a bounded number of bodies and rows that are old enough; says how many. To be called until there
-    /// are none.
+    /// Deletes a bounded number of expired bodies and rows and returns the count. Call it until it returns 0.
     pub async fn delete_expired(&self) -> Result<usize, StoreError> {
         let now = self.store.clock.now();
         self.store.main.write(move |tx| delete_expired_rows(tx, now)).await
     }
 
-    /// Drops the bodies of everything that came from this repository; what was not dealt with will not be.
+    /// Deletes all bodies from this repository and closes its unfinished deliveries unprocessed.
     pub(in crate::store) async fn forget_repository(&self, repo: RepoId) -> Result<(), StoreError> {
         let now = self.store.clock.now().0;
         let mut from = 0;
         loop {
-            // By ranges of rows: no index leads from a repository to what it once sent, and nobody should wait
-            // for us to read the whole inbox.
+            // Works through ranges of rows: no index finds a repository's finished deliveries, and reading the whole
+            // inbox at once would block other writers.
             let last = self
                 .store
                 .main

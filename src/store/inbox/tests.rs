@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use super::*;
 use crate::clock::Clock;
 
-/// A clock that stands where it is put.
+/// A clock that tests set by hand.
 struct InboxTestClock(Mutex<Timestamp>);
 
 impl Clock for InboxTestClock {
@@ -74,7 +74,7 @@ impl InboxBench {
         assert_eq!(self.store.inbox().accept_delivery(new).await.unwrap(), DeliveryReceipt::New);
     }
 
-    /// The ids that a claim takes, lane by lane.
+    /// Claims and returns the IDs, one string per lane.
     async fn claim(&self, lanes: usize) -> Vec<String> {
         self.claim_after(lanes, None).await
     }
@@ -85,7 +85,7 @@ impl InboxBench {
         ids.map(|lane| lane.join(" ")).collect()
     }
 
-    /// As if these had been taken just now.
+    /// Inserts rows as if they had just been claimed.
     async fn mark_taken(&self, rows: &[(DeliveryId, DeliverySubject, DeliveryDisposition)]) {
         let rows: Vec<_> = rows.iter().map(|(id, subject, _)| (id.clone(), *subject)).collect();
         let epoch = self.store.epoch;
@@ -98,7 +98,7 @@ impl InboxBench {
         assert!(self.store.main.write(taken).await.unwrap() > 0);
     }
 
-    /// How many steps SQLite takes for a claim and a look at what is next; nothing of it is kept.
+    /// Counts SQLite's steps for a claim and a look at the next due time, and rolls both back.
     fn sqlite_steps(&self) -> u64 {
         let mut connection = Connection::open(self.root.path().join("main.db")).unwrap();
         let steps = Arc::new(AtomicU64::new(0));
@@ -114,8 +114,8 @@ impl InboxBench {
         steps.load(Ordering::Relaxed)
     }
 
-    async fn finish(&self, id: &str, ending: DeliveryDisposition) {
-        self.store.inbox().record_dispositions(vec![(DeliveryId(id.into()), ending)]).await.unwrap();
+    async fn finish(&self, id: &str, outcome: DeliveryDisposition) {
+        self.store.inbox().record_dispositions(vec![(DeliveryId(id.into()), outcome)]).await.unwrap();
     }
 
     async fn finish_done(&self, id: &str) {
@@ -150,7 +150,7 @@ fn as_fence(subject: DeliverySubject) -> DeliverySubject {
 }
 
 #[tokio::test]
-async fn issues_go_side_by_side_and_each_in_its_order() {
+async fn issues_run_in_parallel_and_each_in_order() {
     let b = InboxBench::new();
     for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2)), ("a2", issue(1, 1)), ("r", repo(1))] {
         b.accept(id, on).await;
@@ -166,7 +166,7 @@ async fn issues_go_side_by_side_and_each_in_its_order() {
 }
 
 #[tokio::test]
-async fn what_was_put_off_holds_its_issue_for_a_while_and_no_longer() {
+async fn put_off_delivery_blocks_its_issue_for_a_limited_time() {
     let b = InboxBench::new();
     for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2))] {
         b.accept(id, on).await;
@@ -186,22 +186,22 @@ async fn what_was_put_off_holds_its_issue_for_a_while_and_no_longer() {
 }
 
 #[tokio::test]
-async fn untouched_means_as_it_was() {
+async fn released_delivery_is_unchanged() {
     let b = InboxBench::new();
     b.accept("a1", issue(1, 1)).await;
     b.accept("a2", issue(1, 1)).await;
     let lane = b.store.inbox().claim_lanes(8, None).await.unwrap().remove(0);
-    let endings = vec![
+    let outcomes = vec![
         (lane[0].id.clone(), DeliveryDisposition::PutOff { why: "later".into(), at: NOW, holds: NOW }),
         (lane[1].id.clone(), DeliveryDisposition::Released),
     ];
-    b.store.inbox().record_dispositions(endings).await.unwrap();
+    b.store.inbox().record_dispositions(outcomes).await.unwrap();
     let lane = b.store.inbox().claim_lanes(8, None).await.unwrap().remove(0);
     assert_eq!((lane[1].attempts, lane[0].taken_before, lane[1].taken_before), (1, true, false));
 }
 
 #[tokio::test]
-async fn a_fence_is_passed_in_neither_direction() {
+async fn no_delivery_overtakes_a_fence() {
     let b = InboxBench::new();
     for (id, on) in [
         ("a1", issue(1, 1)),
@@ -222,7 +222,7 @@ async fn a_fence_is_passed_in_neither_direction() {
 }
 
 #[tokio::test]
-async fn an_installations_fence_waits_for_all_its_repositories() {
+async fn installation_fence_waits_for_all_its_repositories() {
     let b = InboxBench::new();
     let stranger = DeliverySubject { installation: Some(InstallationId(8)), ..issue(3, 1) };
     for (id, on) in [
@@ -239,7 +239,7 @@ async fn an_installations_fence_waits_for_all_its_repositories() {
     assert_eq!(b.claim(8).await, ["suspended"]);
     b.finish_done("suspended").await;
     assert_eq!(b.claim(8).await, ["late"]);
-    // It rests with its installation, and must not keep away the word that ends that.
+    // It sleeps while its installation is suspended, and must not block the delivery that ends the suspension.
     let now = b.clock.now();
     b.finish("late", DeliveryDisposition::PutOff { why: "suspended".into(), at: now.plus(DAY), holds: now })
         .await;
@@ -250,7 +250,7 @@ async fn an_installations_fence_waits_for_all_its_repositories() {
 }
 
 #[tokio::test]
-async fn a_flood_of_one_repository_keeps_nobody_waiting() {
+async fn flood_of_one_repository_does_not_delay_others() {
     let b = InboxBench::new();
     for n in 0..300 {
         b.accept(&format!("flood-{n}"), issue(5, n)).await;
@@ -269,13 +269,13 @@ async fn a_flood_of_one_repository_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn what_was_put_off_costs_a_claim_nothing() {
+async fn put_off_deliveries_do_not_slow_claims() {
     let b = InboxBench::new();
     b.accept("ready", issue(5, 1)).await;
     let alone = b.sqlite_steps();
-    // Of one repository and of many, of issues and of none, fences as well; of a suspended installation, and by a fault.
+    // One and many repositories, with and without issues, fences, a suspended installation, and a fault.
     let now = b.clock.now();
-    let mut endings = Vec::new();
+    let mut outcomes = Vec::new();
     for n in 0..3000 {
         let (id, repository) = (format!("put-off-{n}"), if n % 2 == 0 { 4 } else { 1000 + n });
         let subject = match n % 10 {
@@ -285,16 +285,16 @@ async fn what_was_put_off_costs_a_claim_nothing() {
             _ => issue(repository, n),
         };
         let holds = if n % 3 == 0 { now.plus(limits::DELIVERY_HOLD_TIME) } else { now };
-        endings.push((
+        outcomes.push((
             DeliveryId(id),
             subject,
             DeliveryDisposition::PutOff { why: "not now".into(), at: now.plus(DAY), holds },
         ));
     }
-    b.mark_taken(&endings).await;
+    b.mark_taken(&outcomes).await;
     b.store
         .inbox()
-        .record_dispositions(endings.into_iter().map(|(id, _, ending)| (id, ending)).collect())
+        .record_dispositions(outcomes.into_iter().map(|(id, _, outcome)| (id, outcome)).collect())
         .await
         .unwrap();
     assert_eq!(b.store.inbox().counts().await.unwrap().new, 3001);
@@ -315,7 +315,7 @@ async fn what_was_put_off_costs_a_claim_nothing() {
 }
 
 #[tokio::test]
-async fn the_oldest_is_taken_alone_where_order_is_all() {
+async fn claim_takes_only_the_oldest() {
     let b = InboxBench::new();
     for (id, on) in
         [("1", issue(9, 1)), ("2", repo(1)), ("3", DeliverySubject::default()), ("4", issue(9, 1))]
@@ -329,7 +329,7 @@ async fn the_oldest_is_taken_alone_where_order_is_all() {
 }
 
 #[tokio::test]
-async fn who_ends_the_process_takes_nobody_along() {
+async fn crashing_delivery_is_isolated_and_given_up() {
     let mut b = InboxBench::new();
     b.accept("poison", issue(1, 1)).await;
     b.accept("beside", issue(1, 2)).await;
@@ -355,7 +355,7 @@ async fn who_ends_the_process_takes_nobody_along() {
 }
 
 #[tokio::test]
-async fn a_clock_that_jumps_makes_nobody_wait() {
+async fn clock_jump_does_not_delay_deliveries() {
     let b = InboxBench::new();
     b.accept("a", issue(1, 1)).await;
     b.set_clock_back(Duration::from_secs(3600));
@@ -370,7 +370,7 @@ async fn a_clock_that_jumps_makes_nobody_wait() {
 }
 
 #[tokio::test]
-async fn what_github_numbers_belongs_to_one_delivery() {
+async fn cause_belongs_to_one_delivery() {
     let b = InboxBench::new();
     for id in ["app-hook", "other-hook"] {
         b.accept(id, issue(1, 1)).await;
@@ -390,7 +390,7 @@ async fn what_github_numbers_belongs_to_one_delivery() {
 }
 
 #[tokio::test]
-async fn bodies_go_with_age_and_ids_long_after() {
+async fn bodies_expire_before_ids() {
     let b = InboxBench::new();
     for (id, on) in [("done", issue(1, 1)), ("dead", issue(1, 2)), ("waiting", issue(1, 3))] {
         b.accept(id, on).await;
@@ -424,14 +424,14 @@ async fn bodies_go_with_age_and_ids_long_after() {
 }
 
 #[tokio::test]
-async fn a_database_of_the_first_version_is_read_on() {
+async fn first_version_inbox_is_migrated() {
     let root = tempfile::tempdir().unwrap();
     write_first_version(&root.path().join("main.db"));
     let b = InboxBench::at(root);
     let counts = b.store.inbox().counts().await.unwrap();
     assert_eq!(counts, InboxCounts { new: 5, taken: 0, done: 1, dead: 1 });
 
-    // In hand when the old version ended; so it comes first and alone.
+    // Claimed when the old version stopped, so it is a suspect.
     let taken = b.store.inbox().claim_lanes(8, None).await.unwrap().remove(0).remove(0);
     assert_eq!(
         (taken.id.0.as_str(), taken.attempts, taken.taken_before, taken.swept),
@@ -459,7 +459,7 @@ async fn a_database_of_the_first_version_is_read_on() {
 }
 
 #[tokio::test]
-async fn a_database_of_the_second_version_is_read_on() {
+async fn second_version_inbox_is_migrated() {
     let root = tempfile::tempdir().unwrap();
     let connection = Connection::open(root.path().join("main.db")).unwrap();
     for migration in [include_str!("../migrations/main-1.sql"), include_str!("../migrations/main-2.sql")] {
@@ -483,7 +483,7 @@ async fn a_database_of_the_second_version_is_read_on() {
     assert_eq!(b.claim(8).await, ["asleep holding new"], "a boot tries all at once, in their order");
 }
 
-/// What the first version left: a delivery in each of its states, and the oddest bodies it took.
+/// Creates an inbox of the first version: a delivery in each state, and unusual bodies.
 fn write_first_version(file: &Path) {
     let connection = Connection::open(file).unwrap();
     connection.execute_batch(include_str!("../migrations/main-1.sql")).unwrap();

@@ -1,7 +1,8 @@
-//! The audit chain: what happened in a repository, in order, each link with the hash of the one before.
+//! The audit chain: a repository's events in order, each link with the hash of the previous one.
 //!
-//! A row that counts as evidence has a link with the hash of its body, written in the same transaction, so no workflow has
-//! to remember it and no crash comes in between. The same body again adds nothing, a changed one adds a further link.
+//! Every row that counts as evidence has a link with the hash of its body. Both are written in one transaction, so no
+//! workflow has to remember the link and no crash can separate them. Writing the same body again adds nothing; a
+//! changed body adds a further link.
 
 use std::collections::HashMap;
 
@@ -19,16 +20,16 @@ use crate::{
     types::{Hash, RepoId, RunId, Timestamp},
 };
 
-/// The visit in links about what belongs to no visit.
+/// Visit number in links that belong to no visit.
 pub(super) const NO_VISIT: u64 = 0;
 
-/// Of a text that a link tells as a fact; the whole of it is in the row that the link has the hash of.
+/// Maximum characters of a text copied into a link. The row, whose hash the link has, keeps the whole text.
 const MAX_FACT_CHARS: usize = 1000;
 
-/// How a run ended, and its name in the chain.
+/// Name in the chain of the link that records a run's end.
 const RUN_END_LINK: &str = "end";
 
-/// Each row that must have a link: run, visit, its name in the chain, the body that the link has the hash of.
+/// Every row that must have a link: run, visit, link name, and the body that the link hashes.
 const LINKED_ROWS_QUERY: &str = "SELECT run, visit, 'call/' || key, body FROM call
     UNION ALL SELECT run, visit, 'verdict/' || key, body FROM verdict
     UNION ALL SELECT run, visit, 'finding/' || key, body FROM finding
@@ -47,10 +48,10 @@ const LINKED_ROWS_QUERY: &str = "SELECT run, visit, 'call/' || key, body FROM ca
     UNION ALL SELECT seq, visit, 'end', status || ' ' || COALESCE(outcome, why, '') FROM run
         WHERE status IN ('done', 'failed', 'stopped')";
 
-/// What of a row is told in its link, by its place in the body.
+/// JSON pointers of the row fields that a link copies.
 type FactFields = &'static [&'static str];
 
-/// The name of a ledger's links, and what they tell.
+/// Returns the description of a ledger's links and the fields they copy.
 fn link_fields(table: &str) -> (&'static str, FactFields) {
     match table {
         "call" => (
@@ -105,18 +106,18 @@ fn link_fields(table: &str) -> (&'static str, FactFields) {
     }
 }
 
-/// Something to be put on the chain, about a row or by itself.
+/// A link to append, about a row or standalone.
 pub(super) struct NewAuditLink<'a> {
     pub(super) run: RunId,
     pub(super) visit: u64,
-    /// What it is called within the visit: its table, and its key there.
+    /// Name within the visit: the table and the key in it.
     pub(super) name: String,
     pub(super) what: &'a str,
     pub(super) detail: Value,
 }
 
 impl NewAuditLink<'_> {
-    /// About a row whose body is JSON.
+    /// Builds a link about a row whose body is JSON.
     pub(super) fn for_row(
         (run, visit): (RunId, u64),
         table: &str,
@@ -124,9 +125,9 @@ impl NewAuditLink<'_> {
         body: &str,
     ) -> Result<NewAuditLink<'static>, TransactionError> {
         let (what, facts) = link_fields(table);
-        let said: Value = parse_json(body)?;
+        let parsed: Value = parse_json(body)?;
         let fact = |at: &&str| {
-            let value = match said.pointer(at)? {
+            let value = match parsed.pointer(at)? {
                 Value::String(text) => text.chars().take(MAX_FACT_CHARS).collect::<String>().into(),
                 other => other.clone(),
             };
@@ -137,21 +138,21 @@ impl NewAuditLink<'_> {
         Ok(NewAuditLink { run, visit, name, what, detail }.with_body_hash(body))
     }
 
-    /// How a run ended, with what its row says of it.
+    /// Builds the link about a run's end, from the status and reason in its row.
     pub(super) fn for_run_end(run: RunId, visit: u64, status: &str, why: &str) -> NewAuditLink<'static> {
         let detail = json!({ "status": status, "why": why });
         let link = NewAuditLink { run, visit, name: RUN_END_LINK.to_owned(), what: "the run ended", detail };
         link.with_body_hash(&format!("{status} {why}"))
     }
 
-    /// There is a row that has this body.
+    /// Adds the hash of the row's body.
     pub(super) fn with_body_hash(mut self, body: &str) -> Self {
         self.detail["row"] = json!(self.name);
         self.detail["sha256"] = json!(Hash::digest(body.as_bytes()));
         self
     }
 
-    /// Adds it, unless the last one of its name says the same.
+    /// Appends the link, unless the last link of the same name has the same detail.
     pub(super) fn append_if_changed(self, tx: &Transaction<'_>, now: i64) -> Result<(), TransactionError> {
         let NewAuditLink { run, visit, name, what, detail } = self;
         let before: Option<(i64, String)> = tx
@@ -164,7 +165,7 @@ impl NewAuditLink<'_> {
             })
             .optional()?;
         let key = match before {
-            Some((_, said)) if parse_json::<Value>(&said)? == detail => return Ok(()),
+            Some((_, previous)) if parse_json::<Value>(&previous)? == detail => return Ok(()),
             Some((count, _)) => format!("{name} ({})", count + 1),
             None => name,
         };
@@ -198,8 +199,7 @@ fn append_link(tx: &Transaction<'_>, entry: AuditEntry, now: Timestamp) -> Resul
 }
 
 impl RepositoryDatabase {
-    /// Adds a link to the chain and returns its hash; the same (run, visit, key) again returns the
-    /// hash it got the first time.
+    /// Appends a link and returns its hash. The same (run, visit, key) again returns the first hash.
     pub async fn append_audit_link(
         &self,
         gathered: &PendingWrites,
@@ -222,7 +222,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// The repository's whole audit chain, the oldest link first.
+    /// Returns the repository's whole audit chain, oldest link first.
     pub async fn audit_chain(&self) -> Result<Vec<AuditRow>, StoreError> {
         let repo = self.repo;
         self.read(move |tx| {
@@ -247,17 +247,17 @@ fn read_audit_row(repo: RepoId, row: &SqlRow<'_>) -> Result<AuditRow, Transactio
     })
 }
 
-/// What a walk along the chain found.
+/// Result of verifying an audit chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditChainReport {
     pub links: usize,
-    /// The hash of the last link; of an empty chain, the hash of nothing.
+    /// Hash of the last link, or of the empty string if the chain is empty.
     pub head: Hash,
-    /// Links that do not hold.
+    /// Descriptions of links whose hash or predecessor is wrong.
     pub broken: Vec<String>,
-    /// Rows that are not what their links say.
+    /// Descriptions of rows that differ from their links.
     pub altered: Vec<String>,
-    /// Rows of runs that began before such links were written. Nothing is known about them.
+    /// Number of rows from runs older than the first such link. Nothing is known about them.
     pub uncovered: usize,
 }
 
@@ -267,7 +267,7 @@ impl AuditChainReport {
     }
 }
 
-/// Walks the whole chain, shows each link with its ordinal, and holds the rows against it.
+/// Verifies the whole chain and compares the rows with it. Calls `each` with every link and its ordinal.
 pub(in crate::store) fn verify_chain(
     tx: &Transaction<'_>,
     repo: RepoId,
@@ -298,13 +298,13 @@ pub(in crate::store) fn verify_chain(
     Ok(AuditChainReport { links, head, broken, altered, uncovered })
 }
 
-/// Rows that are not what the last link about each says, and how many are of runs from before there were such links.
+/// Returns the rows that differ from their last link, and the number of rows from runs before the first link.
 fn altered_rows(
     tx: &Transaction<'_>,
     repo: RepoId,
     mut last: HashMap<(u64, u64, String), (usize, String)>,
 ) -> Result<(Vec<String>, usize), TransactionError> {
-    // Who starts a run starts its links, so all runs after the first that has one have one.
+    // Starting a run writes its first link, so every run after the first linked one must have links.
     let first = last.keys().filter(|(.., name)| name == "run").map(|(run, ..)| *run).min();
     let (mut altered, mut uncovered) = (Vec::new(), 0);
     tx.for_each_row(LINKED_ROWS_QUERY, [], |row| {
@@ -320,7 +320,7 @@ fn altered_rows(
         }
         Ok(())
     })?;
-    // One that was tried again has not ended that way.
+    // A retried run no longer has the end that its link records.
     let mut gone: Vec<_> = last.into_iter().filter(|((.., name), _)| name != RUN_END_LINK).collect();
     gone.sort_by_key(|(_, (link, _))| *link);
     altered.extend(gone.into_iter().map(|((seq, _, name), (link, _))| {

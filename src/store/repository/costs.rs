@@ -1,4 +1,4 @@
-//! The cost ledger, read back.
+//! Reads and settles rows of the cost ledger.
 
 use crate::store::sql::{SqlArguments, SqlRow, Transaction};
 use rusqlite::params;
@@ -20,14 +20,14 @@ const COST_ROWS_QUERY: &str =
     FROM call JOIN run ON run.seq = call.run";
 
 impl RepositoryDatabase {
-    /// Every call since then, of one run or of all, in the order they were first booked.
+    /// Returns every call since `since`, of one run or of all, in the order of their first record.
     pub async fn call_costs(&self, run: Option<RunId>, since: Timestamp) -> Result<Vec<CostRow>, StoreError> {
         let repo = self.repo;
         self.read(move |tx| read_call_costs(tx, repo, run, since)).await
     }
 
-    /// How many runs this person has begun since then, but for that cause, and what counts against caps of all they began.
-    /// One that a run began itself is counted with that.
+    /// Counts the runs this person started since `since`, except the one with cause `but`, and sums what all their runs
+    /// count against caps. A follow-up run that a run started itself is not counted apart.
     pub async fn spend_of_person(
         &self,
         person: UserId,
@@ -51,7 +51,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Every call made for an issue.
+    /// Returns every call made for an issue.
     pub async fn costs_of_issue(&self, issue: IssueNo) -> Result<Vec<CostRow>, StoreError> {
         let repo = self.repo;
         self.read(move |tx| {
@@ -61,8 +61,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Settles the calls that are over and whose cost nobody knew, of one run or of all: together they cost `billed`, on top
-    /// of what was counted. Returns their rows as they are now, and the amount that was held for them.
+    /// Settles the finished calls of unknown cost, of one run or of all. Together they cost `billed`, on top of the
+    /// recorded costs. Returns the updated rows and the amount that was held for them.
     pub async fn settle_calls(
         &self,
         run: Option<RunId>,
@@ -90,8 +90,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// What the last runs of a workflow that came to their end cost, at most so many: billed, and by list price what was
-    /// not.
+    /// Returns the costs of the last `most` completed runs of a workflow, as pairs: the billed cost, and the list price
+    /// of unbilled calls.
     pub async fn past_run_costs(
         &self,
         workflow: &str,

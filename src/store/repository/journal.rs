@@ -1,4 +1,4 @@
-//! What a visit did: values by key, documents by hash.
+//! Journal of a visit: values by key, documents by hash.
 
 use crate::store::sql::OptionalRow;
 use rusqlite::params;
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl RepositoryDatabase {
-    /// Notes that `key` is begun, or reads back what it came to.
+    /// Records that work on `key` has begun, or returns its journaled value.
     pub async fn journal_begin(&self, lease: &RunLease, key: &str) -> Result<JournalLookup, StoreError> {
         let (at, now, lease, key) = (self.run_reader(), self.clock.now().0, lease.clone(), key.to_owned());
         self.write_here(move |tx| {
@@ -54,7 +54,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// The bytes under this hash, checked against it.
+    /// Returns the bytes stored under this hash, after checking them against it.
     pub async fn get_document(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
         self.read(move |tx| {
             let found = tx

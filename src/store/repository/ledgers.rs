@@ -1,4 +1,4 @@
-//! Evidence: calls, verdicts, findings, approvals.
+//! Evidence rows: calls, verdicts, findings, approvals.
 
 use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
@@ -19,22 +19,22 @@ use crate::{
 };
 
 impl RepositoryDatabase {
-    /// Writes a ledger row of the visit; the same key again replaces it in its place. A late writer is not
-    /// refused: what was paid was paid. But it begins no call.
+    /// Writes a ledger row of the visit; the same key replaces the row. A writer with an outdated lease may still
+    /// record costs already incurred, but may not reserve a new call.
     pub async fn record(&self, lease: &RunLease, key: &str, record: LedgerRecord) -> Result<(), StoreError> {
         let (at, now) = (self.run_reader(), self.clock.now().0);
         let (run, visit, held) = (lease.run.id, lease.run.visit, lease.clone());
-        let booking = PendingRecord { visit, key: key.to_owned(), record };
+        let pending = PendingRecord { visit, key: key.to_owned(), record };
         self.write_with_pending(&lease.pending_writes, run, move |tx| {
-            if matches!(&booking.record, LedgerRecord::Call(call) if call.status == CallStatus::Reserved) {
+            if matches!(&pending.record, LedgerRecord::Call(call) if call.status == CallStatus::Reserved) {
                 at.check_lease(tx, &held)?;
             }
-            insert_record(tx, run, &booking, now)
+            insert_record(tx, run, &pending, now)
         })
         .await
     }
 
-    /// The row of a paid call of this visit, if there is one on disk.
+    /// Returns the stored row of a paid call of this visit.
     pub async fn call_row(&self, lease: &RunLease, key: &str) -> Result<Option<CallRow>, StoreError> {
         let (run, visit, key) = (to_signed(lease.run.id.seq), to_signed(lease.run.visit), key.to_owned());
         self.read(move |tx| {
@@ -47,7 +47,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// All ledger rows of a run.
+    /// Returns all ledger rows of a run.
     pub async fn ledger(&self, run: RunId) -> Result<RunLedger, StoreError> {
         self.read(move |tx| {
             Ok(RunLedger {
@@ -63,17 +63,17 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// What all runs of an issue committed on its branches, the oldest first.
+    /// Returns all commits that runs of an issue made on its branches, oldest first.
     pub async fn commits_of_issue(&self, issue: IssueNo) -> Result<Vec<CommitRow>, StoreError> {
         self.read(move |tx| rows_of_issue(tx, "own_commit", issue)).await
     }
 
-    /// What all runs of an issue said on its pull requests, the oldest first.
+    /// Returns all pull request sections that runs of an issue wrote, oldest first.
     pub async fn sections_of_issue(&self, issue: IssueNo) -> Result<Vec<SectionRow>, StoreError> {
         self.read(move |tx| rows_of_issue(tx, "pull_section", issue)).await
     }
 
-    /// What runs left for later stages of this issue, the oldest first.
+    /// Returns the artifacts that runs saved for later stages of this issue, oldest first.
     pub async fn artifacts_of_issue(&self, issue: IssueNo) -> Result<Vec<ArtifactRow>, StoreError> {
         self.read(move |tx| {
             let mut statement =
@@ -85,14 +85,15 @@ impl RepositoryDatabase {
     }
 }
 
-/// A call is of the day it was asked on, and not of the next if its answer comes after midnight.
+/// Inserts or replaces a ledger row. A call counts for the day of its reservation, even if its response comes after
+/// midnight.
 pub(super) fn insert_record(
     tx: &Transaction<'_>,
     run: RunId,
-    booking: &PendingRecord,
+    pending: &PendingRecord,
     now: i64,
 ) -> Result<(), TransactionError> {
-    let PendingRecord { visit, key, record } = booking;
+    let PendingRecord { visit, key, record } = pending;
     let (table, body) = match record {
         LedgerRecord::Call(row) => ("call", serde_json::to_string(row)?),
         LedgerRecord::Verdict(row) => ("verdict", serde_json::to_string(row)?),

@@ -1,7 +1,7 @@
-//! One repository's database: its runs and everything they leave behind.
+//! One repository's database: its runs and everything they record.
 //!
-//! What wakes or takes a run is reached only through [`Store`](super::Store), which commits the wake hint first
-//! and keeps the agenda.
+//! Code outside the store starts or claims a run only through [`Store`](super::Store), which commits the wake hint
+//! first and updates the agenda.
 
 mod audit_chain;
 mod costs;
@@ -43,10 +43,10 @@ use crate::{
     types::{RepoId, RunId, Timestamp},
 };
 
-/// What one open repository database may keep in memory of its pages.
+/// Page cache limit of one open repository database.
 const REPOSITORY_CACHE_KIB: u32 = 256;
 
-/// Beside the mirror in the repository's folder.
+/// Database file name, next to the mirror in the repository's folder.
 pub(super) const CHECKPOINTS_FILE: &str = "checkpoints.db";
 
 pub(super) const REPOSITORY_SCHEMA: DatabaseSchema = DatabaseSchema {
@@ -64,14 +64,14 @@ pub(super) const REPOSITORY_SCHEMA: DatabaseSchema = DatabaseSchema {
     traffic: DatabaseTraffic::Quiet,
 };
 
-/// What this version writes.
+/// Schema version that this binary writes.
 pub(super) fn schema_version() -> u32 {
     REPOSITORY_SCHEMA.version()
 }
 
-/// At the first opening in a boot. Whoever had the directory before is dead, or we would not have its lock; so a boot
-/// that seems not to be older than ours was counted by another `main.db`, which was lost or replaced. Ours counts from
-/// now on, and what that boot could not read is tried again.
+/// Runs at the first opening in a boot. We hold the directory's lock, so the previous owner is dead. If its boot number
+/// is not below ours, another `main.db` counted it and was lost or replaced. Then our number counts from now on, and
+/// runs that the previous boot parked are retried.
 fn adopt_database(tx: &Transaction<'_>, epoch: i64) -> Result<(), TransactionError> {
     let before: i64 = tx.query_row("SELECT epoch FROM boot", [], |row| row.get(0))?;
     if before >= epoch {
@@ -87,7 +87,7 @@ pub struct RepositoryDatabase {
     epoch: i64,
     db: Database,
     clock: SharedClock,
-    /// A call found the file damaged.
+    /// Whether a call found the file damaged.
     found_damaged: AtomicBool,
 }
 
@@ -113,23 +113,23 @@ impl RepositoryDatabase {
         Ok(Self { repo, epoch, db, clock, found_damaged: AtomicBool::new(false) })
     }
 
-    /// What a server has of a repository.
+    /// Wraps a repository's database on a PostgreSQL server.
     pub(super) fn from_postgres(repo: RepoId, node: i64, db: Database, clock: SharedClock) -> Self {
         Self { repo, epoch: node, db, clock, found_damaged: AtomicBool::new(false) }
     }
 
-    /// Did a call find the file damaged since it was opened?
+    /// Returns whether a call found the file damaged since it was opened.
     pub(super) fn is_damaged(&self) -> bool {
         self.found_damaged.load(Relaxed)
     }
 
-    /// What lives here. As a write it comes after every change that is under way.
+    /// Returns the live runs. Runs as a write, so it sees every change that is already queued.
     pub(super) async fn live_runs(&self) -> Result<Vec<ScheduledRun>, StoreError> {
         let at = self.run_reader();
         self.write(move |tx| at.live_runs(tx)).await
     }
 
-    /// Takes out what a run that ended long ago needs no more: how many documents, and how many bytes.
+    /// Deletes documents that a run which ended long ago no longer needs. Returns their count.
     pub(super) async fn prune_archived_run(
         &self,
         run: RunId,
@@ -155,7 +155,7 @@ impl RepositoryDatabase {
         self.note_damage(self.db.write(work).await)
     }
 
-    /// For the steps of runs, each of which has a task of its own.
+    /// Writes on the calling task. Used for steps of runs, since each run has its own task.
     async fn write_here<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -177,7 +177,7 @@ impl RepositoryDatabase {
         self.note_damage(self.db.read_small(work).await)
     }
 
-    /// Writes what a step of `run` gathered, and then `work`, in one transaction.
+    /// Writes the pending rows of a step of `run`, then runs `work`, in one transaction.
     async fn write_with_pending<R: Send + 'static>(
         &self,
         gathered: &PendingWrites,

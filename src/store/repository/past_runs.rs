@@ -1,4 +1,4 @@
-//! What earlier runs of the repository left: designs with how they were judged, and findings.
+//! Results of the repository's earlier runs: designs with their verdicts, findings, and lessons.
 
 use crate::store::sql::{OptionalRow, SqlRow, Transaction};
 use rusqlite::params;
@@ -14,17 +14,17 @@ use crate::{
     types::{Hash, IssueNo, RunId},
 };
 
-/// A person agreed, and it was published.
+/// Condition for a run whose design a person approved and that was published.
 const APPROVED_CONDITION: &str =
     "(run.status = 'done' AND EXISTS (SELECT 1 FROM approval WHERE approval.run = run.seq))";
 
-/// No script answered in it: what a rehearsal came to is nobody's opinion.
+/// Condition for a run without stub calls. Results of a rehearsal are nobody's opinion.
 const NOT_REHEARSED_CONDITION: &str = "NOT EXISTS (SELECT 1 FROM call WHERE call.run = run.seq
     AND CASE WHEN json_valid(call.body) THEN call.body ->> 'provider' = 'stub' END)";
 
 impl RepositoryDatabase {
-    /// The last document of each of the last runs of a workflow before this one, the newest first, if it was approved or
-    /// is of `issue`.
+    /// Returns the last document of each of the last `most` runs of a workflow before this one, newest first. A run
+    /// counts if its design was approved or it belongs to `issue`.
     pub async fn past_designs(
         &self,
         before: RunId,
@@ -51,10 +51,10 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// What came of the changes that were pushed last here, the newest first, but for runs from this one on.
+    /// Returns the lessons from the last pushed changes before this run, newest first.
     pub async fn past_lessons(&self, before: RunId, most: u32) -> Result<Vec<String>, StoreError> {
         self.read(move |tx| {
-            // Of a run that ended twice the newest counts.
+            // For a run that ended twice, only its newest lesson counts.
             let mut statement = tx.prepare(&format!(
                 "SELECT run.seq, body ->> 'hash' FROM artifact JOIN run ON run.seq = artifact.run
                  WHERE artifact.rowid = (SELECT MAX(rowid) FROM artifact WHERE run = run.seq AND body ->> 'kind' = ?1)
@@ -73,8 +73,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Findings of runs of a workflow before this one, as they stood in the end, those of the newest run first, if the
-    /// run's design was approved or is of `issue`.
+    /// Returns findings of runs of a workflow before this one in their final status, newest run first. A run counts if
+    /// its design was approved or it belongs to `issue`.
     pub async fn past_findings(
         &self,
         before: RunId,
@@ -93,7 +93,7 @@ impl RepositoryDatabase {
             let mut findings: Vec<PastFinding> = Vec::new();
             while let Some(row) = rows.next()? {
                 let Some(past) = skip_unreadable(row.get(0)?, read_finding(&row))? else { continue };
-                // Each review writes all of them anew.
+                // Each review rewrites all findings, so only the newest row of each counts.
                 let of_its_run = findings.iter().rev().take_while(|known| known.run == past.run);
                 if !of_its_run.into_iter().any(|known| known.finding.id == past.finding.id) {
                     findings.push(past);
@@ -105,12 +105,12 @@ impl RepositoryDatabase {
     }
 }
 
-/// What cannot be read of an old run is left out: no run needs it.
+/// Turns an unreadable row into `None`: no run depends on rows of older runs.
 fn skip_unreadable<V>(run: i64, read: Result<V, TransactionError>) -> Result<Option<V>, TransactionError> {
     match read {
         Ok(value) => Ok(Some(value)),
         Err(TransactionError::Row(detail)) => {
-            tracing::warn!(run, %detail, "a row of an earlier run cannot be read and is left out");
+            tracing::warn!(run, %detail, "could not read a row of an earlier run; skipping it");
             Ok(None)
         }
         Err(other) => Err(other),
@@ -136,7 +136,7 @@ fn read_finding(row: &SqlRow<'_>) -> Result<PastFinding, TransactionError> {
     Ok(PastFinding { run, issue, approved: row.get(2)?, finding })
 }
 
-/// A stored text, if there is one under this hash.
+/// Returns the text stored under this hash, if any.
 pub(in crate::store) fn read_text(
     tx: &Transaction<'_>,
     hash: Hash,
@@ -207,7 +207,7 @@ mod tests {
         serde_json::to_string(&row).unwrap()
     }
 
-    /// What is known of a run of issue `n`, and how `finding` says it ended.
+    /// Inserts the rows of a run of issue `n`.
     fn insert_past_run(old: &Connection, n: u64, status: &str, provider: &str) {
         let (run, text) = (to_signed(n), format!("# {n} - Feature: x"));
         let hash = Hash::digest(text.as_bytes());
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn only_what_was_published_counts_and_what_cannot_be_read_is_left_out() {
+    async fn past_runs_skip_unpublished_and_unreadable_rows() {
         let root = tempfile::tempdir().unwrap();
         let store = Store::open(root.path(), Arc::new(SystemClock)).unwrap();
         for issue in 1..=7 {
@@ -275,7 +275,11 @@ mod tests {
             past.into_iter().map(|past| (past.issue.0, past.approved)).collect::<Vec<_>>()
         };
         assert_eq!(designs(7).await, [(6, true), (1, true)]);
-        assert_eq!(designs(3).await, [(6, true), (3, false), (1, true)], "its own, whatever came of it");
+        assert_eq!(
+            designs(3).await,
+            [(6, true), (3, false), (1, true)],
+            "runs of the issue itself count even without approval"
+        );
         let findings = async |issue| {
             let past = db.past_findings(now, "lld", IssueNo(issue), 60).await.unwrap();
             past.into_iter().map(|past| (past.run, past.approved)).collect::<Vec<_>>()

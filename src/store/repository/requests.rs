@@ -1,4 +1,4 @@
-//! What others ask of the runs: to start, to hear an answer, to end. Each is known by its cause.
+//! Requests from outside a run: start, answer, remark, cancel, retry. The cause of each makes it idempotent.
 
 use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
@@ -28,16 +28,16 @@ impl RepositoryDatabase {
         let (at, now) = (self.run_reader(), self.clock.now().0);
         self.write(move |tx| {
             let opened = at.open_run(tx, &new, now)?;
-            let became = match &opened {
+            let updates = match &opened {
                 StartDecision::New(run) => vec![at.run_update(tx, to_signed(run.seq))?],
                 StartDecision::Duplicate(_) | StartDecision::AlreadyLive(_) => Vec::new(),
             };
-            Ok((opened, became))
+            Ok((opened, updates))
         })
         .await
     }
 
-    /// Books an answer at `gate` if that still is open and asks about the same subject.
+    /// Records an answer at `gate` if the gate is still open with the same subject.
     pub(in crate::store) async fn record_answer(
         &self,
         gate: GateRow,
@@ -78,7 +78,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Keeps what was said of a finding of a run that lives; one that waits for people is saved anew, and so looks at it.
+    /// Records a remark on a finding of a live run. A run that is asking becomes due, so its step reads the remark.
     pub(in crate::store) async fn record_remark(
         &self,
         run: RunId,
@@ -113,7 +113,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// What was said of a run's findings, after so many and up to so many remarks.
+    /// Returns the remarks on a run's findings with numbers above `after`, up to `upto`.
     pub async fn remarks(&self, run: RunId, after: u64, upto: u64) -> Result<Vec<RunRemark>, StoreError> {
         self.read(move |tx| {
             let sql =
@@ -126,11 +126,11 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Whether a gate of this issue asks, or asked once, about what has a hash that begins so.
+    /// Returns whether a gate of this issue has, or once had, a subject whose hash starts with `hash`.
     pub async fn has_gate_about(&self, issue: IssueNo, hash: &str) -> Result<bool, StoreError> {
         let begins = format!("{hash}%");
         self.read(move |tx| {
-            // A gate that asks about another subject after an answer keeps only that one.
+            // The gate row keeps only its current subject; earlier subjects are in the answers.
             let sql = "SELECT EXISTS (
                  SELECT 1 FROM gate JOIN run ON run.seq = gate.run LEFT JOIN answer ON answer.gate = gate.id
                  WHERE run.issue = ?1 AND ((gate.spec ->> 'subject') LIKE ?2 OR answer.subject LIKE ?2))";
@@ -148,8 +148,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Writes the wish beside the runs it is for: one, or all live ones of the issue. The runs that
-    /// carry it are returned, the same for a repeated cause.
+    /// Marks one run, or all live runs of the issue, as cancelled. Returns the runs that carry this cancel; a repeated
+    /// cause returns the same runs.
     pub(in crate::store) async fn cancel_runs(
         &self,
         issue: IssueNo,
@@ -183,19 +183,19 @@ impl RepositoryDatabase {
                 }
                 for run in runs.iter().filter(|_| fresh == 1) {
                     let detail = serde_json::json!({ "by": cancel.by, "why": cancel.why, "at": cancel.at });
-                    let said = format!("{} {}", serde_json::to_string(&cancel.by)?, cancel.why);
+                    let body = format!("{} {}", serde_json::to_string(&cancel.by)?, cancel.why);
                     let name = format!("stop/{}", cancel.cause);
                     let what = "somebody asked that the run end";
-                    NewAuditLink { run: *run, visit: NO_VISIT, name, what, detail }.with_body_hash(&said).append_if_changed(tx, now)?;
+                    NewAuditLink { run: *run, visit: NO_VISIT, name, what, detail }.with_body_hash(&body).append_if_changed(tx, now)?;
                 }
-                let became = marked.iter().map(|seq| at.run_update(tx, *seq)).collect::<Result<_, _>>()?;
-                Ok((runs, became))
+                let updates = marked.iter().map(|seq| at.run_update(tx, *seq)).collect::<Result<_, _>>()?;
+                Ok((runs, updates))
             })
             .await
     }
 
-    /// Makes a run that failed live again at the step it failed at, on a visit of its own, and lets one that waits go
-    /// on like that; one that is parked is read once more.
+    /// Makes a failed run live again on a new visit to the step it failed at, and wakes a waiting run the same way. A
+    /// parked run is unparked and becomes due.
     pub(in crate::store) async fn retry_run(
         &self,
         run: RunId,
@@ -251,7 +251,7 @@ impl RepositoryDatabase {
     }
 }
 
-/// The run of this workflow that lives on this issue.
+/// Returns the live run of this workflow on this issue.
 fn find_live_run(
     tx: &Transaction<'_>,
     workflow: &str,
@@ -268,7 +268,7 @@ fn find_live_run(
 }
 
 impl RunReader {
-    /// Begins a run, unless its cause began one before or one of its workflow lives on the issue.
+    /// Creates a run, unless one with this cause exists or the issue has a live run of this workflow.
     pub(super) fn open_run(
         self,
         tx: &Transaction<'_>,

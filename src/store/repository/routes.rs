@@ -1,4 +1,4 @@
-//! How requests in free words were read.
+//! Routing decisions for free-text requests.
 
 use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
@@ -12,11 +12,11 @@ use crate::{
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp, UserId},
 };
 
-/// Whoever finds a decision wrong says so within this, in milliseconds.
+/// Time within which a person corrects a wrong routing decision, in milliseconds.
 const CORRECTION_WINDOW_MS: i64 = 24 * 3600 * 1000;
 
 impl RepositoryDatabase {
-    /// What a model decided of the same words since then.
+    /// Returns the newest decision that a model made about the same text since `since`.
     pub async fn cached_route(&self, key: Hash, since: Timestamp) -> Result<Option<RouteRow>, StoreError> {
         self.read(move |tx| {
             let body: Option<String> = tx
@@ -31,7 +31,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// The newest decision before that run's on what this person asked on this issue, and when it was made.
+    /// Returns the newest routing decision for this person on this issue before `run`, with its time.
     pub async fn previous_route(
         &self,
         run: RunId,
@@ -54,7 +54,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// When this person's questions were read that were answered or still may be, up to that of this run, the oldest first.
+    /// Returns when this person's questions were routed, up to that of `run`, oldest first. Counts only questions that
+    /// were answered or still may be.
     pub async fn question_times(&self, person: UserId, run: RunId) -> Result<Vec<Timestamp>, StoreError> {
         self.read(move |tx| {
             let mut statement = tx.prepare_cached(
@@ -69,7 +70,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// What the last requests cost for which a model was asked, at most so many, the newest first; in micro-dollars.
+    /// Returns the costs in micro-dollars of the last `most` requests that called a model, newest first.
     pub async fn route_costs(&self, most: u32) -> Result<Vec<u64>, StoreError> {
         self.read(move |tx| {
             let mut statement = tx.prepare(
@@ -82,12 +83,12 @@ impl RepositoryDatabase {
     }
 }
 
-/// The decisions of a repository, the oldest first, read without the lock, beside a server at work.
+/// Returns a repository's routing decisions, oldest first. Takes no lock, so it works while a server runs.
 pub fn read_routes(place: &DatabaseSource, repo: RepoId) -> Result<Vec<PastRoute>, StoreError> {
     place.read_repository(repo, |tx| {
         if let Transaction::File(_) = tx {
             let there = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'route')";
-            // Otherwise nobody has opened it since such requests are read.
+            // No version that routes free text has opened this database yet.
             if !tx.query_row(there, [], |row| row.get::<_, bool>(0))? {
                 return Ok(Vec::new());
             }

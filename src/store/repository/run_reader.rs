@@ -1,4 +1,4 @@
-//! Reading runs back.
+//! Reads runs and their visits.
 
 use crate::store::sql::{OptionalRow, SqlRow, Transaction};
 use rusqlite::params;
@@ -23,13 +23,13 @@ impl RepositoryDatabase {
         self.read(move |tx| at.run(tx, id.seq)).await
     }
 
-    /// Runs in the order they were started.
+    /// Returns runs in the order they were started.
     pub async fn runs(&self, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
         let at = self.run_reader();
         self.read(move |tx| at.runs(tx, filter)).await
     }
 
-    /// The visits of a run, oldest first.
+    /// Returns the visits of a run, oldest first.
     pub async fn trail(&self, run: RunId) -> Result<Vec<VisitRow>, StoreError> {
         self.read(move |tx| {
             let mut statement = tx.prepare_cached(&format!("{VISITS} ORDER BY visit"))?;
@@ -39,7 +39,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// One visit of a run, with so many of its calls and journal entries at most.
+    /// Returns one visit of a run, with at most `most` calls and `most` journal entries.
     pub async fn visit(&self, run: RunId, visit: u64, most: u32) -> Result<Option<VisitSpan>, StoreError> {
         self.read(move |tx| {
             let (of, many) = ([to_signed(run.seq), to_signed(visit)], [to_signed(run.seq), to_signed(visit), most.into()]);
@@ -83,7 +83,7 @@ impl RepositoryDatabase {
     }
 }
 
-/// The visits of a run, for [`visit_row`].
+/// Query for the visits of a run; [`visit_row`] reads its rows.
 pub(in crate::store) const VISITS: &str =
     "SELECT visit, step, entered_at, left_at, how FROM trail WHERE run = ?1";
 
@@ -97,10 +97,10 @@ pub(in crate::store) fn visit_row(row: &SqlRow<'_>) -> Result<VisitRow, Transact
     })
 }
 
-/// Of a run that may still take a step.
+/// Condition for a run that may still take a step.
 pub(in crate::store) const LIVE_RUN_CONDITION: &str = "status IN ('ready', 'asking', 'waiting', 'halting')";
 
-/// Whose rows are read, and by which boot.
+/// Repository to read from, and the boot or node that reads.
 #[derive(Clone, Copy)]
 pub(super) struct RunReader {
     pub(super) repo: RepoId,
@@ -116,7 +116,7 @@ impl RunReader {
         let Some(raw) = raw else { return Ok(None) };
         let (mut run, cancel) = raw?;
         if run.taken {
-            // Nobody is at work on what a dead one had in hand.
+            // A claim by a dead node does not count.
             let lives = format!(
                 "SELECT EXISTS (SELECT 1 FROM run WHERE seq = ?1 AND {})",
                 living_node_condition("run.taken")
@@ -131,14 +131,14 @@ impl RunReader {
         Ok(Some(run))
     }
 
-    /// A run the caller's transaction knows to exist.
+    /// Returns a run that the caller's transaction knows to exist.
     pub(super) fn existing_run(self, tx: &Transaction<'_>, seq: u64) -> Result<RunRow, TransactionError> {
         let id = RunId { repo: self.repo, seq };
         self.run(tx, seq)?.ok_or_else(|| TransactionError::Missing(format!("run {id}")))
     }
 
     fn runs(self, tx: &Transaction<'_>, filter: RunFilter) -> Result<Vec<RunRow>, TransactionError> {
-        // Written apart, so that each finds its index.
+        // Two separate conditions, so SQLite can use an index for each.
         let of_issue = if filter.issue.is_some() { "issue = ?1" } else { "CAST(?1 AS BIGINT) IS NULL" };
         let of_status = if filter.live_only { LIVE_RUN_CONDITION } else { "TRUE" };
         let seqs = tx
@@ -148,7 +148,7 @@ impl RunReader {
         seqs.into_iter().map(|seq| self.existing_run(tx, to_unsigned(seq))).collect()
     }
 
-    /// The row itself, and the number of the cancel it carries.
+    /// Returns the row and the ID of its cancel.
     fn read_run_row(self, row: &SqlRow<'_>) -> Result<(RunRow, Option<i64>), TransactionError> {
         let time = |column: &str| -> Result<Timestamp, TransactionError> { Ok(Timestamp(row.get(column)?)) };
         let status = parse_status(&row.get::<_, String>("status")?)?;
@@ -164,7 +164,8 @@ impl RunReader {
             moves: row.get("moves")?,
             attempts: row.get("attempts")?,
             due: row.get::<_, Option<i64>>("due")?.map(Timestamp),
-            // By another process; what ours has in hand the agenda knows. Who waits keeps it without being at work.
+            // Taken by another process; the agenda knows our own claims. A waiting run keeps its holder without being
+            // at work.
             taken: row.get::<_, Option<i64>>("taken")?.is_some_and(|by| by != self.epoch)
                 && status != RunStatus::Waiting,
             parked: row.get::<_, Option<i64>>("parked")?.is_some_and(|by| by >= self.epoch),
@@ -209,7 +210,7 @@ impl RunReader {
 }
 
 impl RunReader {
-    /// What the agenda is to know of a run, here and wherever else it may be claimed.
+    /// Returns the agenda's new entry for a run, and notifies the other nodes that may claim it.
     pub(super) fn run_update(self, tx: &Transaction<'_>, seq: i64) -> Result<RunUpdate, TransactionError> {
         ClusterNotice::Runs(self.repo).notify(tx)?;
         let mut statement = tx.prepare_cached(&self.scheduled_runs_query(tx, "seq = ?2"))?;
@@ -217,17 +218,17 @@ impl RunReader {
         Ok((to_unsigned(seq), slot.transpose()?))
     }
 
-    /// The same of every live run.
+    /// Returns the agenda entries of all live runs.
     pub(super) fn live_runs(self, tx: &Transaction<'_>) -> Result<Vec<ScheduledRun>, TransactionError> {
         let mut statement = tx.prepare_cached(&self.scheduled_runs_query(tx, "TRUE"))?;
         let slots = statement.query_map([self.epoch], |row| Ok(read_scheduled_run(row)))?;
         slots.map(|slot| slot?).collect()
     }
 
-    /// Live runs as this boot (`?1`) sees them: a cancel does not wait for the due time, nor for someone who can
-    /// read the run.
+    /// Builds the query for live runs as this boot (`?1`) sees them. A cancelled run is due at once, even if it is
+    /// parked.
     fn scheduled_runs_query(self, tx: &Transaction<'_>, which: &str) -> String {
-        // One that another process has in hand is nobody else's to take, until that one's lease is over.
+        // A run that another live node holds is not due here.
         let elsewhere = match tx {
             Transaction::File(_) => String::new(),
             Transaction::Server(_) => {
@@ -267,7 +268,7 @@ fn read_scheduled_run(row: &SqlRow<'_>) -> Result<ScheduledRun, TransactionError
     })
 }
 
-/// How many remarks a run was given so far.
+/// Returns the number of remarks on a run so far.
 pub(super) fn count_remarks(tx: &Transaction<'_>, run: RunId) -> Result<u64, TransactionError> {
     let newest = tx
         .prepare_cached("SELECT COALESCE(MAX(number), 0) FROM remark WHERE run = ?1")?
@@ -284,7 +285,7 @@ fn oldest_waiting_answer(tx: &Transaction<'_>, gate: u64) -> Result<Option<Answe
     .transpose()
 }
 
-/// Columns id, gate, subject, body.
+/// Reads the columns id, gate, subject, body.
 pub(super) fn read_answer(row: &SqlRow<'_>) -> Result<AnswerRow, TransactionError> {
     Ok(AnswerRow {
         id: to_unsigned(row.get(0)?),

@@ -1,4 +1,4 @@
-//! Taking a step of a run and saving what it left.
+//! Claiming a run for a step and saving its checkpoint.
 
 use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
@@ -21,8 +21,8 @@ use crate::{
 };
 
 impl RepositoryDatabase {
-    /// Reads a run that is to take a step, and its version; none if it lives no more. Nothing is written: that it
-    /// is taken is known to the one process that has the directory.
+    /// Reads a run that is to take a step, and its lease number. Returns `None` if the run is not live. Writes nothing:
+    /// only this process has the directory, and it knows which runs it claimed.
     pub(in crate::store) async fn claim_run(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
         let at = self.run_reader();
         if self.db.is_shared() {
@@ -39,8 +39,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Takes a run that no other process has in hand, and that is due now; as long as its own lease holds, since whatever
-    /// it took after that would be free to all.
+    /// Claims a due run that no other live node holds. Fails if our own node lease is over, since other nodes could
+    /// then take the run too.
     async fn claim_run_in_cluster(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
         let (at, now) = (self.run_reader(), self.clock.now().0);
         self.write_here(move |tx| {
@@ -61,7 +61,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Lets go of a run that is as it was when it was taken; before `until` nobody wants it, unless somebody spoke.
+    /// Releases an unchanged run. With `until`, it is due only then, unless it has a new answer, remark or cancel.
     pub(in crate::store) async fn release_run(
         &self,
         lease: &RunLease,
@@ -84,7 +84,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Saves what a step left and gives the run back.
+    /// Saves a step's checkpoint and releases the run.
     pub(in crate::store) async fn save_checkpoint(
         &self,
         lease: &RunLease,
@@ -97,21 +97,22 @@ impl RepositoryDatabase {
         }
         self.write_with_pending(&lease.pending_writes, lease.run.id, move |tx| {
             at.check_lease(tx, &held)?;
-            let follows = CheckpointSave { reader: at, tx, lease: &held, now }.apply_checkpoint(left)?;
-            follows.into_iter().chain([seq]).map(|seq| at.run_update(tx, seq)).collect()
+            let follow_up = CheckpointSave { reader: at, tx, lease: &held, now }.apply_checkpoint(left)?;
+            follow_up.into_iter().chain([seq]).map(|seq| at.run_update(tx, seq)).collect()
         })
         .await
     }
 }
 
 impl RunReader {
-    /// Who looks at a run again soon keeps it from others: a job that goes on for it is in no other process.
+    /// Returns our node if the run is due again soon, to keep it claimed: its background job exists in this process
+    /// only.
     fn waiting_holder(self, tx: &Transaction<'_>, until: Timestamp, now: Timestamp) -> Option<i64> {
         let soon = until <= now.plus(limits::JOB_POLL_INTERVAL);
         (soon && matches!(tx, Transaction::Server(_))).then_some(self.epoch)
     }
 
-    /// Refuses whoever took the run in an older boot, or before it was saved last.
+    /// Refuses a lease from an older boot or from before the run's last save.
     pub(super) fn check_lease(self, tx: &Transaction<'_>, lease: &RunLease) -> Result<(), TransactionError> {
         let number: Option<i64> = tx
             .prepare_cached("SELECT lease FROM run WHERE seq = ?1")?
@@ -121,7 +122,7 @@ impl RunReader {
             return Err(TransactionError::Fenced);
         }
         if let Transaction::Server(_) = tx {
-            // Every claim raises the number.
+            // Every claim raises the lease number, so that check suffices.
             return Ok(());
         }
         let epoch: i64 = tx.prepare_cached("SELECT epoch FROM boot")?.query_row([], |row| row.get(0))?;
@@ -129,14 +130,14 @@ impl RunReader {
             return Err(TransactionError::Fenced);
         }
         if epoch < lease.epoch {
-            // The first word of this boot here; from now on the older ones are refused.
+            // First write of this boot in this database; from now on it refuses older boots.
             tx.execute("UPDATE boot SET epoch = ?1", [lease.epoch])?;
         }
         Ok(())
     }
 }
 
-/// One save, in one transaction.
+/// One checkpoint save, inside one transaction.
 struct CheckpointSave<'a> {
     reader: RunReader,
     tx: &'a Transaction<'a>,
@@ -144,7 +145,7 @@ struct CheckpointSave<'a> {
     now: Timestamp,
 }
 
-/// What a save makes of a run's row: as it was when it was taken, but for what is said.
+/// Columns of a run's row to write. A save starts from the claimed row and overrides some.
 struct RunColumns<'a> {
     status: RunStatus,
     step: &'a str,
@@ -158,15 +159,15 @@ struct RunColumns<'a> {
     why: Option<&'a str>,
     outcome: Option<String>,
     remarks: u64,
-    /// Who keeps it.
+    /// Node that keeps the run claimed.
     taken: Option<i64>,
 }
 
 impl CheckpointSave<'_> {
-    /// Gives the number of the run that follows, if one does.
+    /// Applies the checkpoint. Returns the number of the follow-up run, if it starts one.
     fn apply_checkpoint(&self, left: Checkpoint) -> Result<Option<i64>, TransactionError> {
         let run = &self.lease.run;
-        let as_it_was = RunColumns {
+        let unchanged = RunColumns {
             status: run.status,
             step: &run.step,
             state: &run.state,
@@ -183,7 +184,7 @@ impl CheckpointSave<'_> {
         };
         let remarks = count_remarks(self.tx, run.id)?;
         let (now, next) = (Some(self.now), run.visit + 1);
-        let mut follows = None;
+        let mut follow_up = None;
         match left {
             Checkpoint::Go { step, state, moves } => {
                 self.close_gate()?;
@@ -198,7 +199,7 @@ impl CheckpointSave<'_> {
                     moves,
                     due: now,
                     remarks,
-                    ..as_it_was
+                    ..unchanged
                 })
             }
             Checkpoint::Ask { state, gate } => {
@@ -206,7 +207,7 @@ impl CheckpointSave<'_> {
                 if remarks > run.remarks {
                     due = now;
                 }
-                self.update_run(RunColumns { status, state, due, remarks, ..as_it_was })
+                self.update_run(RunColumns { status, state, due, remarks, ..unchanged })
             }
             Checkpoint::Wait { state, until, why } => {
                 let due = if self.has_new_answer()? { now } else { Some(until) };
@@ -219,7 +220,7 @@ impl CheckpointSave<'_> {
                     why: Some(&why),
                     remarks,
                     taken,
-                    ..as_it_was
+                    ..unchanged
                 })
             }
             Checkpoint::Done { state, outcome, then } => {
@@ -229,13 +230,13 @@ impl CheckpointSave<'_> {
                 let outcome = serde_json::to_string(&outcome)?;
                 self.add_end_link(RunStatus::Done, &outcome)?;
                 let outcome = Some(outcome);
-                // Whoever stopped it meant what follows as well.
+                // A cancel of this run covers its follow-up run as well.
                 let stopped = self.reader.existing_run(self.tx, run.id.seq)?.cancel.is_some();
-                self.update_run(RunColumns { status, state, due: None, outcome, ..as_it_was })?;
+                self.update_run(RunColumns { status, state, due: None, outcome, ..unchanged })?;
                 if let Some(new) = then.filter(|_| !stopped)
                     && let StartDecision::New(run) = self.reader.open_run(self.tx, &new, self.now.0)?
                 {
-                    follows = Some(to_signed(run.seq));
+                    follow_up = Some(to_signed(run.seq));
                 }
                 Ok(())
             }
@@ -247,30 +248,30 @@ impl CheckpointSave<'_> {
                 NewAuditLink { run: run.id, visit: run.visit, name, what: "the run was halted", detail }
                     .append_if_changed(self.tx, self.now.0)?;
                 let (status, halt, why) = (RunStatus::Halting, Some(halt.as_str()), Some(why.as_str()));
-                self.update_run(RunColumns { status, visit: next, due: now, halt, why, ..as_it_was })
+                self.update_run(RunColumns { status, visit: next, due: now, halt, why, ..unchanged })
             }
             Checkpoint::Ended { status, why } => {
-                // As it can be kept anywhere, since the chain seals it.
+                // PostgreSQL cannot store NUL characters, and the chain seals this text, so replace them.
                 let why = why.replace('\0', "\u{fffd}");
                 self.close_gate()?;
                 self.leave_visit("ended")?;
                 self.add_end_link(status, &why)?;
-                self.update_run(RunColumns { status, due: None, why: Some(&why), ..as_it_was })
+                self.update_run(RunColumns { status, due: None, why: Some(&why), ..unchanged })
             }
             Checkpoint::Retry { attempts, due, why } => {
                 let taken = self.reader.waiting_holder(self.tx, due, self.now);
                 let (due, why) = (Some(due), Some(why.as_str()));
-                self.update_run(RunColumns { attempts, due, why, taken, ..as_it_was })
+                self.update_run(RunColumns { attempts, due, why, taken, ..unchanged })
             }
             Checkpoint::Park { why } => {
                 let parked = Some(self.reader.epoch);
-                self.update_run(RunColumns { parked, why: Some(&why), ..as_it_was })
+                self.update_run(RunColumns { parked, why: Some(&why), ..unchanged })
             }
         }?;
-        Ok(follows)
+        Ok(follow_up)
     }
 
-    /// Every save gives the run a new version, so that whoever took it before is refused.
+    /// Writes the run's row and raises its lease number, so any older lease is refused.
     fn update_run(&self, to: RunColumns<'_>) -> Result<(), TransactionError> {
         self.tx
             .prepare_cached(
@@ -324,7 +325,7 @@ impl CheckpointSave<'_> {
         Ok(())
     }
 
-    /// The answer the step was given has had its effect.
+    /// Marks the answer that the step received as consumed.
     fn consume_answer(&self) -> Result<(), TransactionError> {
         if let Some(answer) = &self.lease.run.answer {
             self.tx.execute("UPDATE answer SET state = 'consumed' WHERE id = ?1", [to_signed(answer.id)])?;
@@ -341,7 +342,7 @@ impl CheckpointSave<'_> {
         Ok(())
     }
 
-    /// Opens the gate, or brings the open one up to date; says when the step wants to run again.
+    /// Opens the gate or updates the open one. Returns when the step is due again.
     fn open_gate(&self, spec: &GateSpec) -> Result<Option<Timestamp>, TransactionError> {
         self.consume_answer()?;
         let text = serde_json::to_string(spec)?;
@@ -354,7 +355,7 @@ impl CheckpointSave<'_> {
         };
         let id = to_signed(open.id);
         self.tx.execute("UPDATE gate SET spec = ?2 WHERE id = ?1", params![id, text])?;
-        // An answer to another subject is no answer to this one.
+        // An answer about another subject does not count for this one.
         self.tx.execute(
             "UPDATE answer SET state = 'late' WHERE gate = ?1 AND state = 'waiting' AND subject <> ?2",
             params![id, spec.subject.to_string()],
@@ -367,8 +368,8 @@ impl CheckpointSave<'_> {
         self.tx.query_row(sql, [to_signed(gate)], |row| row.get(0))
     }
 
-    /// Did somebody answer the open gate while the step worked? One that was given an answer and waits all the
-    /// same waits knowing it.
+    /// Returns whether a person answered the open gate during the step. A step that received an answer and still waits
+    /// already knows it.
     fn has_new_answer(&self) -> Result<bool, TransactionError> {
         match (&self.lease.run.gate, &self.lease.run.answer) {
             (Some(open), None) => self.has_waiting_answer(open.id),
@@ -376,7 +377,7 @@ impl CheckpointSave<'_> {
         }
     }
 
-    /// A step that asks again after its own expiry waits for people only.
+    /// Returns the gate's expiry if it lies ahead. A step that asks again after its expiry waits for people only.
     fn next_expiry(&self, spec: &GateSpec) -> Option<Timestamp> {
         spec.expires.filter(|at| *at > self.now)
     }

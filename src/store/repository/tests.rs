@@ -1,4 +1,4 @@
-//! What a repository database must survive: older versions, lost and damaged files, being closed.
+//! Tests of repository databases: older versions, lost and damaged files, restarts.
 
 use std::{
     collections::HashSet, ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path, sync::Arc, time::Duration,
@@ -37,7 +37,7 @@ fn file(root: &Path, repo: RepoId) -> std::path::PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_of_the_first_version_reads_right() {
+async fn first_version_database_is_migrated_and_read() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 9)).await.unwrap(); // for its hint
@@ -91,7 +91,7 @@ async fn a_database_of_the_first_version_reads_right() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_booked_is_kept_with_the_next_write_and_not_before() {
+async fn pending_records_are_stored_with_the_next_write() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -107,7 +107,7 @@ async fn what_is_booked_is_kept_with_the_next_write_and_not_before() {
     assert_eq!(db.call_row(&lease, "draft/1").await.unwrap(), Some(call(CallStatus::Done)));
     assert_eq!(db.call_row(&lease, "draft/2").await.unwrap(), None);
 
-    // What was paid was paid, though the attempt came to nothing.
+    // Costs stay recorded even if the attempt fails.
     lease.pending_writes.add_record(lease.run.visit, "draft/2", LedgerRecord::Call(call(CallStatus::Failed)));
     let again = Checkpoint::Retry { attempts: 1, due: Timestamp(0), why: "a fault".into() };
     store.save_step(&lease, again).await.unwrap();
@@ -141,14 +141,14 @@ fn call(status: CallStatus) -> CallRow {
 }
 
 #[test]
-fn a_calls_row_from_before_cuts_were_kept_is_read() {
+fn call_row_without_truncation_field_is_read() {
     let mut row = serde_json::to_value(call(CallStatus::Done)).unwrap();
     row.as_object_mut().unwrap().remove("cut").unwrap();
     assert_eq!(serde_json::from_value::<CallRow>(row).unwrap(), call(CallStatus::Done));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newer_database_holds_up_its_own_repository_only() {
+async fn newer_database_blocks_only_its_own_repository() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -165,7 +165,7 @@ async fn a_newer_database_holds_up_its_own_repository_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_was_lost_is_not_begun_anew() {
+async fn lost_database_is_refused_and_not_recreated() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -178,19 +178,19 @@ async fn a_database_that_was_lost_is_not_begun_anew() {
     assert!(matches!(refused, StoreError::Lost { .. }), "{refused}");
     assert!(!file(root.path(), REPO).exists());
 
-    // Without its folder it was forgotten on purpose.
+    // If the whole folder is missing, it was removed on purpose.
     fs::remove_dir_all(root.path().join("repos/3")).unwrap();
     assert!(matches!(store.start_run(new_run(REPO, 2)).await.unwrap(), StartDecision::New(_)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_torn_log_loses_its_end_and_nothing_else() {
+async fn torn_log_loses_only_its_last_transaction() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
     let lease = claim(&store).await.unwrap();
     store.save_step(&lease, go()).await.unwrap();
-    // The machine stops here: what lies on disk is the log without its last page.
+    // Simulates a power loss: the log on disk lacks its last page.
     let (copy, log) = (tempfile::tempdir().unwrap(), "repos/3/checkpoints.db-wal");
     fs::create_dir_all(copy.path().join("repos/3")).unwrap();
     for name in ["main.db", "main.db-wal", "repos/3/checkpoints.db", log] {
@@ -200,12 +200,12 @@ async fn a_torn_log_loses_its_end_and_nothing_else() {
     torn.set_len(torn.metadata().unwrap().len() - 1000).unwrap();
     let store = open(copy.path());
     let lease = claim(&store).await.unwrap();
-    assert_eq!((lease.run.visit, lease.run.step.as_str()), (1, "\"Load\""), "the step before is taken again");
+    assert_eq!((lease.run.visit, lease.run.step.as_str()), (1, "\"Load\""), "the previous step runs again");
     store.save_step(&lease, go()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damage_that_shows_late_holds_up_its_own_repository_only() {
+async fn late_damage_blocks_only_its_own_repository() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     for issue in 1..=200 {
@@ -215,7 +215,7 @@ async fn damage_that_shows_late_holds_up_its_own_repository_only() {
     drop(store);
     let file = file(root.path(), REPO);
     let mut bytes = fs::read(&file).unwrap();
-    // Closed well, so nobody reads it through; the pages in the middle are what runs lie on.
+    // Closed cleanly, so opening does not scan it. The damage is in the middle pages, which hold the runs.
     let (from, to) = (bytes.len() / 4 / 4096 * 4096, bytes.len() / 4 * 3);
     bytes[from..to].fill(0xA5);
     fs::write(&file, &bytes).unwrap();
@@ -228,7 +228,7 @@ async fn damage_that_shows_late_holds_up_its_own_repository_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_repositories_than_may_be_open_go_on_all_the_same() {
+async fn runs_continue_with_more_repositories_than_open_limit() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let repos = limits::OPEN_REPOSITORIES as u64 + 5;
@@ -253,7 +253,7 @@ async fn more_repositories_than_may_be_open_go_on_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pause_outlives_a_restart_and_a_suspended_installation_rests() {
+async fn pause_and_suspension_survive_a_restart() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -277,7 +277,7 @@ async fn a_pause_outlives_a_restart_and_a_suspended_installation_rests() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_failed_goes_on_where_it_failed() {
+async fn retry_resumes_a_failed_run_at_the_failed_step() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let StartDecision::New(run) = store.start_run(new_run(REPO, 1)).await.unwrap() else { panic!() };
@@ -292,7 +292,7 @@ async fn a_run_that_failed_goes_on_where_it_failed() {
     drop(store);
 
     let store = open(root.path());
-    let lease = claim(&store).await.expect("its hint was written anew");
+    let lease = claim(&store).await.expect("retry writes a new wake hint");
     assert_eq!((lease.run.id, lease.run.visit, lease.run.step.as_str()), (run, 2, "\"Load\""));
     let trail = store.repository_database(REPO).await.unwrap().trail(run).await.unwrap();
     assert_eq!(trail.len(), 2);
@@ -312,7 +312,7 @@ fn set_main_epoch_back(root: &Path, to: Option<&[u8]>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beside_an_older_or_a_new_main_db_every_run_goes_on() {
+async fn runs_continue_with_an_older_or_new_main_db() {
     let root = tempfile::tempdir().unwrap();
     drop(open(root.path()));
     let old = fs::read(root.path().join("main.db")).unwrap();
@@ -328,9 +328,9 @@ async fn beside_an_older_or_a_new_main_db_every_run_goes_on() {
         let store = open(root.path());
         let mut served = HashSet::new();
         for _ in [1, 2] {
-            let lease = claim(&store).await.expect("looked for without a hint");
+            let lease = claim(&store).await.expect("found without a wake hint");
             assert!(served.insert(lease.run.id.repo));
-            // Closed for others and opened again it is no stranger.
+            // After closing and reopening, its epoch is known.
             store.save_step(&lease, Checkpoint::Park { why: "unreadable".into() }).await.unwrap();
         }
         assert!(claim(&store).await.is_none(), "parked for this boot");
@@ -339,7 +339,7 @@ async fn beside_an_older_or_a_new_main_db_every_run_goes_on() {
             fs::read_to_string(root.path().join("lock")).unwrap().trim(),
             if older.is_some() { "2" } else { "1" }
         );
-        // The hints are whole again.
+        // The hints are complete again.
         let store = open(root.path());
         let runs = [claim(&store).await.unwrap(), claim(&store).await.unwrap()];
         for lease in runs {
@@ -349,7 +349,7 @@ async fn beside_an_older_or_a_new_main_db_every_run_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_boot_that_happens_to_have_the_same_number_tries_again_what_was_parked() {
+async fn boot_with_a_reused_number_retries_parked_runs() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -360,7 +360,7 @@ async fn a_boot_that_happens_to_have_the_same_number_tries_again_what_was_parked
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forgetting_may_stop_anywhere_and_is_asked_for_again() {
+async fn interrupted_forget_can_be_repeated() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let row = RepositoryRow { id: REPO, installation: InstallationId(7), name: "acme/shop".parse().unwrap() };
@@ -373,7 +373,7 @@ async fn forgetting_may_stop_anywhere_and_is_asked_for_again() {
     fs::remove_file(&gone).unwrap();
     drop(store);
 
-    // The machine stopped after the first move.
+    // Simulates a crash after the first rename.
     fs::rename(root.path().join("repos/3"), &gone).unwrap();
     assert_eq!(super::super::repositories_in(root.path()).unwrap(), []);
     let store = open(root.path());
@@ -390,7 +390,7 @@ async fn forgetting_may_stop_anywhere_and_is_asked_for_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_leaves_out_what_is_damaged_and_says_so() {
+async fn backup_skips_and_reports_damaged_databases() {
     let home = tempfile::tempdir().unwrap();
     // A path need not be UTF-8.
     let root = home.path().join(OsStr::from_bytes(b"data-\xff"));
@@ -411,7 +411,7 @@ async fn a_backup_leaves_out_what_is_damaged_and_says_so() {
     assert!(left.iter().all(|name| !name.to_string_lossy().ends_with("half-done")), "{left:?}");
 }
 
-/// A call of `repo` for which so many dollars are to be held, of 2.5 in a day or a month.
+/// A reservation of `repo` for `dollars`, with caps of 2.5 dollars per day and month.
 fn reservation(repo: RepoId, seq: u64, dollars: u64) -> Reservation {
     Reservation {
         run: RunId { repo, seq },
@@ -424,7 +424,7 @@ fn reservation(repo: RepoId, seq: u64, dollars: u64) -> Reservation {
     }
 }
 
-/// A run of `REPO` was in the middle of a call when its server crashed: two dollars are held.
+/// Leaves a run of `REPO` as if the server had crashed during a call that holds two dollars.
 async fn crash_during_call(root: &Path) {
     let store = open(root);
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -451,7 +451,7 @@ async fn crash_during_call(root: &Path) {
 const SPENT: MicroUsd = MicroUsd(2_000_000);
 
 #[tokio::test]
-async fn a_held_call_is_read_from_its_ledger_after_a_crash() {
+async fn held_call_is_read_from_its_ledger_after_a_crash() {
     let root = tempfile::tempdir().unwrap();
     crash_during_call(root.path()).await;
     let over = ReservationOutcome::OverCap { cap: SharedCap::RepositoryDay, spent: SPENT };
@@ -478,7 +478,7 @@ async fn a_held_call_is_read_from_its_ledger_after_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ledger_that_cannot_be_read_still_counts_and_its_repository_reserves_nothing() {
+async fn unreadable_ledger_still_counts_and_blocks_reservations() {
     let root = tempfile::tempdir().unwrap();
     crash_during_call(root.path()).await;
     fs::write(file(root.path(), REPO), b"junk".repeat(4096)).unwrap();
@@ -487,7 +487,7 @@ async fn a_ledger_that_cannot_be_read_still_counts_and_its_repository_reserves_n
     assert!(refused.contains("restore it from a backup, or remove the whole folder"), "{refused}");
     let over = ReservationOutcome::OverCap { cap: SharedCap::InstallationMonth, spent: SPENT };
     assert_eq!(store.reserve_budget(reservation(RepoId(4), 1, 1)).await.unwrap(), over);
-    // Its runs are gone then, and its bill is not.
+    // Removing the folder removes its runs; the spend stays counted.
     fs::remove_dir_all(root.path().join("repos/3")).unwrap();
     assert_eq!(store.reserve_budget(reservation(RepoId(4), 1, 1)).await.unwrap(), over);
 }

@@ -1,4 +1,4 @@
-//! `GET /deliveries`: what GitHub sent last, and what was given up.
+//! `GET /deliveries`: the latest deliveries, and those that were given up.
 
 use askama::Template;
 use axum::{
@@ -28,24 +28,24 @@ struct DeliveriesPage {
 
 struct DeliveryTableRow {
     row: DeliveryRow,
-    /// As it is now, where it is known still.
+    /// Current name of the repository, if known.
     repository: String,
     age: String,
-    /// Its id as a part of an address: GitHub's ids are harmless, and anybody who knows the secret may have made others.
+    /// Id as a URL path segment. GitHub's ids are harmless, but anybody who knows the secret may have made up others.
     path: String,
 }
 
 pub(super) async fn page(
-    State(room): PagesState,
+    State(pages): PagesState,
     Extension(visit): Extension<PageSession>,
     Query(DeliveriesQuery { given_up }): Query<DeliveriesQuery>,
 ) -> OperatorPageResult {
-    let control = &room.operator.control;
+    let control = &pages.operator.control;
     let (inbox, now) = (control.store.inbox(), control.clock.now());
     let mut rows = Vec::new();
     for row in inbox.list_deliveries(given_up).await? {
         let repository = match row.subject.repository {
-            Some(id) => super::runs::repository_name(&room, id).await?,
+            Some(id) => super::runs::repository_name(&pages, id).await?,
             None => String::new(),
         };
         let path: String = form_urlencoded::byte_serialize(row.id.0.as_bytes()).collect();

@@ -1,4 +1,4 @@
-//! `GET /events`: a page hears that something changed, not what, and asks for itself again.
+//! `GET /events`: tells a page that something changed, so that the page reloads itself.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -15,29 +15,28 @@ use futures_util::stream;
 
 use super::{OperatorPageError, OperatorPageResult, PagesState, page_sessions::PageSession};
 
-/// Half of the connections that the door has: the other half is for pages.
+/// Maximum event streams: half of the listener's connections; the other half is for pages.
 pub(super) const STREAMS: usize = crate::limits::OPERATOR_CONNECTIONS / 2;
 
-/// Between two hints: a page is drawn anew for each.
+/// Minimum interval between two events, because the page is rendered for each.
 const GAP: Duration = Duration::from_secs(1);
 
-/// One word at a time is under way, whatever happens meanwhile and however slowly it is read: the next is made when it
-/// was taken.
+/// Streams change events. The next event is created only after the client has taken the previous one, so a slow client
+/// gets no backlog.
 pub(super) async fn stream(
-    State(room): PagesState,
+    State(pages): PagesState,
     Extension(visit): Extension<PageSession>,
 ) -> OperatorPageResult {
-    let place = Arc::clone(&room.streams).try_acquire_owned().map_err(|_| {
-        let why =
-            "Too many pages are open for all to be kept fresh; close some, or load this one again by hand.";
+    let place = Arc::clone(&pages.streams).try_acquire_owned().map_err(|_| {
+        let why = "Too many pages are open for live updates; close some, or reload this one by hand.";
         OperatorPageError::Refused(StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
     })?;
-    let control = &room.operator.control;
+    let control = &pages.operator.control;
     let first = (
         control.store.subscribe_changes(),
         control.store.clone(),
         control.clock.clone(),
-        room.operator.stop.clone(),
+        pages.operator.stop.clone(),
         place,
     );
     let hints =
@@ -47,7 +46,7 @@ pub(super) async fn stream(
                     clock.sleep(GAP).await;
                 }
                 changes.changed().await.ok()?;
-                // One that was taken back, or is over, hears no more.
+                // A revoked or expired session gets no more events.
                 store.session_scope(visit.session).await.ok()?
             };
             let still = stop.run_until_cancelled(hint).await.flatten();

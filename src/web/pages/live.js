@@ -1,13 +1,13 @@
-// Draws the page again when the server says that something changed. What was unfolded stays so, and nothing moves while
-// somebody writes or chooses.
+// Reloads the page's content when the server reports a change. Unfolded parts stay unfolded, and nothing is reloaded while the
+// user fills in a form.
 "use strict";
-let busy = false, missed = false, heard;
+let busy = false, missed = false, source;
 async function refresh() {
   missed = busy;
   if (busy || document.hidden || document.activeElement?.closest("main form")) return;
   busy = true;
   try {
-    // Whoever is not let in any more is told so as well.
+    // A closed session gets the sign-in page.
     const answer = await fetch(location.href);
     const main = document.querySelector("main");
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
@@ -24,21 +24,21 @@ async function refresh() {
     if (graph && drawn) drawn.scrollLeft = left;
     reached(fresh)[focus]?.focus({ preventScroll: true });
   } catch {
-    // The server is away; the stream asks for it again, and then for the page.
+    // The server is unavailable; the stream reconnects and then reloads.
   } finally {
     busy = false;
     if (missed) refresh();
   }
 }
-// A browser keeps few connections to one server: a page that nobody looks at takes none.
+// Browsers limit connections per server, so a hidden page opens none.
 function listen() {
-  heard?.close();
+  source?.close();
   if (document.hidden) return;
-  heard = new EventSource("/events");
-  // What changed before it heard anything is drawn as well.
-  heard.onopen = heard.onmessage = refresh;
-  // A browser gives up on a stream that was refused.
-  heard.onerror = () => heard.readyState === EventSource.CLOSED && setTimeout(() => { listen(); refresh(); }, 5000);
+  source = new EventSource("/events");
+  // Reload on open as well: something may have changed before the stream connected.
+  source.onopen = source.onmessage = refresh;
+  // Browsers do not retry a refused stream.
+  source.onerror = () => source.readyState === EventSource.CLOSED && setTimeout(() => { listen(); refresh(); }, 5000);
 }
 document.addEventListener("visibilitychange", () => { listen(); refresh(); });
 listen();

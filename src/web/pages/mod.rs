@@ -1,8 +1,8 @@
-//! The operator's pages: drawn here from what the store and the engine say, readable without a script, and kept fresh by a
-//! few lines of one.
+//! The operator's pages, rendered on the server from the store and the engine. They work without JavaScript; a short
+//! script keeps them current.
 //!
-//! Who may see them is decided in [`page_sessions`], before any page is asked. Whatever a page shows of models, people and
-//! repositories is text: the templates escape it, and the filter `plain` takes out what turns or hides the rest.
+//! [`page_sessions`] checks access before any page runs. Templates escape all texts by models, people and repositories;
+//! the filter `plain` replaces control, direction and invisible characters.
 
 mod actions;
 mod deliveries;
@@ -37,7 +37,7 @@ use crate::{
     types::{Timestamp, with_causes},
 };
 
-/// What the pages are drawn from.
+/// State of the pages' routes.
 pub(super) struct PagesContext {
     operator: Arc<OperatorContext>,
     streams: Arc<Semaphore>,
@@ -45,7 +45,7 @@ pub(super) struct PagesContext {
 
 type PagesState = axum::extract::State<Arc<PagesContext>>;
 
-/// Every page, stream and form. All of them are behind the guard, and so is whatever is not here.
+/// Returns every page, stream and form. All of them require a session, and so does any other path.
 fn page_routes() -> Vec<(&'static str, MethodRouter<Arc<PagesContext>>)> {
     vec![
         ("/", get(runs::page)),
@@ -67,35 +67,35 @@ fn page_routes() -> Vec<(&'static str, MethodRouter<Arc<PagesContext>>)> {
     ]
 }
 
-/// The paths of the table, for whoever knocks at each of them.
+/// Returns the paths of the table, for tests that request each of them.
 pub fn paths() -> Vec<&'static str> {
     page_routes().into_iter().map(|(path, _)| path).collect()
 }
 
-/// All of them, and the two that a stranger may see.
+/// Returns all routes, including the entry page and assets that need no session.
 pub(super) fn router(operator: Arc<OperatorContext>) -> Router {
-    let room = Arc::new(PagesContext { operator, streams: Arc::new(Semaphore::new(events::STREAMS)) });
+    let pages = Arc::new(PagesContext { operator, streams: Arc::new(Semaphore::new(events::STREAMS)) });
     let guarded =
         page_routes().into_iter().fold(Router::new(), |router, (path, method)| router.route(path, method));
     guarded
         .fallback(async || OperatorPageError::Missing)
-        .layer(from_fn_with_state(Arc::clone(&room), page_sessions::require_session))
+        .layer(from_fn_with_state(Arc::clone(&pages), page_sessions::require_session))
         .route("/enter", get(page_sessions::show_entry).post(page_sessions::open_session))
         .route("/style.css", get(async || asset_response("text/css", include_str!("style.css"))))
         .route("/icon.svg", get(async || asset_response("image/svg+xml", include_str!("icon.svg"))))
-        .with_state(room)
+        .with_state(pages)
 }
 
 fn asset_response(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-/// What every page has around it. A template has it as its field `page` and extends `layout.html`.
+/// Frame around every page. A template has it as field `page` and extends `layout.html`.
 struct PageFrame {
     title: String,
-    /// The value that each form sends along; none for whoever may only read, who sees no forms.
+    /// Form token; `None` for read-only sessions, which see no forms.
     key: Option<String>,
-    /// False for whoever is not in: there is nowhere to go.
+    /// Whether to show the navigation; false without a session.
     inside: bool,
     paused: bool,
 }
@@ -110,24 +110,24 @@ impl PageFrame {
     }
 }
 
-/// A page, or why there is none.
+/// A page, or an error page.
 type OperatorPageResult = Result<Response, OperatorPageError>;
 
 fn render_page(template: &impl Template) -> OperatorPageResult {
     Ok(Html(template.render()?).into_response())
 }
 
-/// Why a page is not shown, or a wish not granted.
+/// The reason a page is not shown or an action was refused.
 #[derive(Debug)]
 enum OperatorPageError {
     Missing,
     Refused(StatusCode, String),
-    /// For the log; the page says no more than that it is there.
+    /// Internal error with its details for the log; the page only says that there was one.
     Broken(String),
 }
 
 #[derive(Template)]
-#[template(path = "said.html")]
+#[template(path = "message.html")]
 struct MessagePage<'a> {
     page: PageFrame,
     text: &'a str,
@@ -137,21 +137,21 @@ impl IntoResponse for OperatorPageError {
     fn into_response(self) -> Response {
         let (status, title, text) = match self {
             Self::Missing => {
-                let text = "There is no such page, or what it showed is not kept any more.";
-                (StatusCode::NOT_FOUND, "Not here", text.to_owned())
+                let text = "There is no such page, or its data is no longer stored.";
+                (StatusCode::NOT_FOUND, "Not found", text.to_owned())
             }
-            Self::Refused(status, text) => (status, "Not done", text),
+            Self::Refused(status, text) => (status, "Refused", text),
             Self::Broken(why) => {
-                tracing::error!(why, "a page cannot be shown");
+                tracing::error!(why, "could not read the data of a page");
                 let text = "This cannot be read now; the server's log says why.".to_owned();
-                (StatusCode::INTERNAL_SERVER_ERROR, "Cannot be read", text)
+                (StatusCode::INTERNAL_SERVER_ERROR, "Error", text)
             }
         };
         message_page(status, PageFrame { inside: true, ..PageFrame::without_session(title) }, &text)
     }
 }
 
-/// A page of one sentence.
+/// Returns a page with one sentence.
 fn message_page(status: StatusCode, page: PageFrame, text: &str) -> Response {
     let page = MessagePage { page, text }.render();
     (status, page.map(Html).map_err(|error| error.to_string())).into_response()
@@ -175,14 +175,14 @@ impl From<askama::Error> for OperatorPageError {
     }
 }
 
-/// The control socket's refusals are sentences, but for those that are our own fault.
+/// Maps the control socket's errors: its refusals are sentences for users, server errors go to the log.
 impl From<ControlError> for OperatorPageError {
     fn from(ControlError(status, why): ControlError) -> Self {
         if status.is_server_error() { Self::Broken(why) } else { Self::Refused(status, why) }
     }
 }
 
-/// `3 h`: how long ago that was.
+/// Returns an age such as `3 h`.
 fn relative_age(now: Timestamp, at: Timestamp) -> String {
     match now.since(at).as_secs() {
         seconds @ ..60 => format!("{seconds} s"),
@@ -192,13 +192,13 @@ fn relative_age(now: Timestamp, at: Timestamp) -> String {
     }
 }
 
-/// Filters of the templates.
+/// Template filters.
 mod filters {
     #![allow(unreachable_pub, reason = "what the attribute writes is public")]
 
     use std::fmt::Display;
 
-    /// Text of others without what hides or turns what stands around it.
+    /// Replaces control, direction and invisible characters in other people's text.
     #[askama::filter_fn]
     pub(super) fn plain(text: impl Display, _: &dyn askama::Values) -> askama::Result<String> {
         let shown = |c: char| {

@@ -1,4 +1,4 @@
-//! `GET /models`: who can be asked, what rests and until when, and how each failed last.
+//! `GET /models`: available models, cooldowns with their end, and last failures.
 
 use askama::Template;
 use axum::{Extension, extract::State};
@@ -20,7 +20,7 @@ struct ModelsPage {
     roles: Vec<ModelReadiness>,
     pools: Vec<PoolTableRow>,
     resting: Vec<ActiveCooldown>,
-    /// How long ago, and what.
+    /// Age and failure.
     failures: Vec<(String, LastFailure)>,
     keys: Vec<GeminiKeyTableRow>,
 }
@@ -28,8 +28,8 @@ struct ModelsPage {
 struct PoolTableRow {
     name: String,
     strategy: String,
-    /// Does any role have it?
-    asked: bool,
+    /// Whether any role uses it.
+    used: bool,
     members: Vec<PoolMemberRow>,
 }
 
@@ -39,19 +39,19 @@ struct PoolMemberRow {
     lacks: Option<String>,
 }
 
-/// By its name in `.env`; never the key.
+/// A key by its name in `.env`, never its value.
 struct GeminiKeyTableRow {
     name: String,
     rests: Vec<String>,
 }
 
 pub(super) async fn page(
-    State(room): PagesState,
+    State(pages): PagesState,
     Extension(visit): Extension<PageSession>,
 ) -> OperatorPageResult {
-    let (providers, settings) = (&room.operator.providers, &room.operator.settings.models);
-    let now = room.operator.control.clock.now();
-    let learned = room.operator.control.store.key_cooldowns().await?;
+    let (providers, settings) = (&pages.operator.providers, &pages.operator.settings.models);
+    let now = pages.operator.control.clock.now();
+    let learned = pages.operator.control.store.key_cooldowns().await?;
     let roles = providers.readiness(settings);
     render_page(&ModelsPage {
         page: PageFrame::new("Models", &visit),
@@ -78,7 +78,7 @@ fn pool_rows(
     let pools = settings.names.pools.iter().map(|(name, pool)| PoolTableRow {
         name: name.clone(),
         strategy: pool.strategy.to_string(),
-        asked: roles.iter().any(|role| role.spec == format!("pool:{name}")),
+        used: roles.iter().any(|role| role.spec == format!("pool:{name}")),
         members: pool
             .primary
             .iter()
@@ -89,7 +89,7 @@ fn pool_rows(
     pools.collect()
 }
 
-/// As they are since the last reload.
+/// Returns the keys as of the last reload.
 fn key_rows(
     providers: &ModelProviders,
     learned: &[StoredKeyCooldown],
@@ -111,9 +111,9 @@ fn key_rows(
 
 fn rest_text(model: &str, rest: KeyCooldownReason) -> String {
     match rest {
-        KeyCooldownReason::Rate { until } => format!("asked too often for {model}, rests until {until}"),
-        KeyCooldownReason::Quota { until } => format!("used up for {model}, rests until {until}"),
-        KeyCooldownReason::Denied { until } => format!("may not use {model}, rests until {until}"),
-        KeyCooldownReason::Refused => "refused; put that right in .env and run countersign reload".to_owned(),
+        KeyCooldownReason::Rate { until } => format!("rate-limited for {model} until {until}"),
+        KeyCooldownReason::Quota { until } => format!("quota used up for {model} until {until}"),
+        KeyCooldownReason::Denied { until } => format!("not allowed to use {model}; next try {until}"),
+        KeyCooldownReason::Refused => "refused; fix it in .env and run countersign reload".to_owned(),
     }
 }

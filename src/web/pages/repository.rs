@@ -1,4 +1,4 @@
-//! One repository: its runs, what they cost, what reviews find in it again and again, and what of it models are shown.
+//! Page of one repository: its runs and their cost, recurring review findings, and the code shown to models.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::{
 const SHOWN_RUNS: usize = 20;
 const SHOWN_DAYS: u64 = 30;
 
-/// Rows of findings that are read, as many as for a drafter.
+/// Maximum findings read, as for a drafter.
 const FINDINGS: u32 = 1500;
 
 #[derive(Template)]
@@ -46,7 +46,7 @@ struct RepositoryPage {
     shown: Option<LatestContext>,
 }
 
-/// What was chosen for a model last.
+/// The latest context chosen for a model.
 struct LatestContext {
     run: RunId,
     at: Timestamp,
@@ -54,11 +54,11 @@ struct LatestContext {
 }
 
 pub(super) async fn page(
-    State(room): PagesState,
+    State(pages): PagesState,
     Extension(visit): Extension<PageSession>,
     Path(id): Path<RepoId>,
 ) -> OperatorPageResult {
-    let control = &room.operator.control;
+    let control = &pages.operator.control;
     let store = &control.store;
     let known = store.installation_registry().repository(id).await?;
     if known.is_none() && !store.repositories().await?.contains(&id) {
@@ -76,40 +76,40 @@ pub(super) async fn page(
     let damaged = !left_out.is_empty();
     let pause = ActivePause::for_repository(&pauses, id);
     let own = pauses.iter().any(|pause| pause.scope == crate::store::PauseScope::Repo(id));
-    let title = repository_name(&room, id).await?;
+    let title = repository_name(&pages, id).await?;
     let web_url = control.web_url.as_str().trim_end_matches('/');
     render_page(&RepositoryPage {
         id,
         url: known.map_or_else(|| web_url.to_owned(), |row| format!("{web_url}/{}", row.name)),
         standing: pause.map_or_else(
-            || "At work.".to_owned(),
+            || "Active.".to_owned(),
             |pause| format!("Paused by {} since {}: {}.", pause.by, pause.at, pause.why),
         ),
         action: format!("/repositories/{id}/{}", if own { "resume" } else { "pause" }),
         label: if own { "Resume" } else { "Pause" },
-        notices: runs::unreadable_notices(&room, &left_out).await?,
-        rows: runs::run_rows(&room, found.runs, &pauses).await?,
+        notices: runs::unreadable_notices(&pages, &left_out).await?,
+        rows: runs::run_rows(&pages, found.runs, &pauses).await?,
         since: since.to_string()[..10].to_owned(),
         total: spent.iter().fold(Spending::default(), |sum, (_, spent)| sum.plus(spent)),
         chart: draw_chart(&spent, since, now),
         height: CHART_HEIGHT,
-        rules: default_if_damaged(damaged, lesson_texts(&room, id).await)?,
-        shown: default_if_damaged(damaged, latest_context(&room, id).await)?,
+        rules: default_if_damaged(damaged, lesson_texts(&pages, id).await)?,
+        shown: default_if_damaged(damaged, latest_context(&pages, id).await)?,
         page: PageFrame::new(title, &visit),
     })
 }
 
-/// As a drafter of each workflow would be told them.
+/// Returns the recurring findings that a drafter of each workflow would get in its prompt.
 async fn lesson_texts(
-    room: &PagesContext,
+    pages: &PagesContext,
     id: RepoId,
 ) -> Result<Vec<(&'static str, String)>, OperatorPageError> {
-    let Some(db) = room.operator.control.store.existing_repository_database(id).await? else {
+    let Some(db) = pages.operator.control.store.existing_repository_database(id).await? else {
         return Ok(Vec::new());
     };
     let (newest, none) = (RunId { repo: id, seq: i64::MAX as u64 }, IssueNo(0));
     let mut all = Vec::new();
-    for workflow in room.operator.workflows {
+    for workflow in pages.operator.workflows {
         let findings = db.past_findings(newest, workflow.name(), none, FINDINGS).await?;
         let found = codebase::select_history(none, "", &[], &findings, |_| true).rules.into_iter();
         all.extend(found.map(|rule| (workflow.name(), rule.trim().trim_start_matches("- ").to_owned())));
@@ -117,15 +117,18 @@ async fn lesson_texts(
     Ok(all)
 }
 
-async fn latest_context(room: &PagesContext, id: RepoId) -> Result<Option<LatestContext>, OperatorPageError> {
-    let Some((run, at, stored)) = room.operator.control.store.last_excerpt(id).await? else {
+async fn latest_context(
+    pages: &PagesContext,
+    id: RepoId,
+) -> Result<Option<LatestContext>, OperatorPageError> {
+    let Some((run, at, stored)) = pages.operator.control.store.last_excerpt(id).await? else {
         return Ok(None);
     };
     let context: Option<CodebaseContext> = serde_json::from_str(&stored).ok();
     Ok(context.map(|context| LatestContext { run, at, report: context.report }))
 }
 
-/// Where the page has said already that the database cannot be read whole, the rest of it is shown all the same.
+/// Ignores read errors if the page already shows a notice that the database is damaged.
 fn default_if_damaged<V: Default>(
     damaged: bool,
     read: Result<V, OperatorPageError>,

@@ -1,4 +1,5 @@
-//! One run: where it is in its workflow, its rounds and findings, and a trace of all it did, down to each call's tokens.
+//! Page of one run: its position in the workflow, rounds and findings, and a trace of everything it did, down to the
+//! tokens of each call.
 
 use std::collections::HashSet;
 
@@ -25,11 +26,11 @@ use crate::{
     store::{
         ApprovalRow, CallRow, CommitRow, GateHistory, RunHistory, Spending, TextKind, VerdictRow, VisitRecord,
     },
-    types::{Hash, MicroUsd, RepoId, RunId, Timestamp},
+    types::{Hash, MicroUsd, RepoId, RunId, Timestamp, count},
     web::control::RunListItem,
 };
 
-/// Of a text that is shown.
+/// Maximum bytes of a text shown.
 const TEXT_BYTES: usize = 2 << 20;
 
 #[derive(Template)]
@@ -52,10 +53,10 @@ struct RunDetailPage {
     view: RunView,
 }
 
-/// What a walk along the audit chain came to.
+/// Result of verifying the audit chain.
 struct AuditChainPanel {
     sound: bool,
-    said: String,
+    summary: String,
     wrong: Vec<String>,
 }
 
@@ -68,26 +69,26 @@ struct VisitSection {
     items: Vec<VisitItem>,
 }
 
-/// Something that happened in a visit.
+/// A call, journal entry or ledger row of a visit.
 #[derive(Default)]
 struct VisitItem {
     title: String,
     facts: Vec<(&'static str, String)>,
-    /// By the hash of each there is a page of its own.
+    /// Stored texts, each with a page of its own.
     texts: Vec<(&'static str, Hash)>,
 }
 
 pub(super) async fn page(
-    State(room): PagesState,
+    State(pages): PagesState,
     Extension(visit): Extension<PageSession>,
     Path((repo, seq)): Path<(RepoId, u64)>,
 ) -> OperatorPageResult {
     let id = RunId { repo, seq };
-    let (view, story) = read_run(&room, id).await?;
-    let control = &room.operator.control;
+    let (view, story) = read_run(&pages, id).await?;
+    let control = &pages.operator.control;
     let name = control.store.installation_registry().repository(repo).await?.map(|row| row.name);
     let listed = RunListItem::new(&view, name.as_ref(), &control.store.pauses().await?, &control.web_url);
-    let workflow = room.operator.workflows.iter().find(|workflow| workflow.name() == view.workflow);
+    let workflow = pages.operator.workflows.iter().find(|workflow| workflow.name() == view.workflow);
     let step_of = |saved: &str| workflow.and_then(|workflow| workflow.step(saved));
     let graph = workflow.map(|workflow| {
         let been: HashSet<_> =
@@ -120,9 +121,9 @@ pub(super) async fn page(
             view.status,
             RunViewStatus::Failed | RunViewStatus::Waiting | RunViewStatus::Parked
         ),
-        links: github_links(&room, &listed, &view, &story),
+        links: github_links(&pages, &listed, &view, &story),
         change,
-        chain: verify_chain(&room, repo, &listed.repository).await?,
+        chain: verify_chain(&pages, repo, &listed.repository).await?,
         graph,
         visits: visits.collect(),
         page: PageFrame::new(format!("Run {id}: {}", view.workflow), &visit),
@@ -133,12 +134,12 @@ pub(super) async fn page(
     })
 }
 
-/// All that the page shows, and what it has no room for.
+/// Returns the run's whole history as JSON, including parts that the page omits.
 pub(super) async fn raw_json(
-    State(room): PagesState,
+    State(pages): PagesState,
     Path((repo, seq)): Path<(RepoId, u64)>,
 ) -> OperatorPageResult {
-    let (view, story) = read_run(&room, RunId { repo, seq }).await?;
+    let (view, story) = read_run(&pages, RunId { repo, seq }).await?;
     let run = json!({
         "run": view.id, "workflow": view.workflow, "version": view.version, "issue": view.issue,
         "status": view.status.as_str(), "step": view.step_id, "visit": view.visit, "why": view.why,
@@ -151,13 +152,13 @@ pub(super) async fn raw_json(
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// A text of this run, as text.
+/// Returns one of the run's stored texts as plain text.
 pub(super) async fn stored_text(
-    State(room): PagesState,
+    State(pages): PagesState,
     Path((repo, seq, hash)): Path<(RepoId, u64, String)>,
 ) -> OperatorPageResult {
     let hash = hash.parse().map_err(|_| OperatorPageError::Missing)?;
-    let found = room.operator.control.store.run_text(RunId { repo, seq }, hash).await?;
+    let found = pages.operator.control.store.run_text(RunId { repo, seq }, hash).await?;
     let mut text = found.ok_or(OperatorPageError::Missing)?;
     if text.len() > TEXT_BYTES {
         text.truncate(text.floor_char_boundary(TEXT_BYTES));
@@ -167,45 +168,45 @@ pub(super) async fn stored_text(
         .into_response())
 }
 
-async fn read_run(room: &PagesContext, id: RunId) -> Result<(RunView, RunHistory), OperatorPageError> {
-    let control = &room.operator.control;
+async fn read_run(pages: &PagesContext, id: RunId) -> Result<(RunView, RunHistory), OperatorPageError> {
+    let control = &pages.operator.control;
     let view = control.engine.inspect(id).await?.ok_or(OperatorPageError::Missing)?;
     let story = control.store.run_history(id).await?.ok_or(OperatorPageError::Missing)?;
     Ok((view, story))
 }
 
 async fn verify_chain(
-    room: &PagesContext,
+    pages: &PagesContext,
     repo: RepoId,
     repository: &str,
 ) -> Result<AuditChainPanel, OperatorPageError> {
-    let Some(walked) = room.operator.control.store.verify_audit_chain(repo).await? else {
-        let said = format!(
-            "The audit chain of this repository is too long for a page: `countersign audit verify {repository}` walks it."
+    let Some(walked) = pages.operator.control.store.verify_audit_chain(repo).await? else {
+        let summary = format!(
+            "The audit chain of this repository is too long to check here; run `countersign audit verify {repository}`."
         );
-        return Ok(AuditChainPanel { sound: true, said, wrong: Vec::new() });
+        return Ok(AuditChainPanel { sound: true, summary, wrong: Vec::new() });
     };
     let (sound, links, head) = (walked.is_sound(), walked.links, walked.head.short());
-    let said = if sound {
-        format!("The audit chain holds: all {links} links were walked just now, head {head}.")
+    let summary = if sound {
+        format!("The audit chain is intact: all {links} links were checked just now, head {head}.")
     } else {
-        format!("The audit chain does NOT hold: {links} links were walked just now.")
+        format!("The audit chain is BROKEN: {links} links were checked just now.")
     };
     Ok(AuditChainPanel {
         sound,
-        said,
+        summary,
         wrong: walked.broken.into_iter().chain(walked.altered).take(20).collect(),
     })
 }
 
-/// To the places on GitHub that are known.
+/// Returns links to the run's issue, branch, pull request and outcome on GitHub, as far as known.
 fn github_links(
-    room: &PagesContext,
+    pages: &PagesContext,
     listed: &RunListItem,
     view: &RunView,
     story: &RunHistory,
 ) -> Vec<(String, String)> {
-    let web_url = room.operator.control.web_url.as_str().trim_end_matches('/');
+    let web_url = pages.operator.control.web_url.as_str().trim_end_matches('/');
     let mut links = Vec::new();
     if let Some(issue) = &listed.url {
         links.push((format!("Issue #{}", view.issue), issue.clone()));
@@ -219,13 +220,13 @@ fn github_links(
         ["/proposal/pull_url", "/stage/proposal/pull_url"].iter().find_map(|at| state.pointer(at)?.as_str());
     let outcome = view.outcome.as_ref().and_then(|outcome| outcome.url.as_deref());
     let there = |url: &&str| url.strip_prefix(web_url).is_some_and(|path| path.starts_with('/'));
-    for (label, url) in [("Pull request", pull), ("What came of it", outcome)] {
+    for (label, url) in [("Pull request", pull), ("Outcome", outcome)] {
         links.extend(url.filter(there).map(|url| (label.to_owned(), url.to_owned())));
     }
     links
 }
 
-/// What happened in a visit: what was done once, in its order, and then what its ledgers say.
+/// Returns the items of a visit: its journal entries in order, then its ledger rows.
 fn visit_items(story: &RunHistory, visit: u64, now: Timestamp) -> Vec<VisitItem> {
     let calls: Vec<_> = story.calls.iter().filter(|call| call.visit == visit).collect();
     let mut items = Vec::new();
@@ -262,11 +263,11 @@ fn rows_of_visit<R>(rows: &[VisitRecord<R>], visit: u64) -> impl Iterator<Item =
 
 fn call_item(call: &CallRow) -> VisitItem {
     let status = format!("{:?}", call.status).to_lowercase();
-    let served = call.served.as_deref().unwrap_or("nobody said");
+    let served = call.served.as_deref().unwrap_or("unknown");
     let cost = call.cost_microusd.map(|cost| MicroUsd(cost).to_exact_dollars());
     let cost = match (&cost, call.billed) {
         (Some(cost), true) => format!("{cost} billed"),
-        (Some(cost), false) => format!("{cost} by list price"),
+        (Some(cost), false) => format!("{cost} at list price"),
         (None, _) => "no known cost".to_owned(),
     };
     let seconds = call.elapsed_ms as f64 / 1000.0;
@@ -277,7 +278,7 @@ fn call_item(call: &CallRow) -> VisitItem {
     let cut_out =
         call.cut.iter().map(|cut| format!("{}: {} pieces, {} bytes", cut.what, cut.pieces, cut.bytes));
     let mut facts = vec![
-        ("Asked", format!("{}:{}", call.provider, call.asked)),
+        ("Requested", format!("{}:{}", call.provider, call.asked)),
         ("Served", served.to_owned()),
         ("Prompt, sha256", call.prompt.to_string()),
         ("Tokens", tokens),
@@ -286,8 +287,8 @@ fn call_item(call: &CallRow) -> VisitItem {
     ];
     facts.extend(call.family.iter().map(|family| ("Family", family.to_string())));
     facts.extend(call.held_microusd.map(|held| ("Held back", MicroUsd(held).to_exact_dollars())));
-    facts.extend(cut_out.map(|cut| ("Had no room for", cut)));
-    facts.extend(call.error.iter().map(|error| ("Error", truncate(error, 2000))));
+    facts.extend(cut_out.map(|cut| ("Cut from the prompt", cut)));
+    facts.extend(call.error_kind().map(|kind| ("Error", truncate(&kind, 2000))));
     let title = format!("{}: {served} · {status} · {cost} · {seconds:.1} s", call.role);
     VisitItem { title, facts, texts: Vec::new() }
 }
@@ -314,32 +315,32 @@ fn approval_item(approval: &ApprovalRow) -> VisitItem {
 }
 
 fn commit_item(commit: &CommitRow) -> VisitItem {
-    let made = commit.commit.as_ref().map_or_else(|| "not seen to be made".to_owned(), ToString::to_string);
+    let made = commit.commit.as_ref().map_or_else(|| "not confirmed".to_owned(), ToString::to_string);
     let title = format!("Commit on {}: {made}", commit.branch);
     let facts = commit.files.iter().map(|(path, _)| ("File", path.clone())).collect();
     VisitItem { title, facts, texts: Vec::new() }
 }
 
 fn gate_item(gate: &GateHistory) -> VisitItem {
-    let verbs = gate.spec.verbs.iter().map(|(verb, who)| ("May be answered", format!("/{verb}, by {who}")));
+    let verbs = gate.spec.verbs.iter().map(|(verb, who)| ("Accepts", format!("/{verb}, by {who}")));
     let answers = gate.answers.iter().map(|answer| {
-        let said = truncate(&answer.text, 1000);
+        let text = truncate(&answer.text, 1000);
         (
             "Answered",
-            format!("/{} by {} ({}), {}: {said}", answer.verb, answer.by.login, answer.role, answer.at),
+            format!("/{} by {} ({}), {}: {text}", answer.verb, answer.by.login, answer.role, answer.at),
         )
     });
     let ends = [("Subject", gate.spec.subject.to_string()), ("Opened", gate.opened_at.to_string())];
     let closed = gate.closed_at.map(|at| ("Closed", at.to_string()));
     let open = if gate.closed_at.is_none() { ", open" } else { "" };
     VisitItem {
-        title: format!("Gate {}{open}: answers {}", gate.spec.stage, gate.answers.len()),
+        title: format!("Gate {}{open}: {}", gate.spec.stage, count(gate.answers.len(), "answer", "answers")),
         facts: ends.into_iter().chain(closed).chain(verbs).chain(answers).collect(),
         texts: Vec::new(),
     }
 }
 
-/// How long something took, or has taken so far.
+/// Returns the time something took, or has taken so far.
 fn duration_text(from: Timestamp, to: Option<Timestamp>, now: Timestamp) -> String {
     let seconds = to.unwrap_or(now).since(from).as_secs_f64();
     let text = match seconds {

@@ -1,4 +1,4 @@
-//! What the models have cost: what was billed, what is held back, and by list price what subscriptions paid.
+//! Spend on models: billed amounts, amounts held for calls, and the list price of what subscriptions cover.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -21,16 +21,16 @@ use crate::{
     types::Timestamp,
 };
 
-/// Days that are shown unless another first one is asked for.
+/// Days shown by default.
 const DEFAULT_DAYS: u64 = 30;
 
-/// Rows of one table.
+/// Maximum rows of a table.
 const MAX_TABLE_ROWS: usize = 300;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SpendQuery {
-    /// `2026-03-01`
+    /// First day, such as `2026-03-01`.
     since: String,
 }
 
@@ -50,7 +50,7 @@ struct SpendTable {
     title: &'static str,
     heads: &'static [&'static str],
     rows: Vec<(Vec<String>, Spending)>,
-    /// Rows that are left out.
+    /// Number of rows left out.
     more: usize,
 }
 
@@ -68,7 +68,7 @@ impl SpendTable {
         }
         let (more, mut rows) =
             (sums.len().saturating_sub(MAX_TABLE_ROWS), Vec::from_iter(sums.into_iter().rev()));
-        // Those by day stay with the newest first; of the others that comes first which cost most.
+        // Rows by day stay newest first; other tables are sorted by cost.
         if heads[0] != "Day" {
             rows.sort_by_key(|(_, sum)| Reverse((sum.billed.plus(sum.held).plus(sum.notional).0, sum.calls)));
         }
@@ -78,21 +78,21 @@ impl SpendTable {
 }
 
 pub(super) async fn page(
-    State(room): PagesState,
+    State(pages): PagesState,
     Extension(visit): Extension<PageSession>,
     Query(wanted): Query<SpendQuery>,
 ) -> OperatorPageResult {
-    let control = &room.operator.control;
+    let control = &pages.operator.control;
     let now = control.clock.now();
     let (since, wrong) = first_day(&wanted.since, now);
     let month = now.month_start();
     let (lines, left_out) = control.store.spend_since(None, since.min(month)).await?;
-    let mut notices = runs::unreadable_notices(&room, &left_out).await?;
+    let mut notices = runs::unreadable_notices(&pages, &left_out).await?;
     notices.extend(wrong);
     let this_month = lines.iter().filter(|line| line.day >= month);
     let month = this_month.fold(Spending::default(), |sum, line| sum.plus(&line.spent));
     let lines: Vec<_> = lines.iter().filter(|line| line.day >= since).collect();
-    let names = runs::repository_names(&room, lines.iter().map(|line| line.repo)).await?;
+    let names = runs::repository_names(&pages, lines.iter().map(|line| line.repo)).await?;
     let day = |line: &DailySpend| format_day(line.day);
     let tables = vec![
         SpendTable::grouped_by("By repository", &["Repository"], &lines, |line| {
@@ -102,7 +102,7 @@ pub(super) async fn page(
             vec![line.workflow.clone(), line.role.clone()]
         }),
         SpendTable::grouped_by("By model", &["Model"], &lines, |line| vec![truncate(&line.model, 80)]),
-        SpendTable::grouped_by("All of it", &["Day", "Workflow", "Role", "Model"], &lines, |line| {
+        SpendTable::grouped_by("All", &["Day", "Workflow", "Role", "Model"], &lines, |line| {
             vec![day(line), line.workflow.clone(), line.role.clone(), truncate(&line.model, 80)]
         }),
     ];
@@ -120,18 +120,18 @@ pub(super) async fn page(
     })
 }
 
-/// The first day shown, and what is wrong with the one that was asked for.
-fn first_day(asked: &str, now: Timestamp) -> (Timestamp, Option<String>) {
+/// Returns the first day to show, and a notice if the requested day is invalid.
+fn first_day(text: &str, now: Timestamp) -> (Timestamp, Option<String>) {
     let usual = now.minus(std::time::Duration::from_secs((DEFAULT_DAYS - 1) * 24 * 3600)).day_start();
-    match Timestamp::parse(&format!("{asked}T00:00:00Z")) {
-        _ if asked.is_empty() => (usual, None),
+    match Timestamp::parse(&format!("{text}T00:00:00Z")) {
+        _ if text.is_empty() => (usual, None),
         Ok(since) if since <= now => (since, None),
         _ => {
-            let said = format!(
-                "“{}” is no day that has begun: the last {DEFAULT_DAYS} are shown.",
-                truncate(asked, 40)
+            let notice = format!(
+                "“{}” is not a day up to today: the last {DEFAULT_DAYS} days are shown.",
+                truncate(text, 40)
             );
-            (usual, Some(said))
+            (usual, Some(notice))
         }
     }
 }

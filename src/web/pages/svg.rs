@@ -1,4 +1,4 @@
-//! Pictures in plain SVG, without a script or a style of their own: a workflow's graph, and what was spent by day.
+//! Plain SVG drawings without scripts or styles: a workflow's graph, and spend by day.
 
 use std::collections::HashSet;
 
@@ -10,12 +10,12 @@ use crate::{
 
 const BOX: (usize, usize) = (184, 44);
 const GAP: (usize, usize) = (20, 34);
-/// At either side of the boxes, for the edges that pass some.
+/// Margin on both sides of the boxes, for edges that bypass rows.
 const LANE: usize = 56;
-/// Characters of a title that a box has room for.
+/// Maximum characters of a title in a box.
 const TITLE: usize = 26;
 
-/// A graph as it is drawn.
+/// A workflow's graph, laid out for drawing.
 pub(super) struct GraphDrawing {
     pub(super) width: usize,
     pub(super) height: usize,
@@ -23,16 +23,16 @@ pub(super) struct GraphDrawing {
     pub(super) arrows: Vec<StepArrow>,
 }
 
-/// A step in its place.
+/// A step with its position.
 pub(super) struct StepBox {
     pub(super) x: usize,
     pub(super) y: usize,
     pub(super) step: StepInfo,
-    /// As much of it as the box has room for.
+    /// Title, truncated to fit the box.
     pub(super) title: String,
     /// `now`, `done` or `ahead`.
     pub(super) class: &'static str,
-    /// The ids of the steps that may follow.
+    /// Ids of the steps that may follow.
     pub(super) next: Vec<&'static str>,
 }
 
@@ -44,11 +44,12 @@ impl StepBox {
 
 pub(super) struct StepArrow {
     pub(super) path: String,
-    /// Against the order of the rows.
+    /// Whether it points to the same or an earlier row.
     pub(super) back: bool,
 }
 
-/// Lays out steps in rows: each below all that lead to it, where no loop does. Edges of a loop go back at the right.
+/// Lays out steps in rows. Each step is below all steps that lead to it, ignoring loops; edges that close a loop go
+/// back on the right.
 pub(super) fn draw_graph(
     steps: &[StepInfo],
     edges: &[(&'static str, &'static str)],
@@ -64,7 +65,7 @@ pub(super) fn draw_graph(
     let mut boxes = Vec::with_capacity(steps.len());
     for (step, row) in rows.iter().enumerate() {
         let before = rows[..step].iter().filter(|of| *of == row).count();
-        // From the left: on a narrow page that is what one sees without moving it.
+        // Rows are left-aligned, so that a narrow page shows their start without scrolling.
         let x = LANE + before * (BOX.0 + GAP.0) + GAP.0 / 2;
         let info = steps[step];
         let class = match info.id {
@@ -100,14 +101,14 @@ fn draw_arrow(
             let (x1, y1, x2, y2) = (from.middle(), from.y + BOX.1, to.middle(), to.y);
             format!("M{x1} {y1} C{x1} {0} {x2} {0} {x2} {y2}", y1.midpoint(y2))
         }
-        // It passes rows at the left.
+        // The edge bypasses rows on the left.
         Some(2..) => {
             let lane = LANE.saturating_sub(8 * (below - above)).max(6);
             format!("M{} {} C{lane} {1} {lane} {3} {} {}", from.x, middle(from), to.x, middle(to))
         }
         _ => {
             let (x1, x2) = (from.x + BOX.0, to.x + BOX.0);
-            // What goes back to the same step stays beside it.
+            // An edge to the same step stays next to its box.
             let lane = match above - below {
                 0 => x1.max(x2) + GAP.0,
                 rows => width - LANE.saturating_sub(8 * (rows + 1)).max(6),
@@ -119,14 +120,14 @@ fn draw_arrow(
     StepArrow { path, back: below <= above }
 }
 
-/// The row of each step: that of the longest path to it which goes round no loop. The first step is where it begins.
+/// Returns the row of each step: the length of the longest loop-free path to it from the first step.
 fn step_rows(steps: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut order = Vec::with_capacity(steps);
     let mut seen = vec![false; steps];
     for first in 0..steps {
         visit_step(first, edges, &mut seen, &mut order);
     }
-    // Backwards it is an order in which only the edges that close a loop lead to what was before.
+    // In reverse postorder only edges that close a loop point backwards.
     order.reverse();
     let mut rows = vec![0; steps];
     for (nth, step) in order.iter().enumerate() {
@@ -148,11 +149,11 @@ fn visit_step(step: usize, edges: &[(usize, usize)], seen: &mut [bool], order: &
     order.push(step);
 }
 
-/// What was spent on each of so many days, as bars.
+/// Bar chart of the spend per day.
 pub(super) struct SpendChart {
     pub(super) bars: Vec<SpendBar>,
     pub(super) width: usize,
-    /// The highest bar's.
+    /// Amount of the highest bar.
     pub(super) most: MicroUsd,
 }
 
@@ -160,7 +161,7 @@ pub(super) struct SpendBar {
     pub(super) x: usize,
     pub(super) day: String,
     pub(super) spent: Spending,
-    /// Of the bill, what is held back for it included, and by list price on top of it.
+    /// Heights: billed plus held amounts, and the list price stacked on top.
     pub(super) counted: usize,
     pub(super) notional: usize,
 }
@@ -168,7 +169,7 @@ pub(super) struct SpendBar {
 pub(super) const CHART_HEIGHT: usize = 120;
 const BAR: usize = 14;
 
-/// The days from `since` to `now`, those on which nothing was spent among them, but no more than a year's newest.
+/// Draws the days from `since` to `now`, including days without spend, and at most the latest 366.
 pub(super) fn draw_chart(spent: &[(Timestamp, Spending)], since: Timestamp, now: Timestamp) -> SpendChart {
     let mut days = vec![];
     let mut day = now.day_start();
@@ -206,14 +207,14 @@ mod tests {
     use crate::workflows;
 
     #[test]
-    fn each_step_stands_below_what_leads_to_it_and_loops_go_back() {
+    fn steps_are_below_their_predecessors_except_loops() {
         let edges = [(0, 1), (1, 2), (2, 1), (1, 3), (2, 3), (3, 3), (3, 0)];
         assert_eq!(step_rows(4, &edges), [0, 1, 2, 3]);
         assert_eq!(step_rows(0, &[]), [0; 0]);
     }
 
     #[test]
-    fn every_workflow_is_drawn_whole_and_no_two_boxes_meet() {
+    fn every_workflow_is_drawn_without_overlapping_boxes() {
         for workflow in workflows::ALL {
             let (steps, edges) = (workflow.steps(), workflow.edges());
             let drawn = draw_graph(&steps, &edges, &HashSet::from([steps[0].id]), steps[1].id);
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_has_a_bar_for_every_day() {
+    fn chart_has_a_bar_for_every_day() {
         let day = |text: &str| Timestamp::parse(text).unwrap();
         let spent = Spending { billed: MicroUsd(5), ..Spending::default() };
         let (since, now) = (day("2026-01-30T07:00:00Z"), day("2026-02-02T01:00:00Z"));

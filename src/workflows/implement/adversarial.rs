@@ -1,7 +1,7 @@
-//! Tests that the reviewer's model writes against the code, and what comes of them when they are run.
+//! Adversarial tests: the reviewer's model writes tests against the code, and the workflow runs them.
 //!
-//! One that fails and shows what the spec demands is a finding: the drafter answers it by other code, or by its reason, on
-//! which the review rules. One that passes joins the tests, and stays as it is from then on.
+//! A test that fails becomes a finding. The drafter fixes the code or gives a reason, which the next review judges. A
+//! test that passes joins the change's tests and is locked.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,48 +32,47 @@ use crate::{
     types::Hash,
 };
 
-/// What the models are told of those that fail.
+/// Background text kind of the failing tests.
 const FAILING_TESTS: &str = "adversarial-tests";
 
-/// What came of them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct AdversarialResults {
-    /// The model, by its own word.
+    /// Name of the model, as its response gave it.
     by: String,
-    /// Why there are none: a sentence of ours.
+    /// Our sentence on why there are no tests.
     not_tried: Option<String>,
-    /// The text that they were tried against last.
+    /// Document that the tests were last run with.
     #[serde(default)]
     of: Option<Hash>,
-    /// Those that were not run yet.
+    /// Tests that did not run yet.
     new: Vec<AdversarialTestFile>,
-    /// Those that are tests of the change, by path and requirement.
+    /// Tests that joined the change, by path and requirement.
     joined: Vec<(String, String)>,
-    /// Those that failed when they were run last, each with its finding.
+    /// Tests that failed in their last run, with their findings.
     failing: Vec<(String, AdversarialTestFile)>,
-    /// Those of them that could not be run when they were tried last, by path and why: the finding stays as it is.
+    /// Failing tests that could not run with the newest version, by path and reason; their findings stay open.
     #[serde(default)]
     unclear: Vec<(String, String)>,
-    /// The others, by path and why; and how many more there were.
+    /// Tests left out, by path and reason; and the number of tests beyond the limit.
     left_out: Vec<(String, String)>,
     beyond: usize,
 }
 
 impl AdversarialResults {
-    /// Was nothing tried?
+    /// Whether no test was tried.
     pub(super) fn is_untried(&self) -> bool {
         self.not_tried.is_some()
     }
 
-    /// The files of which the reviewer's model is the author.
+    /// Paths of the files that the reviewer's model wrote.
     pub(super) fn joined_paths(&self) -> impl Iterator<Item = &str> {
         self.joined.iter().map(|(path, _)| path.as_str())
     }
 
-    /// What came of them, for the gate and the report of this text.
+    /// Adds the results to the evidence shown at the gate and in the report.
     pub(super) fn add_evidence(&self, document: Option<Hash>, evidence: &mut TestEvidence) {
         if let Some(why) = &self.not_tried {
-            evidence.not_shown.push(format!("The reviewer's model wrote no tests against it: {why}"));
+            evidence.not_shown.push(format!("The reviewer's model wrote no adversarial tests: {why}"));
             return;
         }
         let shown = |path: &str| format!("`{}`", sanitize_line(path).replace('`', "'"));
@@ -95,16 +94,16 @@ impl AdversarialResults {
             let (all, by) = (self.joined.len() + self.failing.len() + left_out, shown(&self.by));
             let of = if self.of == document { "" } else { ", for an earlier version of the code" };
             let came = parts.join(", ");
-            evidence.add_sentence("Tests written against it", format!("{all} by {by}{of}; {came}."));
+            evidence.add_sentence("Adversarial tests", format!("{all} by {by}{of}; {came}."));
         }
         if !self.joined.is_empty() {
             let paths: Vec<String> = self.joined_paths().map(shown).collect();
             evidence.review.push(format!(
-                "The reviewer's model wrote {}, and no other model reviewed that.",
+                "The reviewer's model wrote {}; no other model reviewed it.",
                 paths.join(", ")
             ));
         }
-        let unclear = "failed with an earlier version, and shows nothing with this one: it";
+        let unclear = "failed with an earlier version, but proves nothing about this one: it";
         let unclear = self.unclear.iter().map(|(path, why)| format!("{} {unclear} {why}.", shown(path)));
         let left_out =
             self.left_out.iter().map(|(path, why)| format!("{} was left out: it {why}.", shown(path)));
@@ -112,7 +111,7 @@ impl AdversarialResults {
     }
 }
 
-/// Has them written, once in a run.
+/// Has the tests written, once per run.
 pub(super) async fn write_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -137,8 +136,7 @@ pub(super) async fn write_tests(
             for test in tests {
                 let with = with_adversarial_tests(&document, [&test]);
                 let taken = text.is_name_taken(&test.name, &adversary.new);
-                let taken = taken
-                    .then(|| "has the name of another test, and runs tell tests by that alone".to_owned());
+                let taken = taken.then(|| "has the same name as another test".to_owned());
                 match taken.or_else(|| refusal_reason(&test, &document, &with, text, v, &tree)) {
                     Some(why) => adversary.left_out.push((test.path, why)),
                     None => {
@@ -153,7 +151,7 @@ pub(super) async fn write_tests(
     Ok(StepResult::Pass)
 }
 
-/// Why a test cannot be one of the change, as the end of a sentence. It is held against what every test is.
+/// Returns why a test cannot join the change, as the end of a sentence. The rules for all tests of a change apply.
 fn refusal_reason(
     test: &AdversarialTestFile,
     before: &str,
@@ -180,7 +178,7 @@ fn refusal_reason(
     let change = change::parse(with);
     let stands = change.files.iter().find(|file| file.path == test.path);
     if stands.is_none_or(|file| file.body != FileChangeBody::Whole(test.text.clone())) {
-        return Some("is no file that a change can hold".to_owned());
+        return Some("is not a file that a change can contain".to_owned());
     }
     let allowed = allowed.with_tests(&change);
     let issue = v.cx.run().trigger.issue;
@@ -190,7 +188,7 @@ fn refusal_reason(
     wrong.or_else(hollow).map(|why| format!("is refused: {}", sanitize_line(&why)))
 }
 
-/// Runs those that were not run yet, and those that failed, with the code as it is.
+/// Runs the new and the failing tests with the current code.
 pub(super) async fn run_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -268,7 +266,7 @@ pub(super) async fn run_tests(
 
 fn to_finding(test: &AdversarialTestFile, said: &str) -> RawFinding {
     let AdversarialTestFile { path, name, requirement, why, .. } = test;
-    let detail = format!("{why} The test `{name}` of `{path}` fails, twice alike: {said}");
+    let detail = format!("{why} The test `{name}` in `{path}` failed twice with the same output: {said}");
     RawFinding {
         severity: FindingSeverity::Blocking,
         category: "tests".to_owned(),
@@ -279,7 +277,7 @@ fn to_finding(test: &AdversarialTestFile, said: &str) -> RawFinding {
     }
 }
 
-/// They are tests of the change from now on, and locked like the others.
+/// Adds tests to the change and locks them.
 async fn join_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -313,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_was_tried_it_is_said_with_which_version_and_who_has_read_it() {
+    fn evidence_names_the_tested_version_and_the_unreviewed_tests() {
         let (now, before) = (Some(Hash::digest(b"now")), Some(Hash::digest(b"before")));
         let mut adversary = AdversarialResults { of: before, ..AdversarialResults::default() };
         let told = |adversary: &AdversarialResults, document| {
@@ -324,20 +322,20 @@ mod tests {
         adversary.by = "o3".to_owned();
         assert_eq!(told(&adversary, before), [""; 0]);
         adversary.joined.push(("tests/a.rs".to_owned(), "REQ-1".to_owned()));
-        let joined = "**Tests written against it:** 1 by `o3`; 1 passes and joined the change.";
+        let joined = "**Adversarial tests:** 1 by `o3`; 1 passes and joined the change.";
         assert_eq!(told(&adversary, before)[0], joined);
         let earlier = "1 by `o3`, for an earlier version of the code; 1 passes and joined the change.";
         assert_eq!(
             told(&adversary, now),
             [
-                format!("**Tests written against it:** {earlier}"),
-                "The reviewer's model wrote `tests/a.rs`, and no other model reviewed that.".to_owned()
+                format!("**Adversarial tests:** {earlier}"),
+                "The reviewer's model wrote `tests/a.rs`; no other model reviewed it.".to_owned()
             ]
         );
     }
 
     #[test]
-    fn a_name_is_taken_where_runs_tell_tests_by_names_alone() {
+    fn duplicate_test_name_is_refused_if_runner_knows_names_only() {
         for (runner, name, taken) in [
             ("command", "full", true),
             ("command", "Other::Sums::full", true),

@@ -1,4 +1,4 @@
-//! What is a change's own: the form of its text, what stands beside it as evidence, and what of it is published.
+//! The document of `implement`: the text format of a change, its evidence, and its published files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,33 +35,32 @@ use crate::{
 use super::{adversarial::AdversarialResults, replay::BaseReplay};
 use crate::workflows::issue;
 
-/// What it builds on.
+/// Artifacts that the change builds on.
 pub(super) const SPEC: &str = "spec";
 const DESIGN: &str = "lld";
 
-/// What the drafter of the code is told of the tests.
+/// Background text of the locked tests, for the drafter of the code.
 pub(super) const LOCKED_TESTS: &str = "locked-tests";
 pub(super) const LOCKED_HEADING: &str =
     "The tests, which are locked: they were seen to fail, and the code is to make them pass";
 
-/// Lines that no test runs are named to who writes tests, so many of them.
+/// Maximum uncovered lines listed for the model that writes tests.
 const MOST_LINES_FOR_MODELS: usize = 40;
 
-/// The same to people.
+/// Maximum uncovered lines listed for people.
 const MOST_LINES_FOR_PEOPLE: usize = 5;
 
-/// The change as a step has it at hand.
+/// The change with everything that a step needs.
 #[derive(Default)]
 pub(super) struct ChangeDocument {
     /// The approved spec; empty before it was loaded.
     spec: String,
-    /// The design that it came of.
     design: String,
-    /// The text with the tests that were seen to fail.
+    /// The text with the locked tests.
     locked: Option<String>,
-    /// The files that the spec speaks of, as they are at the commit.
+    /// Contents at the base commit of the files in the spec.
     pub(super) files: BTreeMap<String, String>,
-    /// The runs that the evidence is of, and what they proved.
+    /// Test runs and proofs that make up the evidence.
     pub(super) before: Option<RecordedTestRun>,
     pub(super) red: Option<RedProof>,
     pub(super) green: Option<GreenProof>,
@@ -74,13 +73,13 @@ pub(super) struct ChangeDocument {
     document: Option<Hash>,
     commit: String,
     issue: Option<IssueNo>,
-    /// Files that the run pushed before, or an earlier run of the issue.
+    /// Files that this run or an earlier run of the issue pushed.
     pushed: BTreeSet<String>,
-    /// CI failed on them.
+    /// Whether this change fixes CI failures of the pushed files.
     mends: bool,
-    /// What people allowed beyond the spec and the lock.
+    /// Exceptions that people granted.
     leaves: Vec<Exception>,
-    /// Files that may be in it beside those of the spec.
+    /// Files allowed in addition to those of the spec.
     besides: Vec<String>,
 }
 
@@ -89,7 +88,7 @@ impl ChangeDocument {
         Self::load_with_files(s, cx, &[]).await
     }
 
-    /// As if these files were allowed as well.
+    /// Loads the change as if these files were allowed as well.
     pub(super) async fn load_with_files(
         s: &ImplementRunState,
         cx: &StepContext,
@@ -149,27 +148,26 @@ impl ChangeDocument {
         if self.locked.is_some() { ChangeSection::Code } else { ChangeSection::Tests }
     }
 
-    /// What of a text lies over the files of the commit when its tests run.
+    /// Returns the files that replace those of the base commit in the text's test runs.
     pub(super) fn overlay(&self, text: &str) -> Result<FileOverlay, Vec<DocumentMistake>> {
         change::apply(&change::parse(text), &self.files).map(change::overlay_files)
     }
 
-    /// The same of one that was tried before.
+    /// Like [`overlay`](Self::overlay), for a text that was tried before, so that an error is our bug.
     pub(super) fn tried_overlay(&self, text: &str) -> Result<FileOverlay, StepError> {
         self.overlay(text).map_err(tried_change_error)
     }
 
-    /// Are its tests the locked ones, word for word?
+    /// Whether the text's tests are byte for byte the locked ones.
     pub(super) fn has_locked_tests(&self, text: &str) -> bool {
         change::tests_section(text) == self.locked.as_deref().and_then(change::tests_section)
     }
 
-    /// The spec's own parts.
     pub(super) fn spec(&self) -> ParsedSpec {
         spec::parse(&self.spec)
     }
 
-    /// What may be in the change now, as far as the spec goes, what people allowed, and what joined its tests.
+    /// The files and tests that the change may contain now: by the spec, by exceptions, and tests that joined.
     pub(super) fn allowed(&self) -> ChangeScope {
         let allowed =
             ChangeScope::from_spec(&self.spec(), self.current_part()).with_files(&self.besides, &self.files);
@@ -179,12 +177,13 @@ impl ChangeDocument {
         }
     }
 
-    /// A test as the project's own tests have it.
+    /// Returns how the repository's runner addresses a test.
     pub(super) fn test_row(&self, file: &str, name: &str) -> red_green::ExpectedTest {
         self.before.clone().unwrap_or_default().expected_test(file, name)
     }
 
-    /// Does another test end with this name, where the runs know tests by nothing else? `new` are some beside those of the spec.
+    /// Whether another test's id ends with this name and the runner distinguishes tests by name only. `new` are tests
+    /// in addition to those of the spec.
     pub(super) fn is_name_taken(&self, name: &str, new: &[AdversarialTestFile]) -> bool {
         let row = |name: &str| self.test_row("", name);
         let of_runs = |name: &str| self.known_tests().iter().any(|id| row(name).matches_id(id));
@@ -196,21 +195,21 @@ impl ChangeDocument {
                 || others.any(|other| row(name).matches_id(other) || row(other).matches_id(name)))
     }
 
-    /// The ids of the tests that ran so far.
+    /// Ids of the tests that ran so far.
     pub(super) fn known_tests(&self) -> Vec<String> {
         let before = self.before.iter().flat_map(|ran| ran.found.tests.iter().map(|test| &test.id));
         before.chain(self.green.iter().flat_map(|green| &green.locked)).cloned().collect()
     }
 
-    /// Why a file shows nothing by a test of this name; none where that is not known.
+    /// Returns why a file proves nothing through a test of this name; `None` if that is unknown.
     pub(super) fn vacuous_reason(&self, path: &str, text: &str, name: &str) -> Option<String> {
         let tests = codebase::audit_tests(Language::from_path(path), text)?;
-        // What it calls them is not repeated.
+        // The file's own name for the test is not repeated: it is untrusted text.
         let hollow = tests.hollow.first().map(|(_, _, why)| format!("a test in it {why}"));
         hollow.or_else(|| (!tests.contains_name(name)).then(|| "it has no test of its name".to_owned()))
     }
 
-    /// What design and spec declare, as far as it can be built before it is written.
+    /// Stubs of the declarations in design and spec, as far as they compile before the code is written.
     pub(super) fn stubs(&self) -> FileOverlay {
         let spec = self.spec();
         let parts = spec.types.iter().chain(&spec.functions).flat_map(|part| part.code.first()).cloned();
@@ -222,13 +221,12 @@ impl ChangeDocument {
         ))
     }
 
-    /// Does the spec still fit the code? If not, no change could be right, and none is paid for.
+    /// Checks that the spec still fits the code. Otherwise no change could be right, so none is paid for.
     pub(super) fn require_spec_fits(&self, issue: IssueNo, tree: &TreeIndex) -> Result<(), StepError> {
         let mistakes = spec::check(&self.spec, issue, tree);
         if let Some(mistake) = mistakes.iter().find(|m| m.is_error() && m.rule.starts_with("files.")) {
             return Err(StepError::User(format!(
-                "The approved spec does not fit the code any more: {}. Write `/spec` to have it written anew, then start \
-                 anew.",
+                "The approved spec no longer fits the code: {}. Write `/spec` to rewrite it, then start again.",
                 mistake.message
             )));
         }
@@ -238,12 +236,12 @@ impl ChangeDocument {
         }
     }
 
-    /// Can the project's own tests be asked about those of the spec? If not, none of them would ever be seen to fail.
+    /// Checks that the runner can address each test of the spec. Otherwise none could be seen to fail.
     pub(super) fn require_addressable_tests(&self, ran: &RecordedTestRun) -> Result<(), StepError> {
         ran.unreachable_test(&self.spec()).map_or(Ok(()), |why| Err(unbuildable_spec_error(&why)))
     }
 
-    /// The new tests that show nothing, and those of the spec that stand in comments alone.
+    /// Returns new tests without assertions, and tests of the spec that exist only in comments.
     fn find_vacuous_tests(&self, text: &str, allowed: &ChangeScope) -> Vec<DocumentMistake> {
         let (change, mut wrong) = (change::parse(text), Vec::new());
         let files = change::apply(&change, &self.files).unwrap_or_default();
@@ -273,7 +271,7 @@ impl ChangeDocument {
         unfetched_note(self.files_to_change().iter().map(String::as_str))
     }
 
-    /// Why the work ends, with what people should know of its runs.
+    /// Adds a note on unfetched dependencies to an error, because they may explain it.
     pub(super) fn with_unfetched_note(&self, why: StepError) -> StepError {
         match (why, self.unfetched_note()) {
             (StepError::User(why), Some(note)) => StepError::User(format!("{why} {note}.")),
@@ -281,14 +279,14 @@ impl ChangeDocument {
         }
     }
 
-    /// What the runs came to.
+    /// Collects the evidence of all runs.
     fn evidence(&self) -> TestEvidence {
         let mut evidence = TestEvidence::default();
         self.red.iter().for_each(|red| red.add_evidence(&mut evidence));
         self.green.iter().for_each(|green| green.add_evidence(&mut evidence));
         self.bite.iter().for_each(|bite| bite.add_evidence(&mut evidence));
         self.adversary.iter().for_each(|adversary| adversary.add_evidence(self.document, &mut evidence));
-        // Before that they were not all run with it.
+        // Before the green proof, not all checks ran with this text.
         for line in self.lines.iter().filter(|_| self.green.is_some()) {
             line.add_evidence(self.complaints.contains(&line.which), &mut evidence);
         }
@@ -299,7 +297,7 @@ impl ChangeDocument {
         match covered {
             Some(covered) => covered.add_evidence(most, &mut evidence),
             None if self.bite.is_some() => evidence.not_shown.push(
-                "Coverage was not measured: it is for Go, Node, and Python with coverage.py.".to_owned(),
+                "Coverage was not measured: it works for Go, Node, and Python with coverage.py.".to_owned(),
             ),
             None => {}
         }
@@ -310,12 +308,11 @@ impl ChangeDocument {
         evidence
     }
 
-    /// With what of the change is left to people.
+    /// Evidence plus the parts that people must handle themselves.
     fn evidence_for_people(&self, text: &str) -> TestEvidence {
         let mut evidence = self.evidence();
         let shown = |path: &str| format!("`{}`", sanitize_line(path).replace('`', "'"));
-        let allowed =
-            self.leaves.iter().map(|leave| format!("Allowed beyond the plan: {}", leave.sentence()));
+        let allowed = self.leaves.iter().map(|leave| format!("Exception: {}", leave.sentence()));
         evidence.review.extend(allowed);
         let offered = change::file_paths(text).into_iter().filter(|path| change::is_workflow(path));
         evidence.review.extend(offered.map(|path| {
@@ -324,12 +321,12 @@ impl ChangeDocument {
         let restored: Vec<String> = self.restored_paths(text).map(|path| shown(path)).collect();
         if !restored.is_empty() {
             let restored = restored.join(", ");
-            evidence.review.push(format!("Left by an earlier change and put back as before it: {restored}."));
+            evidence.review.push(format!("Reverted, because an earlier change left it: {restored}."));
         }
         evidence
     }
 
-    /// Pushed files that the text leaves alone: the push puts them back as they are at the commit.
+    /// Pushed files that the text does not change; the push restores them to the base commit.
     fn restored_paths(&self, text: &str) -> impl Iterator<Item = &String> {
         let paths = change::file_paths(text);
         self.pushed.iter().filter(move |path| !paths.contains(path))
@@ -352,12 +349,12 @@ impl ChangeDocument {
 }
 
 fn tried_change_error(mistakes: Vec<DocumentMistake>) -> StepError {
-    StepError::Bug(anyhow::anyhow!("a change that was tried cannot be made: {mistakes:?}"))
+    StepError::Bug(anyhow::anyhow!("a change that applied before cannot be applied: {mistakes:?}"))
 }
 
 fn unbuildable_spec_error(why: &str) -> StepError {
     StepError::User(format!(
-        "The approved spec cannot be built: {why}. Write `/spec` to have it written anew, then start anew."
+        "The approved spec cannot be built: {why}. Write `/spec` to rewrite it, then start again."
     ))
 }
 
@@ -366,7 +363,7 @@ fn spec_files(spec: &str) -> Vec<String> {
     ChangeScope::from_spec(&spec::parse(spec), ChangeSection::Code).files.into_keys().collect()
 }
 
-/// The files that people allowed beside them.
+/// The files that people allowed by exceptions.
 fn excepted_files(leaves: &[Exception]) -> Vec<String> {
     leaves.iter().flat_map(|leave| leave.wish.paths()).cloned().collect()
 }
@@ -428,7 +425,7 @@ impl StageDocument for ChangeDocument {
     }
 
     fn gate(&self, step: &str, _policy: &Policy) -> Option<DocumentGate> {
-        // What is pushed is run: always a person's word.
+        // CI runs what is pushed, so a person always approves.
         (step == super::ImplementStep::Gate.id()).then_some(DocumentGate {
             word: "implement",
             question: GateQuestion::Verdict,
@@ -438,7 +435,7 @@ impl StageDocument for ChangeDocument {
     }
 
     fn rules(&self) -> String {
-        // Known before it is paid for.
+        // Tell the drafter before the call is paid for.
         let unfetched = self.unfetched_note().map(|note| format!("\n{note}.\n"));
         change::format_rules(self.current_part()) + &unfetched.unwrap_or_default()
     }
@@ -547,9 +544,8 @@ impl StageDocument for ChangeDocument {
 mod tests {
     use super::*;
 
-    /// What cannot come of it is said before it is paid for, and where it ends.
     #[test]
-    fn what_is_not_fetched_is_told_to_its_drafter_and_to_people() {
+    fn unfetched_dependencies_are_noted_for_drafter_and_people() {
         let of = |path: &str| {
             let spec = format!(
                 "## 2. Files to Implement\n\n| File | Change | Purpose |\n|---|---|---|\n| `{path}` | Modify | A crate |\n"
@@ -557,7 +553,7 @@ mod tests {
             let text = ChangeDocument { spec, ..ChangeDocument::default() };
             (text.rules(), text.with_unfetched_note(StepError::User("It ends.".to_owned())).to_string())
         };
-        let note = "`a/Cargo.toml` is changed; what it may name anew is not fetched in this run.";
+        let note = "`a/Cargo.toml` is changed; new dependencies in it are not fetched in this run.";
         let (rules, halt) = of("a/Cargo.toml");
         assert!(
             rules.ends_with(&format!("\n{note}\n")) && halt.ends_with(&format!("It ends. {note}")),

@@ -1,5 +1,5 @@
-//! Beyond what people approved: files that the spec does not list, and other tests than those that are locked. The drafter
-//! writes them all the same, and where it gets no further without, people are asked.
+//! Exceptions for `implement`: files that the spec does not list, and other tests than the locked ones. The drafter may
+//! write them, and if no version passes without them, people are asked.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::{
     types::Hash,
 };
 
-/// What the lock was, the code for which it is to be another one, and why none passed it.
+/// A pending replacement of the locked tests: the old lock, the code that needs the new tests, and why no code passed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct TestUnlock {
     locked: Hash,
@@ -21,8 +21,8 @@ pub(super) struct TestUnlock {
     why: String,
 }
 
-/// The tests that this draft has in the place of the locked ones, if it still has such. What joined those is none of its own,
-/// and is written anew once others are locked.
+/// Stores the tests with which this draft replaces locked ones, if any. Adversarial tests are not part of that; they
+/// are written again after a new lock.
 pub(super) async fn find_other_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -38,8 +38,8 @@ pub(super) async fn find_other_tests(
     Ok(())
 }
 
-/// Mends and checks the draft. Where the last of all that are allowed has nothing wrong but files beyond the spec, they may
-/// be allowed.
+/// Fixes and checks the draft. If the last allowed draft has no mistake except files beyond the spec, requests an
+/// exception for these files.
 pub(super) async fn check_draft(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -63,7 +63,7 @@ pub(super) async fn check_draft(
     stage::request_exception(&mut s.stage, v, ExceptionRequest::Scope(paths)).await
 }
 
-/// No code passes the locked tests. Where its drafter wrote others, these are proven next, in their place.
+/// Handles a last draft that does not pass the locked tests. If its drafter wrote other tests, these are proven next.
 pub(super) fn unlock_tests(
     s: &mut ImplementRunState,
     came: Result<StepResult, StepError>,
@@ -76,29 +76,29 @@ pub(super) fn unlock_tests(
         return Err(StepError::User(why));
     };
     (s.locked, s.unlocked) = (None, Some(TestUnlock { locked, code, why }));
-    // Their form is nothing that they are sent back for.
+    // No formatter complaints for these tests: they are not drafted again.
     s.told = 1;
     s.stage.reset_rounds()?;
     s.stage.replace_draft(others);
     Ok(StepResult::NeedsException)
 }
 
-/// What a step makes of tests. Those that are to take the place of locked ones are not drafted again: people are to be asked
-/// about what the code was written beside.
+/// Settles a test step. Replacement tests are never drafted again: people are asked about the tests that belong to this
+/// code.
 pub(super) fn settle_proof(
     s: &ImplementRunState,
     came: Result<StepResult, StepError>,
 ) -> Result<StepResult, StepError> {
     match (came, &s.unlocked) {
         (Ok(StepResult::Redraft), Some(TestUnlock { why, .. })) => Err(StepError::User(format!(
-            "No code passes the locked tests, and those that its drafter wants in their place show nothing: {}. {why}",
+            "No code passes the locked tests, and the drafter's new tests prove nothing: {}. {why}",
             s.stage.first_error().unwrap_or("they cannot be used").trim_end_matches('.')
         ))),
         (came, _) => came,
     }
 }
 
-/// Asks people for them.
+/// Asks people to accept the replacement tests.
 pub(super) async fn request_other_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -112,7 +112,7 @@ pub(super) async fn request_other_tests(
     stage::request_exception(&mut s.stage, v, ExceptionRequest::Tests { diff }).await
 }
 
-/// Hears people. What they allow holds from then on; otherwise the lock is what it was.
+/// Runs the exception gate. A granted exception applies from now on; otherwise the old lock is restored.
 pub(super) async fn run_exception_gate(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -126,7 +126,7 @@ pub(super) async fn run_exception_gate(
     let cx = v.cx;
     if let StepResult::Pass = exit {
         lock_tests(s)?;
-        // The tests against the code are written and run anew, beside those that are locked now.
+        // The adversarial tests are written and run again for the new lock.
         (s.adversary, s.attacked, s.joined) = (None, None, None);
         let tests = load_text(cx, require_state(&s.locked)?).await?;
         let text =

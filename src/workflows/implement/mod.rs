@@ -1,9 +1,9 @@
 //! `implement`: from an approved spec to a pull request with tests and code.
 //!
-//! The tests come first and are seen to fail, by themselves, in the sandbox; from then on they are locked. Then comes the code,
-//! until they pass. Both are one text, the change, which is reviewed and approved as a whole, and pushed only then: nothing
-//! that can be run leaves the server before a person has seen it. What CI and people say of it then leads back to the code, until
-//! it is merged. [`ImplementWorkflow::GRAPH`] is the whole of what may follow what.
+//! The tests come first. They must fail in the sandbox without the code, and are locked then. Next comes the code,
+//! until they pass. Tests and code are one text, the change, which is reviewed and approved as a whole and pushed only
+//! then. So nothing executable leaves the server before a person has seen it. CI results and people's comments send the
+//! change back to the drafter until it is merged. [`ImplementWorkflow::GRAPH`] lists all transitions.
 
 mod adversarial;
 mod change_document;
@@ -47,14 +47,14 @@ use crate::{
 /// The workflow.
 pub struct ImplementWorkflow;
 
-/// What its settings are called, and its defaults.
+/// Names of its settings and their defaults.
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     makes_code: true,
     looks: true,
     ..WorkflowDefaults::for_document(ImplementWorkflow::NAME, "docs/reports/IMPLEMENT-{issue}.md")
 };
 
-/// Where a run is.
+/// The steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ImplementStep {
     Load,
@@ -83,75 +83,75 @@ impl WorkflowStep for ImplementStep {
     fn info(self) -> StepInfo {
         let (id, title, kind) = match self {
             Self::Load => ("N0", "Load the spec", StepKind::Work),
-            Self::Base => ("N0.5", "Run the tests there are", StepKind::Work),
+            Self::Base => ("N0.5", "Run the existing tests", StepKind::Work),
             Self::Tests => ("N2", "Write the tests", StepKind::Draft),
             Self::CheckTests => ("N2.5", "Check the tests", StepKind::Work),
-            Self::Red => ("N3", "See the tests fail", StepKind::Work),
+            Self::Red => ("N3", "Check that the tests fail", StepKind::Work),
             Self::ReviewTests => ("N3b", "Review the tests", StepKind::Review),
             Self::Code => ("N4", "Write the code", StepKind::Draft),
             Self::CheckCode => ("N4b", "Check the code", StepKind::Work),
-            Self::Lint => ("N4c", "Run formatter and linter", StepKind::Work),
-            Self::Green => ("N5", "See the tests pass", StepKind::Work),
+            Self::Lint => ("N4c", "Run the formatter and linter", StepKind::Work),
+            Self::Green => ("N5", "Check that the tests pass", StepKind::Work),
             Self::Review => ("N5b", "Adversarial review", StepKind::Review),
-            Self::EndToEnd => ("N6", "Run it from end to end", StepKind::Work),
-            // What it adds has to pass review and gate, like what the drafter writes.
-            Self::Attack => ("N7.5", "Write tests against the code", StepKind::Draft),
-            Self::TryAttack => ("N7.5b", "Run the tests against the code", StepKind::Work),
-            Self::Bite => ("N7.5c", "See whether the tests bite", StepKind::Work),
+            Self::EndToEnd => ("N6", "Run end to end", StepKind::Work),
+            // A draft step: its tests must pass review and gate like the drafter's text.
+            Self::Attack => ("N7.5", "Write adversarial tests", StepKind::Draft),
+            Self::TryAttack => ("N7.5b", "Run adversarial tests", StepKind::Work),
+            Self::Bite => ("N7.5c", "Mutation check", StepKind::Work),
             Self::Gate => ("N7", "Code gate", StepKind::Gate),
             Self::Push => ("N7b", "Push", StepKind::Publish),
             Self::Watch => ("N9", "Wait for the merge", StepKind::Watch),
-            Self::Leave => ("NL", "Wait for leave", StepKind::Pause),
-            Self::Budget => ("NM", "Wait for money", StepKind::Pause),
+            Self::Leave => ("NL", "Wait for permission", StepKind::Pause),
+            Self::Budget => ("NM", "Wait for budget", StepKind::Pause),
         };
         StepInfo { id, title, kind }
     }
 }
 
-/// What a run knows between its steps.
+/// State between steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ImplementRunState {
     stage: StageState,
-    /// The text with the tests that were seen to fail: from then on they are what they are.
+    /// The text whose tests were seen to fail; its tests cannot change any more.
     locked: Option<Hash>,
-    /// The tests that the code's drafter wrote in the place of the locked ones, as the text with them.
+    /// The text with the tests with which the code's drafter replaced the locked ones.
     #[serde(default)]
     others: Option<Hash>,
-    /// While others are proven.
+    /// Set while replacement tests are being proven.
     #[serde(default)]
     unlocked: Option<TestUnlock>,
-    /// The run of the tests there were. All runs are of one commit, which never changes.
+    /// Test run on the base commit, before any change. All runs use that commit.
     before: Option<Hash>,
-    /// Each proof of red, after the text it is of.
+    /// Red proofs, by the text they are about.
     reds: Vec<(Hash, Hash)>,
-    /// Reviews that sent the tests back.
+    /// Number of reviews that sent the tests back.
     objections: u32,
-    /// Each proof of green, after the text it is of: an earlier text may take a later one's place.
+    /// Green proofs, by the text they are about. An earlier text may become the current one again.
     greens: Vec<(Hash, Hash)>,
-    /// Which lines the tests of a green text run, after that text.
+    /// Coverage of a text that passed its tests, by that text.
     #[serde(default)]
     covered: Option<(Hash, Hash)>,
-    /// What the repository checks itself by, what of it complains of which text, and how often the drafter was told.
+    /// The repository's own checks; complaints by text and check; number of times the drafter was told.
     #[serde(default)]
     lines: Option<Hash>,
     #[serde(default)]
     complaints: Vec<(Hash, RepositoryCheckKind, bool)>,
     #[serde(default)]
     told: u32,
-    /// What the reviewer's model tried against the code, and the text it was tried with last.
+    /// Adversarial tests, and the text they were last run with.
     #[serde(default)]
     adversary: Option<Hash>,
     #[serde(default)]
     attacked: Option<Hash>,
-    /// The text with those that joined last, and its proof of green.
+    /// The text with the tests that joined last, and its green proof.
     #[serde(default)]
     joined: Option<(Hash, Hash)>,
-    /// Who noticed what was undone, after the text it is of.
+    /// Mutation check, by the text it is about.
     bite: Option<(Hash, Hash)>,
-    /// What it came to where the default branch went on to, after the text it is of.
+    /// Test run on a newer base commit, by the text it is about.
     #[serde(default)]
     replayed: Option<(Hash, Hash)>,
-    /// The files that were pushed, by earlier runs of the issue as well: what a later text leaves alone is put back as it was.
+    /// Files pushed by this and earlier runs of the issue. If a later text does not change one, the push restores it.
     #[serde(default)]
     pushed: BTreeSet<String>,
 }
@@ -245,14 +245,14 @@ impl Workflow<StepServices> for ImplementWorkflow {
     const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
         name: "implement",
         usage: "/implement",
-        about: "write tests and code of the approved spec, run them, and have the change reviewed",
+        about: "write tests and code for the approved spec, run them, and have the change reviewed",
         role: Role::Write,
         label: Some("countersign:implement"),
         kind: CommandKind::Start,
     }];
 
     fn max_iterations() -> u32 {
-        // Rounds of the tests, and of the code, which may come back from its run as well.
+        // Rounds of the tests and rounds of the code, which may also come back from its test run.
         3 * MOST_ROUNDS
     }
 
@@ -266,7 +266,7 @@ impl Workflow<StepServices> for ImplementWorkflow {
         s: &'a mut ImplementRunState,
         cx: &'a StepContext,
     ) -> Result<Transition<ImplementStep>, StepError> {
-        // A look at a job is not worth reading anything.
+        // Loading state is not worth it just to poll a job.
         if cx.is_job_running() {
             return wait_for_tests(cx).into_next(|_| None);
         }
@@ -277,11 +277,11 @@ impl Workflow<StepServices> for ImplementWorkflow {
             let document = load_text(cx, require_state(&s.stage.document())?).await?;
             if !text.has_locked_tests(&document) {
                 return Err(StepError::Bug(anyhow::anyhow!(
-                    "the change has other tests than those that are locked"
+                    "the change's tests differ from the locked ones"
                 )));
             }
         }
-        // People may approve another spec meanwhile, or take this one away.
+        // People may approve another spec meanwhile, or remove this one.
         if matches!(
             at,
             ImplementStep::Tests
@@ -297,7 +297,7 @@ impl Workflow<StepServices> for ImplementWorkflow {
         let exit = match at {
             ImplementStep::Load => {
                 if text.adversary.as_ref().is_some_and(adversarial::AdversarialResults::is_untried) {
-                    // What was in the way may be so no more.
+                    // The obstacle of that time may be gone.
                     s.adversary = None;
                 }
                 if s.stage.is_fresh()
@@ -306,7 +306,7 @@ impl Workflow<StepServices> for ImplementWorkflow {
                     return exit.into_next(|_| None);
                 }
                 stage::require_unchanged_input(&s.stage, v, SPEC).await?;
-                // Now it is known what to read.
+                // The spec is loaded now, so the document knows its files.
                 let text = ChangeDocument::load(s, cx).await?;
                 s.pushed.extend(
                     stage::find_earlier_files(&mut s.stage, &StepVisit { doc: &text, at: v.at, cx }).await?,
@@ -357,7 +357,7 @@ impl Workflow<StepServices> for ImplementWorkflow {
                         if let Some((replay, document)) = replay.zip(s.stage.document()) {
                             s.replayed = Some((document, store_json(cx, &replay).await?));
                         }
-                        // It is among what people are shown.
+                        // The replay is part of the evidence shown.
                         let text = ChangeDocument::load(s, cx).await?;
                         stage::run_gate(&mut s.stage, &StepVisit { doc: &text, at: v.at, cx }).await?
                     }
@@ -373,12 +373,12 @@ impl Workflow<StepServices> for ImplementWorkflow {
                 let exit = match replay {
                     Err(exit) => exit,
                     Ok(replay) => {
-                        // What was approved is pushed as it was shown, so this stands elsewhere.
+                        // The approved bytes are pushed as shown, so the replay goes into a note instead.
                         replay.iter().for_each(|replay| s.stage.add_note(replay.fact()));
                         stage::publish_document(&mut s.stage, v).await?
                     }
                 };
-                // On its branch it is also where it is asked for anew after that.
+                // A reopened gate after a push is about the pushed branch, too.
                 let is_there = matches!(exit, StepResult::Pass) || s.stage.is_proposed();
                 if let Some(pushed) = s.stage.document().filter(|_| is_there) {
                     s.pushed.extend(change::file_paths(&load_text(cx, &pushed).await?));
@@ -402,10 +402,10 @@ impl Workflow<StepServices> for ImplementWorkflow {
     ) -> Result<Option<RunCompletion>, StepError> {
         let mut stage = s.stage.clone();
         if let Some(unlocked) = &s.unlocked {
-            // The draft is what people go on from, and not the tests that it wanted.
+            // People continue from the code, not from the tests it asked for.
             stage.replace_draft(unlocked.code);
         }
-        // What it pushed says of itself what it did before.
+        // The pushed change carries its own report.
         let text = ChangeDocument::load(s, cx).await.unwrap_or_else(|error| {
             tracing::warn!(run = %cx.run().id, %error, "could not read the change of a run that ended");
             ChangeDocument::default()
@@ -414,7 +414,7 @@ impl Workflow<StepServices> for ImplementWorkflow {
     }
 }
 
-/// Where a step's end leads. Once the tests are locked, it is the code that is drafted, and reviewed with them.
+/// Maps a step's result to the next step. Once the tests are locked, drafts and reviews are about the code.
 fn next_step(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Option<ImplementStep> {
     let (draft, review) = match s.locked {
         Some(_) => (ImplementStep::Code, ImplementStep::Review),
@@ -437,7 +437,7 @@ fn next_step(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Opt
             ImplementStep::Attack
         }
         (ImplementStep::Attack, StepResult::Pass) => ImplementStep::TryAttack,
-        // With the tests that joined it is green only once that was seen.
+        // A text with newly joined tests needs its own green proof first.
         (ImplementStep::TryAttack, StepResult::Pass) => {
             match s.greens.iter().any(|(of, _)| Some(*of) == s.stage.document()) {
                 true => ImplementStep::Review,
@@ -452,7 +452,7 @@ fn next_step(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Opt
         | (ImplementStep::Code | ImplementStep::Gate | ImplementStep::Push, StepResult::KeepPushed) => {
             ImplementStep::Watch
         }
-        // Other tests have to be proven before people are asked about them.
+        // Replacement tests must be proven before people are asked about them.
         (ImplementStep::Green, StepResult::NeedsException) => ImplementStep::CheckTests,
         (_, StepResult::NeedsException) => ImplementStep::Leave,
         (ImplementStep::Leave, StepResult::Pass) if s.locked.is_some() => ImplementStep::CheckCode,
@@ -462,7 +462,7 @@ fn next_step(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Opt
     })
 }
 
-/// Runs the tests there are, before anything is paid for: where they cannot be run, nothing can be proven.
+/// Runs the existing tests before any paid call: if they cannot run, nothing can be proven.
 async fn run_base_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -484,8 +484,8 @@ async fn run_base_tests(
     if let Some(why) = red_green::unusable_reason(&ran.found) {
         let notes: String = ran.all_notes().map(|note| format!("; {note}")).collect();
         return Err(StepError::User(format!(
-            "The tests on `{}` do not run as they are ({why}{notes}), so nothing could be proven by new ones. Mend them, then start \
-             anew.",
+            "The existing tests on `{}` do not run ({why}{notes}), so new tests would prove nothing. Fix them, then \
+             start again.",
             base.branch
         )));
     }
@@ -495,7 +495,7 @@ async fn run_base_tests(
     Ok(StepResult::Pass)
 }
 
-/// Runs the new tests without the code, twice: they have to fail as they should.
+/// Runs the new tests without the code, twice: they must fail for the right reason.
 async fn prove_red(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -513,7 +513,7 @@ async fn prove_red(
     let (change, stubs) = (change::parse(&tests), text.stubs());
     let told = before.expectations(&text.spec(), &change);
     let targets: Vec<String> = change.files_in(ChangeSection::Tests).map(|file| file.path.clone()).collect();
-    // A linter wants code that can be built; what is of no form now nobody may bring into it later.
+    // A linter needs code that compiles. Format complaints must be fixed now, before the lock.
     let form: Vec<RepositoryCheck> =
         text.lines.iter().filter(|line| line.which == RepositoryCheckKind::Format).cloned().collect();
     let form = if project_checks::may_report_complaints(s) { form } else { Vec::new() };
@@ -539,10 +539,10 @@ async fn prove_red(
     }
 }
 
-/// So often tests go back because of their review. What it still objects to, the last one tells, and people see it.
+/// Maximum reviews that send the tests back. People see what the last review still objects to.
 const MOST_OBJECTIONS: u32 = 2;
 
-/// Has the tests reviewed, of which no word changes afterwards; then they are locked, and the code is next.
+/// Has the tests reviewed, locks them unchanged, and moves on to the code.
 async fn review_tests(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let exit = stage::review_draft(&mut s.stage, v).await?;
     if let Some(unlocked) = s.unlocked.clone() {
@@ -565,7 +565,7 @@ async fn review_tests(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<St
     Ok(StepResult::Pass)
 }
 
-/// From now on the tests are what they are, and there is no code yet.
+/// Locks the tests and starts the rounds of the code.
 fn lock_tests(s: &mut ImplementRunState) -> Result<(), StepError> {
     let document = *require_state(&s.stage.document())?;
     s.locked = Some(document);
@@ -585,11 +585,11 @@ async fn prove_green(
     stage::show_working(&mut s.stage, v).await?;
     let (base, document) = (s.stage.base()?.clone(), *require_state(&s.stage.document())?);
     if text.green.is_some() {
-        // It is the same again: its drafter had only to say something.
+        // The same text again: its drafter only wrote replies.
         return Ok(StepResult::Pass);
     }
     if let Some(seen) = s.joined.filter(|(of, _)| *of == document) {
-        // It was seen before its last tests joined.
+        // This text passed before its last tests joined.
         s.greens.push(seen);
         return Ok(StepResult::Pass);
     }
@@ -608,7 +608,7 @@ async fn prove_green(
             Err(failing) => return Ok(Err(failing)),
         };
         let mut covered = None;
-        // Lines that no test runs are told to who is yet to write tests against the code.
+        // The model that writes adversarial tests next gets the uncovered lines.
         if first && can_measure(&before.runner) {
             covered = trial.measure_coverage(&green, &overlay, &changed, wanted).await?;
         }
@@ -628,7 +628,8 @@ async fn prove_green(
     };
     if let Some(gone) = failing.iter().find(|group| group.message == red_green::REMOVED_TEST_MESSAGE) {
         return Err(StepError::User(format!(
-            "The new tests took tests away that there were, which no code brings back: `{}`. Write `/implement` to begin anew.",
+            "The new tests removed existing tests, and no code can bring them back: `{}`. Write `/implement` to start \
+             over.",
             gone.tests.join("`, `")
         )));
     }

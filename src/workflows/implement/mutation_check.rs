@@ -1,5 +1,5 @@
-//! Do the tests bite? Which of the changed lines they run is measured where that can be; then the code is undone part by
-//! part, and each time somebody should notice. It is told, and stops nothing.
+//! The mutation check. Measures which changed lines the tests run, if the runner supports it. Then reverts each part of
+//! the code and checks that a test fails. The result is reported and blocks nothing.
 
 use super::{
     ImplementRunState,
@@ -16,7 +16,7 @@ use crate::{
     stage::{self, StageDocument as _, StepResult, StepVisit},
 };
 
-/// Undoes the parts of the code, and runs all tests without each.
+/// Reverts each part of the code and runs all tests without it.
 pub(super) async fn run_mutation_check(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -25,7 +25,7 @@ pub(super) async fn run_mutation_check(
     let cx = v.cx;
     stage::show_working(&mut s.stage, v).await?;
     let (base, document) = (s.stage.base()?.clone(), *require_state(&s.stage.document())?);
-    // What nobody could see pass, nobody can see fail.
+    // Without a green proof a failing test shows nothing.
     let Some(green) = text.green.clone() else { return Ok(StepResult::Pass) };
     if s.bite.is_some_and(|(of, _)| of == document) {
         return Ok(StepResult::Pass);

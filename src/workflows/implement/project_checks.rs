@@ -1,4 +1,4 @@
-//! Formatter, linter and the line from end to end, with the change.
+//! Runs the repository's formatter, linter and end-to-end command with the change.
 
 use super::{
     ImplementRunState,
@@ -13,13 +13,14 @@ use crate::{
     stage::{self, StageDocument as _, StepResult, StepVisit},
 };
 
-/// Who writes the tests is told once what the formatter says, and who writes the code what formatter and linter say. What is
-/// left of it then stops nothing: it may be about tests, which are locked, and drafts are for what does not work.
+/// Whether formatter and linter complaints may send the draft back. The drafter of the tests is told once, and the
+/// drafter of the code once. Later complaints block nothing: they may be about locked tests, and drafts are for what
+/// does not work.
 pub(super) fn may_report_complaints(s: &ImplementRunState) -> bool {
     s.told == 0 && s.stage.may_draft()
 }
 
-/// Runs those of a step with the change, where it was not done yet.
+/// Runs the step's checks with the change, unless they ran already.
 pub(super) async fn run_checks(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -48,7 +49,7 @@ pub(super) async fn run_checks(
     };
     let complains = |which| said.iter().any(|(of, _)| *of == which);
     let decides = complains(RepositoryCheckKind::EndToEnd);
-    // What joined the tests nobody writes otherwise.
+    // Nobody rewrites tests that joined, so complaints about them send nothing back.
     if decides || !said.is_empty() && may_report_complaints(s) && s.attacked != Some(document) {
         s.told += u32::from(!decides);
         let told = said.into_iter().flat_map(|(which, said)| to_mistakes(which.rule(), "Code", vec![said]));

@@ -1,6 +1,6 @@
-//! Where the default branch went on and left the files of the change alone, the tests run once more on what is on it now with
-//! the change laid over. Nothing is drafted anew, and what is pushed is what was tried before. It may go on again before the
-//! push, and before the merge.
+//! The replay: if the default branch moved on without touching the change's files, the tests run once more on the new
+//! commit with the change applied. Nothing is drafted again, and the push is unchanged. The branch may move on again
+//! before the push or the merge.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ use crate::{
     types::{Oid, count},
 };
 
-/// What came of the change on a later commit than it was made on.
+/// Result of the change on a newer commit of the default branch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BaseReplay {
     branch: String,
@@ -28,9 +28,9 @@ pub(super) struct BaseReplay {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum ReplayOutcome {
-    /// So many tests of the change, and others.
+    /// Number of the change's tests and of other tests that passed.
     Passed(usize, usize),
-    /// Nothing can be run there, with the change or without it.
+    /// No tests can run on that commit, with or without the change.
     Untried(String),
     Failed(Vec<String>),
 }
@@ -47,32 +47,32 @@ impl BaseReplay {
         let (branch, commit) = (sanitize_line(&self.branch).replace('`', "'"), self.commit.short());
         match &self.came {
             ReplayOutcome::Passed(locked, kept) => format!(
-                "The change was tried on `{commit}` as well, which was `{branch}` then and changes no file of this: with it on top \
-                 all pass, {} of the change and {}.",
+                "The change also passes on `{commit}`, which is newer on `{branch}` and changes none of its files: {} \
+                 of the change and {}.",
                 count(*locked, "test", "tests"),
                 count(*kept, "other", "others")
             ),
             ReplayOutcome::Untried(why) => {
                 let why = why.trim_end_matches('.');
                 format!(
-                    "`{branch}` went on to `{commit}`, where the change is untried, because nothing can be run there: {why}."
+                    "`{branch}` moved on to `{commit}`, where the change is untested, because nothing can run there: \
+                     {why}."
                 )
             }
             ReplayOutcome::Failed(failing) => format!(
-                "The change was tried on `{commit}` as well, which was `{branch}` then and changes no file of this: with it on top \
-                 not all tests pass: {}.",
+                "The change fails tests on `{commit}`, which is newer on `{branch}` and changes none of its files: {}.",
                 failing.join("; ")
             ),
         }
     }
 }
 
-/// Tries the change on what the default branch is now, if that is something else than before: what it came to, none where there
-/// is nothing to try, or an exit while tests run, or where they fail and something was pushed before. Where both changed the
-/// same files, people are shown that at the gate.
+/// Runs the tests on the newest commit of the default branch. `None` if there is nothing new, or if both changed the
+/// same files; the gate shows that to people. `Err` with a step result while tests run, or if they fail after an
+/// earlier push.
 ///
 /// # Errors
-/// `User` where tests fail there and nothing was pushed.
+/// `User` if tests fail there and nothing was pushed yet.
 pub(super) async fn replay_on_new_base(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -94,7 +94,7 @@ pub(super) async fn replay_on_new_base(
     let overlay = text.tried_overlay(&document)?;
     let red = require_state(&text.red)?.clone();
     stage::require_still_wanted(&s.stage, cx).await?;
-    // Where this server has none by now, that says nothing of the commit.
+    // A missing sandbox now says nothing about the commit.
     cx.tools().find_sandbox().await?;
     stage::show_working_as(&mut s.stage, v, "replay").await?;
     let look = |trial: ChangeVerifier| async move {
@@ -104,7 +104,7 @@ pub(super) async fn replay_on_new_base(
         }
         let mut tried = trial.prove_green(1, &overlay, &before, &red).await?;
         if tried.is_err() {
-            // So much hangs on it that chance gets no word.
+            // A failure here ends the run, so rule out a flaky test.
             tried = trial.prove_green(1, &overlay, &before, &red).await?;
         }
         Ok(match tried {
@@ -115,7 +115,7 @@ pub(super) async fn replay_on_new_base(
     let came = match run_test_job(cx, &now, text.files_to_change(), look).await {
         Ok(Some(came)) => came,
         Ok(None) => return Ok(Err(wait_for_tests(cx))),
-        // It is of that commit, and not of the change.
+        // The error is about that commit, not about the change.
         Err(StepError::User(why)) => ReplayOutcome::Untried(why),
         Err(error) => return Err(error),
     };
@@ -125,8 +125,8 @@ pub(super) async fn replay_on_new_base(
             return Ok(Err(exit));
         }
         return Err(StepError::User(format!(
-            "The change is not pushed. Merge `{0}` into the issue's branch (“Update branch” on its pull request) and write `/restart \
-             implement` to have it made on that, or mend it on `{0}` and write `/retry`. {1}",
+            "The change was not pushed. Merge `{0}` into the issue's branch (“Update branch” on its pull request) and \
+             write `/restart implement`, or fix it on `{0}` and write `/retry`. {1}",
             replay.branch,
             replay.fact()
         )));

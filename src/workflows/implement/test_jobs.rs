@@ -1,4 +1,4 @@
-//! Runs of tests as a job of a step.
+//! Test runs as background jobs of a step.
 
 use std::future::Future;
 
@@ -18,10 +18,10 @@ use crate::{
     stage::StepResult,
 };
 
-/// What runs of the tests of the run's commit come to, as a job. None: they still run, and the step waits.
+/// Runs `work` on the base commit as a job; `None` while it runs, and the step waits.
 ///
 /// # Errors
-/// Those of `work`; `User` where nothing can be run here.
+/// Those of `work`; `User` if no tests can run here.
 pub(super) async fn run_test_job<V, W, Fut>(
     cx: &StepContext,
     base: &BaseCommit,
@@ -36,7 +36,7 @@ where
     let (sandbox, snapshot) = (cx.tools().find_sandbox().await?, cx.tools().snapshot(cx, base).await?);
     let settings = match snapshot.read_path(REPOSITORY_FILE).await.map_err(git_error)? {
         Some(text) => TestSettings::parse(&String::from_utf8_lossy(&text)).map_err(|error| {
-            StepError::User(format!("The tests cannot be run: {error}. Mend that, then start anew."))
+            StepError::User(format!("The tests cannot be run: {error}. Fix that, then start again."))
         })?,
         None => TestSettings::default(),
     };
@@ -50,7 +50,7 @@ where
     .await
 }
 
-/// The lines that this repository is checked by: those of its kind, and its own.
+/// The repository's check commands: those of its toolchain and its own end-to-end command.
 pub(super) fn check_lines(trial: &ChangeVerifier) -> Vec<(RepositoryCheckKind, String)> {
     let profile = ToolchainProfile::detect(trial.snapshot.entries().iter().map(|entry| entry.path.as_str()));
     let of_kind = |(which, tool)| Some((which, profile.command_line(tool)?.to_owned()));
@@ -62,9 +62,12 @@ pub(super) fn check_lines(trial: &ChangeVerifier) -> Vec<(RepositoryCheckKind, S
     kinds.chain(own).collect()
 }
 
-/// The step looks again whether its tests are through.
+/// Makes the step look again later.
 pub(super) fn wait_for_tests(cx: &StepContext) -> StepResult {
-    StepResult::Wait { until: cx.clock().now().plus(limits::JOB_POLL_INTERVAL), why: "tests run".to_owned() }
+    StepResult::Wait {
+        until: cx.clock().now().plus(limits::JOB_POLL_INTERVAL),
+        why: "tests are running".to_owned(),
+    }
 }
 
 fn step_error(error: TestError) -> StepError {
@@ -73,7 +76,7 @@ fn step_error(error: TestError) -> StepError {
         TestError::Sandbox(SandboxError::Cancelled) => {
             StepError::Later { why: "a run of tests was stopped".into(), after: limits::JOB_POLL_INTERVAL }
         }
-        // That is of this server, and of no commit.
+        // A fault of this server, not of the commit.
         TestError::Sandbox(error @ (SandboxError::Failed { .. } | SandboxError::Io { .. })) => {
             StepError::Bug(error.into())
         }

@@ -1,10 +1,9 @@
-//! `issue`: a rough idea becomes an issue that one can build from, reviewed by a second model family and accepted by a
-//! person.
+//! `issue`: turns a rough idea into an issue that one can build from. A second model family reviews it and a person
+//! accepts it.
 //!
-//! Seven steps, and two in which it waits; [`IssueWorkflow::GRAPH`] is the whole of what may follow what. What a step does is the
-//! [`stage`]'s; what an issue has to have stands in [`documents::issue`](crate::documents::issue), what is looked at before
-//! anything is paid in `preflight`. Where the settings leave the review out, the gate
-//! before it stands, and a person's word alone files what nobody reviewed.
+//! [`IssueWorkflow::GRAPH`] lists all transitions. The steps' bodies are in [`stage`], the issue format in
+//! [`documents::issue`](crate::documents::issue), the checks before the first paid call in `preflight`. If the settings
+//! turn the review off, the gate comes after the draft, and a person's approval alone files the unreviewed issue.
 
 mod preflight;
 
@@ -32,13 +31,13 @@ use crate::{
 /// The workflow.
 pub struct IssueWorkflow;
 
-/// What its settings are called, and what its drafts are named.
+/// Names of its settings and its drafts' file name.
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     files_issue: true,
     ..WorkflowDefaults::for_document(IssueWorkflow::NAME, "issue-{issue}.md")
 };
 
-/// What it leaves for the stages that follow.
+/// Artifacts that later stages take from this one.
 pub(super) const ISSUE_INPUTS: &[StageInput] = &[
     StageInput {
         kind: "brief",
@@ -53,7 +52,7 @@ pub(super) const ISSUE_INPUTS: &[StageInput] = &[
     },
 ];
 
-/// Where a run is.
+/// The steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IssueStep {
     Load,
@@ -78,7 +77,7 @@ impl WorkflowStep for IssueStep {
             Self::VerdictGate => ("N5", "Human gate: verdict", StepKind::Gate),
             Self::File => ("N6", "File", StepKind::Publish),
             Self::Questions => ("NQ", "Wait for answers", StepKind::Pause),
-            Self::Budget => ("NM", "Wait for money", StepKind::Pause),
+            Self::Budget => ("NM", "Wait for budget", StepKind::Pause),
         };
         StepInfo { id, title, kind }
     }
@@ -116,14 +115,14 @@ impl Workflow<StepServices> for IssueWorkflow {
     const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
         name: "issue",
         usage: "/issue",
-        about: "make a good issue out of this rough one and have it reviewed",
+        about: "turn this rough issue into a structured one and have it reviewed",
         role: Role::Triage,
         label: Some("countersign:issue"),
         kind: CommandKind::Start,
     }];
 
     fn max_iterations() -> u32 {
-        // A round that never reaches review goes round as well.
+        // A round that never reaches review counts as well.
         2 * MOST_ROUNDS
     }
 
@@ -164,7 +163,7 @@ impl Workflow<StepServices> for IssueWorkflow {
     }
 }
 
-/// Buys a draft, mends its form and holds it against the format: what code finds goes back at once.
+/// Calls the model for a draft, repairs and checks its form. A mistake sends it back at once.
 async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     match stage::write_draft(s, v).await? {
         StepResult::Pass => {
@@ -175,7 +174,7 @@ async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult
     }
 }
 
-/// Where a step's end leads; what is not `reviewed` goes from its gate to where it is filed.
+/// Maps a step's result to the next step. An issue that is not `reviewed` is filed right after its gate.
 fn next_step(at: IssueStep, exit: &StepResult, reviewed: bool) -> Option<IssueStep> {
     let asks = if reviewed { IssueStep::VerdictGate } else { IssueStep::DraftGate };
     Some(match (at, exit) {
@@ -196,14 +195,13 @@ fn next_step(at: IssueStep, exit: &StepResult, reviewed: bool) -> Option<IssueSt
     })
 }
 
-/// Does a model review it?
+/// Whether the settings require a review.
 fn has_review(policy: &Policy) -> bool {
     policy.filing.as_ref().is_none_or(|filing| filing.review)
 }
 
-/// What is an issue's own.
 struct IssueDocument {
-    /// What the settings let it be labelled with.
+    /// Labels that the settings allow.
     labels: Vec<String>,
 }
 
@@ -221,7 +219,7 @@ impl IssueDocument {
         let parsed = issue::parse(accepted.text);
         let AcceptedDocument { text, signed, issue, provenance, open } = accepted;
         let allowed = |label: &String| self.labels.contains(label);
-        // The way that the person named: in `/approve in-place`, or with the reason of `/override`.
+        // The option named by the person: in `/approve in-place`, or with the reason of `/override`.
         let way = signed.approval().answer.as_ref().and_then(|answer| answer.way.as_deref());
         let filing = IssueFiling {
             title: &parsed.title,
@@ -239,7 +237,7 @@ impl IssueDocument {
 
 fn filed_document(cx: &StepContext, at: FiledIssue) -> FiledDocument {
     let summary = match at.issue == cx.run().trigger.issue {
-        true => format!("issue #{} says now what was accepted", at.issue),
+        true => format!("issue #{} now has the accepted text", at.issue),
         false => format!("filed as issue #{}", at.issue),
     };
     FiledDocument { issue: at.issue, outcome: RunCompletion { summary, url: Some(at.url) } }

@@ -1,5 +1,5 @@
-//! N1: what is looked at before anything is drafted. The rubric costs nothing and comes first. Then a small model reads the idea
-//! and the code. What either of them finds that only a person can decide is asked, a few questions at most.
+//! N1, preflight: checks before the first draft. The rubric comes first and is free. Then a small model reads the issue
+//! and the code. Gaps that only a person can fill become questions, a few at most.
 
 use crate::{
     documents::{
@@ -19,7 +19,7 @@ pub(super) async fn run_preflight(s: &mut StageState, v: &StepVisit<'_>) -> Resu
     let cx = v.cx;
     stage::analyze_codebase(s, v).await?;
     if !s.is_fresh() {
-        // Whoever sent it back said what they want.
+        // The person who sent it back wrote what they want.
         return Ok(StepResult::Pass);
     }
     let issue = s.issue()?.clone();
@@ -51,7 +51,7 @@ pub(super) async fn run_preflight(s: &mut StageState, v: &StepVisit<'_>) -> Resu
     Ok(StepResult::Unclear)
 }
 
-/// What a model asks comes first: code asks the same of every issue.
+/// Questions of the model come first: the rubric asks the same of each issue.
 fn collect_questions(gaps: Vec<RubricGap>, open: Vec<OpenQuestion>) -> Vec<IssueQuestion> {
     let open = open.into_iter().map(|OpenQuestion { quote, question, default }| {
         let text = format!("“{quote}”: {question}");
@@ -61,7 +61,7 @@ fn collect_questions(gaps: Vec<RubricGap>, open: Vec<OpenQuestion>) -> Vec<Issue
     open.chain(gaps.into_iter().filter_map(gap)).take(MOST_QUESTIONS).collect()
 }
 
-/// Says which labels of the settings are not there. We make none: what a repository calls things is its own.
+/// Notes labels of the settings that the repository lacks. We create none: label names are the repository's choice.
 async fn report_missing_labels(s: &mut StageState, cx: &StepContext) -> Result<(), StepError> {
     let wanted = s.policy()?.filing.as_ref().map(|filing| filing.labels.clone()).unwrap_or_default();
     let lacking = cx
@@ -82,7 +82,7 @@ mod tests {
     use crate::documents::issue::RubricPart;
 
     #[test]
-    fn questions_of_a_model_come_first_and_five_at_most() {
+    fn at_most_five_questions_are_asked_and_the_models_come_first() {
         let gap =
             |part| RubricGap { part, said: "x".into(), question: Some(("A gap?".into(), "No.".into())) };
         let open = OpenQuestion {

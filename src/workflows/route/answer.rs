@@ -1,4 +1,4 @@
-//! A question about the code, answered in one comment; or the sentence on why it is not.
+//! Answers a question about the code in one comment, or says why not.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::{
     types::Timestamp,
 };
 
-/// A longer file was shown to no model, and is looked up in vain.
+/// Larger files are not shown to models, so they are not looked up.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// One person's questions are answered that far apart.
+/// Minimum time between two answered questions of one person.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(3600);
 
 pub(super) async fn answer_question(
@@ -46,8 +46,8 @@ pub(super) async fn answer_question(
     }))
 }
 
-/// Of questions read at these times, is the last one answered? Each that was puts off those of the next hour, whichever of
-/// two that came at once asks first.
+/// Whether the last of these questions, by read time, is answered. An answered question blocks those of the next hour,
+/// so of two concurrent questions only one is answered.
 fn is_due_for_answer(read_at: &[Timestamp]) -> bool {
     let mut last: Option<Timestamp> = None;
     let mut answered = true;
@@ -58,7 +58,7 @@ fn is_due_for_answer(read_at: &[Timestamp]) -> bool {
     answered
 }
 
-/// With those of its places that are there, at the commit that the model was shown.
+/// Builds the answer with links to those of its places that exist at the commit.
 async fn answer_card(cx: &StepContext, base: &BaseCommit, said: CodeAnswer) -> Result<AnswerCard, StepError> {
     let desk = cx.tools();
     let (snapshot, name) = (desk.snapshot(cx, base).await?, desk.repository(cx).await?.name().clone());
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_question_an_hour_is_answered() {
+    fn one_question_per_hour_is_answered() {
         let minutes = |all: &[i64]| all.iter().map(|at| Timestamp(at * 60_000)).collect::<Vec<_>>();
         for (asked, answered) in [
             (&[0][..], true),

@@ -1,8 +1,8 @@
-//! `route`: a request in free words, and the workflow it asks for.
+//! `route`: finds the workflow that a free-text request asks for.
 //!
-//! It is a run like any other, so that what it costs is booked and capped as every call is, a crash pays nothing twice, and
-//! the inbox waits for no model. It makes no document: its last step begins the run of another workflow, by the right of
-//! whoever asked, or tells people what they may write.
+//! It is a run like any other: its calls are recorded and capped, a crash pays for nothing twice, and the inbox does
+//! not wait for a model. It makes no document. Its last step starts a run of another workflow, with the permissions of
+//! the person who asked, or tells people what they can write.
 
 mod answer;
 mod read;
@@ -32,19 +32,19 @@ use crate::{
 /// The workflow.
 pub struct RouteWorkflow;
 
-/// What its settings are called.
+/// Names of its settings.
 pub(super) const TABLE: WorkflowDefaults =
     WorkflowDefaults { routes: true, ..WorkflowDefaults::for_document(RouteWorkflow::NAME, "") };
 
-/// A decision holds that long for the same words.
+/// Time for which a decision is reused for the same words.
 const DECISION_LIFETIME: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
-/// Above these, in micro-dollars, a request costs more than it should: one call, and the mean of the last ones.
+/// Cost alert thresholds in micro-dollars: one call, and the mean of the last [`MEAN_SAMPLE`] requests.
 pub const CALL_ALERT_MICROUSD: u64 = 10_000;
 pub const MEAN_ALERT_MICROUSD: u64 = 5_000;
 pub const MEAN_SAMPLE: u32 = 100;
 
-/// Where a run is.
+/// The steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RouteStep {
     Read,
@@ -58,37 +58,37 @@ impl WorkflowStep for RouteStep {
         let (id, title) = match self {
             Self::Read => ("R0", "Read the request"),
             Self::Choose => ("R1", "Choose the workflow"),
-            Self::Begin => ("R2", "Begin it, or ask"),
+            Self::Begin => ("R2", "Start it, or ask"),
             Self::Answer => ("R3", "Answer the question"),
         };
         StepInfo { id, title, kind: StepKind::Work }
     }
 }
 
-/// What a run knows between its steps.
+/// State between steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RouteRunState {
     policy: Option<Policy>,
     title: String,
     labels: Vec<String>,
-    /// Stored texts: the issue's, and the request as people see it.
+    /// Stored texts: the issue's body, and the visible part of the request.
     body: Option<Hash>,
     request: Option<Hash>,
-    /// The issue as a whole, and the code that a question is about.
+    /// The issue, and the commit that a question is about.
     #[serde(default)]
     issue: Option<IssueSnapshot>,
     #[serde(default)]
     base: Option<BaseCommit>,
-    /// The skills, as JSON: with all their advice they are long.
+    /// Stored skills as JSON; they are long with all their advice.
     catalog: Option<Hash>,
-    /// The same, while a step is at work.
+    /// The loaded skills while a step runs.
     #[serde(skip)]
     skills: Vec<Skill>,
     faults: Vec<SkillFault>,
     chosen: Option<RouteChoice>,
 }
 
-/// What was chosen.
+/// The routing decision and what follows from it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct RouteChoice {
     decision: RoutingDecision,
@@ -112,7 +112,7 @@ impl Workflow<StepServices> for RouteWorkflow {
     const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
         name: ROUTE,
         usage: "/route TEXT",
-        about: "find the workflow that TEXT asks for and begin it; naming the App at the start of a line does the same",
+        about: "start the workflow that TEXT asks for; a line that begins with the App's name does the same",
         role: Role::Triage,
         label: None,
         kind: CommandKind::Start,
@@ -147,7 +147,7 @@ impl Workflow<StepServices> for RouteWorkflow {
         halt: &'a RunHalt,
         cx: &'a StepContext,
     ) -> Result<Option<RunCompletion>, StepError> {
-        // Whoever stopped it knows.
+        // A person who stopped the run knows that it ended.
         if !matches!(halt, RunHalt::Stopped { .. }) {
             post_announcement(cx, "halted", &messages::route_halted_reply(&halt.public_reason())).await?;
         }
@@ -155,13 +155,13 @@ impl Workflow<StepServices> for RouteWorkflow {
     }
 }
 
-/// What may be begun: the names of all other workflows, and how each is begun.
+/// Returns the other workflows with their commands.
 fn other_workflows() -> impl Iterator<Item = (&'static str, &'static CommandSpec)> {
     let others = super::ALL.iter().filter(|workflow| workflow.name() != RouteWorkflow::NAME);
     others.filter_map(|workflow| Some((workflow.name(), workflow.commands().first()?)))
 }
 
-/// Decides, and books how: a later comment of the same words finds that, and so does whoever looks back.
+/// Decides and records the decision; a later comment with the same words reuses it.
 async fn choose_workflow(
     s: &mut RouteRunState,
     cx: &StepContext,
@@ -205,12 +205,12 @@ async fn choose_workflow(
     let lead = sorted.decision.routing_action(routing.mode == RouteMode::Confirm);
     record_decision(s, cx, key, &request, &sorted, lead).await?;
     s.chosen = Some(RouteChoice { decision: sorted.decision, lead, fell_back: sorted.fell_back });
-    // A run of a version before this read no code.
+    // A run started by an older version has not fetched the code.
     let answers = lead == RoutingAction::Answer && s.base.is_some();
     Ok(Transition::Go(if answers { RouteStep::Answer } else { RouteStep::Begin }))
 }
 
-/// Of all that the decision hangs on.
+/// Hashes everything that the decision depends on.
 fn decision_key(s: &RouteRunState, request: &str, body: &str, model: &str) -> Hash {
     let words = request.split_whitespace().collect::<Vec<_>>().join(" ");
     let skills: Vec<String> =
@@ -250,7 +250,7 @@ async fn record_decision(
     };
     let (run, skill, method) = (cx.run().id, decision.skill.as_deref().unwrap_or("none"), decision.method);
     let confidence = decision.confidence;
-    tracing::info!(%run, skill, confidence, ?method, lead = row.lead, cost_microusd, elapsed_ms, "a request was read");
+    tracing::info!(%run, skill, confidence, ?method, lead = row.lead, cost_microusd, elapsed_ms, "request routed");
     cx.record("route", LedgerRecord::Route(row)).await?;
     if *calls > 0 {
         warn_of_cost(cx, run, *dearest_microusd).await;
@@ -258,7 +258,7 @@ async fn record_decision(
     Ok(())
 }
 
-/// For the server's log alone.
+/// Logs a cost alert for the operator.
 async fn warn_of_cost(cx: &StepContext, run: RunId, call: u64) {
     if call > CALL_ALERT_MICROUSD {
         tracing::warn!(%run, microusd = call, "cost alert: a call for a request cost more than $0.01; look at [route] model");
@@ -271,11 +271,11 @@ async fn warn_of_cost(cx: &StepContext, run: RunId, call: u64) {
             tracing::warn!(%run, microusd = mean, "cost alert: requests cost more than $0.005 in the mean; look at [route] model");
         }
         Ok(_) => {}
-        Err(error) => tracing::warn!(%run, %error, "what requests cost in the mean cannot be read"),
+        Err(error) => tracing::warn!(%run, %error, "could not read the mean cost of requests; no cost alert"),
     }
 }
 
-/// Zero of none.
+/// Mean of the costs; 0 for an empty list.
 pub fn mean(costs: &[u64]) -> u64 {
     costs.iter().sum::<u64>() / (costs.len() as u64).max(1)
 }
@@ -285,7 +285,7 @@ async fn load_skills(s: &RouteRunState, cx: &StepContext) -> Result<Vec<Skill>, 
     serde_json::from_str(&text).map_err(|error| StepError::Bug(error.into()))
 }
 
-/// Begins what was chosen, or says what people may write.
+/// Starts the chosen workflow, or says what people can write.
 async fn begin_chosen(s: &mut RouteRunState, cx: &StepContext) -> Result<Transition<RouteStep>, StepError> {
     s.skills = load_skills(s, cx).await?;
     let chosen = require_state(&s.chosen)?.clone();
@@ -302,26 +302,25 @@ async fn begin_chosen(s: &mut RouteRunState, cx: &StepContext) -> Result<Transit
         _ => {
             post_announcement(cx, "offer", &messages::route_offer_reply(&route_card(s, &chosen, &request)))
                 .await?;
-            "people were asked which workflow they mean".to_owned()
+            "asked which workflow is meant".to_owned()
         }
     };
     Ok(Transition::Done(RunCompletion { summary, url: None }))
 }
 
-/// It begins nothing, and people are told why.
+/// Ends without starting a run and tells people why.
 async fn decline(cx: &StepContext, why: DeclineReason) -> Result<Transition<RouteStep>, StepError> {
     post_announcement(cx, "declined", &messages::route_declined_reply(&why)).await?;
     Ok(Transition::Done(RunCompletion { summary: "no request for work".to_owned(), url: None }))
 }
 
-/// What came of beginning it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum RouteStart {
     Run(RunId),
     Not(ConflictingRun),
 }
 
-/// A run of the issue that somebody said plainly.
+/// A run of the issue that somebody started by a command.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct ConflictingRun {
     workflow: String,
@@ -339,14 +338,14 @@ impl ConflictingRun {
     }
 }
 
-/// What keeps these words from beginning anything: a run of the issue that is live, or that was begun since they were
-/// written, for the model may take a while and what is said plainly wins.
+/// Finds a run that blocks this request: a live run of the issue, or one that was started after the request was
+/// written. A model takes time, and an explicit command wins.
 async fn find_conflicting_run(cx: &StepContext) -> Result<Option<ConflictingRun>, StepError> {
     let RunInfo { id, trigger, .. } = cx.run();
     let db = cx.tools().store.repository_database(id.repo).await.map_err(anyhow::Error::new)?;
     let filter = RunFilter { repo: Some(id.repo), issue: Some(trigger.issue), live_only: false };
     let runs = db.runs(filter).await.map_err(anyhow::Error::new)?;
-    // It was begun, and the process died before that was written down.
+    // Our own run, started before a crash lost the record.
     if runs.iter().any(|run| run.trigger.cause == trigger.cause.follow_up()) {
         return Ok(None);
     }
@@ -368,7 +367,7 @@ async fn begin_workflow(
     let Some((workflow, command)) = other_workflows().find(|(name, _)| *name == skill.workflow) else {
         return Err(StepError::User(format!("There is no workflow called {} here.", skill.workflow)));
     };
-    // The text chooses among what this person may say, and gives nobody a right.
+    // The text selects among commands this person may use; it grants no permission.
     if trigger.role < command.role {
         let body = messages::route_not_allowed_reply(&skill.name, command.usage, command.role);
         post_announcement(cx, "not-allowed", &body).await?;
@@ -389,12 +388,12 @@ async fn begin_workflow(
     };
     let busy = async |other: ConflictingRun| {
         post_announcement(cx, "busy", &messages::route_busy_reply(&other.workflow, other.stands)).await?;
-        Ok(format!("nothing, for {} was begun by other means", other.workflow))
+        Ok(format!("nothing: {} was already started", other.workflow))
     };
     if let Some(other) = cx.once("other-work", |_| find_conflicting_run(cx)).await? {
         return busy(other).await;
     }
-    // First: whoever wants it taken back reads this before anything else of it, also after a crash.
+    // Post this first, so that a person can undo the start before its other comments, even after a crash.
     if chosen.lead == RoutingAction::Probably || !s.faults.is_empty() {
         let card = route_card(s, chosen, words);
         post_announcement(
@@ -419,7 +418,7 @@ async fn begin_workflow(
     Ok(format!("{} ({:.2}): {workflow} as {run}", skill.name, f32::from(chosen.decision.confidence) / 1000.0))
 }
 
-/// What whoever writes the document is told of the request.
+/// The request as the drafter sees it.
 fn request_text(skill: &Skill, words: &str) -> String {
     let mut text = format!("{words}\n\nIt was read as a request of the kind {}. ", skill.name);
     let list = |rows: &[String]| rows.iter().map(|row| format!("\n- {row}")).collect::<String>();

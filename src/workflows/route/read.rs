@@ -1,4 +1,4 @@
-//! Reading a request, its issue and the repository's brief skills.
+//! Reads a request, its issue and the repository's brief skills.
 
 use super::{RouteRunState, RouteStep, RouteWorkflow, other_workflows};
 use crate::{
@@ -20,10 +20,10 @@ use crate::{
     types::{Hash, count},
 };
 
-/// How a decision is booked by which people were left to choose.
+/// Stored lead of a decision that offered people a choice.
 const OFFER: &str = "offer";
 
-/// More files than these that cannot be used are counted, not named.
+/// Maximum unusable files listed by name; more are counted.
 const MOST_FAULTS: usize = 10;
 
 pub(super) async fn read_request(
@@ -36,7 +36,7 @@ pub(super) async fn read_request(
     let people = &desk.settings.people;
     if let Some(opt_out) = issue.labels.iter().find(|label| people.opts_out(label)) {
         return Err(StepError::User(format!(
-            "The label “{opt_out}” says that this issue is to be left alone. Take it off, then ask again."
+            "The label “{opt_out}” tells Countersign to leave this issue alone. Remove it, then ask again."
         )));
     }
     let policy = cx
@@ -49,29 +49,29 @@ pub(super) async fn read_request(
     let routing = require_state(&s.policy)?.routing.clone();
     if routing.is_none_or(|routing| routing.mode == RouteMode::Manual) {
         post_announcement(cx, "off", &messages::routing_disabled_reply()).await?;
-        let summary = "free words are not read here".to_owned();
+        let summary = "free-text requests are switched off here".to_owned();
         return Ok(Transition::Done(RunCompletion { summary, url: None }));
     }
-    // Anew each time: one that was added a minute ago counts.
+    // Read again each time, so that a new skill counts at once.
     let base = desk.fetch_base(cx, "fetch", &repo).await?;
     let (files, mut faults) = read_skill_files(cx, &base).await?;
     let workflows: Vec<_> = other_workflows().map(|(name, _)| name).collect();
     let (all, unusable) = load_skills(&files, &workflows);
     faults.extend(unusable);
     for fault in &faults {
-        tracing::warn!(run = %cx.run().id, path = fault.path, line = fault.line, why = fault.why, "a brief skill cannot be used");
+        tracing::warn!(run = %cx.run().id, path = fault.path, line = fault.line, why = fault.why, "could not use a brief skill; skipping it");
     }
     let catalog = serde_json::to_vec(&all).map_err(anyhow::Error::new)?;
     (s.catalog, s.faults) = (Some(cx.put(&catalog).await?), limit_faults(faults));
-    // What people do not see in a request is none of it.
+    // Text that people do not see is not part of the request.
     let mut request = shorten_request(&visible_text(&cx.run().trigger.args).text);
     if let Some(answer) = strip_answer_prefix(&request) {
         let Some(open) = cx.once("open", |_| find_open_request(cx)).await? else {
             post_announcement(cx, "none-open", &messages::no_open_request_reply()).await?;
-            let summary = "an answer, and no request was open".to_owned();
+            let summary = "an answer without an open request".to_owned();
             return Ok(Transition::Done(RunCompletion { summary, url: None }));
         };
-        // One request, decided anew.
+        // Request and answer together are decided again.
         request = shorten_request(&format!("{}\n\n{answer}", load_text(cx, &open).await?));
     }
     s.request = Some(cx.put(request.as_bytes()).await?);
@@ -80,8 +80,8 @@ pub(super) async fn read_request(
     Ok(Transition::Go(RouteStep::Choose))
 }
 
-/// This person's request on this issue that waits for an answer: the newest that was read, if people were left to choose, not too
-/// long ago, and no work was begun since. Nobody answers for another: one's words would begin what takes the other's right.
+/// Finds this person's open request on the issue: the newest one, if it offered a choice, is recent, and no run started
+/// since. Nobody can answer for another person, because the answer would start a run with that person's permissions.
 async fn find_open_request(cx: &StepContext) -> Result<Option<Hash>, StepError> {
     let RunInfo { id, trigger, .. } = cx.run();
     let db = cx.tools().store.repository_database(id.repo).await.map_err(anyhow::Error::new)?;
@@ -95,7 +95,7 @@ async fn find_open_request(cx: &StepContext) -> Result<Option<Hash>, StepError> 
     Ok(row.request.filter(|_| !begun))
 }
 
-/// Those that are named, and how many more there are: a folder full of them fills neither comment nor log.
+/// Keeps the first faults and counts the rest, so that a folder full of them does not flood comment and log.
 fn limit_faults(mut faults: Vec<SkillFault>) -> Vec<SkillFault> {
     let more = faults.len().saturating_sub(MOST_FAULTS);
     if more > 0 {
@@ -106,7 +106,7 @@ fn limit_faults(mut faults: Vec<SkillFault>) -> Vec<SkillFault> {
     faults
 }
 
-/// The repository's own, and those that are too many, too long or no files to be read.
+/// Reads the repository's skill files. Links, long files and files beyond the limit become faults.
 async fn read_skill_files(
     cx: &StepContext,
     base: &BaseCommit,

@@ -1,8 +1,9 @@
-//! `scout`: what others made of a question, before anything is designed: a brief with the source of each claim.
+//! `scout`: researches what others have built, before anything is designed. The result is a brief with a source for
+//! each claim.
 //!
-//! [`ScoutWorkflow::GRAPH`] is the whole of what may follow what. What is looked for and read is in `search`, what a brief has to have
-//! in [`documents::scout`](crate::documents::scout), and what a step does otherwise is the [`stage`]'s. Unless the settings
-//! say so, no model is shown anything of this repository but its issue: what is compared is others' work.
+//! [`ScoutWorkflow::GRAPH`] lists all transitions. Searching and reading is in `search`, the brief's format in
+//! [`documents::scout`](crate::documents::scout), the other steps' bodies in [`stage`]. Models see nothing of this
+//! repository except the issue, unless the settings allow it: the brief compares other people's work.
 
 mod search;
 
@@ -31,16 +32,16 @@ use crate::{
 /// The workflow.
 pub struct ScoutWorkflow;
 
-/// What its settings are called, and its defaults.
+/// Names of its settings and their defaults.
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     searches: true,
     ..WorkflowDefaults::for_document(ScoutWorkflow::NAME, "docs/scout/{slug}-{issue}.md")
 };
 
-/// From a search to the question what else to search for.
+/// Number of steps from a search to the question for further searches.
 const STEPS_PER_SEARCH: u64 = 3;
 
-/// Where a run is.
+/// The steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ScoutStep {
     Load,
@@ -60,51 +61,50 @@ impl WorkflowStep for ScoutStep {
         let (id, title, kind) = match self {
             Self::Load => ("S0", "Load the question", StepKind::Work),
             Self::Search => ("S1", "Search", StepKind::Work),
-            Self::Read => ("S2", "Read what was found", StepKind::Work),
-            Self::Further => ("S2b", "Ask what else to search for", StepKind::Work),
+            Self::Read => ("S2", "Read the results", StepKind::Work),
+            Self::Further => ("S2b", "Plan another search", StepKind::Work),
             Self::Draft => ("S3", "Write the brief", StepKind::Draft),
             Self::Check => ("S3b", "Check the brief", StepKind::Work),
             Self::Review => ("S4", "Adversarial review", StepKind::Review),
             Self::Gate => ("S5", "Human gate", StepKind::Gate),
             Self::Publish => ("S6", "Publish", StepKind::Publish),
-            Self::Budget => ("SM", "Wait for money", StepKind::Pause),
+            Self::Budget => ("SM", "Wait for budget", StepKind::Pause),
         };
         StepInfo { id, title, kind }
     }
 }
 
-/// What a run knows between its steps.
+/// State between steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ScoutRunState {
     stage: StageState,
-    /// What is looked for.
     topic: String,
     found: Vec<ScoutSource>,
-    /// What each of them was found by.
+    /// Search terms that found each source.
     #[serde(default)]
     words: Vec<scout::SearchTerms>,
-    /// What each says of itself, and the home page it names.
+    /// Each source's own description, and the home page it names.
     #[serde(default)]
     abouts: Vec<String>,
     #[serde(default)]
     homes: Vec<Option<String>>,
-    /// A model said what to search for.
+    /// Whether a model planned the searches.
     #[serde(default)]
     planned: bool,
-    /// All that was searched for; so many before anything was read.
+    /// All searches made; `first` is their number before anything was read.
     #[serde(default)]
     searched: Vec<scout::SearchTerms>,
     #[serde(default)]
     first: usize,
-    /// What is to be searched for next.
+    /// Searches to make next.
     #[serde(default)]
     further: Vec<scout::SearchTerms>,
-    /// How often what was read led to another search, and how much was found before the last one.
+    /// Number of further search rounds, and of sources found before the last one.
     #[serde(default)]
     deeper: u8,
     #[serde(default)]
     before: usize,
-    /// Pages that were read, besides what GitHub tells.
+    /// Pages read outside GitHub.
     #[serde(default)]
     pages: Vec<String>,
 }
@@ -136,14 +136,14 @@ impl Workflow<StepServices> for ScoutWorkflow {
     const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
         name: "scout",
         usage: "/scout TOPIC",
-        about: "look at what other repositories do about TOPIC, or about the issue's title, and write a brief of it",
+        about: "find out what other repositories do about TOPIC or the issue's title, and write a brief",
         role: Role::Triage,
         label: Some("countersign:scout"),
         kind: CommandKind::Start,
     }];
 
     fn max_iterations() -> u32 {
-        // A round that never reaches review goes round as well.
+        // A round that never reaches review counts as well.
         2 * MOST_ROUNDS
     }
 
@@ -205,12 +205,12 @@ async fn load_topic(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResu
     Ok(exit)
 }
 
-/// What the brief's file is called after, where a run was started with these words on an issue of this title.
+/// Returns the brief's file name for a run with these arguments on an issue with this title.
 pub fn slug(args: &str, title: &str) -> String {
     search::slug(&search::topic(args, title))
 }
 
-/// Reads the sources, once, and of this repository where it stands; its code where the settings let it be shown.
+/// Reads the sources once, and the current head of this repository; its code only if the settings allow that.
 async fn load(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     if s.stage.is_fresh() {
         search::read_found(s, v).await?;
@@ -227,7 +227,6 @@ async fn load(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, St
     Ok(StepResult::Pass)
 }
 
-/// Where a step's end leads.
 fn next_step(at: ScoutStep, exit: &StepResult) -> Option<ScoutStep> {
     Some(match (at, exit) {
         (ScoutStep::Load, StepResult::Pass) => ScoutStep::Search,
@@ -246,7 +245,6 @@ fn next_step(at: ScoutStep, exit: &StepResult) -> Option<ScoutStep> {
     })
 }
 
-/// What is a brief's own.
 #[derive(Default)]
 struct BriefDocument(ScoutEvidence);
 

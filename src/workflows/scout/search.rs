@@ -1,5 +1,6 @@
-//! S1 and S2: what is looked for, what GitHub finds, and what of that is read. A model may say what to search for, in plain
-//! words; where none does, the topic's own words do. What is read is text of strangers: only what people see of it, between marks, and never more than so much.
+//! S1 and S2: plans searches, searches GitHub, and reads what it finds. A model may plan the searches in plain words;
+//! otherwise the topic's words are used. Texts read are untrusted: only their visible part, between fences, and within
+//! a token limit.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -23,29 +24,29 @@ use crate::{
     types::{Hash, Role, Timestamp},
 };
 
-/// Files of a repository that are read besides its README.
+/// Files read per repository in addition to its README.
 const FILES_PER_SOURCE: u32 = 2;
 
-/// Tokens of all that is read together, by our own estimate: half of a source's share is its README's, the rest its files'.
+/// Maximum tokens of all texts together, by our estimate. Half of a source's share goes to its README, the rest to its
+/// files.
 const READ_TOKENS: usize = 30_000;
 
-/// Of a path, so much is told.
+/// Maximum characters of a path shown to the model.
 const PATH_CHARS: usize = 200;
 
-/// None of it is read further.
+/// Maximum bytes read of a file or page.
 const README_BYTES: usize = 400_000;
 
-/// A topic is a line.
 const TOPIC_CHARS: usize = 200;
 
-/// Words that a search finds nothing without, and everything with.
+/// Words that find too much or nothing.
 const STOP_WORDS: &[&str] = &[
     "the", "and", "for", "with", "from", "into", "that", "this", "what", "how", "are", "our", "can", "add",
     "use", "make", "should", "when", "where", "there", "have", "not", "all", "any", "other", "others",
     "well", "new",
 ];
 
-/// What is to be looked for: the words after the command without the addresses among them, or the issue's title.
+/// Returns the topic: the command's arguments without URLs, or the issue's title.
 pub(super) fn topic(args: &str, title: &str) -> String {
     let args = visible_line(args).text;
     let args = args.split_whitespace().filter(|word| !word.contains("://")).collect::<Vec<_>>().join(" ");
@@ -53,8 +54,8 @@ pub(super) fn topic(args: &str, title: &str) -> String {
     topic.chars().take(TOPIC_CHARS).collect()
 }
 
-/// At most three searches, each of fewer words than the one before: GitHub finds what has all of them. They are letters and
-/// digits, so none means anything else to it.
+/// Returns at most three searches, each with fewer words than the one before, because GitHub requires all words to
+/// match. Words are letters and digits only, so none is search syntax.
 pub(super) fn topic_queries(topic: &str) -> Vec<Vec<String>> {
     let telling = |word: &&str| word.chars().count() > 2 && !STOP_WORDS.contains(word);
     let topic = topic.to_lowercase();
@@ -78,7 +79,7 @@ pub(super) fn topic_queries(topic: &str) -> Vec<Vec<String>> {
     queries
 }
 
-/// A path's part, of plain letters.
+/// Returns the topic as part of a path, in ASCII letters and digits.
 pub(super) fn slug(topic: &str) -> String {
     let words = topic.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let mut slug = String::new();
@@ -91,7 +92,7 @@ pub(super) fn slug(topic: &str) -> String {
     if slug.is_empty() { "brief".to_owned() } else { slug }
 }
 
-/// What to search for at first: what a model plans, then the topic's own words.
+/// Plans the first searches: the model's, then the topic's own words.
 async fn plan_searches(s: &mut ScoutRunState, cx: &StepContext) -> Result<Vec<SearchTerms>, StepError> {
     let issue = s.stage.issue()?.clone();
     let planned = rounds::plan_searches(cx, s.stage.policy()?, &issue, &s.topic, None).await?;
@@ -111,8 +112,8 @@ async fn plan_searches(s: &mut ScoutRunState, cx: &StepContext) -> Result<Vec<Se
     Ok(queries)
 }
 
-/// Asks a model that read what was found whether something else is to be searched for: what it names that was not yet. Where
-/// none planned the searches, none is asked.
+/// Asks the model, which has seen the results, whether to search for anything else. Skipped if no model planned the
+/// first searches.
 pub(super) async fn plan_further_searches(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let cx = v.cx;
     let nothing_new = s.deeper > 0 && s.found.len() == s.before;
@@ -136,7 +137,8 @@ pub(super) async fn plan_further_searches(s: &mut ScoutRunState, v: &StepVisit<'
     Ok(())
 }
 
-/// Looks for repositories. What was found stays for the whole run: a brief is revised on what it was written from.
+/// Searches for repositories. The results stay for the whole run: a brief is revised on the sources it was written
+/// from.
 pub(super) async fn search_repositories(
     s: &mut ScoutRunState,
     v: &StepVisit<'_>,
@@ -153,12 +155,12 @@ pub(super) async fn search_repositories(
                 (Vec::new(), 0, false);
             for words in &queries {
                 made += 1;
-                // More than are wanted, for this repository and those that are known may be among them.
+                // Ask for more than the limit: this repository and known sources may be among the results.
                 let most = rules.limit + known.len() as u32 + 1;
                 let more = match repo.search_repositories(words, rules.min_stars, most).await {
-                    // What was found by then is enough for a brief.
+                    // The sources found so far are enough for a brief.
                     Err(why) if deeper && !why.is_temporary() => {
-                        tracing::warn!(run = %cx.run().id, %why, "a further search failed");
+                        tracing::warn!(run = %cx.run().id, %why, "a further search failed; continuing with the sources found");
                         (made, failed) = (made - 1, true);
                         break;
                     }
@@ -220,7 +222,7 @@ pub(super) async fn search_repositories(
     Ok(StepResult::Pass)
 }
 
-/// The three ways in which a search gives nothing have a sentence each; this is where two of them part.
+/// Maps a failed search to a step error; each kind of failure has its own sentence.
 fn search_error(why: GitHubApiError, now: Timestamp) -> StepError {
     match why {
         GitHubApiError::RateLimited { until } => {
@@ -228,7 +230,7 @@ fn search_error(why: GitHubApiError, now: Timestamp) -> StepError {
             StepError::Later { why: messages::search_rate_limit_reason(until), after }
         }
         GitHubApiError::Rejected { status: 422, .. } => StepError::User(messages::search_failed_reason(
-            "GitHub does not take it. Write `/scout` and a topic in other words.",
+            "GitHub rejected the query. Write `/scout` and the topic in other words.",
         )),
         other => match github_error(other) {
             StepError::Later { why, after } => {
@@ -240,8 +242,8 @@ fn search_error(why: GitHubApiError, now: Timestamp) -> StepError {
     }
 }
 
-/// Reads the READMEs of what was found since the last time, the files there that have most to do with the topic, and their home
-/// pages; of what was read before there is less then, so that all of it stays within one bound.
+/// Reads the README, the most relevant files and the home page of each new source. Texts read earlier are shortened, so
+/// that all together stay within the token limit.
 pub(super) async fn read_found(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repository(cx).await?;
@@ -258,13 +260,13 @@ pub(super) async fn read_found(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Resu
     read_pages(s, v, named, share / 4).await?;
     for (n, source) in s.found.clone().iter().enumerate().skip(s.before) {
         let name = source.name.parse().map_err(anyhow::Error::new)?;
-        // Those that it was found by; a run of a version before this has none.
+        // The terms that found this source; empty in runs started by older versions.
         let words = s.words.get(n).cloned().unwrap_or_default();
         let paths: Option<Vec<String>> = match words.is_empty() {
             true => Some(Vec::new()),
             false => {
                 cx.once(&format!("paths-{n}"), |_| async {
-                    // One more than is wanted, for the README may be among them.
+                    // One extra result, because the README may be among them.
                     optional_answer(repo.search_code(&name, &words, FILES_PER_SOURCE + 1).await)
                 })
                 .await?
@@ -280,7 +282,7 @@ pub(super) async fn read_found(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Resu
                 .once(&format!("file-{n}-{m}"), |_| async {
                     let text = optional_answer(repo.public_file(&name, &path).await)?.flatten();
                     let Some(text) = text.filter(|text| !text.contains('\0')) else { return Ok(None) };
-                    // A path is anybody's words as well.
+                    // A path is untrusted text, too.
                     let shown: String = visible_line(&path).text.chars().take(PATH_CHARS).collect();
                     let told = format!("{shown}\n\n{}", visible_excerpt(&path, &text, share / 4));
                     Ok(Some(cx.put(told.as_bytes()).await?))
@@ -319,17 +321,17 @@ pub(super) async fn read_found(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Resu
     Ok(StepResult::Pass)
 }
 
-/// The pages that somebody with write access named in the command that began this.
+/// Returns the pages named in the command, if its author has write access.
 fn named_pages(cx: &StepContext) -> Vec<String> {
     let trigger = &cx.run().trigger;
-    // Where a request in free words began it, the words need not be this person's.
+    // In a routed request, the words may be somebody else's.
     match trigger.role >= Role::Write && trigger.request.is_none() {
         true => find_page_urls(&trigger.args).into_iter().take(MOST_NAMED_PAGES).collect(),
         false => Vec::new(),
     }
 }
 
-/// Addresses of pages that stand in a text as they are, each once.
+/// Returns the URLs in a text, each once.
 fn find_page_urls(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for address in bare_addresses(text).filter(|a| a.starts_with("https://") || a.starts_with("http://")) {
@@ -340,8 +342,8 @@ fn find_page_urls(text: &str) -> Vec<String> {
     found
 }
 
-/// Reads the pages that were named by people who may write here, and the home pages of what was found. They are fetched by
-/// code: no model that saw a text of the repository chooses where a request goes.
+/// Reads the named pages and the home pages of the sources. Code fetches them: no model that has seen repository text
+/// chooses a request's target.
 async fn read_pages(
     s: &mut ScoutRunState,
     v: &StepVisit<'_>,
@@ -361,7 +363,7 @@ async fn read_pages(
                 Ok(match egress::fetch_page(hosts, &url).await {
                     Ok(page) => {
                         let path = if page.html { PAGE_NAME } else { "page.md" };
-                        // An address is anybody's words as well.
+                        // A URL is untrusted text, too.
                         let told = format!("{url}\n\n{}", visible_excerpt(path, &page.text, tokens));
                         Ok(cx.put(told.as_bytes()).await?)
                     }
@@ -381,9 +383,9 @@ async fn read_pages(
                 s.stage.add_background(BackgroundText { kind, heading, text, left: false });
                 s.pages.push(url);
             }
-            // Nobody is to paste what a stranger wrote.
+            // A home page's host was chosen by a stranger, so we never ask the operator to allow it.
             Err(_) if n != TOPIC_PAGE => unread_homes += 1,
-            // Nor what a page led on to.
+            // We never ask the operator to allow a host that a redirect led to.
             Err(UnreadPage::NotNamed(host)) if egress::allowable_host(&url).as_ref() == Some(&host) => {
                 s.stage.add_refused_host(host);
             }
@@ -400,31 +402,31 @@ async fn read_pages(
     Ok(())
 }
 
-/// Why a page was not read.
+/// Reason why a page was not read.
 #[derive(Serialize, Deserialize)]
 enum UnreadPage {
-    /// The operator may name its host.
+    /// The host is not allowed; the operator may allow it.
     NotNamed(String),
     Other(String),
 }
 
-/// What comes of a call that the work also goes on without: nothing, where waiting does not help.
+/// Returns the result of an optional call; `None` if it failed and waiting would not help.
 fn optional_answer<T>(called: Result<T, GitHubApiError>) -> Result<Option<T>, StepError> {
     match called {
         Ok(answer) => Ok(Some(answer)),
         Err(why) if why.is_temporary() => Err(github_error(why)),
         Err(why) => {
-            tracing::info!(%why, "nothing is read there");
+            tracing::info!(%why, "could not read an optional source; continuing without it");
             Ok(None)
         }
     }
 }
 
-/// A stranger's file as models are shown it: what people see of it, without what looks like a secret, and so much of that.
+/// Returns an untrusted file as models see it: its visible text, with secrets redacted, cut to `tokens`.
 fn visible_excerpt(path: &str, text: &str, tokens: usize) -> String {
     let text = &text[..text.floor_char_boundary(README_BYTES)];
     if path == PAGE_NAME {
-        // A page has more that nobody sees than a README can have.
+        // A page can hide more than a README.
         let unseen = ["script", "style", "template", "noscript", "svg", "iframe"];
         let text = ammonia::Builder::empty().clean_content_tags(unseen.into()).clean(text).to_string();
         return cut_to_tokens(&redact_text(&text), tokens);
@@ -437,7 +439,7 @@ const README: &str = "readme-";
 
 const PAGE: &str = "page-";
 
-/// Under what names all that was read is told, of so many sources.
+/// Returns the background text kinds of all texts read, for this number of sources.
 pub(super) fn background_kinds(sources: usize) -> impl Iterator<Item = String> {
     let of_one = |n: usize| {
         let files = (0..FILES_PER_SOURCE).map(move |m| format!("{FILE}{n}-{m}"));
@@ -446,22 +448,21 @@ pub(super) fn background_kinds(sources: usize) -> impl Iterator<Item = String> {
     (0..sources).flat_map(of_one).chain((0..MOST_NAMED_PAGES).map(|at| format!("{PAGE}topic-{at}")))
 }
 
-/// What a page is called that is HTML.
+/// File name given to an HTML page.
 const PAGE_NAME: &str = "page.html";
 
-/// Stands for the number of a source where a page belongs to none.
+/// Source number of a page that belongs to no source.
 const TOPIC_PAGE: usize = usize::MAX;
 
-/// Pages that whoever asked may name.
+/// Maximum pages named in the command.
 const MOST_NAMED_PAGES: usize = 2;
 
-/// Of a README, to see whether that is enough.
+/// Tokens of a README shown when the model decides on further searches.
 const GLANCE_TOKENS: usize = 1000;
 
-/// How often what was read leads to another search.
 const MOST_FURTHER_SEARCHES: u8 = 2;
 
-/// The first of a source's is followed by 0, the next by 1.
+/// Prefix of a file's background text kind, before source and file number.
 const FILE: &str = "file-";
 
 async fn add_background(
@@ -481,7 +482,7 @@ async fn add_background(
     Ok(())
 }
 
-/// As much of a text as so many tokens hold, cut by its sections.
+/// Shortens a text by sections until it fits into `tokens`.
 fn cut_to_tokens(text: &str, tokens: usize) -> String {
     let mut text = text.to_owned();
     loop {
@@ -499,7 +500,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn searches_are_of_plain_words_and_ever_fewer() {
+    fn searches_use_plain_words_and_get_shorter() {
         let all = topic_queries("Report time by week, as well as by project (user:eve stars:>0 OR \"x\")");
         let joined: Vec<_> = all.iter().map(|words| words.join(" ")).collect();
         assert_eq!(joined, ["report time week project stars", "report project stars", "report project"]);
@@ -509,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_is_a_line_and_names_the_file() {
+    fn topic_is_one_line_and_names_the_file() {
         assert_eq!(topic("  weekly reports ", "T"), "weekly reports");
         assert_eq!((topic(" ", "T").as_str(), topic("https://a.b", "T").as_str()), ("T", "T"));
         assert_eq!(topic("weeks, see https://a.b", "T"), "weeks, see");
@@ -519,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_readme_is_cut_to_its_share() {
+    fn readme_is_cut_to_its_token_share() {
         let text = format!("# A\n\n{}\n\n## B\n\nshort\n", "many words in here\n".repeat(2000));
         let cut = cut_to_tokens(&text, 500);
         assert!(

@@ -1,5 +1,5 @@
-//! The protocol under random orders of everything that may happen to it, crashes among them: after each move what
-//! is stored must be what a simple model says, and whatever is due must be handed out.
+//! Random interleavings of store operations, including crashes. After each move the stored data must match a simple
+//! model, and every due run must be claimable.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -16,53 +16,53 @@ use countersign::{
     types::{Cause, Hash, InstallationId, IssueNo, RepoId, Role, RunId, Verb},
 };
 
-use super::world::{BEGINNING, Hands, person, says};
+use super::world::{BEGINNING, ManualClock, answer_by_grace, person};
 
 const REPOS: u64 = 2;
 const ISSUES: u64 = 2;
 const KEYS: [&str; 3] = ["first", "second", "third"];
 
-/// Numbers that look random and are the same for the same seed.
-struct Dice(u64);
+/// Pseudorandom numbers, the same for the same seed.
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl Random {
+    fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 }
 
-/// A lease and how far its attempt has come.
+/// A lease and the progress of its attempt.
 struct Attempt {
     lease: RunLease,
     next: usize,
-    /// The key it is inside of.
+    /// Journal key of the open effect.
     inside: Option<usize>,
 }
 
-struct Game {
-    dice: Dice,
+struct Simulation {
+    random: Random,
     directory: tempfile::TempDir,
     store: Option<Arc<Store>>,
-    clock: Arc<Hands>,
+    clock: Arc<ManualClock>,
     attempts: Vec<Attempt>,
-    /// Leases of earlier boots, and those that were saved or released.
+    /// Leases of earlier boots, and leases that were saved or released.
     stale: Vec<RunLease>,
     causes: u64,
     starts: Vec<(Cause, RunId)>,
-    /// What each visit's journal holds; none: begun.
+    /// Expected journal entry by run, visit and key. `None` if the effect only started.
     journal: HashMap<(RunId, u64, usize), Option<Vec<u8>>>,
-    /// Accepted answers that no step has dealt with, by gate.
+    /// Accepted answers by gate that no step has consumed.
     waiting: BTreeMap<(RepoId, u64), BTreeSet<u64>>,
     consumed: HashSet<(RepoId, u64)>,
     paused: HashSet<RepoId>,
 }
 
-impl Game {
+impl Simulation {
     fn new(seed: u64) -> Self {
-        let clock = Hands::new();
-        let mut game = Self {
-            dice: Dice(seed),
+        let clock = ManualClock::new();
+        let mut simulation = Self {
+            random: Random(seed),
             directory: tempfile::tempdir().unwrap(),
             store: None,
             clock,
@@ -75,8 +75,8 @@ impl Game {
             consumed: HashSet::new(),
             paused: HashSet::new(),
         };
-        game.open();
-        game
+        simulation.open();
+        simulation
     }
 
     fn open(&mut self) {
@@ -93,7 +93,7 @@ impl Game {
     }
 
     async fn step(&mut self) {
-        match self.dice.roll(100) {
+        match self.random.below(100) {
             0..12 => self.start().await,
             12..30 => self.claim().await,
             30..52 => self.work().await,
@@ -102,29 +102,29 @@ impl Game {
             74..86 => self.answer().await,
             86..89 => self.cancel().await,
             89..91 => self.retry().await,
-            91..93 => self.write_late().await,
+            91..93 => self.write_with_stale_lease().await,
             93..95 => self.pause().await,
-            95..97 => self.clock.advance(Duration::from_secs(self.dice.roll(40))),
+            95..97 => self.clock.advance(Duration::from_secs(self.random.below(40))),
             _ => self.crash(),
         }
         self.check().await;
     }
 
     async fn start(&mut self) {
-        let repeat = self.dice.roll(4) == 0 && !self.starts.is_empty();
+        let repeat = self.random.below(4) == 0 && !self.starts.is_empty();
         let (cause, known) = if repeat {
-            let at = self.dice.roll(self.starts.len() as u64) as usize;
+            let at = self.random.below(self.starts.len() as u64) as usize;
             (self.starts[at].0.clone(), Some(self.starts[at].1))
         } else {
             (self.cause(), None)
         };
-        let repo = known.map_or(RepoId(1 + self.dice.roll(REPOS)), |run| run.repo);
+        let repo = known.map_or(RepoId(1 + self.random.below(REPOS)), |run| run.repo);
         let trigger = RunTrigger {
             command: "toy".into(),
             args: String::new(),
             repo,
             installation: InstallationId(5),
-            issue: IssueNo(1 + self.dice.roll(ISSUES)),
+            issue: IssueNo(1 + self.random.below(ISSUES)),
             actor: person("ada", 1001),
             role: Role::Triage,
             cause: cause.clone(),
@@ -138,14 +138,14 @@ impl Game {
             (StartDecision::Duplicate(run), Some(known)) => assert_eq!(run, known),
             (StartDecision::New(run), None) => self.starts.push((cause, run)),
             (StartDecision::AlreadyLive(_), None) => {}
-            (opened, known) => panic!("{opened:?} where {known:?} was started before"),
+            (opened, known) => panic!("{opened:?}, but the model has {known:?}"),
         }
     }
 
     async fn claim(&mut self) {
         let now = self.clock_now();
         if let Some(lease) = self.claim_at(now).await {
-            self.took(&lease);
+            self.check_claim(&lease);
             self.attempts.push(Attempt { lease, next: 0, inside: None });
         }
     }
@@ -156,7 +156,7 @@ impl Game {
         store.claim_run(now, &HashSet::new()).await.unwrap()
     }
 
-    fn took(&self, lease: &RunLease) {
+    fn check_claim(&self, lease: &RunLease) {
         let run = &lease.run;
         assert!(self.attempts.iter().all(|held| held.lease.run.id != run.id), "{} is held twice", run.id);
         assert!(!self.paused.contains(&run.id.repo), "{} is paused", run.id.repo);
@@ -167,16 +167,16 @@ impl Game {
         }
     }
 
-    fn chosen(&mut self) -> Option<usize> {
+    fn random_attempt(&mut self) -> Option<usize> {
         let held = self.attempts.len() as u64;
-        (held > 0).then(|| self.dice.roll(held) as usize)
+        (held > 0).then(|| self.random.below(held) as usize)
     }
 
-    /// Enters or leaves an effect.
+    /// Starts or finishes an effect.
     async fn work(&mut self) {
-        let Some(at) = self.chosen() else { return };
+        let Some(at) = self.random_attempt() else { return };
         let store = self.store();
-        let value = vec![self.dice.roll(256) as u8, self.dice.roll(256) as u8];
+        let value = vec![self.random.below(256) as u8, self.random.below(256) as u8];
         let Attempt { lease, next, inside } = &mut self.attempts[at];
         let (run, visit) = (lease.run.id, lease.run.visit);
         if let Some(key) = inside.take() {
@@ -197,39 +197,39 @@ impl Game {
                 self.journal.insert((run, visit, key), None);
                 *inside = Some(key);
             }
-            (known, begun) => panic!("{run} visit {visit} {key}: {begun:?} where {known:?} was written"),
+            (known, begun) => panic!("{run} visit {visit} {key}: {begun:?}, but the model has {known:?}"),
         }
     }
 
     async fn save(&mut self) {
-        let Some(at) = self.chosen() else { return };
+        let Some(at) = self.random_attempt() else { return };
         let Attempt { lease, inside, .. } = self.attempts.swap_remove(at);
-        let left = if inside.is_some() { self.retry_later() } else { self.left(&lease.run) };
-        let (run, used) = (&lease.run, uses_the_answer(&left));
-        let closes = used && !matches!(left, Checkpoint::Ask { .. });
-        self.store().save_step(&lease, left).await.unwrap();
+        let checkpoint = if inside.is_some() { self.retry_later() } else { self.next_checkpoint(&lease.run) };
+        let (run, used) = (&lease.run, consumes_answer(&checkpoint));
+        let closes = used && !matches!(checkpoint, Checkpoint::Ask { .. });
+        self.store().save_step(&lease, checkpoint).await.unwrap();
         if let (true, Some(gate)) = (used, &run.gate) {
             let waiting = self.waiting.entry((run.id.repo, gate.id)).or_default();
             if let Some(answer) = &run.answer {
-                assert!(waiting.remove(&answer.id), "answer {} had been dealt with", answer.id);
+                assert!(waiting.remove(&answer.id), "answer {} was consumed before", answer.id);
                 assert!(self.consumed.insert((run.id.repo, answer.id)), "answer {} twice", answer.id);
             }
             if closes {
-                waiting.clear(); // they came too late
+                waiting.clear(); // late answers are dropped
             }
         }
         self.stale.push(lease);
     }
 
     fn retry_later(&mut self) -> Checkpoint {
-        let due = self.clock_now().plus(Duration::from_secs(self.dice.roll(30)));
+        let due = self.clock_now().plus(Duration::from_secs(self.random.below(30)));
         Checkpoint::Retry { attempts: 1, due, why: "later".into() }
     }
 
-    fn left(&mut self, run: &RunRow) -> Checkpoint {
+    fn next_checkpoint(&mut self, run: &RunRow) -> Checkpoint {
         let state = b"{}".to_vec();
         if run.status == RunStatus::Halting {
-            return match self.dice.roll(3) {
+            return match self.random.below(3) {
                 0 => self.retry_later(),
                 _ => Checkpoint::Ended { status: RunStatus::Failed, why: "ended".into() },
             };
@@ -237,11 +237,11 @@ impl Game {
         if run.cancel.is_some() {
             return Checkpoint::Halt { halt: "{}".into(), why: "stopped".into() };
         }
-        match self.dice.roll(10) {
+        match self.random.below(10) {
             0..3 => Checkpoint::Go { step: "\"Review\"".into(), state, moves: 0 },
             3..6 => Checkpoint::Ask { state, gate: gate() },
             6 => {
-                let until = self.clock_now().plus(Duration::from_secs(self.dice.roll(30)));
+                let until = self.clock_now().plus(Duration::from_secs(self.random.below(30)));
                 Checkpoint::Wait { state, until, why: "checks".into() }
             }
             7 => self.retry_later(),
@@ -255,7 +255,7 @@ impl Game {
     }
 
     async fn release(&mut self) {
-        let Some(at) = self.chosen() else { return };
+        let Some(at) = self.random_attempt() else { return };
         let held = self.attempts.swap_remove(at);
         self.store().release_run(&held.lease).await.unwrap();
         self.stale.push(held.lease);
@@ -266,8 +266,8 @@ impl Game {
         if gates.is_empty() {
             return;
         }
-        let gate = gates[self.dice.roll(gates.len() as u64) as usize].clone();
-        let answer = says(Verb::Approve, &self.cause().0);
+        let gate = gates[self.random.below(gates.len() as u64) as usize].clone();
+        let answer = answer_by_grace(Verb::Approve, &self.cause().0);
         let key = (gate.run.repo, gate.id);
         assert_eq!(
             self.store().record_answer(gate.clone(), answer.clone()).await.unwrap(),
@@ -280,7 +280,7 @@ impl Game {
     }
 
     async fn cancel(&mut self) {
-        let (repo, issue) = (RepoId(1 + self.dice.roll(REPOS)), IssueNo(1 + self.dice.roll(ISSUES)));
+        let (repo, issue) = (RepoId(1 + self.random.below(REPOS)), IssueNo(1 + self.random.below(ISSUES)));
         let (by, at) = (person("ada", 1001), self.clock_now());
         let cancel = CancelRow { cause: self.cause(), by, why: String::new(), at };
         let marked = self.store().cancel_runs(repo, issue, None, cancel.clone()).await.unwrap();
@@ -300,19 +300,19 @@ impl Game {
         }
     }
 
-    /// Whoever lost its lease changes nothing any more.
-    async fn write_late(&mut self) {
+    /// Asserts that a stale lease can write nothing.
+    async fn write_with_stale_lease(&mut self) {
         let Some(lease) = self.stale.pop() else { return };
-        let (store, left) = (self.store(), self.retry_later());
+        let (store, checkpoint) = (self.store(), self.retry_later());
         let refused = |result: Result<(), StoreError>| matches!(result, Err(StoreError::Fenced));
         assert!(refused(store.journal_begin(&lease, "late").await.map(|_| ())));
         assert!(refused(store.journal_done(&lease, "first", b"late".to_vec()).await));
-        assert!(refused(store.save_step(&lease, left).await));
+        assert!(refused(store.save_step(&lease, checkpoint).await));
         assert!(refused(store.release_run(&lease).await));
     }
 
     async fn pause(&mut self) {
-        let repo = RepoId(1 + self.dice.roll(REPOS));
+        let repo = RepoId(1 + self.random.below(REPOS));
         let scope = PauseScope::Repo(repo);
         if self.paused.remove(&repo) {
             assert!(self.store().remove_pause(scope).await.unwrap());
@@ -337,7 +337,7 @@ impl Game {
         countersign::clock::Clock::now(&*self.clock)
     }
 
-    /// One live run an issue, no answer forgotten, and all that is due is handed out.
+    /// Asserts that each issue has one live run, no answer is lost and exactly the due runs can be claimed.
     async fn check(&mut self) {
         let (now, store) = (self.clock_now(), self.store());
         let live = self.live().await;
@@ -353,11 +353,11 @@ impl Game {
         let due: BTreeSet<_> = live.iter().filter(|run| self.due(run, now)).map(|run| run.id).collect();
         let mut leases: Vec<RunLease> = Vec::new();
         while let Some(lease) = self.claim_at(now).await {
-            self.took(&lease);
+            self.check_claim(&lease);
             leases.push(lease);
         }
         let claimed: BTreeSet<_> = leases.iter().map(|lease| lease.run.id).collect();
-        assert_eq!(claimed, due, "what is due, and nothing else, is handed out");
+        assert_eq!(claimed, due, "exactly the due runs can be claimed");
         for lease in &leases {
             store.release_run(lease).await.unwrap();
         }
@@ -384,18 +384,18 @@ fn gate() -> GateSpec {
     }
 }
 
-/// Going on uses an answer up, asking again refuses it; after both it is dealt with.
-fn uses_the_answer(left: &Checkpoint) -> bool {
+/// Returns whether the checkpoint consumes the answer: moving on and reopening the gate do.
+fn consumes_answer(left: &Checkpoint) -> bool {
     !matches!(left, Checkpoint::Wait { .. } | Checkpoint::Retry { .. } | Checkpoint::Park { .. })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_order_of_things_loses_or_doubles_anything() {
+async fn random_interleavings_lose_and_repeat_nothing() {
     for seed in 1..=6 {
-        let mut game = Game::new(seed);
+        let mut simulation = Simulation::new(seed);
         for _ in 0..200 {
-            game.step().await;
+            simulation.step().await;
         }
-        assert!(!game.starts.is_empty(), "seed {seed} played nothing");
+        assert!(!simulation.starts.is_empty(), "seed {seed} started no run");
     }
 }

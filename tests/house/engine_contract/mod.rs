@@ -1,8 +1,8 @@
-//! The contract of the engine, the same in files and in Postgres.
+//! Contract tests of the engine, run on SQLite and on Postgres.
 
+mod cluster;
+mod failures;
 mod interleavings;
-mod several;
-mod trouble;
 mod world;
 
 use std::{collections::HashSet, sync::atomic::Ordering::SeqCst, time::Duration};
@@ -22,12 +22,12 @@ use countersign::{
 };
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
-use world::{BEGINNING, REPO, TOYS, Toys, World, person, says, subject};
+use world::{BEGINNING, REPO, TOYS, Toys, World, answer_by_grace, person, subject};
 
 macro_rules! contract {
     ($($name:ident)*) => {
         mod sqlite {
-            // As in a server, where a step commits on its own thread.
+            // As in a server: each step commits on its own thread.
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() { super::$name(super::World::sqlite()).await })*
         }
@@ -43,68 +43,68 @@ macro_rules! contract {
 }
 
 contract! {
-    a_cause_starts_one_run
-    an_issue_has_one_live_run_of_a_workflow
-    a_run_walks_its_graph_to_the_end
-    a_revision_goes_round_again_and_pays_again
-    a_broken_step_is_retried_then_buried
-    a_run_that_cannot_say_why_it_ended_ends_all_the_same
-    telling_people_is_retried
-    what_a_person_can_mend_ends_the_run_in_its_words
-    an_effect_outlives_a_crash_and_is_not_repeated
-    an_error_is_never_read_back
-    what_was_booked_is_kept_though_its_step_failed
-    later_keeps_nothing_of_the_state
-    waiting_keeps_state_and_visit
-    waiting_on_for_the_same_writes_nothing
-    keys_are_unique_nesting_is_refused_and_values_are_small
-    an_edge_outside_the_graph_is_refused
-    a_loop_without_people_ends
-    every_word_of_a_person_gives_new_moves
-    asking_again_refuses_the_answer
-    an_answer_to_another_subject_is_late
-    answers_are_matched_to_their_gate
-    a_gate_that_expires_wakes_its_step
-    an_answer_is_heard_although_its_step_goes_to_wait
-    a_cancel_reaches_a_step_in_flight
-    a_cancel_reaches_a_run_that_waits
-    what_was_done_when_it_was_to_end_ends_as_done
-    what_follows_begins_with_the_end_and_not_after_a_stop
-    a_run_nobody_can_read_is_parked
-    an_older_shape_is_brought_up_to_date
-    a_run_that_failed_is_tried_again_by_hand
-    a_run_that_waits_is_let_go_by_hand
-    a_paused_server_begins_no_step
-    what_a_step_asks_of_github_is_counted
-    a_busy_repository_starves_nobody
-    waiting_holds_no_worker
-    a_server_that_stops_begins_no_effect
-    a_job_keeps_no_slot_and_what_it_came_to_is_kept
-    a_stop_ends_a_job
-    a_shutdown_ends_a_job_and_the_next_boot_begins_it_anew
-    only_stored_rows_countersign
-    issues_go_on_side_by_side
-    the_live_loop_runs_and_stops
-    the_live_loop_forgets_nobody
-    the_live_loop_gives_up_what_is_stuck
+    one_cause_starts_one_run
+    issue_has_one_live_run_per_workflow
+    run_follows_its_graph_to_the_end
+    revision_repeats_the_steps_with_a_new_journal
+    panicking_step_is_retried_then_fails_the_run
+    run_ends_when_its_halt_cannot_be_reported
+    halt_report_is_retried
+    user_error_ends_the_run_with_its_message
+    journaled_effect_is_not_repeated_after_a_crash
+    failed_effect_runs_again
+    recorded_call_survives_a_failed_step
+    later_error_discards_state_changes
+    wait_keeps_state_and_visit
+    repeated_wait_writes_nothing
+    journal_refuses_duplicate_nested_and_large_entries
+    transition_outside_the_graph_is_refused
+    loop_without_answers_hits_the_move_limit
+    each_answer_resets_the_move_limit
+    reopened_gate_consumes_the_answer
+    answer_to_an_earlier_subject_is_dropped
+    answers_are_matched_to_the_open_gate
+    expired_gate_wakes_its_step_once
+    answer_during_a_step_that_waits_is_handled
+    cancel_reaches_a_running_step
+    cancel_reaches_a_run_at_a_gate
+    cancelled_run_that_was_published_ends_as_done
+    follow_up_run_starts_unless_the_run_was_cancelled
+    unreadable_run_is_parked
+    older_checkpoint_is_upcast
+    failed_run_is_retried_on_request
+    waiting_run_is_resumed_on_request
+    paused_server_starts_no_step
+    github_calls_of_a_run_are_counted
+    busy_repository_starves_no_other
+    delayed_runs_hold_no_worker
+    stopping_server_starts_no_effect
+    job_holds_no_slot_and_its_result_is_stored
+    cancel_stops_a_job
+    shutdown_stops_a_job_and_the_next_boot_restarts_it
+    countersignature_needs_stored_rows
+    runs_of_two_issues_advance_in_one_tick
+    live_loop_runs_and_shuts_down
+    live_loop_finishes_many_runs
+    live_loop_releases_a_stuck_step_when_parked
 }
 
-async fn a_cause_starts_one_run(world: World) {
+async fn one_cause_starts_one_run(world: World) {
     let StartDecision::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     let StartDecision::Duplicate(same) = world.start("walk", "delivery-1#0").await else { panic!() };
     assert_eq!(run, same);
     world.settle().await;
-    assert_eq!(world.signal(says(Verb::Approve, "delivery-2#0")).await.run(), Some(run));
+    assert_eq!(world.signal(answer_by_grace(Verb::Approve, "delivery-2#0")).await.run(), Some(run));
     world.settle().await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Done);
-    // Still the same cause when the run has long ended.
+    // The cause counts as a duplicate even after the run ended.
     assert!(
         matches!(world.start("walk", "delivery-1#0").await, StartDecision::Duplicate(same) if same == run)
     );
 }
 
-async fn an_issue_has_one_live_run_of_a_workflow(world: World) {
-    let run = world.started("walk").await;
+async fn issue_has_one_live_run_per_workflow(world: World) {
+    let run = world.start_and_settle("walk").await;
     let StartDecision::AlreadyLive(view) = world.start("walk", "delivery-2#0").await else { panic!() };
     assert_eq!((view.id, view.status), (run, RunViewStatus::Asking));
     assert!(matches!(world.start_on(IssueNo(43), "walk", "delivery-3#0").await, StartDecision::New(_)));
@@ -116,8 +116,8 @@ async fn an_issue_has_one_live_run_of_a_workflow(world: World) {
     );
 }
 
-async fn a_run_walks_its_graph_to_the_end(world: World) {
-    let run = world.started("walk").await;
+async fn run_follows_its_graph_to_the_end(world: World) {
+    let run = world.start_and_settle("walk").await;
     let view = world.view(run).await;
     assert_eq!(
         (view.status, view.step_id.as_str(), view.step_title.as_str()),
@@ -130,28 +130,28 @@ async fn a_run_walks_its_graph_to_the_end(world: World) {
         ("lld", subject(), 1, 0)
     );
 
-    world.signal(says(Verb::Approve, "delivery-2#0")).await;
+    world.signal(answer_by_grace(Verb::Approve, "delivery-2#0")).await;
     world.settle().await;
     let view = world.view(run).await;
     assert_eq!((view.status, view.visit, view.gate), (RunViewStatus::Done, 4, None));
     assert_eq!(view.outcome.unwrap().summary, "published");
-    assert_eq!(world.toys.seen(), ["asked", "approve by grace", "APPROVED Approve by grace"]);
+    assert_eq!(world.toys.events(), ["asked", "approve by grace", "APPROVED Approve by grace"]);
     assert!(world.live().await.is_empty());
 }
 
-async fn a_revision_goes_round_again_and_pays_again(world: World) {
-    let run = world.started("walk").await;
-    world.signal(says(Verb::Revise, "delivery-2#0")).await;
+async fn revision_repeats_the_steps_with_a_new_journal(world: World) {
+    let run = world.start_and_settle("walk").await;
+    world.signal(answer_by_grace(Verb::Revise, "delivery-2#0")).await;
     world.settle().await;
     let view = world.view(run).await;
     assert_eq!((view.status, view.visit), (RunViewStatus::Asking, 6));
-    // Two drafts at 1 and two gates at 100: a new visit of the same step has a new journal.
+    // Two drafts at 1 and two gates at 100: each visit of a step has its own journal.
     assert_eq!(world.toys.paid.load(SeqCst), 202);
     assert_eq!(view.gate.unwrap().answers, 0, "the second gate is another gate");
 }
 
-async fn a_broken_step_is_retried_then_buried(world: World) {
-    let run = world.started("panic").await;
+async fn panicking_step_is_retried_then_fails_the_run(world: World) {
+    let run = world.start_and_settle("panic").await;
     let view = world.view(run).await;
     assert_eq!((view.status, world.toys.attempts.load(SeqCst)), (RunViewStatus::Ready, 1));
     let wait = view.due.unwrap().since(BEGINNING);
@@ -161,73 +161,73 @@ async fn a_broken_step_is_retried_then_buried(world: World) {
     let view = world.view(run).await;
     assert_eq!(view.status, RunViewStatus::Failed);
     assert!(!view.why.unwrap().contains("toy broke"), "the detail stays on the server");
-    let told = world.toys.told.lock().unwrap().clone();
-    let [RunHalt::Bug { attempts, error }] = told.as_slice() else { panic!("{told:?}") };
+    let halts = world.toys.halts.lock().unwrap().clone();
+    let [RunHalt::Bug { attempts, error }] = halts.as_slice() else { panic!("{halts:?}") };
     assert_eq!((*attempts, error.as_str()), (limits::STEP_ATTEMPTS, "panicked: the toy broke"));
 }
 
-async fn a_run_that_cannot_say_why_it_ended_ends_all_the_same(world: World) {
-    let run = world.started("mute").await;
+async fn run_ends_when_its_halt_cannot_be_reported(world: World) {
+    let run = world.start_and_settle("mute").await;
     world.settle_in_time().await;
     let view = world.view(run).await;
     assert_eq!(view.status, RunViewStatus::Failed);
-    assert!(view.why.unwrap().contains("nobody could be told"));
-    assert!(world.toys.told.lock().unwrap().is_empty());
+    assert!(view.why.unwrap().contains("could not tell people"));
+    assert!(world.toys.halts.lock().unwrap().is_empty());
 }
 
-async fn telling_people_is_retried(world: World) {
-    world.toys.mute.store(7, SeqCst);
-    let run = world.started("user").await;
+async fn halt_report_is_retried(world: World) {
+    world.toys.failing_reports.store(7, SeqCst);
+    let run = world.start_and_settle("user").await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Halting);
     world.settle_in_time().await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Failed);
     assert_eq!(
-        world.toys.told.lock().unwrap().len(),
+        world.toys.halts.lock().unwrap().len(),
         1,
-        "`Later` is patient: 7 is more than the attempts of a bug"
+        "`Later` is retried more often than a bug: 7 failures are allowed"
     );
 }
 
-async fn what_a_person_can_mend_ends_the_run_in_its_words(world: World) {
-    let run = world.started("user").await;
+async fn user_error_ends_the_run_with_its_message(world: World) {
+    let run = world.start_and_settle("user").await;
     let view = world.view(run).await;
     assert_eq!((view.status, view.visit), (RunViewStatus::Failed, 2));
     assert_eq!(view.why.unwrap(), "the issue is empty: write what you want");
     assert_eq!(world.toys.attempts.load(SeqCst), 1);
 }
 
-async fn an_effect_outlives_a_crash_and_is_not_repeated(mut world: World) {
+async fn journaled_effect_is_not_repeated_after_a_crash(mut world: World) {
     *world.toys.stuck.lock().unwrap() = true;
     let StartDecision::New(run) = world.start("half", "delivery-1#0").await else { panic!() };
     world.tick_until_stuck().await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Running);
-    assert_eq!(world.engine().tick().await.unwrap(), 0, "it is held");
+    assert_eq!(world.engine().tick().await.unwrap(), 0, "the run is still claimed");
 
     *world.toys.stuck.lock().unwrap() = false;
     world.restart(TOYS);
     world.clock.advance(Duration::from_secs(1));
     world.settle().await;
-    let seen = world.toys.seen();
-    assert_eq!((seen[1].as_str(), seen[3].as_str()), ("interrupted false", "interrupted true"));
-    assert_eq!(seen[0], seen[2], "nonce and time are what they were");
+    let events = world.toys.events();
+    assert_eq!((events[1].as_str(), events[3].as_str()), ("interrupted false", "interrupted true"));
+    assert_eq!(events[0], events[2], "nonce and time come from the journal");
     assert_eq!(world.toys.paid.load(SeqCst), 101, "one draft, one gate");
     assert_eq!(world.view(run).await.status, RunViewStatus::Asking);
 }
 
-async fn an_error_is_never_read_back(world: World) {
-    world.started("refuse").await;
+async fn failed_effect_runs_again(world: World) {
+    world.start_and_settle("refuse").await;
     world.settle_in_time().await;
-    assert_eq!(world.toys.seen()[..3], ["interrupted false", "interrupted true", "value 2"]);
+    assert_eq!(world.toys.events()[..3], ["interrupted false", "interrupted true", "value 2"]);
 }
 
-async fn what_was_booked_is_kept_though_its_step_failed(world: World) {
-    world.started("bill").await;
+async fn recorded_call_survives_a_failed_step(world: World) {
+    world.start_and_settle("bill").await;
     world.settle_in_time().await;
-    assert_eq!(world.toys.seen()[..3], ["booked None", "booked Some(1)", "1 row"]);
+    assert_eq!(world.toys.events()[..3], ["booked None", "booked Some(1)", "1 row"]);
 }
 
-async fn later_keeps_nothing_of_the_state(world: World) {
-    let run = world.started("later").await;
+async fn later_error_discards_state_changes(world: World) {
+    let run = world.start_and_settle("later").await;
     let view = world.view(run).await;
     assert_eq!((view.status, view.why.as_deref()), (RunViewStatus::Ready, Some("rate limit")));
     world.clock.advance(Duration::from_secs(29));
@@ -235,20 +235,20 @@ async fn later_keeps_nothing_of_the_state(world: World) {
     assert_eq!(world.engine().next_due().await.unwrap(), Some(BEGINNING.plus(Duration::from_secs(30))));
     world.clock.advance(Duration::from_secs(1));
     world.settle().await;
-    assert_eq!(world.toys.seen()[0], "draft 1", "the first attempt's count is gone");
+    assert_eq!(world.toys.events()[0], "draft 1", "the first attempt's count is gone");
 }
 
-async fn waiting_keeps_state_and_visit(world: World) {
-    let run = world.started("wait").await;
+async fn wait_keeps_state_and_visit(world: World) {
+    let run = world.start_and_settle("wait").await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Waiting);
     world.clock.advance(Duration::from_secs(90));
     world.settle().await;
-    assert_eq!(world.toys.seen()[0], "draft 2 visit 1");
-    assert_eq!(world.toys.paid.load(SeqCst), 101, "what the visit paid for before the wait is read back");
+    assert_eq!(world.toys.events()[0], "draft 2 visit 1");
+    assert_eq!(world.toys.paid.load(SeqCst), 101, "the effect before the wait is read from the journal");
 }
 
-async fn waiting_on_for_the_same_writes_nothing(world: World) {
-    let run = world.started("idle").await;
+async fn repeated_wait_writes_nothing(world: World) {
+    let run = world.start_and_settle("idle").await;
     let before = world.view(run).await;
     assert_eq!((before.status, world.toys.attempts.load(SeqCst)), (RunViewStatus::Waiting, 1));
     for looks in 2..=4 {
@@ -262,46 +262,46 @@ async fn waiting_on_for_the_same_writes_nothing(world: World) {
     assert_eq!((after.updated_at, after.status), (before.updated_at, RunViewStatus::Waiting));
     world.cancel("delivery-2#0").await;
     world.settle().await;
-    assert_eq!(world.view(run).await.status, RunViewStatus::Stopped, "it is as easily stopped as any");
+    assert_eq!(world.view(run).await.status, RunViewStatus::Stopped, "a waiting run can be stopped");
 }
 
-async fn keys_are_unique_nesting_is_refused_and_values_are_small(world: World) {
-    for (issue, mode, says) in
-        [(1, "twice", "twice"), (2, "nested", "inside or beside"), (3, "big", "70002 bytes")]
+async fn journal_refuses_duplicate_nested_and_large_entries(world: World) {
+    for (issue, mode, expected) in
+        [(1, "twice", "twice"), (2, "nested", "was called while"), (3, "big", "70002 bytes")]
     {
         let StartDecision::New(_) = world.start_on(IssueNo(issue), mode, &format!("{mode}#0")).await else {
             panic!()
         };
         world.settle_in_time().await;
-        let told = world.toys.told.lock().unwrap().pop().unwrap();
-        assert!(matches!(&told, RunHalt::Bug { error, .. } if error.contains(says)), "{told:?}");
+        let halts = world.toys.halts.lock().unwrap().pop().unwrap();
+        assert!(matches!(&halts, RunHalt::Bug { error, .. } if error.contains(expected)), "{halts:?}");
     }
 }
 
-async fn an_edge_outside_the_graph_is_refused(world: World) {
-    let run = world.started("stray").await;
+async fn transition_outside_the_graph_is_refused(world: World) {
+    let run = world.start_and_settle("stray").await;
     world.settle_in_time().await;
     let view = world.view(run).await;
     assert_eq!((view.status, view.step_id.as_str()), (RunViewStatus::Failed, "N1"));
-    let told = world.toys.told.lock().unwrap().clone();
+    let halts = world.toys.halts.lock().unwrap().clone();
     assert!(
-        matches!(&told[..], [RunHalt::Bug { error, .. }] if error.contains("no edge Draft -> Publish")),
-        "{told:?}"
+        matches!(&halts[..], [RunHalt::Bug { error, .. }] if error.contains("no edge Draft -> Publish")),
+        "{halts:?}"
     );
 }
 
-async fn a_loop_without_people_ends(world: World) {
-    let run = world.started("loop").await;
+async fn loop_without_answers_hits_the_move_limit(world: World) {
+    let run = world.start_and_settle("loop").await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Failed);
-    // Two rounds and one straight walk, of at most all four steps each.
-    let told = world.toys.told.lock().unwrap().clone();
-    assert_eq!(told, [RunHalt::Limit { moves: 2 * 4 + 4 }]);
+    // Two iterations and one direct path, of at most four steps each.
+    let halts = world.toys.halts.lock().unwrap().clone();
+    assert_eq!(halts, [RunHalt::Limit { moves: 2 * 4 + 4 }]);
 }
 
-async fn every_word_of_a_person_gives_new_moves(world: World) {
-    let run = world.started("walk").await;
+async fn each_answer_resets_the_move_limit(world: World) {
+    let run = world.start_and_settle("walk").await;
     for round in 0..8 {
-        world.signal(says(Verb::Revise, &format!("round-{round}"))).await;
+        world.signal(answer_by_grace(Verb::Revise, &format!("round-{round}"))).await;
         world.settle().await;
     }
     let view = world.view(run).await;
@@ -312,14 +312,14 @@ async fn every_word_of_a_person_gives_new_moves(world: World) {
     );
 }
 
-async fn an_answer_to_another_subject_is_late(world: World) {
-    let run = world.started("shift").await;
-    let unclear = GateAnswer { text: "unclear".into(), ..says(Verb::Revise, "delivery-2#0") };
+async fn answer_to_an_earlier_subject_is_dropped(world: World) {
+    let run = world.start_and_settle("shift").await;
+    let unclear = GateAnswer { text: "unclear".into(), ..answer_by_grace(Verb::Revise, "delivery-2#0") };
     world.signal(unclear).await;
     assert_eq!(
-        world.signal(says(Verb::Approve, "delivery-3#0")).await.run(),
+        world.signal(answer_by_grace(Verb::Approve, "delivery-3#0")).await.run(),
         Some(run),
-        "accepted for what is shown"
+        "accepted for the subject shown"
     );
     world.settle().await;
     let view = world.view(run).await;
@@ -327,15 +327,15 @@ async fn an_answer_to_another_subject_is_late(world: World) {
         (view.status, view.gate.map(|gate| gate.spec.subject == subject())),
         (RunViewStatus::Asking, Some(false))
     );
-    assert_eq!(world.toys.seen(), ["asked", "revise by grace"], "the approval was of something else");
+    assert_eq!(world.toys.events(), ["asked", "revise by grace"], "the approval was of something else");
     assert_eq!(world.engine().tick().await.unwrap(), 0);
 }
 
-async fn asking_again_refuses_the_answer(world: World) {
-    let run = world.started("walk").await;
-    let unclear = GateAnswer { text: "unclear".into(), ..says(Verb::Revise, "delivery-2#0") };
+async fn reopened_gate_consumes_the_answer(world: World) {
+    let run = world.start_and_settle("walk").await;
+    let unclear = GateAnswer { text: "unclear".into(), ..answer_by_grace(Verb::Revise, "delivery-2#0") };
     assert_eq!(world.signal(unclear.clone()).await.run(), Some(run));
-    // A second answer comes before the first was dealt with: it waits its turn.
+    // A second answer arrives before the first was handled, and is queued.
     let more = GateAnswer { cause: Cause("delivery-2#1".into()), by: person("lin", 1003), ..unclear };
     assert_eq!(world.signal(more).await.run(), Some(run));
     world.settle().await;
@@ -343,23 +343,26 @@ async fn asking_again_refuses_the_answer(world: World) {
     assert_eq!((view.status, view.visit), (RunViewStatus::Asking, 3));
     let gate = view.gate.unwrap();
     assert_eq!(gate.answers, 2);
-    assert_eq!(world.toys.seen(), ["asked", "revise by grace", "revise by lin"]);
-    assert_eq!(world.engine().tick().await.unwrap(), 0, "nobody waits any more");
+    assert_eq!(world.toys.events(), ["asked", "revise by grace", "revise by lin"]);
+    assert_eq!(world.engine().tick().await.unwrap(), 0, "no answer is queued");
 
-    world.signal(says(Verb::Approve, "delivery-3#0")).await;
+    world.signal(answer_by_grace(Verb::Approve, "delivery-3#0")).await;
     world.settle().await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Done);
     assert_eq!(world.toys.paid.load(SeqCst), 101, "the gate was shown once");
 }
 
-async fn answers_are_matched_to_their_gate(world: World) {
-    let approve = || says(Verb::Approve, "delivery-2#0");
+async fn answers_are_matched_to_the_open_gate(world: World) {
+    let approve = || answer_by_grace(Verb::Approve, "delivery-2#0");
     assert!(matches!(world.signal(approve()).await, GateAnswerOutcome::NoRun));
     let StartDecision::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     assert!(matches!(world.signal(approve()).await, GateAnswerOutcome::NoGate(runs) if runs[0].id == run));
     world.settle().await;
 
-    assert!(matches!(world.signal(says(Verb::Dismiss, "d#1")).await, GateAnswerOutcome::NoGate(_)));
+    assert!(matches!(
+        world.signal(answer_by_grace(Verb::Dismiss, "d#1")).await,
+        GateAnswerOutcome::NoGate(_)
+    ));
     let stage = GateAnswer { stage: Some("spec".into()), ..approve() };
     assert!(
         matches!(world.signal(stage).await, GateAnswerOutcome::WrongStage(gates) if gates[0].spec.stage == "lld")
@@ -378,17 +381,17 @@ async fn answers_are_matched_to_their_gate(world: World) {
     let weak = GateAnswer { role: Role::Triage, ..approve() };
     let GateAnswerOutcome::NotAllowed { needs, .. } = world.signal(weak).await else { panic!() };
     assert_eq!(needs, AllowedResponders::Role(Role::Write));
-    let writer = GateAnswer { role: Role::Write, ..says(Verb::Override, "d#2") };
+    let writer = GateAnswer { role: Role::Write, ..answer_by_grace(Verb::Override, "d#2") };
     assert!(matches!(
         world.signal(writer).await,
         GateAnswerOutcome::NotAllowed { needs: AllowedResponders::Role(Role::Maintain), .. }
     ));
     assert!(matches!(world.signal_late(approve()).await, GateAnswerOutcome::Late));
     world.settle().await;
-    assert_eq!(world.view(run).await.status, RunViewStatus::Asking, "none of these moved it");
+    assert_eq!(world.view(run).await.status, RunViewStatus::Asking, "the run did not advance");
 
-    // The comment that asks may not be what was read, from the moment that somebody changed it.
-    world.touches(run).await;
+    // After an edit of the gate comment, approvals without a hash are refused, since people may have read other text.
+    world.edit_gate_comment(run).await;
     for _ in 0..2 {
         assert!(
             matches!(world.signal(approve()).await, GateAnswerOutcome::TooSoon(gate) if gate.comment_edit.is_some())
@@ -396,7 +399,7 @@ async fn answers_are_matched_to_their_gate(world: World) {
         world.settle().await;
     }
 
-    // With the hash, even at once; upper case and the stage's case are the writer's business.
+    // An approval with a hash counts at once. The case of hash and stage does not matter.
     let hash = Some(subject().short().to_uppercase());
     let typed = GateAnswer { hash, stage: Some("LLD".into()), at: BEGINNING, ..approve() };
     assert!(matches!(world.signal(typed.clone()).await, GateAnswerOutcome::Accepted(id) if id == run));
@@ -409,15 +412,15 @@ async fn answers_are_matched_to_their_gate(world: World) {
     );
 }
 
-async fn a_gate_that_expires_wakes_its_step(world: World) {
-    let run = world.started("expire").await;
+async fn expired_gate_wakes_its_step_once(world: World) {
+    let run = world.start_and_settle("expire").await;
     assert_eq!(world.view(run).await.due, Some(BEGINNING.plus(Duration::from_secs(600))));
     world.settle_in_time().await;
-    assert_eq!(world.toys.seen(), ["asked", "asked"], "once more, without an answer, and then people only");
+    assert_eq!(world.toys.events(), ["asked", "asked"], "the step runs once more without an answer");
     assert_eq!(world.view(run).await.status, RunViewStatus::Asking);
 }
 
-async fn a_cancel_reaches_a_step_in_flight(world: World) {
+async fn cancel_reaches_a_running_step(world: World) {
     let StartDecision::New(run) = world.start("listen", "delivery-1#0").await else { panic!() };
     let cancelled = async {
         world.toys.entered.notified().await;
@@ -434,22 +437,25 @@ async fn a_cancel_reaches_a_step_in_flight(world: World) {
     );
     assert_eq!(world.toys.attempts.load(SeqCst), 1);
     assert!(
-        matches!(&world.toys.told.lock().unwrap()[..], [RunHalt::Stopped { by, .. }] if by.login == "ada")
+        matches!(&world.toys.halts.lock().unwrap()[..], [RunHalt::Stopped { by, .. }] if by.login == "ada")
     );
 }
 
-async fn a_cancel_reaches_a_run_that_waits(world: World) {
-    let run = world.started("walk").await;
+async fn cancel_reaches_a_run_at_a_gate(world: World) {
+    let run = world.start_and_settle("walk").await;
     assert_eq!(world.cancel("delivery-2#0").await, [run]);
     world.settle().await;
     let view = world.view(run).await;
     assert_eq!((view.status, view.gate), (RunViewStatus::Stopped, None));
-    assert!(matches!(world.signal(says(Verb::Approve, "delivery-3#0")).await, GateAnswerOutcome::NoRun));
+    assert!(matches!(
+        world.signal(answer_by_grace(Verb::Approve, "delivery-3#0")).await,
+        GateAnswerOutcome::NoRun
+    ));
     assert!(world.cancel("delivery-4#0").await.is_empty(), "nothing left to stop");
 }
 
-async fn what_was_done_when_it_was_to_end_ends_as_done(world: World) {
-    let run = world.started("there").await;
+async fn cancelled_run_that_was_published_ends_as_done(world: World) {
+    let run = world.start_and_settle("there").await;
     world.cancel("delivery-2#0").await;
     world.settle().await;
     let view = world.view(run).await;
@@ -457,7 +463,7 @@ async fn what_was_done_when_it_was_to_end_ends_as_done(world: World) {
     assert_eq!(view.outcome.unwrap().summary, "published before");
 }
 
-async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
+async fn follow_up_run_starts_unless_the_run_was_cancelled(world: World) {
     let store = world.store();
     for (issue, stopped) in [(7, false), (8, true)] {
         let new = |cause: &str| NewRun {
@@ -488,7 +494,7 @@ async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
         let causes: Vec<_> =
             store.runs(live).await.unwrap().into_iter().map(|run| run.trigger.cause.0).collect();
         assert_eq!(causes, if stopped { vec![] } else { vec![format!("after-{issue}")] });
-        // Not the next turn of this loop.
+        // Ends this run before the next loop iteration.
         let rest = CancelRow {
             cause: Cause("end".into()),
             by: person("ada", 1001),
@@ -504,15 +510,15 @@ async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
     }
 }
 
-/// The toy after a rewrite that forgot about its old runs.
+/// A rewrite of the toy workflow that cannot read old runs.
 struct Rewritten;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-enum Only {
+enum OneStep {
     Think,
 }
 
-impl WorkflowStep for Only {
+impl WorkflowStep for OneStep {
     fn info(self) -> StepInfo {
         StepInfo { id: "N1", title: "Think", kind: StepKind::Work }
     }
@@ -521,9 +527,9 @@ impl WorkflowStep for Only {
 impl Workflow<Toys> for Rewritten {
     const NAME: &'static str = "toy";
     const VERSION: u32 = 4;
-    type Step = Only;
+    type Step = OneStep;
     type State = ();
-    const GRAPH: &'static [(Only, &'static [Only])] = &[(Only::Think, &[])];
+    const GRAPH: &'static [(OneStep, &'static [OneStep])] = &[(OneStep::Think, &[])];
     const COMMANDS: &'static [CommandSpec] = &[];
     fn max_iterations() -> u32 {
         1
@@ -531,15 +537,15 @@ impl Workflow<Toys> for Rewritten {
     fn start(&self, _trigger: &RunTrigger) {}
     async fn run(
         &self,
-        _at: Only,
+        _at: OneStep,
         _state: &mut (),
         _cx: &AttemptContext<Toys>,
-    ) -> Result<Transition<Only>, StepError> {
+    ) -> Result<Transition<OneStep>, StepError> {
         Err(StepError::User("never".into()))
     }
     async fn report_halt(
         &self,
-        _at: Only,
+        _at: OneStep,
         _state: &(),
         _halt: &RunHalt,
         _cx: &AttemptContext<Toys>,
@@ -550,9 +556,9 @@ impl Workflow<Toys> for Rewritten {
 
 static REWRITTEN: &[&dyn AnyWorkflow<Toys>] = &[&Rewritten];
 
-async fn a_run_nobody_can_read_is_parked(mut world: World) {
-    let run = world.started("walk").await;
-    world.signal(says(Verb::Revise, "delivery-2#0")).await;
+async fn unreadable_run_is_parked(mut world: World) {
+    let run = world.start_and_settle("walk").await;
+    world.signal(answer_by_grace(Verb::Revise, "delivery-2#0")).await;
     world.restart(REWRITTEN);
     world.settle().await;
     let view = world.view(run).await;
@@ -560,13 +566,13 @@ async fn a_run_nobody_can_read_is_parked(mut world: World) {
     let why = view.why.unwrap();
     assert!(why.contains("toy version 3") && why.contains("/stop"), "{why}");
 
-    // The version that can read it goes on from there, with the answer.
+    // The version that can read the run continues it, with the answer.
     world.restart(TOYS);
     world.settle().await;
     assert_eq!(world.view(run).await.visit, 6);
 
-    // And one that cannot may at least end it.
-    world.signal(says(Verb::Revise, "delivery-3#0")).await;
+    // A version that cannot read the run can still end it.
+    world.signal(answer_by_grace(Verb::Revise, "delivery-3#0")).await;
     world.restart(&[]);
     world.settle().await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Parked);
@@ -575,15 +581,15 @@ async fn a_run_nobody_can_read_is_parked(mut world: World) {
     assert_eq!(world.view(run).await.status, RunViewStatus::Stopped);
 }
 
-/// The toy whose first step has another name now, and brings the old one along.
+/// The toy workflow with its first step renamed, and an upcast from the old name.
 struct Renamed;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-enum Now {
+enum RenamedStep {
     Write,
 }
 
-impl WorkflowStep for Now {
+impl WorkflowStep for RenamedStep {
     fn info(self) -> StepInfo {
         StepInfo { id: "N1", title: "Write", kind: StepKind::Work }
     }
@@ -592,9 +598,9 @@ impl WorkflowStep for Now {
 impl Workflow<Toys> for Renamed {
     const NAME: &'static str = "toy";
     const VERSION: u32 = 5;
-    type Step = Now;
+    type Step = RenamedStep;
     type State = Vec<String>;
-    const GRAPH: &'static [(Now, &'static [Now])] = &[(Now::Write, &[])];
+    const GRAPH: &'static [(RenamedStep, &'static [RenamedStep])] = &[(RenamedStep::Write, &[])];
     const COMMANDS: &'static [CommandSpec] = &[];
     fn max_iterations() -> u32 {
         1
@@ -608,15 +614,15 @@ impl Workflow<Toys> for Renamed {
     }
     async fn run(
         &self,
-        _at: Now,
+        _at: RenamedStep,
         state: &mut Vec<String>,
         _cx: &AttemptContext<Toys>,
-    ) -> Result<Transition<Now>, StepError> {
+    ) -> Result<Transition<RenamedStep>, StepError> {
         Err(StepError::User(state.join(", ")))
     }
     async fn report_halt(
         &self,
-        _: Now,
+        _: RenamedStep,
         _: &Vec<String>,
         _: &RunHalt,
         _: &AttemptContext<Toys>,
@@ -627,7 +633,7 @@ impl Workflow<Toys> for Renamed {
 
 static RENAMED: &[&dyn AnyWorkflow<Toys>] = &[&Renamed];
 
-async fn an_older_shape_is_brought_up_to_date(mut world: World) {
+async fn older_checkpoint_is_upcast(mut world: World) {
     let StartDecision::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     world.restart(RENAMED);
     world.settle().await;
@@ -635,8 +641,8 @@ async fn an_older_shape_is_brought_up_to_date(mut world: World) {
     assert_eq!((view.status, view.why.as_deref()), (RunViewStatus::Failed, Some("from version 3")));
 }
 
-async fn a_run_that_waits_is_let_go_by_hand(world: World) {
-    let run = world.started("wait").await;
+async fn waiting_run_is_resumed_on_request(world: World) {
+    let run = world.start_and_settle("wait").await;
     let before = world.view(run).await;
     assert_eq!(before.status, RunViewStatus::Waiting);
     let retry = RetryRunRequest { run, cause: Cause("r1".into()), by: "root".into() };
@@ -645,12 +651,16 @@ async fn a_run_that_waits_is_let_go_by_hand(world: World) {
     let view = world.view(run).await;
     assert_eq!((view.status, view.visit), (RunViewStatus::Ready, before.visit + 1));
     world.settle().await;
-    assert_ne!(world.view(run).await.status, RunViewStatus::Waiting, "it goes on before its time");
-    assert_eq!(world.toys.paid.load(SeqCst), 102, "on a visit of its own, with a journal of its own");
+    assert_ne!(
+        world.view(run).await.status,
+        RunViewStatus::Waiting,
+        "the run continues before the wait is over"
+    );
+    assert_eq!(world.toys.paid.load(SeqCst), 102, "a new visit with its own journal");
 }
 
-async fn a_run_that_failed_is_tried_again_by_hand(mut world: World) {
-    let run = world.started("user").await;
+async fn failed_run_is_retried_on_request(mut world: World) {
+    let run = world.start_and_settle("user").await;
     let retry = |cause: &str| RetryRunRequest { run, cause: Cause(cause.into()), by: "root".into() };
     let retried = world.engine().retry(retry("r1")).await.unwrap();
     assert!(matches!(retried, RetryDecision::Resumed), "{retried:?}");
@@ -660,7 +670,7 @@ async fn a_run_that_failed_is_tried_again_by_hand(mut world: World) {
     assert!(matches!(world.engine().retry(retry("r2")).await.unwrap(), RetryDecision::NotFailed(_)));
     world.settle().await;
     assert_eq!((world.view(run).await.status, world.toys.attempts.load(SeqCst)), (RunViewStatus::Failed, 2));
-    assert_eq!(world.toys.told.lock().unwrap().len(), 2, "people are told again");
+    assert_eq!(world.toys.halts.lock().unwrap().len(), 2, "the halt is reported again");
 
     let StartDecision::New(other) = world.start("walk", "delivery-2#0").await else { panic!() };
     let refused = world.engine().retry(retry("r3")).await.unwrap();
@@ -669,7 +679,7 @@ async fn a_run_that_failed_is_tried_again_by_hand(mut world: World) {
     let unknown = RetryRunRequest { run: nobody, ..retry("r4") };
     assert!(matches!(world.engine().retry(unknown).await.unwrap(), RetryDecision::NoRun));
 
-    // One that is parked is read once more.
+    // A retry reads a parked run again.
     world.restart(REWRITTEN);
     world.settle().await;
     assert_eq!(world.view(other).await.status, RunViewStatus::Parked);
@@ -678,7 +688,7 @@ async fn a_run_that_failed_is_tried_again_by_hand(mut world: World) {
     assert_eq!(world.engine().tick().await.unwrap(), 1);
 }
 
-async fn a_paused_server_begins_no_step(mut world: World) {
+async fn paused_server_starts_no_step(mut world: World) {
     let StartDecision::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     let repo = PauseScope::Repo(run.repo);
     for scope in [PauseScope::Server, repo] {
@@ -689,22 +699,22 @@ async fn a_paused_server_begins_no_step(mut world: World) {
     assert_eq!(world.engine().next_due().await.unwrap(), None, "nothing to wake up for");
     assert_eq!(world.engine().pauses().await.unwrap().len(), 2);
     assert!(world.engine().resume(PauseScope::Server, "root".into()).await.unwrap());
-    assert_eq!(world.engine().tick().await.unwrap(), 0, "the repository still is");
+    assert_eq!(world.engine().tick().await.unwrap(), 0, "the repository is still paused");
     assert!(world.engine().resume(repo, "root".into()).await.unwrap());
     assert!(!world.engine().resume(repo, "root".into()).await.unwrap());
     world.settle().await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Asking);
 }
 
-async fn what_a_step_asks_of_github_is_counted(world: World) {
-    let run = world.started("walk").await;
-    world.signal(says(Verb::Revise, "delivery-2#0")).await;
+async fn github_calls_of_a_run_are_counted(world: World) {
+    let run = world.start_and_settle("walk").await;
+    world.signal(answer_by_grace(Verb::Revise, "delivery-2#0")).await;
     world.settle().await;
     let calls = world.view(run).await.calls;
     assert_eq!((calls.calls, calls.writes), (4, 2), "a read and a write at each of two gates");
 }
 
-async fn a_busy_repository_starves_nobody(world: World) {
+async fn busy_repository_starves_no_other(world: World) {
     for issue in 100..130 {
         world.start_on(IssueNo(issue), "loop", &format!("busy-{issue}")).await;
     }
@@ -720,7 +730,7 @@ async fn a_busy_repository_starves_nobody(world: World) {
     assert!(claims[..2].iter().any(|lease| lease.run.id == quiet), "it is one of the first two");
 }
 
-async fn waiting_holds_no_worker(world: World) {
+async fn delayed_runs_hold_no_worker(world: World) {
     for issue in 100..140 {
         world.start_on(IssueNo(issue), "later", &format!("later-{issue}")).await;
     }
@@ -735,22 +745,22 @@ async fn waiting_holds_no_worker(world: World) {
     assert_eq!(world.view(run).await.status, RunViewStatus::Asking);
 }
 
-/// Lets time go on until the run stands like that.
-async fn in_time(world: &World, run: RunId, status: RunViewStatus) {
+/// Advances the clock until the run has this status.
+async fn advance_until(world: &World, run: RunId, status: RunViewStatus) {
     for _ in 0..2_000 {
         world.settle().await;
         if world.view(run).await.status == status {
             return;
         }
         world.clock.advance(5 * limits::JOB_POLL_INTERVAL);
-        // Its job is on another thread, which may have no processor for a while.
+        // The job runs on another thread, which may get no processor for a while.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     panic!("{:?}", world.view(run).await);
 }
 
-async fn a_job_keeps_no_slot_and_what_it_came_to_is_kept(mut world: World) {
-    let run = world.started("job").await;
+async fn job_holds_no_slot_and_its_result_is_stored(mut world: World) {
+    let run = world.start_and_settle("job").await;
     assert_eq!(world.view(run).await.status, RunViewStatus::Waiting);
     for issue in 0..limits::LIVE_STEPS as u64 {
         world.start_on(IssueNo(100 + issue), "walk", &format!("walk-{issue}")).await;
@@ -761,31 +771,31 @@ async fn a_job_keeps_no_slot_and_what_it_came_to_is_kept(mut world: World) {
     assert_eq!(others, limits::LIVE_STEPS, "{all:?}");
     world.clock.advance(Duration::from_secs(19 * 60));
     world.settle().await;
-    assert_eq!(world.view(run).await.status, RunViewStatus::Waiting, "it takes twenty minutes");
-    in_time(&world, run, RunViewStatus::Asking).await;
+    assert_eq!(world.view(run).await.status, RunViewStatus::Waiting, "the job takes twenty minutes");
+    advance_until(&world, run, RunViewStatus::Asking).await;
     world.restart(TOYS);
-    world.signal(says(Verb::Revise, "delivery-2#0")).await;
-    let read = world.toys.seen().into_iter().filter(|seen| seen == "green").count();
+    world.signal(answer_by_grace(Verb::Revise, "delivery-2#0")).await;
+    let read = world.toys.events().into_iter().filter(|event| event == "green").count();
     assert_eq!((world.toys.long.begun.load(SeqCst), read), (1, 1));
-    in_time(&world, run, RunViewStatus::Waiting).await;
-    in_time(&world, run, RunViewStatus::Asking).await;
+    advance_until(&world, run, RunViewStatus::Waiting).await;
+    advance_until(&world, run, RunViewStatus::Asking).await;
     assert_eq!(world.toys.long.begun.load(SeqCst), 2, "another visit, another job");
 }
 
-async fn a_stop_ends_a_job(world: World) {
-    let run = world.started("job").await;
+async fn cancel_stops_a_job(world: World) {
+    let run = world.start_and_settle("job").await;
     while world.toys.long.begun.load(SeqCst) == 0 {
         tokio::task::yield_now().await;
     }
     world.cancel("delivery-2#0").await;
-    in_time(&world, run, RunViewStatus::Stopped).await;
+    advance_until(&world, run, RunViewStatus::Stopped).await;
     while world.toys.long.stopped.load(SeqCst) == 0 {
         tokio::task::yield_now().await;
     }
     assert_eq!(world.toys.long.begun.load(SeqCst), 1);
 }
 
-async fn a_shutdown_ends_a_job_and_the_next_boot_begins_it_anew(mut world: World) {
+async fn shutdown_stops_a_job_and_the_next_boot_restarts_it(mut world: World) {
     let shutdown = CancellationToken::new();
     let live = tokio::spawn({
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
@@ -795,13 +805,13 @@ async fn a_shutdown_ends_a_job_and_the_next_boot_begins_it_anew(mut world: World
     until(&world, run, RunViewStatus::Waiting).await;
     shutdown.cancel();
     live.await.unwrap();
-    assert_eq!(world.toys.long.stopped.load(SeqCst), 1, "it has ended when the server has");
+    assert_eq!(world.toys.long.stopped.load(SeqCst), 1, "the job ends with the server");
     world.restart(TOYS);
-    in_time(&world, run, RunViewStatus::Asking).await;
+    advance_until(&world, run, RunViewStatus::Asking).await;
     assert_eq!(world.toys.long.begun.load(SeqCst), 2);
 }
 
-async fn a_server_that_stops_begins_no_effect(mut world: World) {
+async fn stopping_server_starts_no_effect(mut world: World) {
     let shutdown = CancellationToken::new();
     let live = tokio::spawn({
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
@@ -810,7 +820,7 @@ async fn a_server_that_stops_begins_no_effect(mut world: World) {
     let StartDecision::New(run) = world.start("two", "delivery-1#0").await else { panic!() };
     world.toys.entered.notified().await;
     shutdown.cancel();
-    // The engine's task and the step's go on side by side, and the engine's is to hear of it first.
+    // The engine and the step run in parallel, and the engine must notice the shutdown first.
     tokio::time::sleep(Duration::from_secs(1)).await;
     while !live.is_finished() {
         world.toys.leave.notify_one();
@@ -820,15 +830,15 @@ async fn a_server_that_stops_begins_no_effect(mut world: World) {
     assert_eq!(world.view(run).await.status, RunViewStatus::Ready);
     world.restart(TOYS);
     world.settle().await;
-    assert_eq!(world.toys.paid.load(SeqCst), 102, "and the first is not paid again");
+    assert_eq!(world.toys.paid.load(SeqCst), 102, "the first effect is not repeated");
 }
 
-async fn only_stored_rows_countersign(world: World) {
+async fn countersignature_needs_stored_rows(world: World) {
     let cases = [
         ("walk", Verb::Approve, "", "APPROVED Approve by grace"),
         ("blocked", Verb::Approve, "", "has the verdict BLOCKED, and nobody waived it"),
         ("other", Verb::Approve, "", "was never reviewed"),
-        ("inbred", Verb::Approve, "", "was reviewed by the family that drafted it"),
+        ("inbred", Verb::Approve, "", "was reviewed by the model family that drafted it"),
         ("unrecorded", Verb::Approve, "", "has 0 of the 1 approvals"),
         ("misbound", Verb::Approve, "", "has 0 of the 1 approvals"),
         ("forged", Verb::Approve, "", "has 0 of the 1 approvals"),
@@ -839,45 +849,45 @@ async fn only_stored_rows_countersign(world: World) {
     for (mode, verb, text, expected) in cases {
         let StartDecision::New(run) = world.start(mode, mode).await else { panic!() };
         world.settle().await;
-        let answer = GateAnswer { text: text.into(), ..says(verb, &format!("{mode}-answer")) };
+        let answer = GateAnswer { text: text.into(), ..answer_by_grace(verb, &format!("{mode}-answer")) };
         assert_eq!(world.signal(answer).await.run(), Some(run), "{mode}");
         world.settle().await;
-        let proof = world.toys.seen().pop().unwrap();
+        let proof = world.toys.events().pop().unwrap();
         assert!(proof.ends_with(expected) || proof.contains(expected), "{mode}: {proof}");
     }
 }
 
-async fn issues_go_on_side_by_side(world: World) {
+async fn runs_of_two_issues_advance_in_one_tick(world: World) {
     world.start_on(IssueNo(1), "walk", "a").await;
     world.start_on(IssueNo(2), "walk", "b").await;
     assert_eq!(world.engine().tick().await.unwrap(), 2, "one step of each");
     assert_eq!(world.toys.paid.load(SeqCst), 2);
     world.settle().await;
     assert!(
-        matches!(world.signal(says(Verb::Approve, "c")).await, GateAnswerOutcome::NoRun),
-        "issue 42 has none"
+        matches!(world.signal(answer_by_grace(Verb::Approve, "c")).await, GateAnswerOutcome::NoRun),
+        "issue 42 has no run"
     );
 }
 
-async fn an_answer_is_heard_although_its_step_goes_to_wait(world: World) {
-    let run = world.started("expire").await;
+async fn answer_during_a_step_that_waits_is_handled(world: World) {
+    let run = world.start_and_settle("expire").await;
     world.clock.advance(Duration::from_secs(600));
     let (store, now) = (world.store(), world.clock.now());
     let until = now.plus(Duration::from_secs(3600));
     let wait = || Checkpoint::Wait { state: b"{}".to_vec(), until, why: "checks run".into() };
     let lease = store.claim_run(now, &HashSet::new()).await.unwrap().unwrap();
     assert!(lease.run.id == run && lease.run.gate.is_some() && lease.run.answer.is_none());
-    world.signal(says(Verb::Approve, "delivery-2#0")).await;
+    world.signal(answer_by_grace(Verb::Approve, "delivery-2#0")).await;
     store.save_step(&lease, wait()).await.unwrap();
-    assert_eq!(store.next_due(), Some(now), "somebody spoke meanwhile");
+    assert_eq!(store.next_due(), Some(now), "an answer arrived meanwhile");
     let lease = store.claim_run(now, &HashSet::new()).await.unwrap().unwrap();
     assert!(lease.run.answer.is_some());
     store.save_step(&lease, wait()).await.unwrap();
-    assert_eq!(store.next_due(), Some(until), "this time it knew of the answer");
+    assert_eq!(store.next_due(), Some(until), "the step has seen the answer");
 }
 
 #[tokio::test]
-async fn a_repository_that_refuses_us_is_not_asked_again_at_once() {
+async fn repository_error_is_retried_after_a_backoff() {
     let world = World::sqlite();
     let StartDecision::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     let other = world.checkpoints();
@@ -903,15 +913,15 @@ async fn a_repository_that_refuses_us_is_not_asked_again_at_once() {
     live.await.unwrap();
 }
 
-/// On one thread, where whoever waits for a file as threads do keeps all others waiting.
+/// On one thread, a blocking wait for a file would stop all other tasks.
 #[tokio::test]
-async fn a_repository_whose_file_is_slow_to_open_keeps_no_other_waiting() {
+async fn slow_opening_database_delays_no_other_repository() {
     let mut world = World::sqlite();
     let StartDecision::New(slow) = world.start("walk", "slow").await else { panic!() };
     let other = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await;
     let StartDecision::New(other) = other else { panic!() };
     world.restart(TOYS);
-    let seized = world.seize();
+    let seized = world.lock_exclusively();
     let shutdown = CancellationToken::new();
     let live = tokio::spawn({
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
@@ -919,15 +929,15 @@ async fn a_repository_whose_file_is_slow_to_open_keeps_no_other_waiting() {
     });
     until(&world, other, RunViewStatus::Asking).await;
     drop(seized);
-    // What had to wait is done as soon as it can be, and not after a failure.
+    // The delayed run continues at once, without a failure.
     until(&world, slow, RunViewStatus::Asking).await;
     shutdown.cancel();
     live.await.unwrap();
 }
 
-/// As in a server: its one task drives the door, the intake and the engine's loop.
+/// As in a server, where one task drives the listener, the intake and the engine loop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_whose_file_is_locked_keeps_nobody_else_waiting() {
+async fn locked_database_delays_no_other_repository() {
     let world = World::sqlite();
     let StartDecision::New(_) = world.start("walk", "first").await else { panic!() };
     let held = world.checkpoints();
@@ -944,7 +954,7 @@ async fn a_repository_whose_file_is_locked_keeps_nobody_else_waiting() {
     drop(held);
 }
 
-async fn the_live_loop_runs_and_stops(world: World) {
+async fn live_loop_runs_and_shuts_down(world: World) {
     let shutdown = CancellationToken::new();
     let live = tokio::spawn({
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
@@ -954,7 +964,7 @@ async fn the_live_loop_runs_and_stops(world: World) {
     until(&world, run, RunViewStatus::Waiting).await;
     world.clock.advance(Duration::from_secs(90));
     until(&world, run, RunViewStatus::Asking).await;
-    world.signal(says(Verb::Approve, "delivery-2#0")).await;
+    world.signal(answer_by_grace(Verb::Approve, "delivery-2#0")).await;
     until(&world, run, RunViewStatus::Done).await;
     shutdown.cancel();
     live.await.unwrap();
@@ -962,7 +972,7 @@ async fn the_live_loop_runs_and_stops(world: World) {
     assert_eq!(world.view(late).await.status, RunViewStatus::Ready, "nothing is claimed after shutdown");
 }
 
-async fn the_live_loop_forgets_nobody(world: World) {
+async fn live_loop_finishes_many_runs(world: World) {
     let shutdown = CancellationToken::new();
     let live = tokio::spawn({
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
@@ -978,7 +988,7 @@ async fn the_live_loop_forgets_nobody(world: World) {
     }
     for (issue, run) in issues().zip(&runs) {
         until(&world, *run, RunViewStatus::Asking).await;
-        world.signal_on(issue, says(Verb::Approve, &format!("approve-{issue}"))).await;
+        world.signal_on(issue, answer_by_grace(Verb::Approve, &format!("approve-{issue}"))).await;
     }
     for run in &runs {
         until(&world, *run, RunViewStatus::Done).await;
@@ -988,7 +998,7 @@ async fn the_live_loop_forgets_nobody(world: World) {
     assert_eq!(world.toys.paid.load(SeqCst), 24 * 101);
 }
 
-async fn the_live_loop_gives_up_what_is_stuck(mut world: World) {
+async fn live_loop_releases_a_stuck_step_when_parked(mut world: World) {
     *world.toys.stuck.lock().unwrap() = true;
     let shutdown = CancellationToken::new();
     let live = tokio::spawn({
@@ -1002,14 +1012,14 @@ async fn the_live_loop_gives_up_what_is_stuck(mut world: World) {
     assert!(!live.is_finished(), "a step in flight is awaited");
     world.engine().park();
     live.await.unwrap();
-    assert_eq!(world.view(run).await.status, RunViewStatus::Ready, "given back as it was taken");
+    assert_eq!(world.view(run).await.status, RunViewStatus::Ready, "the claim is released unchanged");
     *world.toys.stuck.lock().unwrap() = false;
     world.restart(TOYS);
     world.settle().await;
     assert_eq!(world.toys.paid.load(SeqCst), 101);
 }
 
-/// Waits, in real time, for what the live loop does.
+/// Waits in real time until the live loop brings the run to this status.
 async fn until(world: &World, run: RunId, status: RunViewStatus) {
     let reached = async {
         while world.view(run).await.status != status {
@@ -1019,12 +1029,12 @@ async fn until(world: &World, run: RunId, status: RunViewStatus) {
     tokio::time::timeout(Duration::from_secs(600), reached).await.expect("the live loop gets there");
 }
 
-/// The run an answer was taken by.
-trait TakenBy {
+/// Access to the run that accepted an answer.
+trait AcceptedBy {
     fn run(&self) -> Option<RunId>;
 }
 
-impl TakenBy for GateAnswerOutcome {
+impl AcceptedBy for GateAnswerOutcome {
     fn run(&self) -> Option<RunId> {
         match self {
             Self::Accepted(run) => Some(*run),

@@ -1,4 +1,4 @@
-//! A clock to move by hand, a toy workflow, and a world that can be shut down and opened again.
+//! A manual clock, a toy workflow, and an engine that can be shut down and reopened.
 
 use std::{
     future::Future,
@@ -37,10 +37,10 @@ pub(super) const REPO: RepoId = RepoId(8123);
 pub(super) const ISSUE: IssueNo = IssueNo(42);
 pub(super) const BEGINNING: Timestamp = Timestamp(1_770_000_000_000);
 
-/// A clock whose hands the test moves.
-pub(super) struct Hands(watch::Sender<Timestamp>);
+/// Clock that only the test moves.
+pub(super) struct ManualClock(watch::Sender<Timestamp>);
 
-impl Hands {
+impl ManualClock {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(watch::Sender::new(BEGINNING)))
     }
@@ -50,50 +50,50 @@ impl Hands {
     }
 }
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         *self.0.borrow()
     }
 
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        let (until, mut hand) = (self.now().plus(duration), self.0.subscribe());
+        let (until, mut time) = (self.now().plus(duration), self.0.subscribe());
         Box::pin(async move {
-            let _ = hand.wait_for(|now| *now >= until).await;
+            let _ = time.wait_for(|now| *now >= until).await;
         })
     }
 }
 
-/// What the toy's steps play with, and where the test looks.
+/// Tools of the toy's steps, and counters for the tests.
 #[derive(Default)]
 pub(super) struct Toys {
-    /// Effects that are paid for: each must happen once.
+    /// Paid effects; each must happen once.
     pub(super) paid: AtomicU32,
     pub(super) attempts: AtomicU32,
-    /// A step has got to the point where it waits for ever.
+    /// Signals that a step waits for ever.
     pub(super) entered: Notify,
-    /// An effect that waits may come back.
+    /// Lets a waiting effect return.
     pub(super) leave: Notify,
-    /// While set, `hang` and `half` wait for ever inside an effect.
+    /// While set, mode `half` waits for ever inside an effect.
     pub(super) stuck: Mutex<bool>,
-    /// What steps saw, in order.
-    pub(super) seen: Mutex<Vec<String>>,
-    /// Why people were told a run ended.
-    pub(super) told: Mutex<Vec<RunHalt>>,
-    /// How often telling people fails first.
-    pub(super) mute: AtomicU32,
-    pub(super) long: Arc<Long>,
+    /// Events recorded by the steps, in order.
+    pub(super) events: Mutex<Vec<String>>,
+    /// Reported halts.
+    pub(super) halts: Mutex<Vec<RunHalt>>,
+    /// Number of halt reports that fail first.
+    pub(super) failing_reports: AtomicU32,
+    pub(super) long: Arc<LongJob>,
 }
 
-/// A job of twenty minutes.
+/// Job that takes twenty minutes.
 #[derive(Default)]
-pub(super) struct Long {
+pub(super) struct LongJob {
     pub(super) begun: AtomicU32,
     pub(super) stopped: AtomicU32,
-    /// The world's.
-    clock: Mutex<Option<Arc<Hands>>>,
+    /// Clock of the world.
+    clock: Mutex<Option<Arc<ManualClock>>>,
 }
 
-impl Long {
+impl LongJob {
     async fn work(self: Arc<Self>, stop: CancellationToken) -> Result<String, StepError> {
         self.begun.fetch_add(1, SeqCst);
         let clock = self.clock.lock().unwrap().clone().unwrap();
@@ -108,12 +108,12 @@ impl Long {
 }
 
 impl Toys {
-    fn saw(&self, what: impl Into<String>) {
-        self.seen.lock().unwrap().push(what.into());
+    fn record_event(&self, what: impl Into<String>) {
+        self.events.lock().unwrap().push(what.into());
     }
 
-    pub(super) fn seen(&self) -> Vec<String> {
-        self.seen.lock().unwrap().clone()
+    pub(super) fn events(&self) -> Vec<String> {
+        self.events.lock().unwrap().clone()
     }
 
     async fn wait_if_stuck(&self) {
@@ -124,7 +124,8 @@ impl Toys {
     }
 }
 
-/// Draft, review, gate, publish; what it does besides depends on the words it was started with.
+/// Workflow with the steps draft, review, gate and publish. The arguments of its command select a mode of
+/// misbehaviour.
 pub(super) struct Toy;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -157,7 +158,7 @@ pub(super) fn document() -> Hash {
     Hash::digest(b"the design")
 }
 
-/// What approvals at the toy's gate are bound to.
+/// Subject that approvals at the toy's gate are bound to.
 pub(super) fn subject() -> Hash {
     Hash::digest(b"the design and its policy")
 }
@@ -209,14 +210,14 @@ impl Workflow<Toys> for Toy {
         if cx.run().trigger.args == "there" {
             return Ok(Some(RunCompletion { summary: "published before".into(), url: None }));
         }
-        if toys.mute.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+        if toys.failing_reports.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
             return Err(StepError::Later { why: "GitHub is down".into(), after: Duration::from_secs(30) });
         }
         if cx.run().trigger.args == "mute" {
             return Err(anyhow::anyhow!("cannot speak").into());
         }
         cx.once("tell", |_| async {
-            toys.told.lock().unwrap().push(halt.clone());
+            toys.halts.lock().unwrap().push(halt.clone());
             Ok(None)
         })
         .await
@@ -238,7 +239,7 @@ async fn draft(state: &mut State, cx: &AttemptContext<Toys>) -> Result<Transitio
         "later" if toys.attempts.load(SeqCst) == 1 => {
             return Err(StepError::Later { why: "rate limit".into(), after: Duration::from_secs(30) });
         }
-        "later" => toys.saw(format!("draft {}", state.drafts)),
+        "later" => toys.record_event(format!("draft {}", state.drafts)),
         "idle" => {
             state.drafts = 0;
             let until = cx.clock().now().plus(Duration::from_secs(60));
@@ -250,7 +251,7 @@ async fn draft(state: &mut State, cx: &AttemptContext<Toys>) -> Result<Transitio
                 let until = cx.clock().now().plus(limits::JOB_POLL_INTERVAL);
                 return Ok(Transition::Wait { until, why: "tests run".into() });
             };
-            toys.saw(green);
+            toys.record_event(green);
         }
         "wait" if state.drafts == 1 => {
             cx.once("paid", pay).await?;
@@ -259,7 +260,7 @@ async fn draft(state: &mut State, cx: &AttemptContext<Toys>) -> Result<Transitio
         }
         "wait" => {
             cx.once("paid", pay).await?;
-            toys.saw(format!("draft {} visit {}", state.drafts, cx.visit()));
+            toys.record_event(format!("draft {} visit {}", state.drafts, cx.visit()));
         }
         "twice" => {
             cx.once("paid", pay).await?;
@@ -290,9 +291,9 @@ async fn draft(state: &mut State, cx: &AttemptContext<Toys>) -> Result<Transitio
             cx.once("paid", pay).await?;
             let nonce = cx.nonce("nonce").await?;
             let now = cx.now("now").await?;
-            toys.saw(format!("{nonce} {now}"));
+            toys.record_event(format!("{nonce} {now}"));
             cx.once("second", |entry| async move {
-                toys.saw(format!("interrupted {}", entry.interrupted));
+                toys.record_event(format!("interrupted {}", entry.interrupted));
                 toys.wait_if_stuck().await;
                 Ok(())
             })
@@ -302,29 +303,29 @@ async fn draft(state: &mut State, cx: &AttemptContext<Toys>) -> Result<Transitio
             let attempt = toys.attempts.load(SeqCst);
             let value: u32 = cx
                 .once("flaky", |entry| async move {
-                    toys.saw(format!("interrupted {}", entry.interrupted));
+                    toys.record_event(format!("interrupted {}", entry.interrupted));
                     if attempt == 1 { Err(anyhow::anyhow!("no answer").into()) } else { Ok(attempt) }
                 })
                 .await?;
-            toys.saw(format!("value {value}"));
+            toys.record_event(format!("value {value}"));
         }
         "bill" => {
             let attempt = toys.attempts.load(SeqCst);
             cx.once("bill", |_| async move {
                 let before = cx.call_row("bill").await?.map(|row| row.attempts);
-                toys.saw(format!("booked {before:?}"));
+                toys.record_event(format!("booked {before:?}"));
                 cx.record_later("bill", LedgerRecord::Call(bill(attempt))).await?;
                 if attempt == 1 { Err(anyhow::anyhow!("the answer was lost").into()) } else { Ok(()) }
             })
             .await?;
-            toys.saw(format!("{} row", cx.ledger().await?.calls.len()));
+            toys.record_event(format!("{} row", cx.ledger().await?.calls.len()));
         }
         _ => cx.once("paid", pay).await?,
     }
     Ok(Transition::Go(At::Review))
 }
 
-/// A paid call's row.
+/// Ledger row of a paid call.
 pub(super) fn bill(attempts: u32) -> CallRow {
     CallRow {
         role: "drafter".into(),
@@ -400,10 +401,10 @@ async fn gate(state: &State, cx: &AttemptContext<Toys>) -> Result<Transition<At>
         options: Vec::new(),
     };
     let Some(answer) = cx.answer() else {
-        toys.saw("asked");
+        toys.record_event("asked");
         return Ok(Transition::Ask(spec));
     };
-    toys.saw(format!("{} by {}", answer.verb, answer.by.login));
+    toys.record_event(format!("{} by {}", answer.verb, answer.by.login));
     if answer.text == "unclear" {
         let key = format!("refuse-{}", answer.cause);
         cx.once(&key, |_| async { Ok(()) }).await?;
@@ -449,19 +450,19 @@ async fn publish(cx: &AttemptContext<Toys>) -> Result<Transition<At>, StepError>
     let head = cx.append_audit_link("proof", "publish", serde_json::json!({ "proof": text })).await?;
     let again = cx.append_audit_link("proof", "publish", serde_json::json!({})).await?;
     assert_eq!(head, again, "an audit key adds one link");
-    cx.tools().saw(text);
+    cx.tools().record_event(text);
     Ok(Transition::Done(RunCompletion { summary: "published".into(), url: None }))
 }
 
 pub(super) static TOYS: &[&dyn AnyWorkflow<Toys>] = &[&Toy];
 
-/// An engine on one of the databases.
+/// An engine on SQLite or Postgres.
 pub(super) struct World {
     directory: tempfile::TempDir,
-    /// The Postgres, where the databases are in one.
+    /// Postgres server; `None` for SQLite.
     server: Option<PostgresServer>,
     store: Option<Arc<Store>>,
-    pub(super) clock: Arc<Hands>,
+    pub(super) clock: Arc<ManualClock>,
     pub(super) toys: Arc<Toys>,
     engine: Option<Arc<Engine<Toys>>>,
 }
@@ -471,7 +472,7 @@ impl World {
         Self::on(None)
     }
 
-    /// None: there is no Postgres here, and that was said.
+    /// Returns `None` if Postgres is not installed, which is printed.
     pub(super) fn postgres() -> Option<Self> {
         let address = postgres::database()?.into();
         let server = PostgresServer { address, lease: Duration::from_secs(30) };
@@ -483,7 +484,7 @@ impl World {
             directory: tempfile::tempdir().unwrap(),
             server,
             store: None,
-            clock: Hands::new(),
+            clock: ManualClock::new(),
             toys: Arc::default(),
             engine: None,
         };
@@ -504,7 +505,7 @@ impl World {
         self.engine = Some(engine.unwrap());
     }
 
-    /// The process dies and comes back, perhaps with other workflows.
+    /// Kills the process and starts it again with these workflows.
     pub(super) fn restart(&mut self, workflows: &'static [&'static dyn AnyWorkflow<Toys>]) {
         self.engine = None;
         self.store = None;
@@ -515,15 +516,15 @@ impl World {
         self.store.clone().unwrap()
     }
 
-    /// A connection of somebody else's to the database on disk.
+    /// Another connection to the database file.
     pub(super) fn checkpoints(&self) -> rusqlite::Connection {
-        assert!(self.server.is_none(), "nothing lies on disk");
+        assert!(self.server.is_none(), "Postgres has no database file");
         let file = self.directory.path().join(format!("repos/{REPO}/checkpoints.db"));
         rusqlite::Connection::open(file).unwrap()
     }
 
-    /// Locks it so that nobody else can even read it. Nobody may have it open.
-    pub(super) fn seize(&self) -> rusqlite::Connection {
+    /// Locks the database file so that nobody can even read it. Requires that no other connection is open.
+    pub(super) fn lock_exclusively(&self) -> rusqlite::Connection {
         let file = self.checkpoints();
         let alone = || file.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0));
         while alone().ok().as_deref() != Some("delete") {
@@ -572,8 +573,8 @@ impl World {
         self.engine().port().start(StartRunRequest { workflow: "toy".into(), trigger }).await.unwrap()
     }
 
-    /// Starts a run and takes every step there is until it waits for something.
-    pub(super) async fn started(&self, mode: &str) -> RunId {
+    /// Starts a run and runs steps until it waits for something.
+    pub(super) async fn start_and_settle(&self, mode: &str) -> RunId {
         let StartDecision::New(run) = self.start(mode, "delivery-1#0").await else { panic!("not new") };
         self.settle().await;
         run
@@ -585,10 +586,10 @@ impl World {
                 return;
             }
         }
-        panic!("the engine does not come to rest");
+        panic!("the engine does not settle");
     }
 
-    /// Settles, moving the clock to whatever is due next, until nothing is.
+    /// Settles, and advances the clock to each due time, until nothing is due.
     pub(super) async fn settle_in_time(&self) {
         self.settle().await;
         while let Some(due) = self.engine().next_due().await.unwrap() {
@@ -606,8 +607,8 @@ impl World {
         self.engine().list(filter).await.unwrap()
     }
 
-    /// Somebody changes the comment by which a run's open gate asks.
-    pub(super) async fn touches(&self, run: RunId) {
+    /// Edits the comment of the run's open gate.
+    pub(super) async fn edit_gate_comment(&self, run: RunId) {
         let remark = RunRemark {
             cause: Cause("touched".into()),
             kind: RemarkKind::CommentEdited,
@@ -628,7 +629,7 @@ impl World {
         self.engine().signal(GateAnswerRequest { repo: REPO, issue, answer, late: false }).await.unwrap()
     }
 
-    /// Heard when the work may have gone on since.
+    /// Answers with an answer marked as late.
     pub(super) async fn signal_late(&self, answer: GateAnswer) -> GateAnswerOutcome {
         self.engine()
             .signal(GateAnswerRequest { repo: REPO, issue: ISSUE, answer, late: true })
@@ -661,8 +662,8 @@ pub(super) fn person(login: &str, id: u64) -> Actor {
     Actor { id: UserId(id), login: login.into(), bot: false }
 }
 
-/// An answer of Grace's, who may maintain, long after everything was shown.
-pub(super) fn says(verb: Verb, cause: &str) -> GateAnswer {
+/// Answer by Grace, who has the Maintain role, long after the gate was shown.
+pub(super) fn answer_by_grace(verb: Verb, cause: &str) -> GateAnswer {
     GateAnswer {
         cause: Cause(cause.into()),
         verb,

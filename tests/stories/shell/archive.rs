@@ -1,4 +1,4 @@
-//! What long ended runs left goes into a file, and nothing else changes.
+//! `archive` writes runs that ended long ago to a file and changes nothing else.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use countersign::{
 use rusqlite::{Connection, types::Value as Cell};
 use serde_json::Value;
 
-use super::process::{countersign, finished, text};
+use super::process::{countersign, run_countersign, text};
 use crate::{
     postgres,
     world::{Setting, World, world},
@@ -26,8 +26,8 @@ use crate::{
 
 const TABLES: [&str; 8] = ["trail", "journal", "gate", "answer", "call", "verdict", "finding", "approval"];
 
-/// A program beside the server, which must not stand still meanwhile.
-async fn beside(mut command: std::process::Command) -> Output {
+/// Runs a program without blocking the server.
+async fn run_in_background(mut command: std::process::Command) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
@@ -35,11 +35,11 @@ async fn archive(w: &World, to: &Path) -> (Option<i32>, String) {
     let config = w.directory().join("bot/countersign.toml");
     let (config, to) = (config.to_str().unwrap(), to.to_str().unwrap());
     let command = countersign(&["archive", "--older-than", "90d", "--to", to, "--config", config]);
-    let output = beside(command).await;
+    let output = run_in_background(command).await;
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
 
-/// All that the database has of a run, to the byte, with the documents that it names.
+/// All rows and documents of a run, byte for byte.
 fn all_of(open: &Connection, run: RunId) -> Vec<Vec<Cell>> {
     let mut found = Vec::new();
     let mut add = |sql: &str| {
@@ -78,11 +78,11 @@ fn lines(file: &Path) -> Vec<Value> {
     BufReader::new(unpacked).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
 }
 
-fn sound(w: &World) {
+fn assert_databases_intact(w: &World) {
     assert!(check_databases(&w.data().into()).unwrap().iter().all(|database| database.problems.is_empty()));
 }
 
-/// One run that ended a hundred days ago, and one at its gate on another issue.
+/// A world with one run that ended a hundred days ago, and one at its gate on another issue.
 async fn old_and_new(mut w: World) -> (World, RunId, RunId) {
     w.comes_to_the_gate().await;
     let line = w.approve_line();
@@ -103,7 +103,7 @@ async fn old_and_new(mut w: World) -> (World, RunId, RunId) {
 }
 
 #[tokio::test]
-async fn an_archive_takes_what_ended_long_ago_and_nothing_else() {
+async fn archive_moves_only_runs_that_ended_long_ago() {
     let (mut w, old, new) = old_and_new(world().await).await;
     let _open = w.socket();
     let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));
@@ -112,63 +112,66 @@ async fn an_archive_takes_what_ended_long_ago_and_nothing_else() {
     let expected = TABLES.map(of_old);
     let [texts, links] = ["document", "audit"].map(|table| count(&database, table));
 
-    let (code, said) = archive(&w, &to).await;
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.starts_with("maya/tally: ") && said.contains(" of 1 run are in "), "{said}");
+    let (code, printed) = archive(&w, &to).await;
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.starts_with("maya/tally: ") && printed.contains(" of 1 run are in "), "{printed}");
     let [file] = &files(&to)[..] else { panic!("{:?}", files(&to)) };
     assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
-    let told = lines(file);
+    let archived = lines(file);
     let kept: Vec<_> =
-        told.iter().filter_map(|line| Some((line["document"].as_str()?, &line["text"]))).collect();
+        archived.iter().filter_map(|line| Some((line["document"].as_str()?, &line["text"]))).collect();
     for (hash, text) in &kept {
         assert_eq!(Hash::digest(text.as_str().unwrap().as_bytes()).to_string(), *hash);
     }
-    let of = |table: &str| told.iter().filter(|line| line["table"] == table).count() as u64;
+    let of = |table: &str| archived.iter().filter(|line| line["table"] == table).count() as u64;
     assert_eq!((TABLES.map(of), of("run")), (expected, 1));
     assert!(expected[0] > 0 && expected[1] > 0 && !kept.is_empty());
 
-    assert!(all_of(&database, new) == living, "what lives is as it was");
+    assert!(all_of(&database, new) == living, "the live run is unchanged");
     for table in ["trail", "journal"] {
         assert_eq!(count(&database, &format!("{table} WHERE run = {}", old.seq)), 0);
     }
     let gone = texts - count(&database, "document");
     assert!(gone > 0 && gone < kept.len() as u64, "{gone} of {}", kept.len());
     assert_eq!((count(&database, "call"), count(&database, "audit")), (costs, links + 1));
-    sound(&w);
+    assert_databases_intact(&w);
     let approved = "document WHERE hash = (SELECT document FROM approval LIMIT 1)";
-    assert_eq!(count(&database, approved), 1, "what later drafters are shown stays");
+    assert_eq!(count(&database, approved), 1, "the approved document stays for later drafters");
 
-    let verify = finished(&["audit", "verify", "maya/tally", "--data", w.data().to_str().unwrap()]);
-    let said = text(&verify.stdout);
+    let verify = run_countersign(&["audit", "verify", "maya/tally", "--data", w.data().to_str().unwrap()]);
+    let printed = text(&verify.stdout);
     let place = file.display();
-    assert!(said.contains(&format!("{gone} documents archived in {place}")), "{said}");
-    assert!(said.ends_with("The chain holds.\n"), "{said}");
-    let (code, said) = archive(&w, &to).await;
-    assert_eq!((code, said.as_str(), files(&to).len()), (Some(0), "No run ended that long ago.\n", 1));
+    assert!(printed.contains(&format!("{gone} documents archived in {place}")), "{printed}");
+    assert!(printed.ends_with("The chain holds.\n"), "{printed}");
+    let (code, printed) = archive(&w, &to).await;
+    assert_eq!((code, printed.as_str(), files(&to).len()), (Some(0), "No run ended that long ago.\n", 1));
 
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(60).await;
     w.stands(RunViewStatus::Done).await;
     w.find("was accepted");
-    sound(&w);
+    assert_databases_intact(&w);
 }
 
 #[tokio::test]
-async fn an_archiving_that_was_cut_short_goes_on_when_asked_again() {
+async fn interrupted_archive_is_completed_by_the_next() {
     let (w, old, _) = old_and_new(world().await).await;
     let _open = w.socket();
     let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));
     let before = all_of(&database, old);
     w.app.store.simulate_disk(SimulatedDisk::ReadOnly);
-    let (code, said) = archive(&w, &to).await;
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("maya/tally: not archived: ") && said.contains("may not be written"), "{said}");
-    assert_eq!(files(&to).len(), 1, "what was written is whole");
-    assert!(all_of(&database, old) == before, "and nothing was removed");
+    let (code, printed) = archive(&w, &to).await;
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(
+        printed.contains("maya/tally: not archived: ") && printed.contains("may not be written"),
+        "{printed}"
+    );
+    assert_eq!(files(&to).len(), 1, "the written file is complete");
+    assert!(all_of(&database, old) == before, "no row was removed");
 
     w.app.store.simulate_disk(SimulatedDisk::Healthy);
-    // In the same second, where one was cut short, and where the name leads elsewhere.
+    // Three obstacles: the same second, a leftover temporary file, and a symlink at the next file name.
     let [first] = &files(&to)[..] else { panic!() };
     let (left, elsewhere) = (to.join(format!("{}-1.half-done", w.repo)), w.directory().join("elsewhere"));
     std::fs::write(&left, "half").unwrap();
@@ -177,21 +180,21 @@ async fn an_archiving_that_was_cut_short_goes_on_when_asked_again() {
     let link = to.join(format!("{}-{next}.jsonl.zst", w.repo));
     std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
     for _ in 0..2 {
-        let (code, said) = archive(&w, &to).await;
-        assert!(code == Some(1) && said.contains("maya/tally: not archived: "), "{said}");
+        let (code, printed) = archive(&w, &to).await;
+        assert!(code == Some(1) && printed.contains("maya/tally: not archived: "), "{printed}");
         w.pass(1);
     }
-    let (code, said) = archive(&w, &to).await;
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = archive(&w, &to).await;
+    assert_eq!(code, Some(0), "{printed}");
     let found = files(&to);
     let [_, between, second] = &found[..] else { panic!("{found:?}") };
     assert_eq!((between, lines(first)), (&link, lines(second)));
     assert!(!left.exists() && !elsewhere.exists());
     assert_eq!(count(&database, &format!("journal WHERE run = {}", old.seq)), 0);
-    sound(&w);
+    assert_databases_intact(&w);
 }
 
-/// Of each table how many rows the file has, of which columns; and how many texts.
+/// Number of rows by table and columns, and number of documents.
 fn shape(file: &Path) -> BTreeMap<String, u64> {
     let mut shape = BTreeMap::new();
     for line in lines(file) {
@@ -205,7 +208,7 @@ fn shape(file: &Path) -> BTreeMap<String, u64> {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn what_is_in_a_postgres_is_archived_alike() {
+async fn postgres_and_sqlite_archives_have_the_same_shape() {
     let Some(address) = postgres::database() else { return };
     let in_files = old_and_new(world().await).await.0;
     let setting = Setting { postgres: Some(address.clone()), ..Setting::default() };
@@ -213,12 +216,12 @@ async fn what_is_in_a_postgres_is_archived_alike() {
     let mut shapes = Vec::new();
     for w in [&in_files, &in_postgres] {
         let (open, to) = (w.socket(), w.directory().join("shelf"));
-        let (code, said) = archive(w, &to).await;
-        assert!(code == Some(0) && said.contains(" of 1 run are in "), "{said}");
+        let (code, printed) = archive(w, &to).await;
+        assert!(code == Some(0) && printed.contains(" of 1 run are in "), "{printed}");
         let [file] = &files(&to)[..] else { panic!("{:?}", files(&to)) };
         shapes.push(shape(file));
-        let (code, said) = archive(w, &to).await;
-        assert_eq!((code, said.as_str()), (Some(0), "No run ended that long ago.\n"));
+        let (code, printed) = archive(w, &to).await;
+        assert_eq!((code, printed.as_str()), (Some(0), "No run ended that long ago.\n"));
         drop(open);
     }
     assert_eq!(shapes[1], shapes[0]);
@@ -228,14 +231,23 @@ async fn what_is_in_a_postgres_is_archived_alike() {
         assert_eq!(count(&database, table), u64::try_from(there).unwrap(), "{table}");
     }
     let config = in_postgres.directory().join("bot/countersign.toml");
-    let verify =
-        beside(countersign(&["audit", "verify", "maya/tally", "--config", config.to_str().unwrap()])).await;
-    let said = text(&verify.stdout);
-    assert!(said.contains(" documents archived in ") && said.ends_with("The chain holds.\n"), "{said}");
+    let verify = run_in_background(countersign(&[
+        "audit",
+        "verify",
+        "maya/tally",
+        "--config",
+        config.to_str().unwrap(),
+    ]))
+    .await;
+    let printed = text(&verify.stdout);
+    assert!(
+        printed.contains(" documents archived in ") && printed.ends_with("The chain holds.\n"),
+        "{printed}"
+    );
 }
 
 #[tokio::test]
-async fn a_text_that_is_damaged_is_named_and_stays_and_the_rest_is_archived() {
+async fn damaged_document_is_kept_and_the_rest_is_archived() {
     let (w, old, _) = old_and_new(world().await).await;
     let _open = w.socket();
     let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));
@@ -248,26 +260,26 @@ async fn a_text_that_is_damaged_is_named_and_stays_and_the_rest_is_archived() {
         )
         .unwrap();
     database.execute("UPDATE document SET zstd = x'00' WHERE hash = ?1", [&hash]).unwrap();
-    let (code, said) = archive(&w, &to).await;
-    assert_eq!(code, Some(1), "{said}");
+    let (code, printed) = archive(&w, &to).await;
+    assert_eq!(code, Some(1), "{printed}");
     assert!(
-        said.contains(" of 1 run are in ") && said.contains(&format!("the text {hash} is damaged")),
-        "{said}"
+        printed.contains(" of 1 run are in ") && printed.contains(&format!("the text {hash} is damaged")),
+        "{printed}"
     );
     assert_eq!(count(&database, &format!("document WHERE hash = '{hash}'")), 1);
     assert_eq!(count(&database, &format!("journal WHERE run = {}", old.seq)), 0);
-    let told = lines(&files(&to)[0]);
-    assert!(told.iter().any(|line| line["damaged"] == hash), "it is named there as well");
+    let archived = lines(&files(&to)[0]);
+    assert!(archived.iter().any(|line| line["damaged"] == hash), "the file names it as well");
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_a_repository_that_is_forgotten_while_it_is_archived() {
+async fn forgetting_a_repository_during_an_archive_leaves_no_file() {
     let (w, _, _) = old_and_new(world().await).await;
     let to = Store::archive_directory(w.data());
     let (store, repo) = (&w.app.store, w.repo);
     let mut given_up = Box::pin(store.archive_runs(repo, w.clock.now(), &to));
     assert!(futures_util::poll!(&mut given_up).is_pending());
-    // Whoever asked has gone, and it is being written still.
+    // The caller is gone, but the archive is still being written.
     drop(given_up);
     store.forget_repo(repo).await.unwrap();
     assert!(store.archive_runs(repo, w.clock.now(), &to).await.unwrap().is_none());
@@ -275,9 +287,9 @@ async fn nothing_is_left_of_a_repository_that_is_forgotten_while_it_is_archived(
 }
 
 #[test]
-fn an_archive_is_of_whole_days() {
+fn archive_age_must_be_whole_days() {
     for wrong in ["90", "0d", "3h", "-1d"] {
-        let output = finished(&["archive", &format!("--older-than={wrong}")]);
+        let output = run_countersign(&["archive", &format!("--older-than={wrong}")]);
         assert_eq!(output.status.code(), Some(2), "{wrong}");
         assert!(text(&output.stderr).contains("write days, at least one: 90d"), "{wrong}");
     }

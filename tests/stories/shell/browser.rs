@@ -1,4 +1,4 @@
-//! A browser as small as the pages allow: it keeps cookies, sends forms with their hidden fields, follows redirects.
+//! Minimal browser that keeps cookies, submits forms with their hidden fields and follows redirects.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +39,7 @@ impl Browser {
         self.send("POST", &form.action, &body.finish())
     }
 
-    /// Reloads until the page holds `words`.
+    /// Reloads until the page contains `words`.
     pub(crate) fn wait_for(&mut self, address: &Url, words: &str) -> Page {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -47,7 +47,7 @@ impl Browser {
             if page.body.contains(words) {
                 return page;
             }
-            assert!(Instant::now() < until, "`{words}` did not come:\n{}", page.body);
+            assert!(Instant::now() < until, "`{words}` did not appear:\n{}", page.body);
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -60,7 +60,7 @@ impl Browser {
             at = at.join(&location).unwrap();
             (method, body) = ("GET", "");
         }
-        panic!("{address} leads in circles");
+        panic!("{address} redirects in a loop");
     }
 
     fn once(&mut self, method: &str, at: &Url, body: &str) -> (Page, Option<String>) {
@@ -121,21 +121,21 @@ impl Page {
         panic!("{} has no form {action}:\n{}", self.at, self.body);
     }
 
-    /// The link whose address ends in `end`.
+    /// Link whose address ends in `end`.
     pub(crate) fn link(&self, end: &str) -> Url {
         let links = self.body.split("<a ").skip(1).filter_map(|a| attribute(a, "href"));
         let mut links = links.filter(|href| href.ends_with(end));
         self.at.join(&links.next().unwrap_or_else(|| panic!("no link …{end}:\n{}", self.body))).unwrap()
     }
 
-    /// The page's `<li>` that holds `words`, for the value of its box.
+    /// Value of the checkbox in the `<li>` that contains `words`.
     pub(crate) fn value_beside(&self, words: &str) -> String {
         let item = self.body.split("<li").find(|item| item.contains(words)).unwrap();
         attribute(item, "value").unwrap()
     }
 }
 
-/// An attribute's value, quoted or not, of the tag that `tag` begins in.
+/// Value of an attribute, quoted or not, of the tag at the start of `tag`.
 fn attribute(tag: &str, name: &str) -> Option<String> {
     let (_, rest) = tag.split_once(&format!("{name}="))?;
     let value = match rest.strip_prefix('"') {

@@ -1,8 +1,8 @@
-//! `countersign context` on repositories that lie on this machine.
+//! `countersign context` on local repositories.
 
 use std::{path::Path, process::Command};
 
-use super::process::{finished, git, text};
+use super::process::{git, run_countersign, text};
 
 fn repository() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
@@ -23,7 +23,7 @@ fn commit(at: &Path, files: &[(&str, &str)]) {
 const PURSE: &str = "/// Holds coins.\npub struct Purse { pub coins: u32 }\n\nimpl Purse {\n    pub fn pay(&mut self, price: u32) {\n        self.coins -= price;\n    }\n}\n";
 
 #[test]
-fn what_a_model_is_shown_can_be_piped_and_comes_with_a_report() {
+fn context_goes_to_stdout_and_its_report_to_stderr() {
     let root = repository();
     let weather = format!("pub fn rain() {{\n{}}}\n", "    let _ = 1;\n".repeat(5000));
     let secret = format!("const KEY: &str = \"ghp_{}\";\n// The purse.\n", "a1B2".repeat(9));
@@ -41,7 +41,7 @@ fn what_a_model_is_shown_can_be_piped_and_comes_with_a_report() {
     let (repo, issue) = (root.path().to_str().unwrap(), issue.to_str().unwrap());
     let arguments =
         ["context", "--repo", repo, "--issue", issue, "--files", "src/weather.rs", "--budget", "3000"];
-    let output = finished(&arguments);
+    let output = run_countersign(&arguments);
     let (shown, report) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{report}");
     assert!(
@@ -49,26 +49,26 @@ fn what_a_model_is_shown_can_be_piped_and_comes_with_a_report() {
         "{shown}"
     );
     assert!(shown.contains("## `src/weather.rs`") && shown.contains("pub fn rain()"), "{shown}");
-    assert!(!shown.contains(&weather), "five thousand lines are shown in part");
+    assert!(!shown.contains(&weather), "a file of five thousand lines is truncated");
     assert!(
         !shown.contains("ghp_") && !shown.contains("KEY=x") && !shown.contains("not committed"),
         "{shown}"
     );
-    assert!(report.contains(" of 3000 tokens") && report.contains("credentials blacked out: 1"), "{report}");
+    assert!(report.contains(" of 3000 tokens") && report.contains("credentials redacted: 1"), "{report}");
     assert!(report.contains("src/weather.rs  named as a file of this work"), "{report}");
     assert!(report.contains("looks like it holds a secret: 1 (.env)"), "{report}");
-    assert_eq!(finished(&arguments).stdout, output.stdout);
+    assert_eq!(run_countersign(&arguments).stdout, output.stdout);
 }
 
 #[test]
-fn what_is_missing_is_named_with_the_fix() {
+fn missing_input_is_reported_with_the_fix() {
     let (empty, fileless, full) = (repository(), repository(), repository());
     commit(fileless.path(), &[]);
     commit(full.path(), &[("src/purse.rs", PURSE)]);
     let nothing = tempfile::tempdir().unwrap();
     let at = |root: &tempfile::TempDir| root.path().to_str().unwrap().to_owned();
     for (arguments, words) in [
-        (vec!["--repo".to_owned(), at(&nothing)], "no git repository is there"),
+        (vec!["--repo".to_owned(), at(&nothing)], "no git repository at"),
         (vec!["--repo".to_owned(), at(&empty)], "has no commit `HEAD`"),
         (vec!["--repo".to_owned(), at(&fileless)], "has no files"),
         (vec!["--repo".to_owned(), at(&full), "--rev=v9".to_owned()], "has no commit `v9`"),
@@ -80,7 +80,7 @@ fn what_is_missing_is_named_with_the_fix() {
     ] {
         let arguments: Vec<&str> =
             std::iter::once("context").chain(arguments.iter().map(String::as_str)).collect();
-        let output = finished(&arguments);
+        let output = run_countersign(&arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(text(&output.stderr).contains(words), "{arguments:?}: {}", text(&output.stderr));
         assert!(output.stdout.is_empty());
@@ -88,7 +88,7 @@ fn what_is_missing_is_named_with_the_fix() {
 }
 
 #[test]
-fn a_partial_clone_says_what_it_lacks_and_a_full_disk_is_no_success() {
+fn partial_clone_names_missing_files_and_full_disk_fails() {
     let full = repository();
     commit(full.path(), &[("src/purse.rs", PURSE)]);
     git(full.path(), &["config", "uploadpack.allowFilter", "true"]);
@@ -96,27 +96,31 @@ fn a_partial_clone_says_what_it_lacks_and_a_full_disk_is_no_success() {
     let from = format!("file://{}", full.path().display());
     git(at.path(), &["clone", "--quiet", "--bare", "--filter=blob:none", &from, "partial"]);
     let partial = at.path().join("partial");
-    let output = finished(&["context", "--repo", partial.to_str().unwrap()]);
-    let said = text(&output.stderr);
-    assert!(output.status.success() && said.contains("clone with `--filter`: 1 (src/purse.rs)"), "{said}");
+    let output = run_countersign(&["context", "--repo", partial.to_str().unwrap()]);
+    let printed = text(&output.stderr);
+    assert!(
+        output.status.success() && printed.contains("clone with `--filter`: 1 (src/purse.rs)"),
+        "{printed}"
+    );
 
     let mut context = Command::new(env!("CARGO_BIN_EXE_countersign"));
     context.args(["context", "--repo", full.path().to_str().unwrap()]);
     let output = context.stdout(std::fs::File::create("/dev/full").unwrap()).output().unwrap();
-    let said = text(&output.stderr);
-    assert!(!output.status.success() && said.contains("the context cannot be written"), "{said}");
+    let printed = text(&output.stderr);
+    assert!(!output.status.success() && printed.contains("the context cannot be written"), "{printed}");
 }
 
 #[test]
-fn who_is_shown_no_file_is_told_what_to_do() {
+fn context_without_files_names_the_fix() {
     let root = repository();
     commit(root.path(), &[("src/purse.rs", PURSE)]);
     for budget in ["0", "5000"] {
-        let output = finished(&["context", "--repo", root.path().to_str().unwrap(), "--budget", budget]);
-        let said = text(&output.stderr);
+        let output =
+            run_countersign(&["context", "--repo", root.path().to_str().unwrap(), "--budget", budget]);
+        let printed = text(&output.stderr);
         assert!(
-            output.status.success() && said.contains("no file is shown: name some with --files"),
-            "{said}"
+            output.status.success() && printed.contains("no file is shown: name some with --files"),
+            "{printed}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `countersign demo`: the transcript, its data directory, a repository of the user's own.
+//! `countersign demo`: its transcript, its data directory, and a repository of the user's own.
 
 use std::{
     fs,
@@ -12,18 +12,18 @@ use std::{
 use rustix::process::Signal;
 use tempfile::tempdir;
 
-use super::process::{Running, countersign, finished, git, text};
+use super::process::{Running, countersign, git, run_countersign, text};
 
-/// Each of `wanted` stands in `said`, after the one before it.
-fn in_order(said: &str, wanted: &[&str]) {
-    let mut rest = said;
+/// Asserts that the texts appear in this order.
+fn assert_in_order(printed: &str, wanted: &[&str]) {
+    let mut rest = printed;
     for words in wanted {
-        let Some(at) = rest.find(words) else { panic!("`{words}` is not there, or too early:\n{said}") };
+        let Some(at) = rest.find(words) else { panic!("`{words}` is missing or too early:\n{printed}") };
         rest = &rest[at + words.len()..];
     }
 }
 
-/// The commits of the data directory's one bare repository, on branches of the bot's.
+/// Commits on the bot's branches in the demo's only bare repository.
 fn commits(data: &Path) -> String {
     let repositories = fs::read_dir(data.join("hub/repositories")).unwrap();
     let bare: Vec<_> = repositories.map(|entry| entry.unwrap().path()).collect();
@@ -33,21 +33,21 @@ fn commits(data: &Path) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn a_rough_idea_becomes_an_issue_and_then_a_design() {
-    let output = finished(&["demo", "--yes", "--story", "issue"]);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
-    in_order(
-        &said,
+fn issue_story_ends_with_a_design() {
+    let output = run_countersign(&["demo", "--yes", "--story", "issue"]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
+    assert_in_order(
+        &printed,
         &[
             "maya labels #4 `countersign:issue`",
             "4 questions before this is drafted",
             "/answer 1: ",
             "APPROVED: the issue waits for a person",
             "/approve issue in-place ",
-            "Filed: issue #4 says now what was accepted.",
+            "Filed: issue #4 now has the accepted text.",
             "maya labels #4 `countersign:lld`",
-            "APPROVED: the LLD waits for a person",
+            "APPROVED: the design waits for a person",
             "lld: done",
         ],
     );
@@ -55,47 +55,51 @@ fn a_rough_idea_becomes_an_issue_and_then_a_design() {
 
 #[test]
 #[ignore = "takes long"]
-fn what_others_do_becomes_a_brief() {
-    let output = finished(&["demo", "--yes", "--story", "scout"]);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
-    in_order(
-        &said,
+fn scout_story_ends_with_a_brief() {
+    let output = run_countersign(&["demo", "--yes", "--story", "scout"]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
+    assert_in_order(
+        &printed,
         &[
             "maya labels #1 `countersign:scout`",
-            "APPROVED: the scout waits for a person",
+            "APPROVED: the brief waits for a person",
             "/approve scout ",
             "scout: done",
-            "Done: the scout is approved.",
+            "Done: the brief is approved.",
         ],
     );
-    assert!(!said.contains("out of reach"), "{said}");
+    assert!(!printed.contains("out of reach"), "{printed}");
 }
 
 #[test]
 #[ignore = "takes long"]
-fn a_request_in_free_words_becomes_a_design() {
-    let output = finished(&["demo", "--yes", "--story", "ask"]);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
-    in_order(
-        &said,
-        &["@countersign can we have the report by week", "APPROVED: the LLD waits for a person", "lld: done"],
+fn ask_story_ends_with_a_design() {
+    let output = run_countersign(&["demo", "--yes", "--story", "ask"]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
+    assert_in_order(
+        &printed,
+        &[
+            "@countersign can we have the report by week",
+            "APPROVED: the design waits for a person",
+            "lld: done",
+        ],
     );
 }
 
 #[test]
 #[ignore = "takes long"]
-fn through_its_spec_an_approved_design_goes_on() {
-    let output = finished(&["demo", "--yes", "--through", "spec"]);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
-    in_order(
-        &said,
+fn demo_through_spec_writes_a_spec_after_the_design() {
+    let output = run_countersign(&["demo", "--yes", "--through", "spec"]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
+    assert_in_order(
+        &printed,
         &[
             "maya labels #1 `countersign:lld`",
             "/approve lld ",
-            "Done: the LLD is approved.",
+            "Done: the design is approved.",
             "maya labels #1 `countersign:spec`",
             "Write the spec (N2)",
             "REVISE by stub-reviewer",
@@ -105,74 +109,74 @@ fn through_its_spec_an_approved_design_goes_on() {
             "Done: the spec is approved.",
         ],
     );
-    let output = finished(&["demo", "--yes", "--story", "gates", "--through", "spec"]);
+    let output = run_countersign(&["demo", "--yes", "--story", "gates", "--through", "spec"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
 }
 
 #[test]
 #[ignore = "takes long"]
-fn through_its_pull_request_tests_and_code_are_really_run() {
-    let output = finished(&["demo", "--yes"]);
-    let said = text(&output.stdout);
-    if said.contains("It ends with the design, because tests cannot be run here") {
-        assert!(std::env::var_os("COUNTERSIGN_TEST_SANDBOX").is_none(), "must be tried here: {said}");
+fn full_demo_runs_tests_and_code() {
+    let output = run_countersign(&["demo", "--yes"]);
+    let printed = text(&output.stdout);
+    if printed.contains("The demo ends with the design, because tests cannot run here") {
+        assert!(std::env::var_os("COUNTERSIGN_TEST_SANDBOX").is_none(), "must be tried here: {printed}");
         eprintln!("skipped: no sandbox works here");
         return;
     }
-    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
-    in_order(
-        &said,
+    assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
+    assert_in_order(
+        &printed,
         &[
             "maya labels #1 `countersign:auto`",
             "lld: done",
             "spec: done",
-            "See the tests fail (N3)",
-            "See the tests pass (N5)",
-            "Run the tests against the code (N7.5b)",
+            "Check that the tests fail (N3)",
+            "Check that the tests pass (N5)",
+            "Run adversarial tests (N7.5b)",
             "APPROVED: the change waits for a person",
             "/approve implement ",
             "implement: done",
-            "Tests and code are on their branch as they were tried and approved.",
+            "The tested and approved code is on its branch.",
         ],
     );
 }
 
 #[test]
 #[ignore = "takes long"]
-fn findings_are_answered_and_dismissed_and_a_stale_gate_is_not_passed_unread() {
-    let output = finished(&["demo", "--yes", "--story", "gates"]);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
-    in_order(
-        &said,
+fn gates_story_dismisses_a_finding_and_refuses_a_stale_approval() {
+    let output = run_countersign(&["demo", "--yes", "--story", "gates"]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
+    assert_in_order(
+        &printed,
         &[
             "review 1: REVISE by stub-reviewer",
             "F1 [high] at Security & Safety: Nothing says who may read the output",
             "review 2: REVISE by stub-reviewer",
-            "REVISE: the LLD waits for a person (1 open finding)",
+            "REVISE: the design waits for a person (1 open finding)",
             "│ /dismiss F2 ",
             "review 3: APPROVED by stub-reviewer",
-            "APPROVED: the LLD waits for a person",
+            "APPROVED: the design waits for a person",
             "maya edits #1",
             "│ /approve\n",
             "+And it should say so when there is nothing to sum up.",
             "│ /approve lld ",
             "lld: done",
-            "Done: the LLD is approved.",
+            "Done: the design is approved.",
         ],
     );
 }
 
 #[test]
-fn yes_plays_it_to_the_end_in_order_and_opens_no_branch_for_a_design() {
+fn demo_with_yes_runs_to_the_end_without_a_branch() {
     let home = tempdir().unwrap();
     let data = home.path().join("data");
     let arguments = ["demo", "--yes", "--through", "lld", "--data", data.to_str().unwrap()];
-    let output = finished(&arguments);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
-    in_order(
-        &said,
+    let output = run_countersign(&arguments);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
+    assert_in_order(
+        &printed,
         &[
             "maya labels #1 `countersign:lld`",
             "reacts 👀 on #1",
@@ -182,27 +186,27 @@ fn yes_plays_it_to_the_end_in_order_and_opens_no_branch_for_a_design() {
             "F1 [",
             "Draft the design (N1)",
             "APPROVED by stub-reviewer",
-            "APPROVED: the LLD waits for a person",
+            "APPROVED: the design waits for a person",
             "/approve lld ",
             "maya comments on #1:",
             "/approve lld ",
             "Finalize (N5)",
             "lld: done",
-            "Done: the LLD is approved.",
+            "Done: the design is approved.",
         ],
     );
-    assert_eq!(commits(&data), "", "a design is a comment: there is no branch before there is code");
+    assert_eq!(commits(&data), "", "a design is a comment, so no branch exists before the code");
 
-    let again = finished(&arguments);
+    let again = run_countersign(&arguments);
     assert_eq!(again.status.code(), Some(0));
-    let said = text(&again.stdout);
-    assert!(said.contains("is over already"), "{said}");
-    assert!(!said.contains("comments on #1"), "the second run did nothing: {said}");
+    let printed = text(&again.stdout);
+    assert!(printed.contains("has already ended"), "{printed}");
+    assert!(!printed.contains("comments on #1"), "the second run did nothing: {printed}");
 }
 
 #[test]
 #[ignore = "takes long"]
-fn a_directory_is_named_from_where_one_stands_and_nothing_of_others_is_overwritten() {
+fn data_dir_is_relative_and_foreign_files_are_kept() {
     let home = tempdir().unwrap();
     let here = |arguments: &[&str]| countersign(arguments).current_dir(home.path()).output().unwrap();
     let output = here(&["demo", "--yes", "--through", "lld", "--data", "data"]);
@@ -216,11 +220,11 @@ fn a_directory_is_named_from_where_one_stands_and_nothing_of_others_is_overwritt
     }
     for arguments in [&["demo", "--yes", "--data", "theirs"][..], &["localhub", "--data", "theirs"]] {
         let output = here(arguments);
-        let said = text(&output.stderr);
+        let printed = text(&output.stderr);
         assert!(
             output.status.code() == Some(1)
-                && said.contains("did not make; name a new or an empty directory"),
-            "{said}"
+                && printed.contains("did not create; name a new or an empty directory"),
+            "{printed}"
         );
         let kept = fs::read_dir(&theirs).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap());
         assert_eq!(kept.collect::<Vec<_>>(), vec![b"theirs"; 3], "{arguments:?}");
@@ -229,37 +233,37 @@ fn a_directory_is_named_from_where_one_stands_and_nothing_of_others_is_overwritt
 
 #[test]
 #[ignore = "takes long"]
-fn an_answer_typed_here_counts_and_the_pages_stay_until_enter() {
+fn typed_answer_counts_and_pages_stay_until_enter() {
     let mut demo = Running::start(countersign(&["demo", "--through", "lld"]).stdin(Stdio::piped()));
     let mut typing = demo.child.stdin.take().unwrap();
-    let line = demo.hear("Answer on the page, or here; for example:");
+    let line = demo.wait_for_line("Answer on the page, or here; for example:");
     let answer = line.split("example:").last().unwrap().trim();
     writeln!(typing, "{answer}").unwrap();
-    demo.hear("Done: the LLD is approved.");
-    demo.hear("Press Enter or Ctrl-C to leave");
+    demo.wait_for_line("Done: the design is approved.");
+    demo.wait_for_line("Press Enter or Ctrl-C to leave");
     std::thread::sleep(Duration::from_millis(300));
-    assert!(demo.child.try_wait().unwrap().is_none(), "the pages are gone too early");
+    assert!(demo.child.try_wait().unwrap().is_none(), "the demo ended before Enter");
     writeln!(typing).unwrap();
     assert_eq!(demo.end().0, Some(0));
 }
 
 #[test]
 #[ignore = "takes long"]
-fn interrupted_at_the_gate_it_ends_at_once_and_says_how_to_go_on() {
+fn demo_interrupted_at_the_gate_says_how_to_continue() {
     let home = tempdir().unwrap();
     let data = home.path().join("data");
     let mut demo =
         Running::start(&mut countersign(&["demo", "--through", "lld", "--data", data.to_str().unwrap()]));
-    demo.hear("Answer on the page");
+    demo.wait_for_line("Answer on the page");
     demo.signal(Signal::INT);
-    let (code, said) = demo.end();
-    assert_eq!(code, Some(130), "{said}");
-    assert!(said.contains(&format!("--data {} goes on here", data.display())), "{said}");
+    let (code, printed) = demo.end();
+    assert_eq!(code, Some(130), "{printed}");
+    assert!(printed.contains(&format!("--data {} to continue", data.display())), "{printed}");
 }
 
 #[test]
 #[ignore = "takes long"]
-fn a_repository_of_ones_own_is_left_as_it_was() {
+fn demo_leaves_the_users_repository_unchanged() {
     let home = tempdir().unwrap();
     let own = home.path().join("abacus");
     fs::create_dir_all(own.join("src")).unwrap();
@@ -274,10 +278,10 @@ fn a_repository_of_ones_own_is_left_as_it_was() {
         (git(&own, &["rev-parse", "HEAD"]), git(&own, &["status", "--porcelain"]), git(&own, &["branch"]));
 
     let arguments = ["demo", "--yes", "--repo", own.to_str().unwrap(), "--issue", issue.to_str().unwrap()];
-    let output = finished(&arguments);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
-    assert!(said.contains("Done: the LLD is approved."), "{said}");
+    let output = run_countersign(&arguments);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
+    assert!(printed.contains("Done: the design is approved."), "{printed}");
     let after =
         (git(&own, &["rev-parse", "HEAD"]), git(&own, &["status", "--porcelain"]), git(&own, &["branch"]));
     assert_eq!(before, after);
@@ -285,7 +289,7 @@ fn a_repository_of_ones_own_is_left_as_it_was() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_repository_that_cannot_be_worked_on_is_one_sentence_and_a_shallow_one_will_do() {
+fn unusable_repository_is_one_error_line_and_shallow_works() {
     let home = tempdir().unwrap();
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     let (empty, none, whole) = (path("empty"), path("none"), path("whole"));
@@ -301,14 +305,15 @@ fn a_repository_that_cannot_be_worked_on_is_one_sentence_and_a_shallow_one_will_
     }
     git(home.path(), &["clone", "--quiet", "--depth=1", &format!("file://{whole}"), "shallow"]);
     fs::write(path("issue.md"), "# Three\n\nThere should be three.\n").unwrap();
-    let demo = |repo: &str| finished(&["demo", "--yes", "--repo", repo, "--issue", &path("issue.md")]);
+    let demo = |repo: &str| run_countersign(&["demo", "--yes", "--repo", repo, "--issue", &path("issue.md")]);
     for (repo, words) in [(&empty, "has no commit to work on yet"), (&none, "is no git repository")] {
         let output = demo(repo);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
         assert!(
-            said.starts_with(&format!("countersign: {repo} {words}")) && said.trim_end().lines().count() == 1,
-            "{said}"
+            printed.starts_with(&format!("countersign: {repo} {words}"))
+                && printed.trim_end().lines().count() == 1,
+            "{printed}"
         );
     }
     let output = demo(&path("shallow"));
@@ -316,7 +321,7 @@ fn a_repository_that_cannot_be_worked_on_is_one_sentence_and_a_shallow_one_will_
 }
 
 #[test]
-fn real_models_name_the_companies_first_and_what_is_missing() {
+fn real_models_name_companies_and_missing_credentials() {
     let home = tempdir().unwrap();
     let output = countersign(&["demo", "--models", "real"])
         .current_dir(home.path())
@@ -325,30 +330,33 @@ fn real_models_name_the_companies_first_and_what_is_missing() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    in_order(&text(&output.stdout), &["drafts by claude:opus: Anthropic", "reviews by gemini:pro: Google"]);
-    let said = text(&output.stderr);
-    assert!(said.starts_with("countersign: the drafter claude:opus cannot be asked: "), "{said}");
-    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    assert_in_order(
+        &text(&output.stdout),
+        &["drafts by claude:opus: Anthropic", "reviews by gemini:pro: Google"],
+    );
+    let printed = text(&output.stderr);
+    assert!(printed.starts_with("countersign: the drafter claude:opus cannot be called: "), "{printed}");
+    assert_eq!(printed.trim_end().lines().count(), 1, "{printed}");
 }
 
 #[test]
-fn a_restart_keeps_the_address_and_says_so_when_it_cannot() {
+fn restart_keeps_the_port_or_says_it_cannot() {
     let home = tempdir().unwrap();
     let data = home.path().join("data");
     let arguments = ["demo", "--through", "lld", "--data", data.to_str().unwrap()];
     let open = || {
         let mut demo = Running::start(&mut countersign(&arguments));
-        let link = demo.hear("Open http://");
+        let link = demo.wait_for_line("Open http://");
         (demo, link)
     };
     let leave = |mut demo: Running| {
-        demo.hear("Ctrl-C leaves");
+        demo.wait_for_line("Press Ctrl-C to leave");
         demo.signal(Signal::INT);
         demo.end();
     };
     let (first, link) = open();
     let port: u16 = link.split([':', '/']).find_map(|part| part.parse().ok()).unwrap();
-    assert!(TcpStream::connect(("127.0.0.1", port)).is_ok(), "it is there when it is told of");
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_ok(), "the server listens when the link is printed");
     leave(first);
     let (second, again) = open();
     assert_eq!(again, link, "a link that was printed before still works");
@@ -356,7 +364,7 @@ fn a_restart_keeps_the_address_and_says_so_when_it_cannot() {
 
     let _taken = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let mut third = Running::start(&mut countersign(&arguments));
-    third.hear(&format!("Port {port} is taken now, so links of the earlier demo lead nowhere."));
-    assert_ne!(third.hear("Open http://"), link);
+    third.wait_for_line(&format!("Port {port} is in use, so links of the earlier demo do not work."));
+    assert_ne!(third.wait_for_line("Open http://"), link);
     leave(third);
 }

@@ -1,4 +1,4 @@
-//! A model's program that was taken over, before a real `serve`.
+//! A hijacked model program run by a real `serve`.
 
 use std::{
     fs,
@@ -17,26 +17,26 @@ use super::{
     server::Site,
 };
 
-/// Someone who is not root and owns nothing.
+/// User id of an ordinary user who owns no files.
 const NOBODY: u32 = 65534;
 
-fn waited(what: &str, mut there: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
-    while !there() {
+    while !condition() {
         assert!(Instant::now() < until, "{what}");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 
-fn given_to(user: u32, place: &Path) {
+fn chown_tree(user: u32, place: &Path) {
     chown(place, Some(user), Some(user)).unwrap();
     for entry in fs::read_dir(place).into_iter().flatten() {
-        given_to(user, &entry.unwrap().path());
+        chown_tree(user, &entry.unwrap().path());
     }
 }
 
-/// What the program could not do in a server of that user, or of ours.
-fn contained(user: Option<u32>) {
+/// Asserts that the program reaches nothing from a server of this user, or of the current one.
+fn assert_contained(user: Option<u32>) {
     let mut site = Site::new();
     let (own, page) = (site.directory().join("data/claude"), site.page());
     fs::create_dir_all(&own).unwrap();
@@ -51,26 +51,26 @@ fn contained(user: Option<u32>) {
     let mut serve = countersign(&["serve", "--config", site.config().to_str().unwrap()]);
     if let Some(user) = user {
         site.open_to_others();
-        given_to(user, site.directory());
+        chown_tree(user, site.directory());
         serve.uid(user).gid(user);
         if countersign(&["--version"]).uid(user).gid(user).output().is_err() {
             return eprintln!("skipped: user {user} may not run the program where it was built");
         }
     }
     let mut serving = Running::start(&mut serve);
-    serving.hear("serving");
-    // What it has in memory goes into no core dump; of such a process `/proc` is root's.
+    serving.wait_for_line("serving");
+    // The server disables core dumps, which makes root the owner of its `/proc` files.
     let process = Path::new("/proc").join(serving.child.id().to_string());
     assert_eq!(fs::metadata(process.join("environ")).unwrap().uid(), 0);
     let limits = fs::read_to_string(process.join("limits")).unwrap();
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
     assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
     fs::copy(site.directory().join("data/token"), own.join("leaked")).unwrap();
-    user.into_iter().for_each(|user| given_to(user, &own));
+    user.into_iter().for_each(|user| chown_tree(user, &own));
 
     site.label("countersign:lld");
-    let said = own.join("said");
-    waited("it said nothing", || said.exists());
+    let printed = own.join("said");
+    wait_until("the program wrote no report", || printed.exists());
     let held = !missing_protections().iter().any(|what| what.contains("TCP"));
     let way = if held { "no way in" } else { "HTTP/1.1 404 Not Found\r" };
     let filtered = !missing_protections().iter().any(|what| what.contains("sockets"));
@@ -79,21 +79,21 @@ fn contained(user: Option<u32>) {
     let around =
         "MPTCP: no way in\nfast open: no way in\npair of datagrams: no way in\nraw pair: no way in\n";
     let wanted = format!("{sockets}page: {way}\n{around}its own login, 600: done\n");
-    assert_eq!(fs::read_to_string(said).unwrap(), wanted);
+    assert_eq!(fs::read_to_string(printed).unwrap(), wanted);
     let late = fs::read_to_string(own.join("late")).unwrap();
     let gone = || !Path::new("/proc").join(late.trim()).exists();
-    waited("what it left running outlives the call", gone);
+    wait_until("its child process outlives the call", gone);
 }
 
 #[test]
-fn a_program_that_was_taken_over_gets_nowhere() {
-    contained(None);
+fn hijacked_model_program_is_contained() {
+    assert_contained(None);
 }
 
 #[test]
-fn nor_does_it_under_another_user() {
+fn hijacked_model_program_is_contained_for_another_user() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("skipped: only root can start a server for somebody else");
     }
-    contained(Some(NOBODY));
+    assert_contained(Some(NOBODY));
 }

@@ -1,42 +1,42 @@
-//! The control commands against a server that cannot see their processes, as under `packaging/countersign.service`.
+//! Control commands against a server that cannot see their processes, as under `packaging/countersign.service`.
 
 use std::process::Command;
 
 use super::{
-    process::{Running, finished, text},
+    process::{Running, run_countersign, text},
     server::Site,
 };
 
-/// A namespace of users and one of processes: the server's `/proc` has neither our process nor our children.
-fn apart() -> Command {
+/// Runs a program in its own user and PID namespaces, so that its `/proc` shows neither our process nor our children.
+fn in_namespaces() -> Command {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--mount-proc", "--pid", "--fork", "--kill-child"]);
     unshare
 }
 
 #[test]
-fn control_commands_work_when_their_process_is_hidden_from_the_server() {
-    if !apart().arg("true").status().is_ok_and(|end| end.success()) {
+fn control_commands_work_from_a_hidden_process() {
+    if !in_namespaces().arg("true").status().is_ok_and(|end| end.success()) {
         return eprintln!("skipped: `unshare` makes no namespaces here");
     }
     let site = Site::new();
     let config = site.config().to_str().unwrap();
     let program = env!("CARGO_BIN_EXE_countersign");
-    let mut serving = Running::start(apart().args([program, "serve", "--config", config]));
-    serving.hear("serving");
-    for (command, says) in [
-        ("runs", "Nothing runs now"),
+    let mut serving = Running::start(in_namespaces().args([program, "serve", "--config", config]));
+    serving.wait_for_line("serving");
+    for (command, expected) in [
+        ("runs", "No live runs"),
         ("reload", "no secret has changed"),
         ("open", "http://"),
         ("pause", "is paused"),
-        ("resume", "goes on"),
+        ("resume", "is resumed"),
     ] {
-        let output = finished(&[command, "--config", config]);
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert!(output.status.success() && said.contains(says), "{command}: {said}");
+        let output = run_countersign(&[command, "--config", config]);
+        let printed = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success() && printed.contains(expected), "{command}: {printed}");
     }
-    // The token is what counts, not the process.
+    // The token decides, not the process.
     std::fs::write(site.directory().join("data/token"), "guessed").unwrap();
-    let output = finished(&["runs", "--config", config]);
+    let output = run_countersign(&["runs", "--config", config]);
     assert!(text(&output.stderr).contains("the token of this server is missing"), "{}", text(&output.stderr));
 }

@@ -1,4 +1,4 @@
-//! From the binary and nothing else to the first gate, by `init`.
+//! `init` leads from the binary alone to the first gate.
 
 use std::{
     fs,
@@ -13,11 +13,11 @@ use rustix::process::Signal;
 use tempfile::tempdir;
 
 use super::{
-    process::{Running, countersign, finished, free_address, text},
+    process::{Running, countersign, free_address, run_countersign, text},
     server::Site,
 };
 
-/// Starts it, to be answered line by line.
+/// Starts `init`; the test writes the answers to its standard input.
 fn init(arguments: &[&str]) -> (Running, ChildStdin) {
     let mut command = countersign(&[&["init"], arguments].concat());
     let mut running = Running::start(command.stdin(Stdio::piped()));
@@ -26,33 +26,33 @@ fn init(arguments: &[&str]) -> (Running, ChildStdin) {
 }
 
 #[test]
-fn from_nothing_to_the_first_gate_in_two_questions() {
+fn init_reaches_the_first_gate_with_two_questions() {
     let begun = Instant::now();
     let mut site = Site::bare();
     let webhook = format!("http://{}/webhook", free_address());
     let config = site.config().to_owned();
-    // Somebody put a key there first.
+    // The directory already has a key.
     let env = site.directory().join(".env");
     fs::create_dir_all(site.directory()).unwrap();
     fs::write(&env, "GEMINI_API_KEY=AIza\n").unwrap();
     let (mut running, mut input) = init(&["--config", config.to_str().unwrap(), "--webhook-url", &webhook]);
-    // A wrong answer is asked for again, with the reason.
+    // A wrong answer is asked again, with the reason.
     writeln!(input, "gihub").unwrap();
-    running.hear("`gihub` is no web address; write https://HOST");
+    running.wait_for_line("`gihub` is not a web address; write https://HOST");
     writeln!(input, "http://{}", free_address()).unwrap();
-    running.hear("nobody answers at http://127.0.0.1:");
+    running.wait_for_line("no answer from http://127.0.0.1:");
     writeln!(input, "{}", site.github()).unwrap();
     writeln!(input, "two words").unwrap();
-    running.hear("`two words` is no account's name");
+    running.wait_for_line("`two words` is not an account name");
     writeln!(input).unwrap();
     site.register(&mut running);
-    let (code, said) = running.end();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = running.end();
+    assert_eq!(code, Some(0), "{printed}");
     assert!(fs::read_to_string(&env).unwrap().starts_with("GEMINI_API_KEY=AIza\n"));
     assert_eq!(fs::metadata(&env).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(said.contains("Checking (5 questions were asked):"), "two, and three asked again: {said}");
-    assert!(said.contains("Everything needed is there."), "{said}");
-    let next = said.lines().last().unwrap();
+    assert!(printed.contains("Checking (5 questions were asked):"), "two, and three asked again: {printed}");
+    assert!(printed.contains("Everything needed is there."), "{printed}");
+    let next = printed.lines().last().unwrap();
     assert_eq!(next, format!("Next: countersign serve --config {}", config.display()));
 
     site.edit("127.0.0.1:8009", &free_address());
@@ -62,22 +62,23 @@ fn from_nothing_to_the_first_gate_in_two_questions() {
     eprintln!("commands: init, serve; questions: 2; seconds: {}", begun.elapsed().as_secs());
     drop(serving);
 
-    // Once more: nothing is asked, and nothing is lost.
+    // A second run asks nothing and changes nothing.
     let (settings, secrets) = (fs::read(&config).unwrap(), fs::read(&env).unwrap());
-    let again = finished(&["init", "--config", config.to_str().unwrap()]);
-    let said = text(&again.stdout);
-    assert_eq!(again.status.code(), Some(0), "{said}");
+    let again = run_countersign(&["init", "--config", config.to_str().unwrap()]);
+    let printed = text(&again.stdout);
+    assert_eq!(again.status.code(), Some(0), "{printed}");
     assert!(
-        said.contains("countersign.toml is there and kept.") && said.contains("(0 questions were asked)"),
-        "{said}"
+        printed.contains("countersign.toml already exists and is kept.")
+            && printed.contains("(0 questions were asked)"),
+        "{printed}"
     );
     assert_eq!((fs::read(&config).unwrap(), fs::read(&env).unwrap()), (settings, secrets));
 }
 
 #[test]
-fn keys_are_kept_beside_what_is_there() {
+fn init_adds_keys_and_keeps_existing_lines() {
     let site = Site::new();
-    // Models that are none of the script's; their services are away.
+    // Real models whose services are unreachable.
     site.edit("stub:drafter", "anthropic:opus");
     site.edit("stub:reviewer", "gemini:pro");
     let away = format!("http://{}", free_address());
@@ -89,53 +90,54 @@ fn keys_are_kept_beside_what_is_there() {
     fs::write(site.directory().join(".env"), format!("{before}ANTHROPIC_API_KEY=\n")).unwrap();
     let (mut running, mut input) = init(&["--config", site.config().to_str().unwrap()]);
     writeln!(input, "perhaps").unwrap();
-    running.hear("write login or key or later");
-    // Neither leaves a file behind that nobody can read.
+    running.wait_for_line("write login or key or later");
+    // Neither answer may leave an unreadable file.
     input.write_all(b"\xff\xfe\nkey\nit's of-this-test\n").unwrap();
-    running.hear("write login or key or later");
-    running.hear("a key has no spaces, quotation marks");
+    running.wait_for_line("write login or key or later");
+    running.wait_for_line("a key has no spaces or quotation marks");
     writeln!(input, "sk-$of-this-test").unwrap();
-    running.hear("It is kept and was not tried");
+    running.wait_for_line("Kept, but not checked");
     writeln!(input, "g-of-this-test\npaid").unwrap();
     drop(input);
-    let (code, said) = running.end();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = running.end();
+    assert_eq!(code, Some(0), "{printed}");
     let env = fs::read_to_string(site.directory().join(".env")).unwrap();
     assert!(env.starts_with(&before), "{env}");
     assert!(
         env.ends_with("ANTHROPIC_API_KEY='sk-$of-this-test'\nGEMINI_API_KEY='g-of-this-test'\n"),
         "{env}"
     );
-    assert!(!said.contains("of-this-test"), "no key is printed: {said}");
+    assert!(!printed.contains("of-this-test"), "no key is printed: {printed}");
     assert!(fs::read_to_string(site.config()).unwrap().ends_with("name = \"default\"\ntier = \"paid\"\n"));
 }
 
 #[test]
-fn what_the_command_line_says_is_checked_as_well() {
+fn init_checks_command_line_values() {
     let home = tempdir().unwrap();
     let config = home.path().join("countersign.toml");
-    let nobody = format!("http://{}", free_address());
-    let output = finished(&["init", "--yes", "--github", &nobody, "--config", config.to_str().unwrap()]);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("GitHub's address: nobody answers at"), "{said}");
-    assert!(said.contains("run `countersign init` again") && !config.exists(), "{said}");
+    let unreachable = format!("http://{}", free_address());
+    let output =
+        run_countersign(&["init", "--yes", "--github", &unreachable, "--config", config.to_str().unwrap()]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("GitHub's address: no answer from"), "{printed}");
+    assert!(printed.contains("run `countersign init` again") && !config.exists(), "{printed}");
 }
 
 #[test]
-fn it_can_be_left_at_any_time_and_goes_on_where_it_was() {
+fn interrupted_init_continues_where_it_stopped() {
     let mut site = Site::bare();
     let config = site.config().to_owned();
     let config = config.to_str().unwrap();
-    // A GitHub that takes the question and does not answer.
+    // A GitHub that accepts the connection and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let (running, mut input) = init(&["--config", config]);
     writeln!(input, "http://{}", silent.local_addr().unwrap()).unwrap();
     drop(input);
     let asked = silent.accept().unwrap();
     running.signal(Signal::INT);
-    let (code, said) = running.end();
-    assert_eq!(code, Some(130), "{said}");
+    let (code, printed) = running.end();
+    assert_eq!(code, Some(130), "{printed}");
     drop(asked);
 
     let (webhook, github) = (format!("http://{}/webhook", free_address()), site.github());
@@ -143,33 +145,36 @@ fn it_can_be_left_at_any_time_and_goes_on_where_it_was() {
         ["--config", config, "--github", github.as_str(), "--organization", "", "--webhook-url", &webhook];
     let (mut running, _input) = init(&known);
     let created = site.consent(&mut running);
-    running.hear("Now install it: ");
+    running.wait_for_line("Now install it: ");
     running.signal(Signal::INT);
-    let (code, said) = running.end();
-    assert_eq!(code, Some(130), "{said}");
-    assert!(said.contains("run `countersign init` again to go on"), "{said}");
+    let (code, printed) = running.end();
+    assert_eq!(code, Some(130), "{printed}");
+    assert!(printed.contains("run `countersign init` again to continue"), "{printed}");
     assert!(fs::read_to_string(config).unwrap().contains("\nallow = []\n"));
 
     let (mut again, _input) = init(&["--config", config]);
-    let link = again.hear("Now install it: ");
+    let link = again.wait_for_line("Now install it: ");
     assert!(link.ends_with("/apps/countersign/installations/new"), "{link}");
     site.install(&created);
-    let (code, said) = again.end();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("is on the allow-list") && said.contains("(0 questions were asked)"), "{said}");
+    let (code, printed) = again.end();
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(
+        printed.contains("is on the allow-list") && printed.contains("(0 questions were asked)"),
+        "{printed}"
+    );
     assert!(!fs::read_to_string(config).unwrap().contains("allow = []"));
 
-    // Whoever else writes a file of the server's takes it from the server.
+    // Another user who writes a file would take it from the server.
     if rustix::process::geteuid().is_root() {
         chown(site.directory().join(".env"), Some(12345), None).unwrap();
-        let refused = finished(&["init", "--config", config]);
-        let said = text(&refused.stderr);
-        assert!(refused.status.code() == Some(1) && said.contains("run this as that user"), "{said}");
+        let refused = run_countersign(&["init", "--config", config]);
+        let printed = text(&refused.stderr);
+        assert!(refused.status.code() == Some(1) && printed.contains("run this as that user"), "{printed}");
     }
 }
 
 #[test]
-fn no_app_is_registered_whose_key_could_not_be_kept() {
+fn setup_registers_no_app_if_its_key_cannot_be_stored() {
     let mut setup = Running::start(&mut countersign(&[
         "setup",
         "--github",
@@ -177,6 +182,6 @@ fn no_app_is_registered_whose_key_could_not_be_kept() {
         "--config",
         "/proc/countersign.toml",
     ]));
-    setup.hear("/proc cannot be written");
+    setup.wait_for_line("/proc cannot be written");
     assert_eq!(setup.end().0, Some(1));
 }

@@ -1,4 +1,4 @@
-//! Imitations of the services' lists of models.
+//! Imitations of the services' model lists.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -28,7 +28,7 @@ fn answer(mut caller: TcpStream, [claude, gemini]: &[String; 2]) -> std::io::Res
     caller.write_all(format!("{head}{list}").as_bytes())
 }
 
-/// The lines that send everything for both services to `address`.
+/// Settings that send the calls of both services to `address`.
 pub(super) fn services(address: &str) -> String {
     format!("[providers.anthropic]\nbase_url = \"{address}\"\n[providers.gemini]\nbase_url = \"{address}\"\n")
 }

@@ -1,28 +1,30 @@
-//! `doctor --live`, with localhub for the real GitHub.
+//! `doctor --live`, with localhub in place of the real GitHub.
 
 use super::server::Site;
 
 #[test]
-fn what_is_taken_for_true_of_github_is_looked_at_row_by_row() {
+fn live_doctor_checks_each_assumption_about_github() {
     let mut site = Site::new();
-    // So that there is a pull request to look at.
+    // This setting opens a pull request to check.
     site.edit("[models]", "[lld]\npublish = \"pull-request\"\n\n[models]");
     let serving = site.serve();
-    let (code, said) = site.doctor_with(&["--live"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = site.doctor_with(&["--live"]);
+    assert_eq!(code, Some(0), "{printed}");
     assert!(
-        said.contains("note  live           GET /repos/{owner}/{repo}/pulls: not seen, the list is empty"),
-        "{said}"
+        printed.contains(
+            "note  live           GET /repos/{owner}/{repo}/pulls: not observed, the list is empty"
+        ),
+        "{printed}"
     );
 
     let issue = site.label("countersign:lld");
     site.wait_for(&issue, "/approve lld ");
-    let (code, said) = site.doctor_with(&["--live"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = site.doctor_with(&["--live"]);
+    assert_eq!(code, Some(0), "{printed}");
     let rows: Vec<_> =
-        said.lines().filter(|line| line.get(6..).is_some_and(|rest| rest.starts_with("live "))).collect();
+        printed.lines().filter(|line| line.get(6..).is_some_and(|rest| rest.starts_with("live "))).collect();
     for (call, seen) in [
-        ("GET /app/hook/deliveries: id, guid,", "found in this log"),
+        ("GET /app/hook/deliveries: id, guid,", "in this log"),
         (
             "GET /repos/{owner}/{repo}/collaborators/{login}/permission: permission, role_name, user.id,",
             "user.permissions.push",
@@ -30,39 +32,42 @@ fn what_is_taken_for_true_of_github_is_looked_at_row_by_row() {
         ("GET /repos/{owner}/{repo}/pulls: number, head.ref, head.repo.id,", "from ours"),
         ("GET /repos/{owner}/{repo}/commits/{commit}/check-runs: ", "own run"),
         ("GET /repos/{owner}/{repo}: ", "calls are left until"),
-        ("GET /repos/{owner}/{repo}: ", "calls are used before and after"),
+        ("GET /repos/{owner}/{repo}: ", "calls were used before and after"),
     ] {
         assert!(
             rows.iter().any(|row| row.contains(call) && row.contains(seen)),
-            "{call} … {seen} is not in:\n{said}"
+            "{call} … {seen} is not in:\n{printed}"
         );
     }
-    assert_eq!(rows.len(), 24, "{said}");
-    assert!(rows.iter().any(|row| row.contains("POST /graphql: maya wrote it, edits 0")), "{said}");
+    assert_eq!(rows.len(), 24, "{printed}");
+    assert!(rows.iter().any(|row| row.contains("POST /graphql: maya wrote it, edits 0")), "{printed}");
 
-    // There was a run.
-    let (code, said) = site.doctor_with(&["--scratch", "maya/tally"]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("nothing was written: maya/tally has runs of this server's"), "{said}");
+    // The repository has a run.
+    let (code, printed) = site.doctor_with(&["--scratch", "maya/tally"]);
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(printed.contains("nothing was written: maya/tally has runs of this server"), "{printed}");
     drop(serving);
 }
 
 #[test]
-fn scratch_makes_one_of_each_and_takes_it_away_in_the_named_repository_alone() {
+fn scratch_doctor_creates_and_removes_one_of_each_object() {
     let mut site = Site::new();
     let serving = site.serve();
     for (name, code, words) in
-        [("tally", 2, "OWNER/NAME"), ("maya/other", 1, "maya/other is no repository of an installation")]
+        [("tally", 2, "OWNER/NAME"), ("maya/other", 1, "maya/other belongs to no installation")]
     {
-        let (ended, said) = site.doctor_with(&["--scratch", name]);
-        assert!(ended == Some(code) && said.contains(words), "{name}: {said}");
+        let (ended, printed) = site.doctor_with(&["--scratch", name]);
+        assert!(ended == Some(code) && printed.contains(words), "{name}: {printed}");
     }
-    let (code, said) = site.doctor_with(&["--scratch", "maya/tally"]);
-    assert_eq!(code, Some(0), "{said}");
-    let rows = said.lines().filter(|line| line.starts_with("ok    scratch"));
-    assert_eq!(rows.count(), 13, "{said}");
-    assert!(said.contains("what stays: an issue and a pull request, both closed, and a check"), "{said}");
-    let name = said.split("scratch-").nth(1).unwrap().split(' ').next().unwrap();
+    let (code, printed) = site.doctor_with(&["--scratch", "maya/tally"]);
+    assert_eq!(code, Some(0), "{printed}");
+    let rows = printed.lines().filter(|line| line.starts_with("ok    scratch"));
+    assert_eq!(rows.count(), 13, "{printed}");
+    assert!(
+        printed.contains("left behind: an issue and a pull request, both closed, and a check"),
+        "{printed}"
+    );
+    let name = printed.split("scratch-").nth(1).unwrap().split(' ').next().unwrap();
     for page in ["issues", "pulls"] {
         let open = site.page_of(page);
         assert!(!open.contains(name), "{page}: {open}");

@@ -1,4 +1,4 @@
-//! `login`, and what `doctor` says of each way to a model, with a script for the Claude program.
+//! `login`, and `doctor`'s report on each back end of a model, with a script in place of the Claude program.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
@@ -6,7 +6,7 @@ use tempfile::{TempDir, tempdir};
 
 use super::process::{countersign, text};
 
-/// Knows its version, and whether someone logged in with it.
+/// Script that reports its version and whether someone has logged in.
 const PROGRAM: &str = r#"#!/bin/sh
 login="$CLAUDE_CONFIG_DIR/.credentials.json"
 case "$*" in
@@ -42,7 +42,7 @@ impl Server {
         Self { home, config }
     }
 
-    fn says(&self, command: &str) -> (Option<i32>, String) {
+    fn run(&self, command: &str) -> (Option<i32>, String) {
         let output = countersign(&[command, "--config", self.config.to_str().unwrap()])
             .env("ANTHROPIC_API_KEY", "sk-of-the-operator")
             .output()
@@ -50,66 +50,70 @@ impl Server {
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     }
 
-    fn kept(&self, name: &str) -> PathBuf {
+    fn claude_file(&self, name: &str) -> PathBuf {
         self.home.path().join("data/claude").join(name)
     }
 }
 
 #[test]
-fn one_login_in_a_directory_of_the_servers_own() {
+fn login_uses_the_servers_own_directory() {
     let server = Server::new(PROGRAM);
-    let (_, said) = server.says("doctor");
+    let (_, printed) = server.run("doctor");
     assert!(
-        said.contains(
+        printed.contains(
             "note  drafter        claude:opus (claude-opus-5-5): not through claude, the Claude CLI is not \
              logged in; run `countersign login`"
         ),
-        "{said}"
+        "{printed}"
     );
-    assert!(said.contains("ok    drafter        claude:opus (claude-opus-5-5) through anthropic"), "{said}");
     assert!(
-        said.contains("note  models         not checked: 127.0.0.1 does not list its models: "),
-        "{said}"
+        printed.contains("ok    drafter        claude:opus (claude-opus-5-5) through anthropic"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("note  models         not checked: 127.0.0.1 does not list its models: "),
+        "{printed}"
     );
 
-    let (code, said) = server.says("login");
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = server.run("login");
+    assert_eq!(code, Some(0), "{printed}");
     assert!(
-        said.contains("claude is logged in (2.1.900 at ") && server.kept(".credentials.json").exists(),
-        "{said}"
+        printed.contains("claude is logged in (2.1.900 at ")
+            && server.claude_file(".credentials.json").exists(),
+        "{printed}"
     );
-    let environment = fs::read_to_string(server.kept("environment")).unwrap();
+    let environment = fs::read_to_string(server.claude_file("environment")).unwrap();
     assert!(!environment.contains("ANTHROPIC_API_KEY"), "{environment}");
     let directory = format!("CLAUDE_CONFIG_DIR={}/data/claude", server.home.path().display());
     assert!(environment.contains(&directory), "{environment}");
 
-    let (_, said) = server.says("doctor");
+    let (_, printed) = server.run("doctor");
     let version = "2.1.900 at ";
-    assert!(said.contains(&format!("(claude-opus-5-5) through claude: {version}")), "{said}");
+    assert!(printed.contains(&format!("(claude-opus-5-5) through claude: {version}")), "{printed}");
     assert!(
-        said.contains("which this release was not tried with (it was with 2.1.197, 2.1.329, 2.1.332)"),
-        "{said}"
+        printed.contains("which this release was not tested with (it was with 2.1.197, 2.1.329, 2.1.332)"),
+        "{printed}"
     );
 }
 
 #[test]
-fn who_gives_up_is_not_logged_in() {
+fn declined_login_is_reported() {
     let server = Server::new(PROGRAM);
-    fs::create_dir_all(server.kept("")).unwrap();
-    fs::write(server.kept("declined"), "").unwrap();
-    let (code, said) = server.says("login");
+    fs::create_dir_all(server.claude_file("")).unwrap();
+    fs::write(server.claude_file("declined"), "").unwrap();
+    let (code, printed) = server.run("login");
     assert_eq!(code, Some(1));
-    assert!(said.contains("claude was not logged in; run `countersign login claude` again"), "{said}");
+    assert!(printed.contains("claude was not logged in; run `countersign login claude` again"), "{printed}");
 }
 
 #[test]
-fn a_program_that_only_complains_is_named_with_its_words() {
+fn broken_claude_program_is_reported_with_its_output() {
     let server = Server::new("#!/bin/sh\necho 'native binary not installed' >&2\nexit 1\n");
-    let (code, said) = server.says("login");
+    let (code, printed) = server.run("login");
     assert_eq!(code, Some(1));
     assert!(
-        said.contains("the Claude CLI does not work (") && said.contains("native binary not installed"),
-        "{said}"
+        printed.contains("the Claude CLI does not work (") && printed.contains("native binary not installed"),
+        "{printed}"
     );
-    assert!(said.contains("npm i -g @anthropic-ai/claude-code"), "{said}");
+    assert!(printed.contains("npm i -g @anthropic-ai/claude-code"), "{printed}");
 }

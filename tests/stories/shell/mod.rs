@@ -1,4 +1,4 @@
-//! The program as a person at a shell meets it: processes, exit codes, files, and GitHub only by HTTP.
+//! Stories that run the program from a shell: processes, exit codes, files, and GitHub by HTTP only.
 
 mod archive;
 mod browser;

@@ -11,7 +11,7 @@ use std::{
 use countersign::proc::reserved_address;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Longer than anything here takes on a busy machine.
+/// Longest wait for anything in the tests, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) fn countersign(arguments: &[&str]) -> Command {
@@ -20,8 +20,8 @@ pub(crate) fn countersign(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs to the end, which comes by a kill where it does not come by itself.
-pub(crate) fn finished(arguments: &[&str]) -> Output {
+/// Runs the program to its end, or kills it after `PATIENCE`.
+pub(crate) fn run_countersign(arguments: &[&str]) -> Output {
     finish(&mut countersign(arguments))
 }
 
@@ -40,55 +40,59 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A program that goes on beside the test.
+/// A program running in the background.
 pub(crate) struct Running {
     pub(crate) child: Child,
     lines: Receiver<String>,
-    heard: Vec<String>,
+    output: Vec<String>,
 }
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (tell, lines) = channel();
+        let (sender, lines) = channel();
         let streams: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
         for stream in streams {
-            let tell = tell.clone();
+            let sender = sender.clone();
             std::thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    // Nobody listens once the test has what it wants.
-                    let _ = tell.send(line);
+                    // The receiver is gone once the test ends.
+                    let _ = sender.send(line);
                 }
             });
         }
-        Self { child, lines, heard: Vec::new() }
+        Self { child, lines, output: Vec::new() }
     }
 
-    /// Waits for a line that holds `words`, and answers it.
-    pub(crate) fn hear(&mut self, words: &str) -> String {
+    /// Waits for an output line that contains `words`, and returns it.
+    pub(crate) fn wait_for_line(&mut self, words: &str) -> String {
         let until = Instant::now() + PATIENCE;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(left) else {
-                panic!("`{words}` was not said; said was:\n{}", self.heard.join("\n"));
+                panic!("no line with `{words}`; the output was:\n{}", self.output.join("\n"));
             };
-            self.heard.push(line.clone());
+            self.output.push(line.clone());
             if line.contains(words) {
                 return line;
             }
         }
     }
 
-    /// Waits for the end: the exit code, and all that was said.
+    /// Waits for the end; returns the exit code and the whole output.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                self.heard.extend(self.lines.iter());
-                return (status.code(), std::mem::take(&mut self.heard).join("\n"));
+                self.output.extend(self.lines.iter());
+                return (status.code(), std::mem::take(&mut self.output).join("\n"));
             }
-            assert!(Instant::now() < until, "it did not end; said was:\n{}", self.heard.join("\n"));
+            assert!(
+                Instant::now() < until,
+                "the program did not end; its output was:\n{}",
+                self.output.join("\n")
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -105,10 +109,10 @@ impl Drop for Running {
     }
 }
 
-/// A loopback address nobody listens on, and nobody is given by chance.
+/// A loopback address on which nobody listens, reserved for this process.
 pub(crate) fn free_address() -> String {
     let (address, socket) = reserved_address().unwrap();
-    // Until this process ends.
+    // Keeps the port reserved until this process ends.
     std::mem::forget(socket);
     address.to_string()
 }

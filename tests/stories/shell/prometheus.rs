@@ -1,4 +1,4 @@
-//! The real Prometheus, as its own process beside a real `serve`: it takes what `/metrics` says.
+//! The real Prometheus scrapes `/metrics` of a real `serve`.
 
 use std::{
     env, fs,
@@ -15,7 +15,7 @@ use super::{
     server::Site,
 };
 
-/// Where it is; a test that is told of it may not go without.
+/// Path of Prometheus. If the variable is set, the test may not be skipped.
 fn prometheus() -> Option<String> {
     let named = env::var("COUNTERSIGN_TEST_PROMETHEUS").ok();
     let program = named.clone().unwrap_or_else(|| "prometheus".to_owned());
@@ -26,7 +26,7 @@ fn prometheus() -> Option<String> {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
-fn prometheus_scrapes_a_server_that_rehearses() {
+fn prometheus_scrapes_the_server() {
     let Some(program) = prometheus() else { return println!("skipped: Prometheus, which is not installed") };
     let mut site = Site::new();
     let _serving = site.serve();
@@ -47,14 +47,14 @@ fn prometheus_scrapes_a_server_that_rehearses() {
             .arg(format!("--storage.tsdb.path={}", home.path().join("series").display()))
             .arg(format!("--web.listen-address={address}")),
     );
-    watching.hear("Server is ready to receive web requests");
+    watching.wait_for_line("Server is ready to receive web requests");
     let ask = |what: &str| -> Value {
         let url = format!("http://{address}/api/v1/{what}").parse().unwrap();
         serde_json::from_str(&Browser::default().open(&url).body).unwrap()
     };
     let query = "query?query=countersign_runs{workflow=%22lld%22,status=%22asking%22}";
     let until = Instant::now() + PATIENCE;
-    // One look that was late makes a target ill and its series old, until the next.
+    // One late scrape marks the target unhealthy and its series stale until the next.
     loop {
         let found = ask(query)["data"]["result"][0].clone();
         let target = ask("targets")["data"]["activeTargets"][0].clone();
@@ -69,7 +69,7 @@ fn prometheus_scrapes_a_server_that_rehearses() {
     }
 }
 
-/// One model fails always, one sometimes.
+/// Test of the alert rule: one model always fails and one sometimes.
 const FAILING: &str = r#"
 rule_files: [rules.yml]
 tests:
@@ -89,7 +89,7 @@ tests:
 
 #[test]
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
-fn the_alert_of_the_docs_is_raised_where_every_call_fails() {
+fn alert_from_the_docs_fires_when_every_call_fails() {
     let Some(program) = prometheus() else { return println!("skipped: Prometheus, which is not installed") };
     let (_, rules) = include_str!("../../../docs/metrics.md").split_once("```yaml\ngroups:").unwrap();
     let (rules, _) = rules.split_once("```").unwrap();

@@ -1,4 +1,4 @@
-//! `serve --relay` against a relay of this test's, which speaks as smee does.
+//! `serve --relay` against a test relay that speaks smee's protocol.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -8,60 +8,60 @@ use std::{
 };
 
 use super::{
-    process::{finished, free_address, text},
+    process::{free_address, run_countersign, text},
     server::Site,
 };
 
-/// What it does to a body on its way.
+/// Transformation of a body in the relay.
 type Quoting = fn(&str) -> String;
 
 struct Relay {
     channel: String,
-    listening: Arc<Mutex<Vec<TcpStream>>>,
+    listeners: Arc<Mutex<Vec<TcpStream>>>,
     quoting: Arc<Mutex<Quoting>>,
 }
 
-/// As smee's own server does: the JSON as it is, beside the headers.
-fn as_it_is(body: &str) -> String {
+/// Like smee's own server: the JSON unchanged, next to the headers.
+fn unchanged(body: &str) -> String {
     format!("\"body\":{body}")
 }
 
-fn read_and_written_anew(body: &str) -> String {
+fn reformatted(body: &str) -> String {
     format!("\"body\":{}", body.replacen('{', "{ ", 1))
 }
 
-fn with_the_bytes(body: &str) -> String {
+fn with_raw_body(body: &str) -> String {
     format!("\"body\":{{}},\"rawbody\":{}", serde_json::to_string(body).unwrap())
 }
 
 impl Relay {
     fn new() -> Self {
-        let door = TcpListener::bind("127.0.0.1:0").unwrap();
-        let channel = format!("http://{}/channel", door.local_addr().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let channel = format!("http://{}/channel", listener.local_addr().unwrap());
         let relay =
-            Self { channel, listening: Arc::default(), quoting: Arc::new(Mutex::new(as_it_is as Quoting)) };
-        let (listening, quoting) = (relay.listening.clone(), relay.quoting.clone());
+            Self { channel, listeners: Arc::default(), quoting: Arc::new(Mutex::new(unchanged as Quoting)) };
+        let (listeners, quoting) = (relay.listeners.clone(), relay.quoting.clone());
         thread::spawn(move || {
-            for client in door.incoming().map_while(Result::ok) {
-                serve(client, &listening, &quoting);
+            for client in listener.incoming().map_while(Result::ok) {
+                serve(client, &listeners, &quoting);
             }
         });
         relay
     }
 
-    /// Says this to whoever listens, and hangs up.
+    /// Sends these bytes to all listeners and closes their connections.
     fn end_with(&self, last: &[u8]) {
-        for mut stream in self.listening.lock().unwrap().drain(..) {
+        for mut stream in self.listeners.lock().unwrap().drain(..) {
             let _ = stream.write_all(last);
         }
     }
 
     fn hang_up(&self) {
-        self.listening.lock().unwrap().clear();
+        self.listeners.lock().unwrap().clear();
     }
 }
 
-fn serve(mut client: TcpStream, listening: &Mutex<Vec<TcpStream>>, quoting: &Mutex<Quoting>) {
+fn serve(mut client: TcpStream, listeners: &Mutex<Vec<TcpStream>>, quoting: &Mutex<Quoting>) {
     let mut reader = BufReader::new(client.try_clone().unwrap());
     let head: Vec<String> =
         reader.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
@@ -74,10 +74,10 @@ fn serve(mut client: TcpStream, listening: &Mutex<Vec<TcpStream>>, quoting: &Mut
     if value("accept") == Some("text/event-stream") {
         let open =
             "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: 0\nevent: ready\ndata: {}\n\n";
-        // Whoever has heard of it is in the list.
-        let mut listening = listening.lock().unwrap();
+        // The lock is held until the listener is registered.
+        let mut listeners = listeners.lock().unwrap();
         client.write_all(open.as_bytes()).unwrap();
-        listening.push(client);
+        listeners.push(client);
         return;
     }
     let mut body = vec![0; value("content-length").unwrap().parse().unwrap()];
@@ -85,71 +85,75 @@ fn serve(mut client: TcpStream, listening: &Mutex<Vec<TcpStream>>, quoting: &Mut
     let named: Vec<_> = headers.iter().map(|(name, value)| format!("{name:?}:{value:?}")).collect();
     let body = quoting.lock().unwrap()(std::str::from_utf8(&body).unwrap());
     let event = format!("id: 1\ndata: {{{},{body},\"query\":{{}},\"timestamp\":1}}\n\n", named.join(","));
-    // What it hands on it may hand on once more, under another name.
+    // Sends each delivery twice, the second time with another id.
     let guid = value("x-github-delivery").unwrap();
     let again = event.replace(guid, &guid.chars().rev().collect::<String>());
-    for stream in listening.lock().unwrap().iter_mut() {
-        // Some of those who listened are gone.
+    for stream in listeners.lock().unwrap().iter_mut() {
+        // Some listeners may be gone.
         let _ = stream.write_all(event.as_bytes()).and_then(|()| stream.write_all(again.as_bytes()));
     }
     client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
 }
 
-/// More than any delivery is, and no end of it.
+/// An event longer than any delivery, without an end.
 fn endless() -> Vec<u8> {
     [b"data: ".to_vec(), vec![b'x'; 60_000_000]].concat()
 }
 
 #[test]
-fn deliveries_come_through_a_relay_and_none_is_believed_without_its_signature() {
+fn relayed_deliveries_need_their_signature() {
     let relay = Relay::new();
     let mut site = Site::bare();
     site.set_up(&relay.channel);
-    let listening = site.listening();
-    site.edit(&listening, &free_address());
+    let address = site.listening();
+    site.edit(&address, &free_address());
     let mut serving = site.serve_with(&["--relay", &relay.channel]);
-    serving.hear("listening to the relay");
+    serving.wait_for_line("listening to the relay");
 
-    *relay.quoting.lock().unwrap() = read_and_written_anew;
+    *relay.quoting.lock().unwrap() = reformatted;
     let issue = site.label("countersign:lld");
-    let said = serving.hear("a delivery of the relay was refused: The signature does not fit");
+    let printed = serving.wait_for_line("delivery from the relay refused: The signature does not match");
     assert!(
-        said.contains("breaks the signature, too; the sweep of GitHub's log fetches the delivery itself"),
-        "{said}"
+        printed.contains("also breaks the signature; the sweep of GitHub's log fetches the delivery itself"),
+        "{printed}"
     );
 
     relay.hang_up();
-    serving.hear("nothing comes from the relay: it closed the connection; it is asked again in 1 s");
-    serving.hear("listening to the relay");
-    let (code, said) = site.doctor();
-    assert_eq!(code, Some(0), "{said}");
+    serving.wait_for_line("lost the relay: it closed the connection; reconnecting in 1 s");
+    serving.wait_for_line("listening to the relay");
+    let (code, printed) = site.doctor();
+    assert_eq!(code, Some(0), "{printed}");
     assert!(
-        said.contains(&format!(
+        printed.contains(&format!(
             "{0} is a relay's channel; serve takes from it with --relay {0}",
             relay.channel
         )),
-        "{said}"
+        "{printed}"
     );
-    for (last, said) in [
+    for (last, printed) in [
         (
             &b"data: no JSON\n\ndata: {\"body\": {}, \"x-github-event\": \"a\\nb\"}\n\n"[..],
-            "is no request; nothing was made of it",
+            "is not a request; ignored it",
         ),
-        (b"data: {\"body\": {}}\n\n", "a delivery of the relay was refused"),
-        (b"data: \xff\xfe\n\n", "nothing comes from the relay: "),
+        (b"data: {\"body\": {}}\n\n", "delivery from the relay refused"),
+        (b"data: \xff\xfe\n\n", "lost the relay: "),
         (&endless(), "an event is longer than any delivery"),
     ] {
         relay.end_with(last);
-        serving.hear(said);
-        serving.hear("listening to the relay");
+        serving.wait_for_line(printed);
+        serving.wait_for_line("listening to the relay");
     }
-    *relay.quoting.lock().unwrap() = as_it_is;
+    *relay.quoting.lock().unwrap() = unchanged;
     site.comment(&issue, "/lld");
     site.wait_for(&issue, "/approve lld ");
-    let runs = finished(&["runs", "--all", "--json", "--config", site.config().to_str().unwrap()]);
+    let runs = run_countersign(&["runs", "--all", "--json", "--config", site.config().to_str().unwrap()]);
     let runs = text(&runs.stdout);
-    assert_eq!(runs.matches("\"workflow\": \"lld\"").count(), 1, "what came twice began once: {runs}");
-    *relay.quoting.lock().unwrap() = with_the_bytes;
+    assert_eq!(
+        runs.matches("\"workflow\": \"lld\"").count(),
+        1,
+        "a delivery that came twice started one run: {runs}"
+    );
+    *relay.quoting.lock().unwrap() = with_raw_body;
     site.comment(&issue, "/stop");
     site.wait_for(&issue, "lld: stopped");
 }

@@ -1,4 +1,4 @@
-//! `countersign test` on the planted tests, by the real runners of this machine.
+//! `countersign test` on planted tests, with this machine's real runners.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::process::{Running, finished, git, text};
+use super::process::{Running, git, run_countersign, text};
 
 fn copy(from: &Path, to: &Path, without: &str) {
     std::fs::create_dir_all(to).unwrap();
@@ -21,7 +21,7 @@ fn copy(from: &Path, to: &Path, without: &str) {
     }
 }
 
-/// The planted tests of a kind, without those that hang; committed.
+/// Repository with the planted tests of a kind, without those that hang.
 fn planted(kind: &str) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/runners/planted").join(kind);
@@ -32,11 +32,11 @@ fn planted(kind: &str) -> tempfile::TempDir {
     root
 }
 
-/// Does this machine lack the runner or a sandbox, by their own words?
+/// Returns whether the output says that the runner or the sandbox is missing.
 fn skipped(output: &Output) -> bool {
     const APART: [&str; 2] = [
-        "nothing can be run apart from the rest of this machine (",
-        "dependencies are fetched in the full level of the sandbox alone, which this is not",
+        "no sandbox works on this machine (",
+        "dependencies are fetched only at the full level of the sandbox",
     ];
     const RUNNERS: [&str; 4] = [
         "Rust's tests need rustc and cargo; install them by rustup or `apt install cargo`: ",
@@ -44,27 +44,31 @@ fn skipped(output: &Output) -> bool {
         "Python's tests need python3 with pytest; install it with `python3 -m pip install pytest`: ",
         "JavaScript's tests need Node 20 or newer; install it (`apt install nodejs npm`, or a newer one from its makers): ",
     ];
-    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
-    let says = |sentences: &[&str]| sentences.iter().any(|sentence| said.contains(sentence));
-    let apart = says(&APART);
-    assert!(!apart || std::env::var_os("COUNTERSIGN_TEST_SANDBOX").is_none(), "must be tried here: {said}");
-    let skipped = apart || says(&RUNNERS);
+    let printed = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    let contains_any = |sentences: &[&str]| sentences.iter().any(|sentence| printed.contains(sentence));
+    let apart = contains_any(&APART);
+    assert!(
+        !apart || std::env::var_os("COUNTERSIGN_TEST_SANDBOX").is_none(),
+        "must be tried here: {printed}"
+    );
+    let skipped = apart || contains_any(&RUNNERS);
     if skipped {
-        eprintln!("skipped: {said}");
+        eprintln!("skipped: {printed}");
     }
     skipped
 }
 
-/// `id: outcome`, a line a test; none where this machine lacks the runner or a sandbox.
-fn tested(repository: &Path, more: &[&str]) -> Option<Vec<String>> {
+/// One line `id: outcome` per test, or `None` if the runner or the sandbox is missing.
+fn test_outcomes(repository: &Path, more: &[&str]) -> Option<Vec<String>> {
     let cache = tempfile::tempdir().unwrap();
     let [repository, cache] = [repository, cache.path()].map(|path| path.to_str().unwrap());
-    let output = finished(&[&["test", "--json", "--repo", repository, "--cache", cache], more].concat());
-    let said = text(&output.stderr);
+    let output =
+        run_countersign(&[&["test", "--json", "--repo", repository, "--cache", cache], more].concat());
+    let printed = text(&output.stderr);
     if skipped(&output) {
         return None;
     }
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{printed}"));
     assert_eq!(report["trouble"], serde_json::json!([]), "{report:#}");
     let tests = report["tests"].as_array().unwrap().iter();
     let outcome = |test: &Value| match &test["outcome"] {
@@ -81,7 +85,7 @@ fn tested(repository: &Path, more: &[&str]) -> Option<Vec<String>> {
 
 #[test]
 fn cargo_runs() {
-    let Some(lines) = tested(planted("cargo").path(), &[]) else { return };
+    let Some(lines) = test_outcomes(planted("cargo").path(), &[]) else { return };
     insta::assert_snapshot!(lines.join("\n"), @r"
     planted tests::fails: assertion
     planted tests::passes: passed
@@ -97,7 +101,7 @@ fn cargo_runs() {
 
 #[test]
 fn pytest_runs() {
-    let Some(lines) = tested(planted("pytest").path(), &[]) else { return };
+    let Some(lines) = test_outcomes(planted("pytest").path(), &[]) else { return };
     insta::assert_snapshot!(lines.join("\n"), @r"
     tests/test_missing_import.py: missing
     tests/test_planted.py::TestGroup::test_each[1]: passed
@@ -115,7 +119,7 @@ fn pytest_runs() {
 
 #[test]
 fn node_runs() {
-    let Some(lines) = tested(planted("node").path(), &[]) else { return };
+    let Some(lines) = test_outcomes(planted("node").path(), &[]) else { return };
     insta::assert_snapshot!(lines.join("\n"), @r"
     test/crashes.test.js: crash
     test/missing-import.test.js: missing
@@ -133,7 +137,7 @@ fn node_runs() {
 #[test]
 #[ignore = "takes long"]
 fn go_runs() {
-    let Some(lines) = tested(planted("go").path(), &[]) else { return };
+    let Some(lines) = test_outcomes(planted("go").path(), &[]) else { return };
     insta::assert_snapshot!(lines.join("\n"), @r"
     example.com/planted.TestFails: assertion
     example.com/planted.TestGroup/inner: passed
@@ -149,10 +153,10 @@ fn go_runs() {
     ");
 }
 
-/// By Maven on Debian's own repository, with no network: what it was told of Java's tests it wrote as JUnit's XML.
+/// Maven runs offline on Debian's own repository and reports in JUnit's XML.
 #[test]
 #[ignore = "takes long"]
-fn java_runs_by_a_command_of_the_repository() {
+fn java_runs_by_the_repository_command() {
     let missing = !Path::new("/usr/share/maven-repo/org/apache/maven/plugins/maven-surefire-plugin").is_dir();
     if missing {
         assert!(std::env::var_os("COUNTERSIGN_TEST_JAVA").is_none(), "must be tried here");
@@ -160,7 +164,7 @@ fn java_runs_by_a_command_of_the_repository() {
         return;
     }
     let root = planted("java");
-    let Some(lines) = tested(root.path(), &[]) else {
+    let Some(lines) = test_outcomes(root.path(), &[]) else {
         assert!(std::env::var_os("COUNTERSIGN_TEST_JAVA").is_none(), "must be tried here");
         return;
     };
@@ -177,14 +181,14 @@ fn java_runs_by_a_command_of_the_repository() {
     std::fs::write(root.path().join("src/test/java/planted/BrokenTest.java"), broken).unwrap();
     git(root.path(), &["add", "--all"]);
     git(root.path(), &["commit", "--quiet", "-m", "broken"]);
-    let output = finished(&["test", "--repo", root.path().to_str().unwrap()]);
-    let said = text(&output.stdout);
-    assert!(!output.status.success() && said.contains("left no report"), "{said}");
-    assert!(said.contains("BrokenTest.java") && said.contains("cannot find symbol"), "{said}");
+    let output = run_countersign(&["test", "--repo", root.path().to_str().unwrap()]);
+    let printed = text(&output.stdout);
+    assert!(!output.status.success() && printed.contains("left no report"), "{printed}");
+    assert!(printed.contains("BrokenTest.java") && printed.contains("cannot find symbol"), "{printed}");
 }
 
 #[test]
-fn a_command_of_the_repository_runs_and_a_report_that_was_committed_does_not_count() {
+fn repository_command_runs_and_a_committed_report_is_ignored() {
     let root = tempfile::tempdir().unwrap();
     let write = |path: &str, text: &str| {
         let path = root.path().join(path);
@@ -200,14 +204,14 @@ fn a_command_of_the_repository_runs_and_a_report_that_was_committed_does_not_cou
     git(root.path(), &["init", "--quiet", "--initial-branch=main"]);
     git(root.path(), &["add", "--all"]);
     git(root.path(), &["commit", "--quiet", "-m", "a command"]);
-    let Some(lines) = tested(root.path(), &["--twice"]) else { return };
+    let Some(lines) = test_outcomes(root.path(), &["--twice"]) else { return };
     assert_eq!(lines, ["new: passed"]);
 }
 
-/// Whatever a repository tells its tools of other places and programs: who is asked for what a lock names is who the tool
-/// itself asks, and nobody lets it through.
+/// A repository's tool settings may name other hosts and programs. The tool asks only the registry of the lock file,
+/// which is not allowed either.
 #[test]
-fn a_host_that_is_missed_is_named() {
+fn blocked_host_is_named() {
     let crates = "[[package]]\nname = \"a\"\nversion = \"0.1.0\"\ndependencies = [\"cfg-if-not\"]\n\n[[package]]\n\
                   name = \"cfg-if-not\"\nversion = \"1.0.0\"\n\
                   source = \"registry+https://github.com/rust-lang/crates.io-index\"\nchecksum = \"00\"\n";
@@ -266,33 +270,33 @@ fn a_host_that_is_missed_is_named() {
         git(root.path(), &["add", "--all"]);
         git(root.path(), &["commit", "--quiet", "-m", "what it depends on"]);
         let [repository, kept] = [root.path(), cache.path()].map(|path| path.to_str().unwrap());
-        let output = finished(&["test", "--repo", repository, "--cache", kept]);
-        let said = text(&output.stderr);
+        let output = run_countersign(&["test", "--repo", repository, "--cache", kept]);
+        let printed = text(&output.stderr);
         if skipped(&output) {
             continue;
         }
         assert!(
-            said.contains("may not be reached; `--host ") && said.contains("`hosts = [\""),
-            "{program}: {said}"
+            printed.contains("is not allowed; `--host ") && printed.contains("`hosts = [\""),
+            "{program}: {printed}"
         );
-        assert!(!said.contains("evil.invalid") && said.lines().count() == 1, "{program}: {said}");
-        assert_eq!(std::fs::read_dir(cache.path()).unwrap().count(), 0, "{program}: something is left");
+        assert!(!printed.contains("evil.invalid") && printed.lines().count() == 1, "{program}: {printed}");
+        assert_eq!(std::fs::read_dir(cache.path()).unwrap().count(), 0, "{program}: the cache is not empty");
     }
 }
 
-/// By path, the texts.
+/// Paths and texts.
 type Files = Vec<(String, String)>;
 
-/// One of the operator's keys.
+/// An operator's key.
 const SECRET: &str = "planted-secret";
 
 fn holds_the_secret(place: &Path) -> bool {
     Command::new("grep").args(["-RqsF", SECRET]).arg(place).status().unwrap().success()
 }
 
-/// What a project of each kind depends on there, and the operator's settings that say where a mirror is.
-fn of_mirror(kind: &str, name: &str, told: &Value) -> (Files, Files) {
-    let (sums, here) = (&told["sums"][name], format!("https://127.0.0.1:{}", told["port"]));
+/// Files of a project that depends on `name`, and the operator's settings that name a mirror.
+fn mirror_project(kind: &str, name: &str, registry_info: &Value) -> (Files, Files) {
+    let (sums, here) = (&registry_info["sums"][name], format!("https://127.0.0.1:{}", registry_info["port"]));
     let sum = |kind: &str| sums[kind].as_str().unwrap().to_owned();
     let text = |path: &str, text: String| (path.to_owned(), text);
     match kind {
@@ -336,7 +340,7 @@ fn of_mirror(kind: &str, name: &str, told: &Value) -> (Files, Files) {
             );
             let files =
                 [text("package.json", manifest), text("package-lock.json", lock), text("a.test.js", test)];
-            let key = format!("//127.0.0.1:{}/npm/:_authToken={SECRET}", told["port"]);
+            let key = format!("//127.0.0.1:{}/npm/:_authToken={SECRET}", registry_info["port"]);
             (files.into(), vec![text(".npmrc", format!("registry={here}/npm/\nstrict-ssl=false\n{key}\n"))])
         }
         _ => {
@@ -352,7 +356,7 @@ fn of_mirror(kind: &str, name: &str, told: &Value) -> (Files, Files) {
                     ),
                 ),
             ];
-            let trusted = format!("trusted-host = 127.0.0.1:{}", told["port"]);
+            let trusted = format!("trusted-host = 127.0.0.1:{}", registry_info["port"]);
             let config = format!("[global]\nindex-url = {here}/simple/\n{trusted}\n");
             let keys = text(".netrc", format!("machine 127.0.0.1 login a password {SECRET}\n"));
             (files.into(), vec![text(".config/pip/pip.conf", config), keys])
@@ -360,10 +364,10 @@ fn of_mirror(kind: &str, name: &str, told: &Value) -> (Files, Files) {
     }
 }
 
-/// From registries on this machine, by the whole way: what is named is reached, and whoever that leads to is not.
+/// Registries on this machine: allowed hosts are reached, and hosts they redirect to are not.
 #[test]
 #[ignore = "takes long"]
-fn dependencies_come_from_the_hosts_that_are_named() {
+fn dependencies_come_only_from_allowed_hosts() {
     let lacks = |program: &&str| Command::new(program).arg("--version").output().is_err();
     if ["python3", "openssl"].iter().any(lacks) {
         assert!(std::env::var_os("COUNTERSIGN_TEST_SANDBOX").is_none(), "must be tried here");
@@ -373,49 +377,49 @@ fn dependencies_come_from_the_hosts_that_are_named() {
     let place = tempfile::tempdir().unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/runners/registry.py");
     let mut registry = Running::start(Command::new("python3").arg(script).arg(place.path()));
-    let told: Value = serde_json::from_str(&registry.hear("port")).unwrap();
+    let registry_info: Value = serde_json::from_str(&registry.wait_for_line("port")).unwrap();
     let write = |root: &Path, path: &str, text: &str| {
         let path = root.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     };
-    let elsewhere = format!("127.0.0.2:{}", told["port"]);
-    let refused = format!("`{elsewhere}` may not be reached; `--host {elsewhere}` allows it");
-    let never = "`169.254.169.254` leads to what is never reached".to_owned();
+    let elsewhere = format!("127.0.0.2:{}", registry_info["port"]);
+    let refused = format!("`{elsewhere}` is not allowed; `--host {elsewhere}` allows it");
+    let never = "`169.254.169.254` resolves to an address that is always blocked".to_owned();
     for kind in ["cargo", "node", "pytest"] {
         for (name, why) in [("planted", None), ("elsewhere", Some(&refused)), ("metadata", Some(&never))] {
             let [root, home, cache] = [(); 3].map(|()| tempfile::tempdir().unwrap());
-            let (files, settings) = of_mirror(kind, name, &told);
+            let (files, settings) = mirror_project(kind, name, &registry_info);
             files.iter().for_each(|(path, text)| write(root.path(), path, text));
             settings.iter().for_each(|(path, text)| write(home.path(), path, text));
             std::fs::copy(place.path().join("ca.pem"), home.path().join("ca.pem")).unwrap();
             git(root.path(), &["init", "--quiet", "--initial-branch=main"]);
             git(root.path(), &["add", "--all"]);
             git(root.path(), &["commit", "--quiet", "-m", "what it depends on"]);
-            let host = format!("127.0.0.1:{}", told["port"]);
+            let host = format!("127.0.0.1:{}", registry_info["port"]);
             let [repository, own, kept] = [&root, &home, &cache].map(|place| place.path().to_str().unwrap());
             let words = ["test", "--json", "--repo", repository, "--home", own, "--cache", kept, "--host"];
-            let output = finished(&[&words[..], &[&host, "--host", "169.254.0.0/16"]].concat());
-            let (out, said) = (text(&output.stdout), text(&output.stderr));
+            let output = run_countersign(&[&words[..], &[&host, "--host", "169.254.0.0/16"]].concat());
+            let (out, printed) = (text(&output.stdout), text(&output.stderr));
             if skipped(&output) {
                 break;
             }
-            assert!(holds_the_secret(home.path()), "{kind}: none was planted");
-            let shown = holds_the_secret(cache.path()) || out.contains(SECRET) || said.contains(SECRET);
-            assert!(!shown, "{kind}: a key is kept or told: {out}{said}");
+            assert!(holds_the_secret(home.path()), "{kind}: no secret was planted");
+            let shown = holds_the_secret(cache.path()) || out.contains(SECRET) || printed.contains(SECRET);
+            assert!(!shown, "{kind}: a key was stored or printed: {out}{printed}");
             assert_eq!(cache.path().read_dir().unwrap().count(), usize::from(why.is_none()), "{kind}");
             match why {
-                None => assert!(output.status.success(), "{kind}: {out}{said}"),
+                None => assert!(output.status.success(), "{kind}: {out}{printed}"),
                 Some(why) => {
-                    assert!(!output.status.success() && said.contains(why), "{kind}: {out}{said}");
-                    assert_eq!(said.lines().count(), 1, "{kind}: {said}");
+                    assert!(!output.status.success() && printed.contains(why), "{kind}: {out}{printed}");
+                    assert_eq!(printed.lines().count(), 1, "{kind}: {printed}");
                 }
             }
         }
     }
 }
 
-/// A release of others where this machine has it: what `.ci/run` fetched, or a crate that we are built with.
+/// Directory of a released package if this machine has it: fetched by `.ci/run`, or a crate in our own registry.
 fn release(name: &str) -> Option<PathBuf> {
     let fetched = std::env::var_os("COUNTERSIGN_TEST_RELEASES").map(PathBuf::from);
     let home = |name: &str, usual: &str| {
@@ -429,7 +433,7 @@ fn release(name: &str) -> Option<PathBuf> {
     places.find_map(|place| Some(place.join(name)).filter(|release| release.is_dir()))
 }
 
-/// What of an outside run's lines names a test that ended so, after these words.
+/// Names of the tests in another runner's output, between these texts.
 fn named<'l>(lines: &'l str, before: &str, after: &str) -> Vec<&'l str> {
     let mut names: Vec<&str> =
         lines.lines().filter_map(|line| line.trim().strip_prefix(before)?.strip_suffix(after)).collect();
@@ -437,10 +441,10 @@ fn named<'l>(lines: &'l str, before: &str, after: &str) -> Vec<&'l str> {
     names
 }
 
-/// Each test of suites that others released has the name and the end that its ecosystem's own runner says outside.
+/// Each test of released packages has the same name and outcome in the sandbox as with its own runner outside.
 #[test]
 #[ignore = "takes long"]
-fn suites_of_others_end_in_it_as_outside() {
+fn released_suites_have_the_same_outcomes_as_outside() {
     let tap = "--test-reporter=tap";
     let suites: [(&str, &str, &[&str], usize); 4] = [
         ("strsim-0.11.1", "cargo", &["test", "--offline"], 90),
@@ -458,20 +462,20 @@ fn suites_of_others_end_in_it_as_outside() {
         git(root.path(), &["init", "--quiet", "--initial-branch=main"]);
         git(root.path(), &["add", "--all", "--force"]);
         git(root.path(), &["commit", "--quiet", "-m", name]);
-        let Some(lines) = tested(root.path(), &[]) else { continue };
+        let Some(lines) = test_outcomes(root.path(), &[]) else { continue };
         let outside = Command::new(program).args(words).current_dir(root.path()).output().unwrap();
-        let said = text(&outside.stdout);
-        assert!(outside.status.success(), "{name}: {said}");
+        let printed = text(&outside.stdout);
+        assert!(outside.status.success(), "{name}: {printed}");
         let passed = lines.iter().filter_map(|line| line.strip_suffix(": passed"));
-        // Of an id the last part is the name: which file or binary it is of, most runners do not say beside it.
+        // The last part of an id is the test's name. Most runners do not print its file or binary.
         let (theirs, mut ours): (Vec<&str>, Vec<&str>) = match program {
             "cargo" => (
-                named(&said, "test ", " ... ok"),
+                named(&printed, "test ", " ... ok"),
                 passed.filter_map(|id| Some(id.split_once(' ')?.1)).collect(),
             ),
-            "python3" => (named(&said, "PASSED ", ""), passed.collect()),
+            "python3" => (named(&printed, "PASSED ", ""), passed.collect()),
             "go" => (
-                named(&said, "--- PASS: ", ")")
+                named(&printed, "--- PASS: ", ")")
                     .iter()
                     .map(|line| line.rsplit_once(" (").unwrap().0)
                     .collect(),
@@ -479,7 +483,7 @@ fn suites_of_others_end_in_it_as_outside() {
             ),
             _ => {
                 let numbered =
-                    named(&said, "ok ", "").into_iter().filter_map(|line| Some(line.split_once(" - ")?.1));
+                    named(&printed, "ok ", "").into_iter().filter_map(|line| Some(line.split_once(" - ")?.1));
                 let tests = numbered.filter(|name| !name.ends_with(".js"));
                 (tests.collect(), passed.filter_map(|id| Some(id.split_once(" > ")?.1)).collect())
             }

@@ -1,4 +1,4 @@
-//! `localhub`, `setup`, `serve` and `doctor` as separate processes that know each other only by HTTP.
+//! `localhub`, `setup`, `serve` and `doctor` as separate processes that communicate only by HTTP.
 
 use std::{
     fs,
@@ -15,10 +15,10 @@ use url::Url;
 
 use super::{
     browser::{Browser, Page},
-    process::{PATIENCE, Running, countersign, finished, free_address, text},
+    process::{PATIENCE, Running, countersign, free_address, run_countersign, text},
 };
 
-/// A localhub with the App set up on it, and the files setup wrote.
+/// A localhub with the App installed, and the files setup wrote.
 pub(super) struct Site {
     home: TempDir,
     hub: Running,
@@ -35,7 +35,7 @@ impl Site {
         site
     }
 
-    /// Before anything was set up there.
+    /// A localhub without an App.
     pub(super) fn bare() -> Self {
         let home = tempdir().unwrap();
         let hub_data = home.path().join("hub");
@@ -47,14 +47,14 @@ impl Site {
             "127.0.0.1:0",
         ]));
         let mut browser = Browser::default();
-        let pages = address(&hub.hear("pages "));
+        let pages = address(&hub.wait_for_line("pages "));
         assert_eq!(browser.open(&pages).status, 200);
-        let issues = address(&hub.hear("issues "));
+        let issues = address(&hub.wait_for_line("issues "));
         let config = home.path().join("bot/countersign.toml");
         Self { home, hub, browser, issues, config }
     }
 
-    /// The localhub's own address.
+    /// Address of the localhub.
     pub(super) fn github(&self) -> Url {
         self.issues.join("/").unwrap()
     }
@@ -71,22 +71,22 @@ impl Site {
             webhook,
         ]));
         self.register(&mut setup);
-        let (code, said) = setup.end();
-        assert_eq!(code, Some(0), "{said}");
-        assert!(said.contains("Next: countersign doctor --config"), "{said}");
-        assert!(said.contains("[models] names the scripted stub: no model, no key"), "{said}");
+        let (code, printed) = setup.end();
+        assert_eq!(code, Some(0), "{printed}");
+        assert!(printed.contains("Next: countersign doctor --config"), "{printed}");
+        assert!(printed.contains("[models] names the scripted stub: no model, no key"), "{printed}");
         self.edit("127.0.0.1:8009", &free_address());
     }
 
-    /// What people do in the browser.
+    /// Registers and installs the App in the browser.
     pub(super) fn register(&mut self, setup: &mut Running) {
         let created = self.consent(setup);
         self.install(&created);
     }
 
-    /// The first half: the App is registered, and this page leads on.
+    /// Registers the App and returns the page that links to its installation.
     pub(super) fn consent(&mut self, setup: &mut Running) -> Page {
-        let start = address(&setup.hear("Open "));
+        let start = address(&setup.wait_for_line("Open "));
         let page = self.browser.open(&start);
         let consent = self.browser.submit(&page, &form_of(&page.body), &[]);
         assert!(consent.body.contains("pull_requests"), "{}", consent.body);
@@ -102,12 +102,12 @@ impl Site {
         assert_eq!(
             (installed.at.port(), installed.status),
             (self.issues.port(), 200),
-            "the App leads nowhere but to its GitHub: {}",
+            "the App's pages link only to its GitHub: {}",
             installed.body
         );
     }
 
-    /// What is open there.
+    /// Page that lists the open issues or pull requests.
     pub(super) fn page_of(&mut self, list: &str) -> String {
         let at = self.issues.join(list).unwrap();
         self.browser.open(&at).body
@@ -138,7 +138,7 @@ impl Site {
     pub(super) fn serve_with(&self, more: &[&str]) -> Running {
         let mut serving = countersign(&["serve", "--config", self.config.to_str().unwrap()]);
         let mut serving = Running::start(serving.args(more));
-        serving.hear("serving");
+        serving.wait_for_line("serving");
         serving
     }
 
@@ -147,32 +147,33 @@ impl Site {
     }
 
     pub(super) fn doctor_with(&self, more: &[&str]) -> (Option<i32>, String) {
-        let output = finished(&[&["doctor", "--config", self.config.to_str().unwrap()], more].concat());
+        let output =
+            run_countersign(&[&["doctor", "--config", self.config.to_str().unwrap()], more].concat());
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     }
 
     fn healthy(&self) -> (Option<i32>, String) {
-        let output = finished(&["healthy", "--config", self.config.to_str().unwrap()]);
+        let output = run_countersign(&["healthy", "--config", self.config.to_str().unwrap()]);
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     }
 
-    /// Does `serve` end by itself, with code 1 and one sentence?
-    fn refuses(&self, words: &str) {
-        let output = finished(&["serve", "--config", self.config.to_str().unwrap()]);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.starts_with("countersign: ") && said.contains(words), "{said}");
+    /// Asserts that `serve` exits with code 1 and one sentence that contains `words`.
+    fn assert_serve_fails(&self, words: &str) {
+        let output = run_countersign(&["serve", "--config", self.config.to_str().unwrap()]);
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.starts_with("countersign: ") && printed.contains(words), "{printed}");
     }
 
-    /// Doctor says what `broken` broke, with its fix; then everything is put back.
-    fn red(&self, broken: impl FnOnce(), words: &str) {
+    /// Asserts that `doctor` reports `words` after `broken` ran, then restores the files.
+    fn assert_doctor_reports(&self, broken: impl FnOnce(), words: &str) {
         let (settings, key) = (self.settings(), fs::read(self.key()).unwrap());
         broken();
-        let (code, said) = self.doctor();
-        assert_eq!(code, Some(1), "{words}: {said}");
+        let (code, printed) = self.doctor();
+        assert_eq!(code, Some(1), "{words}: {printed}");
         assert!(
-            said.contains("to mend:") && said.lines().filter(|line| line.contains(words)).count() == 1,
-            "`{words}` is not in, once:\n{said}"
+            printed.contains("to fix:") && printed.lines().filter(|line| line.contains(words)).count() == 1,
+            "`{words}` is not in, once:\n{printed}"
         );
         fs::write(&self.config, settings).unwrap();
         fs::write(self.key(), key).unwrap();
@@ -184,13 +185,13 @@ impl Site {
     }
 }
 
-/// The address a line ends in.
+/// Web address in a line.
 fn address(line: &str) -> Url {
     let word = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
     word.parse().unwrap()
 }
 
-/// The action of a page's only form.
+/// Action of the page's only form.
 fn form_of(body: &str) -> String {
     body.split("action=\"").nth(1).unwrap().split('"').next().unwrap().replace("&amp;", "&")
 }
@@ -200,13 +201,13 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn from_setup_to_a_countersigned_design_by_http_alone() {
+fn setup_serve_and_approval_work_over_http() {
     let mut site = Site::new();
     assert_eq!(mode(&site.key()), 0o600);
     assert_eq!(mode(&site.directory().join(".env")), 0o600);
     let serving = site.serve();
-    let (code, said) = site.doctor();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = site.doctor();
+    assert_eq!(code, Some(0), "{printed}");
     assert_eq!(site.healthy(), (Some(0), String::new()));
 
     let issue = site.label("countersign:lld");
@@ -217,44 +218,47 @@ fn from_setup_to_a_countersigned_design_by_http_alone() {
     site.browser.submit(&page, "/comment", &[("body", &format!("/approve lld {hash}"))]);
     site.browser.wait_for(&issue, "lld: done");
     let thread = site.browser.open(&issue);
-    assert!(thread.body.contains("The whole LLD"), "{}", thread.body);
+    assert!(thread.body.contains("The whole design"), "{}", thread.body);
 
-    let hub = finished(&["localhub", "--data", site.home.path().join("hub").to_str().unwrap()]);
-    let said = text(&hub.stderr);
-    assert!(hub.status.code() == Some(1) && said.contains("is in use by another countersign"), "{said}");
+    let hub = run_countersign(&["localhub", "--data", site.home.path().join("hub").to_str().unwrap()]);
+    let printed = text(&hub.stderr);
+    assert!(
+        hub.status.code() == Some(1) && printed.contains("is in use by another countersign"),
+        "{printed}"
+    );
 
-    // A second server on the same data would write beside the first.
+    // A second server on the same data is refused.
     let other = site.home.path().join("bot/other.toml");
-    let doors =
+    let shared =
         site.settings().lines().filter(|line| !line.contains("listen =")).collect::<Vec<_>>().join("\n");
     fs::write(
         &other,
-        doors.replace(
+        shared.replace(
             "[server]",
             &format!("[server]\nlisten = \"{}\"\nprivate_listen = \"{}\"", free_address(), free_address()),
         ),
     )
     .unwrap();
-    let second = finished(&["serve", "--config", other.to_str().unwrap()]);
-    let said = text(&second.stderr);
-    assert_eq!(second.status.code(), Some(1), "{said}");
-    assert!(said.contains(&site.directory().join("data").display().to_string()), "{said}");
-    assert_eq!(said.matches("is in use by another countersign").count(), 1, "{said}");
+    let second = run_countersign(&["serve", "--config", other.to_str().unwrap()]);
+    let printed = text(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{printed}");
+    assert!(printed.contains(&site.directory().join("data").display().to_string()), "{printed}");
+    assert_eq!(printed.matches("is in use by another countersign").count(), 1, "{printed}");
 
     serving.signal(Signal::TERM);
-    let (code, said) = serving.end();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("stopped"), "{said}");
+    let (code, printed) = serving.end();
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("stopped"), "{printed}");
     let (code, unheard) = site.healthy();
     assert!(code == Some(1) && unheard.contains("look into the server's log"), "{unheard}");
     for moment in ["step done", "model answered", "a gate waits for a person", "run done"] {
-        assert!(said.contains(moment), "{moment} is not in the log:\n{said}");
+        assert!(printed.contains(moment), "{moment} is not in the log:\n{printed}");
     }
-    assert!(!said.contains("means nothing here"), "{said}");
+    assert!(!printed.contains("nothing to do"), "{printed}");
 }
 
 #[test]
-fn a_wrong_webhook_secret_is_in_the_log_and_found_by_doctor() {
+fn wrong_webhook_secret_is_logged_and_found_by_doctor() {
     let mut site = Site::new();
     let env = site.directory().join(".env");
     fs::write(&env, "COUNTERSIGN_WEBHOOK_SECRET=another-than-the-one-GitHub-has\n").unwrap();
@@ -262,19 +266,22 @@ fn a_wrong_webhook_secret_is_in_the_log_and_found_by_doctor() {
     let issue = site.issues.join("issues/1").unwrap();
     let page = site.browser.open(&issue);
     site.browser.submit(&page, "/comment", &[("body", "/lld")]);
-    let line = serving.hear("webhook refused: The signature does not fit");
-    // What was refused may have been delivered again by now, and have another number as GitHub's last one.
+    let line = serving.wait_for_line("webhook refused: The signature does not match");
+    // A refused delivery may have been redelivered by now with another id.
     assert!(line.split("delivery=\"").nth(1).is_some_and(|id| id.find('"') == Some(36)), "{line}");
-    let (code, said) = site.doctor();
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("GitHub's last one ("), "{said}");
-    assert!(said.contains("was refused with 401: the webhook secret on the App's settings page"), "{said}");
-    assert!(said.contains(&format!("COUNTERSIGN_WEBHOOK_SECRET in {}", env.display())), "{said}");
-    assert!(said.contains("/data, in use by a server"), "{said}");
+    let (code, printed) = site.doctor();
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(printed.contains("GitHub's last delivery ("), "{printed}");
+    assert!(
+        printed.contains("was refused with 401: the webhook secret on the App's settings page"),
+        "{printed}"
+    );
+    assert!(printed.contains(&format!("COUNTERSIGN_WEBHOOK_SECRET in {}", env.display())), "{printed}");
+    assert!(printed.contains("/data, in use by a server"), "{printed}");
 }
 
 #[test]
-fn setup_tells_how_to_reach_its_page_from_elsewhere() {
+fn setup_prints_an_ssh_tunnel_for_its_page() {
     let home = tempdir().unwrap();
     let config = home.path().join("countersign.toml");
     let mut setup = Running::start(&mut countersign(&[
@@ -284,89 +291,100 @@ fn setup_tells_how_to_reach_its_page_from_elsewhere() {
         "--webhook-url",
         "https://bot.example.org/webhook",
     ]));
-    let port = address(&setup.hear("Open ")).port().unwrap();
-    setup.hear(&format!("ssh -L {port}:127.0.0.1:{port} "));
+    let port = address(&setup.wait_for_line("Open ")).port().unwrap();
+    setup.wait_for_line(&format!("ssh -L {port}:127.0.0.1:{port} "));
     setup.signal(Signal::INT);
     assert_eq!(setup.end().0, Some(130));
 }
 
 #[test]
 #[ignore = "takes long"]
-fn doctor_names_the_fix_of_what_is_broken_and_serve_refuses_it() {
+fn doctor_names_the_fix_and_serve_refuses_broken_settings() {
     let site = Site::new();
     let serving = site.serve();
-    let (code, said) = site.doctor();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = site.doctor();
+    assert_eq!(code, Some(0), "{printed}");
     let key = site.key();
 
     let app = site.settings().lines().find(|line| line.starts_with("id = ")).unwrap().to_owned();
-    site.red(|| site.edit(&app, "id = 7"), "knows no App with id 7; correct id under [app]");
+    site.assert_doctor_reports(
+        || site.edit(&app, "id = 7"),
+        "knows no App with id 7; correct id under [app]",
+    );
     let allowed = site.settings().lines().find(|line| line.starts_with("allow = ")).unwrap().to_owned();
-    site.red(|| site.edit(&allowed, "allow = []"), "[installations] allow is empty");
-    site.red(
+    site.assert_doctor_reports(|| site.edit(&allowed, "allow = []"), "[installations] allow is empty");
+    site.assert_doctor_reports(
         || fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap(),
         "is open to other users; run: chmod 600",
     );
     let data = site.directory().join("data");
-    site.red(|| site.edit("dir = \"data\"", "dir = \"countersign.toml/data\""), "cannot be written");
+    site.assert_doctor_reports(
+        || site.edit("dir = \"data\"", "dir = \"countersign.toml/data\""),
+        "cannot be written",
+    );
     assert!(!site.directory().join("countersign.toml/data").exists() && data.exists());
-    site.red(|| site.edit("[models]", "[models]\nreviwer = \"x\""), "unknown field `reviwer`");
-    site.red(|| site.edit("stub:reviewer", "gemini:pro"), "GEMINI_API_KEY");
-    site.red(|| fs::write(&key, "no key").unwrap(), "BAD   private key");
-    site.red(|| fs::remove_file(&key).unwrap(), "cannot be read");
+    site.assert_doctor_reports(
+        || site.edit("[models]", "[models]\nreviwer = \"x\""),
+        "unknown field `reviwer`",
+    );
+    site.assert_doctor_reports(|| site.edit("stub:reviewer", "gemini:pro"), "GEMINI_API_KEY");
+    site.assert_doctor_reports(|| fs::write(&key, "no key").unwrap(), "BAD   private key");
+    site.assert_doctor_reports(|| fs::remove_file(&key).unwrap(), "cannot be read");
     serving.signal(Signal::TERM);
     assert_eq!(serving.end().0, Some(0));
-    site.red(|| {}, "start `countersign serve`");
+    site.assert_doctor_reports(|| {}, "start `countersign serve`");
 
     let settings = site.settings();
     let whole = |text: &str| fs::write(&site.config, text).unwrap();
     whole(&settings.replace("stub:reviewer", "gemini:pro"));
     let serving = site.serve();
     serving.signal(Signal::TERM);
-    let (_, said) = serving.end();
-    assert!(said.contains("the reviewer gemini:pro cannot be asked"), "{said}");
+    let (_, printed) = serving.end();
+    assert!(printed.contains("the reviewer gemini:pro cannot be called"), "{printed}");
     whole(&settings.replace("private-key.pem", "elsewhere.pem"));
-    site.refuses("elsewhere.pem cannot be read");
+    site.assert_serve_fails("elsewhere.pem cannot be read");
     whole(&settings.replace(&app, "id = 7"));
-    site.refuses("knows no App with id 7");
+    site.assert_serve_fails("knows no App with id 7");
     whole(&settings);
     for file in [&key, &site.directory().join(".env")] {
         fs::set_permissions(file, fs::Permissions::from_mode(0o640)).unwrap();
-        site.refuses("is open to other users; run: chmod 600");
+        site.assert_serve_fails("is open to other users; run: chmod 600");
         fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
     }
     let taken = std::net::TcpListener::bind(site.listening()).unwrap();
-    site.refuses("Choose another address under [server]");
+    site.assert_serve_fails("Choose another address under [server]");
     drop(taken);
     let long = format!("dir = \"{}/data\"", "long/".repeat(20));
     whole(&settings.replace("dir = \"data\"", &long));
-    site.refuses("control.sock cannot be opened");
+    site.assert_serve_fails("control.sock cannot be opened");
     whole(&settings);
     let database = site.directory().join("data/main.db");
     fs::write(&database, "this is no database, whatever its name says".repeat(100)).unwrap();
     let before = fs::read(&database).unwrap();
-    site.refuses("main.db");
+    site.assert_serve_fails("main.db");
     assert_eq!(fs::read(&database).unwrap(), before, "a damaged file is evidence");
 }
 
 #[test]
-fn what_is_far_away_is_reached_past_the_proxy() {
+fn remote_hosts_are_reached_through_the_proxy() {
     let mut site = Site::new();
-    // It answers nobody, and remembers where they wanted to go.
+    // A proxy that answers nothing and records the requested hosts.
     let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", proxy.local_addr().unwrap());
-    let (tell, asked) = std::sync::mpsc::channel();
+    let (sender, requested) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for client in proxy.incoming().map_while(Result::ok) {
             let mut line = String::new();
             BufReader::new(client).read_line(&mut line).unwrap();
-            // Nobody listens once the test has what it wants.
-            let _ = tell.send(line.split(' ').take(2).collect::<Vec<_>>().join(" "));
+            // The receiver is gone once the test ends.
+            let _ = sender.send(line.split(' ').take(2).collect::<Vec<_>>().join(" "));
         }
     });
-    // One that was begun before may still ask for another place.
+    // An earlier connection may still ask for another host.
     let wanted = |place: &str| {
-        while asked.recv_timeout(PATIENCE).expect("the proxy is asked") != format!("CONNECT {place}:443") {}
+        while requested.recv_timeout(PATIENCE).expect("the proxy gets a request")
+            != format!("CONNECT {place}:443")
+        {}
     };
     let behind = |command: &str| {
         let mut command = countersign(&[command, "--config", site.config.to_str().unwrap()]);
@@ -377,7 +395,7 @@ fn what_is_far_away_is_reached_past_the_proxy() {
     let git = github.lines().find(|line| line.starts_with("git_url")).unwrap();
     site.edit(git, "git_url = \"https://git.acme.example\"");
     let mut serving = behind("serve");
-    serving.hear("serving");
+    serving.wait_for_line("serving");
     let issue = site.issues.join("issues/1").unwrap();
     let page = site.browser.open(&issue);
     site.browser.submit(&page, "/label", &[("name", "countersign:lld")]);
@@ -392,13 +410,13 @@ fn what_is_far_away_is_reached_past_the_proxy() {
 
 #[test]
 #[ignore = "takes long"]
-fn connections_that_say_nothing_keep_no_delivery_out() {
+fn silent_connections_block_no_delivery() {
     let mut site = Site::new();
     let mut few_files = Command::new("sh");
     few_files.args(["-c", "ulimit -n 256; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_countersign")]);
     few_files.args(["serve", "--config", site.config.to_str().unwrap()]);
     let mut serving = Running::start(&mut few_files);
-    serving.hear("serving");
+    serving.wait_for_line("serving");
     let silent = |_| {
         let mut silent = TcpStream::connect(site.listening()).unwrap();
         silent.write_all(b"POST /webhook HTTP/1.1\r\nHost: ").unwrap();
@@ -407,7 +425,7 @@ fn connections_that_say_nothing_keep_no_delivery_out() {
     let held: Vec<_> = (0..300).map(silent).collect();
     let issue = site.label("countersign:lld");
     site.browser.wait_for(&issue, "/approve lld ");
-    serving.hear("connections were closed");
+    serving.wait_for_line("connections were closed");
     drop(held);
 }
 
@@ -416,7 +434,7 @@ impl Site {
         self.address("listen = ")
     }
 
-    /// Where the private door is.
+    /// Address of the private listener.
     pub(super) fn page(&self) -> String {
         self.address("private_listen = ")
     }
@@ -426,7 +444,7 @@ impl Site {
         line.split('"').nth(1).unwrap().to_owned()
     }
 
-    /// Somebody puts a label on the first issue, whose page it is.
+    /// Labels the first issue and returns the address of its page.
     pub(super) fn label(&mut self, label: &str) -> Url {
         let issue = self.issues.join("issues/1").unwrap();
         let page = self.browser.open(&issue);
@@ -438,7 +456,7 @@ impl Site {
         &mut self.browser
     }
 
-    /// Somebody writes on an issue, whose page it is.
+    /// Comments on the issue with this page.
     pub(super) fn comment(&mut self, issue: &Url, text: &str) {
         let page = self.browser.open(issue);
         self.browser.submit(&page, "/comment", &[("body", text)]);
@@ -448,7 +466,7 @@ impl Site {
         self.browser.wait_for(page, words);
     }
 
-    /// Other users may come as far as the bot's directory.
+    /// Lets other users enter the bot's directory.
     pub(super) fn open_to_others(&self) {
         fs::set_permissions(self.home.path(), fs::Permissions::from_mode(0o755)).unwrap();
     }

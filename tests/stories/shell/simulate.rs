@@ -1,4 +1,4 @@
-//! What would be, told without doing any of it.
+//! `simulate` reports what an event would do without doing it.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -14,13 +14,13 @@ use countersign::{
 
 use rustix::process::Signal;
 
-use super::process::{Running, countersign, finished, text};
+use super::process::{Running, countersign, run_countersign, text};
 use crate::{
     postgres,
     world::{Setting, World, world},
 };
 
-/// Every file below, but what SQLite lets readers write beside a database.
+/// Hash of every file below a directory, except the files SQLite readers write next to a database.
 fn files(below: &Path, found: &mut BTreeMap<String, Hash>) {
     for entry in fs::read_dir(below).unwrap().map(|entry| entry.unwrap().path()) {
         let name = entry.to_str().unwrap().to_owned();
@@ -32,25 +32,26 @@ fn files(below: &Path, found: &mut BTreeMap<String, Hash>) {
     }
 }
 
-/// What is told of it, beside the server; nothing is done meanwhile, here or there.
-async fn told(w: &World, event: SimulatedAction, by: &str) -> String {
+/// Simulates an event while the server runs, and asserts that neither GitHub nor the data change.
+async fn simulate(w: &World, event: SimulatedAction, by: &str) -> String {
     let seen = || {
         let mut found = BTreeMap::new();
         files(w.data(), &mut found);
         found
     };
     let (before, writes, thread) = (seen(), w.hub.writes(), w.thread());
-    let asked = w.hub.requests().len();
+    let requests_before = w.hub.requests().len();
     let settings = workflows::load_settings(&w.directory().join("bot/countersign.toml")).unwrap();
     let repo = "maya/tally".parse().unwrap();
     let asking = SimulationRequest { repo, issue: w.issue.0, event, by: Some(by.to_owned()) };
     let lines = simulate_event(settings, w.clock.clone(), &asking).await.unwrap();
     let tokens = |request: &&countersign::localhub::HubRequestView| !request.path.ends_with("/access_tokens");
     let requests = w.hub.requests();
-    let others: Vec<_> = requests[asked..].iter().filter(tokens).map(|request| &request.method).collect();
+    let others: Vec<_> =
+        requests[requests_before..].iter().filter(tokens).map(|request| &request.method).collect();
     assert!(!others.is_empty() && others.iter().all(|method| *method == "GET"), "{others:?}");
     assert_eq!((w.hub.writes(), w.thread()), (writes, thread));
-    assert!(seen() == before, "the data directory is as it was");
+    assert!(seen() == before, "the data directory is unchanged");
     lines.join("\n")
 }
 
@@ -63,64 +64,67 @@ fn comment(text: &str) -> SimulatedAction {
 }
 
 #[tokio::test]
-async fn a_run_that_would_begin_is_told_and_does_not_begin() {
+async fn simulated_start_is_reported_and_starts_nothing() {
     let models = Some(("anthropic:claude-opus-4-6", "gemini:gemini-2.5-pro"));
     let env = "ANTHROPIC_API_KEY=key\nGEMINI_API_KEY=key\n".to_owned();
-    // Nobody listens there: a model that was asked would fail loudly.
+    // The models' services are unreachable, so a model call would fail.
     let toml = "[budget]\ninstallation_month = \"$0.01\"\n".to_owned();
     let mut w = World::new(Setting { models, env, toml, ..Setting::default() }).await;
-    let said = told(&w, label("countersign:lld"), "tess").await;
-    assert!(said.contains("maya/tally#1, open: Report time by week"), "{said}");
-    assert!(said.contains("started lld as"), "{said}");
-    assert!(said.contains("drafter anthropic:claude-opus-4-6, reviewer gemini:gemini-2.5-pro"), "{said}");
-    assert!(said.contains("of the repository the drafter is shown about "), "{said}");
-    assert!(said.contains("with the longest answer that is an estimated $"), "{said}");
-    assert!(said.contains("of $0.01, which leaves no room for it, so the run would pause"), "{said}");
-    assert!(said.contains("👀 would be shown"), "{said}");
+    let printed = simulate(&w, label("countersign:lld"), "tess").await;
+    assert!(printed.contains("maya/tally#1, open: Report time by week"), "{printed}");
+    assert!(printed.contains("started lld as"), "{printed}");
+    assert!(
+        printed.contains("drafter anthropic:claude-opus-4-6, reviewer gemini:gemini-2.5-pro"),
+        "{printed}"
+    );
+    assert!(printed.contains("the drafter would see about "), "{printed}");
+    assert!(printed.contains("with the longest response it costs an estimated $"), "{printed}");
+    assert!(printed.contains("of $0.01, too little is left, so the run would pause"), "{printed}");
+    assert!(printed.contains("👀 would be shown"), "{printed}");
     assert!(w.run().await.is_none());
     w.settle().await;
 
-    let said = told(&w, label("countersign:lld"), "stranger").await;
-    assert!(said.contains("refused: `countersign:lld` needs triage"), "{said}");
-    assert!(said.contains("👎 would be shown") && !said.contains("answered"), "{said}");
-    assert!(told(&w, label("bug"), "tess").await.ends_with("not a label of ours"));
-    let said = told(&w, comment("What do you think?"), "tess").await;
-    assert!(said.ends_with("no command in it"), "{said}");
-    let said = told(&w, label("countersign:lld"), "countersign[bot]").await;
-    assert!(said.ends_with("a bot's label never acts"), "{said}");
-    let said = told(&w, comment("/lld"), "countersign[bot]").await;
-    assert!(said.ends_with("a bot's comment never acts"), "{said}");
+    let printed = simulate(&w, label("countersign:lld"), "stranger").await;
+    assert!(printed.contains("refused: `countersign:lld` needs triage"), "{printed}");
+    assert!(printed.contains("👎 would be shown") && !printed.contains("answered"), "{printed}");
+    assert!(simulate(&w, label("bug"), "tess").await.ends_with("not a label of ours"));
+    let printed = simulate(&w, comment("What do you think?"), "tess").await;
+    assert!(printed.ends_with("no command in it"), "{printed}");
+    let printed = simulate(&w, label("countersign:lld"), "countersign[bot]").await;
+    assert!(printed.ends_with("a bot's label never acts"), "{printed}");
+    let printed = simulate(&w, comment("/lld"), "countersign[bot]").await;
+    assert!(printed.ends_with("a bot's comment never acts"), "{printed}");
     let (by, why) = ("ops".to_owned(), String::new());
     let pause = ActivePause { scope: PauseScope::Repo(w.repo), by, why, at: w.clock.now() };
     w.app.store.set_pause(pause).await.unwrap();
-    let said = told(&w, label("countersign:lld"), "tess").await;
-    assert!(said.contains("started lld as") && said.contains("is paused since"), "{said}");
+    let printed = simulate(&w, label("countersign:lld"), "tess").await;
+    assert!(printed.contains("started lld as") && printed.contains("is paused since"), "{printed}");
 }
 
 #[tokio::test]
-async fn a_gate_that_would_hear_it_is_told_and_hears_nothing() {
+async fn simulated_answer_is_reported_and_not_recorded() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.wait(60).await;
     let line = w.approve_line();
-    let said = told(&w, comment(&line), "sam").await;
-    assert!(said.contains(&format!("`/approve` taken by {}", w.run().await.unwrap().id)), "{said}");
-    let said = told(&w, comment("/approve lld 0123456789ab"), "sam").await;
-    assert!(said.contains("it would be answered: ") && said.contains(&line), "{said}");
-    let said = told(&w, comment(&line), "tess").await;
-    assert!(said.contains("refused: ") && said.contains("👎 would be shown"), "{said}");
-    let said = told(&w, comment("/lld"), "tess").await;
-    assert!(said.contains("it would be answered: "), "{said}");
-    assert!(!said.contains("drafter"), "no run would begin: {said}");
-    let said = told(&w, comment("/retry"), "tess").await;
-    assert!(said.contains("it would be answered: "), "{said}");
+    let printed = simulate(&w, comment(&line), "sam").await;
+    assert!(printed.contains(&format!("`/approve` taken by {}", w.run().await.unwrap().id)), "{printed}");
+    let printed = simulate(&w, comment("/approve lld 0123456789ab"), "sam").await;
+    assert!(printed.contains("it would be answered: ") && printed.contains(&line), "{printed}");
+    let printed = simulate(&w, comment(&line), "tess").await;
+    assert!(printed.contains("refused: ") && printed.contains("👎 would be shown"), "{printed}");
+    let printed = simulate(&w, comment("/lld"), "tess").await;
+    assert!(printed.contains("it would be answered: "), "{printed}");
+    assert!(!printed.contains("drafter"), "no run would begin: {printed}");
+    let printed = simulate(&w, comment("/retry"), "tess").await;
+    assert!(printed.contains("it would be answered: "), "{printed}");
     w.settle().await;
     w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn with_the_data_in_a_postgres_the_same_is_told() {
+async fn simulation_works_on_postgres() {
     let Some(address) = postgres::database() else { return };
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
     w.comes_to_the_gate().await;
@@ -130,40 +134,41 @@ async fn with_the_data_in_a_postgres_the_same_is_told() {
             .map(|table| postgres::number(&address, "", &format!("SELECT COUNT(*) FROM all_{table}")))
     };
     let (before, line) = (rows(), w.approve_line());
-    let said = told(&w, comment(&line), "sam").await;
-    assert!(said.contains(&format!("`/approve` taken by {}", w.run().await.unwrap().id)), "{said}");
+    let printed = simulate(&w, comment(&line), "sam").await;
+    assert!(printed.contains(&format!("`/approve` taken by {}", w.run().await.unwrap().id)), "{printed}");
     let (by, why) = ("ops".to_owned(), String::new());
     let pause = ActivePause { scope: PauseScope::Repo(w.repo), by, why, at: w.clock.now() };
     w.app.store.set_pause(pause).await.unwrap();
-    let said = told(&w, label("countersign:issue"), "tess").await;
-    assert!(said.contains("started issue as") && said.contains("is paused since"), "{said}");
+    let printed = simulate(&w, label("countersign:issue"), "tess").await;
+    assert!(printed.contains("started issue as") && printed.contains("is paused since"), "{printed}");
     assert_eq!(rows(), before);
     w.stands(RunViewStatus::Asking).await;
 }
 
-/// GitHub never answers, and somebody loses patience.
+/// GitHub never answers, and a person interrupts the command.
 #[tokio::test]
-async fn one_that_is_stopped_leaves_no_copy() {
+async fn interrupted_simulation_deletes_its_copy() {
     let w = world().await;
-    let (deaf, room) = (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), tempfile::tempdir().unwrap());
+    let (deaf, temp_dir) =
+        (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), tempfile::tempdir().unwrap());
     let config = w.directory().join("bot/countersign.toml");
     let text = fs::read_to_string(&config).unwrap();
     let at = format!("http://{}", deaf.local_addr().unwrap());
     fs::write(&config, text.replace(w.hub.base_url().as_str().trim_end_matches('/'), &at)).unwrap();
     let config = config.to_str().unwrap();
     let mut command = countersign(&["simulate", "--repo", "maya/tally", "--issue", "1", "--config", config]);
-    let simulating = Running::start(command.env("TMPDIR", room.path()));
+    let simulating = Running::start(command.env("TMPDIR", temp_dir.path()));
     let _asked = deaf.accept().unwrap();
-    assert_eq!(fs::read_dir(room.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(temp_dir.path()).unwrap().count(), 1);
     simulating.signal(Signal::INT);
-    let (code, said) = simulating.end();
-    assert!(code == Some(1) && said.contains("ended on the way; the copy is gone"), "{said}");
-    assert_eq!(fs::read_dir(room.path()).unwrap().count(), 0);
+    let (code, printed) = simulating.end();
+    assert!(code == Some(1) && printed.contains("interrupted; the copy was removed"), "{printed}");
+    assert_eq!(fs::read_dir(temp_dir.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn an_event_is_a_label_or_a_comment() {
-    let output = finished(&["simulate", "--repo", "a/b", "--issue", "1", "--event", "push"]);
+fn simulated_event_must_be_a_label_or_a_comment() {
+    let output = run_countersign(&["simulate", "--repo", "a/b", "--issue", "1", "--event", "push"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("write label:NAME or comment:TEXT"), "{}", text(&output.stderr));
 }

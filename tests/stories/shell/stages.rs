@@ -1,8 +1,8 @@
-//! Runs of each workflow, interrupted in the middle of a step by the first version, go on in this one.
+//! Runs of each workflow that the first version interrupted in the middle of a step resume in this version.
 //!
-//! `fixtures/stages-VERSION.tar.zst` has a directory for each row of [`STAGES`]: the bot's directory and the hub's, as a kill
-//! left them. [`each_stage_goes_on_from_what_the_first_version_left`] writes it if `UPDATE_STATES` is set and the file is missing; an existing file is
-//! never rewritten. Keys and secrets in it open nothing.
+//! `fixtures/stages-VERSION.tar.zst` has a directory for each row of [`STAGES`]: the bot's and the hub's directories,
+//! as a kill left them. [`each_stage_resumes_from_data_of_the_first_version`] writes the file if `UPDATE_STATES` is
+//! set and the file is missing; it never rewrites an existing one. Keys and secrets in it open nothing.
 
 use std::{
     collections::BTreeSet,
@@ -26,14 +26,15 @@ use crate::{
     world::{Known, Setting, World, directory},
 };
 
-/// The start of a run, the point at which it is interrupted, and its status after it went on.
+/// A stage: how its run starts, where it is interrupted, and its status after it resumed.
 struct Stage {
     name: &'static str,
-    /// A label of maya's, or her comment.
+    /// Label set by maya, or her comment.
     starts: &'static str,
-    /// Workflow, role and number of the call after whose payment the run is interrupted; `None` if it is left at rest.
+    /// Workflow, role and number of the paid call after which the run is interrupted. `None`: the run is copied at
+    /// rest.
     cut: Option<(&'static str, &'static str, u32)>,
-    goes_on_to: RunViewStatus,
+    resumes_as: RunViewStatus,
 }
 
 const STAGES: [Stage; 9] = [
@@ -41,51 +42,51 @@ const STAGES: [Stage; 9] = [
         name: "issue",
         starts: "/issue",
         cut: Some(("issue", "drafter", 1)),
-        goes_on_to: RunViewStatus::Asking,
+        resumes_as: RunViewStatus::Asking,
     },
     Stage {
         name: "lld",
         starts: "/lld",
         cut: Some(("lld", "reviewer", 1)),
-        goes_on_to: RunViewStatus::Asking,
+        resumes_as: RunViewStatus::Asking,
     },
     Stage {
         name: "spec",
         starts: "/spec",
         cut: Some(("spec", "drafter", 1)),
-        goes_on_to: RunViewStatus::Done,
+        resumes_as: RunViewStatus::Done,
     },
     Stage {
         name: "tests",
         starts: "/implement",
         cut: Some(("implement", "drafter", 1)),
-        goes_on_to: RunViewStatus::Asking,
+        resumes_as: RunViewStatus::Asking,
     },
     Stage {
         name: "code",
         starts: "/implement",
         cut: Some(("implement", "drafter", 2)),
-        goes_on_to: RunViewStatus::Asking,
+        resumes_as: RunViewStatus::Asking,
     },
-    Stage { name: "gate", starts: "/implement", cut: None, goes_on_to: RunViewStatus::Asking },
-    Stage { name: "pushed", starts: "/implement", cut: None, goes_on_to: RunViewStatus::Asking },
+    Stage { name: "gate", starts: "/implement", cut: None, resumes_as: RunViewStatus::Asking },
+    Stage { name: "pushed", starts: "/implement", cut: None, resumes_as: RunViewStatus::Asking },
     Stage {
         name: "scout",
         starts: "/scout weeks of time sheets",
         cut: Some(("scout", "drafter", 1)),
-        goes_on_to: RunViewStatus::Asking,
+        resumes_as: RunViewStatus::Asking,
     },
     Stage {
         name: "route",
         starts: "@countersign add weeks to the report",
         cut: Some(("route", "router", 1)),
-        goes_on_to: RunViewStatus::Asking,
+        resumes_as: RunViewStatus::Asking,
     },
 ];
 
-/// A file beside the directories of a stage.
+/// Contents of `kept.json`, next to the directories of a stage.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StageFile {
     known: Known,
     now: Timestamp,
 }
@@ -115,7 +116,7 @@ impl Stage {
         w
     }
 
-    /// The directory that a kill at this place leaves.
+    /// Plays the stage and returns the directory a kill at its point leaves.
     async fn interrupted(&self) -> TempDir {
         let mut w = self.world().await;
         let copied = self
@@ -128,33 +129,34 @@ impl Stage {
             w.approved_by("sam").await;
         }
         let (known, now) = (w.known(), w.clock.now());
-        w.see_all_of_it();
+        w.mark_all_seen();
         let left = w.leave().await;
         let (directory, now) = match copied {
             Some(copied) => Arc::into_inner(copied).unwrap().into_inner().expect("the run was interrupted"),
             None => (left, now),
         };
-        let kept = serde_json::to_string_pretty(&Kept { known, now }).unwrap();
+        let kept = serde_json::to_string_pretty(&StageFile { known, now }).unwrap();
         fs::write(directory.path().join("kept.json"), kept).unwrap();
         directory
     }
 
-    /// Opens the directory as a server of this version does. The run goes on, and nothing is paid twice.
-    async fn goes_on(&self, directory: TempDir) {
-        let kept: Kept =
+    /// Opens the directory as a server of this version does. The run resumes, and no call is paid twice.
+    async fn resume(&self, directory: TempDir) {
+        let kept: StageFile =
             serde_json::from_slice(&fs::read(directory.path().join("kept.json")).unwrap()).unwrap();
         let data = directory.path().join("bot/data");
         let checkpoints = data.join(format!("repos/{}/checkpoints.db", kept.known.repo));
         let paid = calls(&checkpoints);
         let mut w = World::go_on(directory, kept.known, kept.now).await;
-        // A server does this when it starts; it takes off the label that the first version put on a run at work.
+        // A starting server does this. It removes the label that the first version set on a working run.
         w.look().await;
         w.settle().await;
         w.tried().await;
-        assert_eq!(w.run_status().await, self.goes_on_to, "{}:\n{}", self.name, w.thread());
+        assert_eq!(w.run_status().await, self.resumes_as, "{}:\n{}", self.name, w.thread());
         match self.name {
             "gate" => {
-                // The hash covers the change's report, which this version words otherwise: the gate shows its new line.
+                // The hash covers the change's report. This version words it differently, so the gate shows a new
+                // command.
                 let line = w.approve_line();
                 w.comment("sam", &line).await;
                 w.newest();
@@ -164,7 +166,7 @@ impl Stage {
             "pushed" => w.merged().await,
             _ => {}
         }
-        w.see_all_of_it();
+        w.mark_all_seen();
         let now = calls(&checkpoints);
         assert!(paid.iter().all(|row| now.contains(row)), "{}: {now:#?}", self.name);
         let prompts: BTreeSet<_> = now.iter().map(|(run, _, key, body)| (run, key, prompt(body))).collect();
@@ -178,14 +180,14 @@ impl Stage {
     }
 }
 
-/// The hash of the prompt of a call.
+/// Prompt hash of a call.
 fn prompt(body: &str) -> String {
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
     body["prompt"].as_str().unwrap().to_owned()
 }
 
 impl World {
-    fn see_all_of_it(&self) {
+    fn mark_all_seen(&self) {
         self.seen_by_all();
         self.checks();
         if !self.pulls().is_empty() {
@@ -196,7 +198,7 @@ impl World {
     }
 }
 
-async fn go_on(packed: &[u8]) {
+async fn resume_all(packed: &[u8]) {
     let all = directory();
     tar(&["--no-same-owner", "-xf", "-"], all.path(), &zstd::decode_all(packed).unwrap());
     let sandbox = can_run().await;
@@ -206,7 +208,7 @@ async fn go_on(packed: &[u8]) {
             let from = all.path().join(stage.name).join(part);
             assert!(Command::new("cp").arg("-r").arg(from).arg(own.path()).status().unwrap().success());
         }
-        stage.goes_on(own).await;
+        stage.resume(own).await;
     }
 }
 
@@ -215,10 +217,11 @@ fn file() -> PathBuf {
     fixtures().join(format!("stages-{major}.{minor}.tar.zst"))
 }
 
-/// Fails if a stored form changes and nothing reads what the first version stored. Fix the reader, never the fixture.
+/// Fails if a stored format changes and the code no longer reads what the first version stored. Fix the reader, never
+/// the fixture.
 #[tokio::test]
 #[ignore = "takes long"]
-async fn each_stage_goes_on_from_what_the_first_version_left() {
+async fn each_stage_resumes_from_data_of_the_first_version() {
     if !file().exists() && std::env::var_os("UPDATE_STATES").is_some() {
         let all = directory();
         for stage in &STAGES {
@@ -228,5 +231,5 @@ async fn each_stage_goes_on_from_what_the_first_version_left() {
         }
         fs::write(file(), pack(all.path())).unwrap();
     }
-    go_on(&fs::read(file()).unwrap()).await;
+    resume_all(&fs::read(file()).unwrap()).await;
 }

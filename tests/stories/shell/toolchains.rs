@@ -1,4 +1,4 @@
-//! Toolchains that lie where the sandbox's user is not let in, as those in root's home.
+//! Toolchains in directories the sandbox's user cannot enter, such as root's home.
 
 use std::{
     fs,
@@ -20,8 +20,8 @@ fn program(path: &Path, script: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A `PATH` without bubblewrap, and with a Rust that root alone reaches.
-fn closed() -> TempDir {
+/// Creates a `PATH` without bubblewrap, with a Rust toolchain that only root can reach.
+fn root_only_toolchain() -> TempDir {
     let home = tempdir().unwrap();
     let (path, rust) = (home.path().join("path"), home.path().join("rust"));
     fs::create_dir_all(rust.join("bin")).unwrap();
@@ -29,7 +29,7 @@ fn closed() -> TempDir {
     for directory in ["/usr/local/bin", "/usr/bin", "/bin"] {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             if !["bwrap", "rustc", "cargo"].iter().any(|name| entry.file_name() == *name) {
-                // The second of a name is not found anyway.
+                // A second program of the same name would never be found.
                 let _ = symlink(entry.path(), path.join(entry.file_name()));
             }
         }
@@ -41,53 +41,53 @@ fn closed() -> TempDir {
 }
 
 #[test]
-fn a_toolchain_that_only_root_reaches_is_told_with_what_helps() {
+fn toolchain_only_root_can_reach_is_reported_with_the_fix() {
     if !geteuid().is_root() {
         return eprintln!("skipped: only root's sandbox has another user without bubblewrap");
     }
-    let (closed, site) = (closed(), Site::new());
+    let (root_only_toolchain, site) = (root_only_toolchain(), Site::new());
     let run = |arguments: &[&str]| -> (Output, String) {
-        let output = finish(countersign(arguments).env("PATH", closed.path().join("path")));
-        let said = text(&output.stdout) + &text(&output.stderr);
-        (output, said)
+        let output = finish(countersign(arguments).env("PATH", root_only_toolchain.path().join("path")));
+        let printed = text(&output.stdout) + &text(&output.stderr);
+        (output, printed)
     };
-    let helps = format!(
+    let fix = format!(
         "the sandbox's user cannot run {}/rust/bin/cargo (Permission denied (os error 13)); `apt \
          install bubblewrap` and restart, or install Rust where every user may read it",
-        closed.path().display()
+        root_only_toolchain.path().display()
     );
-    let (_, said) = run(&["doctor", "--config", site.config().to_str().unwrap()]);
-    let row = said.lines().find(|line| line.contains(" cargo ")).unwrap();
-    assert!(row.starts_with("note ") && row.contains(&helps), "{said}");
+    let (_, printed) = run(&["doctor", "--config", site.config().to_str().unwrap()]);
+    let row = printed.lines().find(|line| line.contains(" cargo ")).unwrap();
+    assert!(row.starts_with("note ") && row.contains(&fix), "{printed}");
 
-    let repository = closed.path().join("repository");
+    let repository = root_only_toolchain.path().join("repository");
     fs::create_dir_all(repository.join("src")).unwrap();
     fs::write(repository.join("Cargo.toml"), "[package]\nname = \"a\"\n").unwrap();
     fs::write(repository.join("src/lib.rs"), "").unwrap();
-    git(closed.path(), &["init", "--quiet", "repository"]);
+    git(root_only_toolchain.path(), &["init", "--quiet", "repository"]);
     git(&repository, &["add", "."]);
     git(&repository, &["commit", "--quiet", "-m", "a"]);
-    let cache = closed.path().join("cache");
-    let (output, said) =
+    let cache = root_only_toolchain.path().join("cache");
+    let (output, printed) =
         run(&["test", "--repo", repository.to_str().unwrap(), "--cache", cache.to_str().unwrap()]);
-    assert!(!output.status.success() && said.contains(&helps), "{said}");
+    assert!(!output.status.success() && printed.contains(&fix), "{printed}");
 
-    let (output, said) = run(&["demo", "--yes"]);
-    assert!(output.status.success(), "{said}");
+    let (output, printed) = run(&["demo", "--yes"]);
+    assert!(output.status.success(), "{printed}");
     assert!(
-        said.contains("It ends with the design, because tests cannot be run here: the sandbox's user"),
-        "{said}"
+        printed.contains("The demo ends with the design, because tests cannot run here: the sandbox's user"),
+        "{printed}"
     );
-    assert!(said.contains(&helps) && said.contains("lld: done"), "{said}");
+    assert!(printed.contains(&fix) && printed.contains("lld: done"), "{printed}");
 }
 
-/// The whole installation on a localhub, as it is rehearsed.
+/// A rehearsal on localhub, from setup to approved code.
 #[test]
 #[ignore = "takes long"]
-fn a_rehearsed_installation_reaches_the_code() {
+fn rehearsal_reaches_approved_code() {
     let mut site = Site::new();
-    let (_, said) = site.doctor();
-    if !said.contains("ok    cargo") {
+    let (_, printed) = site.doctor();
+    if !printed.contains("ok    cargo") {
         return eprintln!("skipped: Rust does not run in this machine's sandbox");
     }
     let _serving = site.serve();

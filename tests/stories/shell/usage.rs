@@ -1,8 +1,8 @@
-//! What a wrong command line says, and with which code it ends.
+//! Error messages and exit codes of wrong command lines.
 
 use std::{io::Write, process::Command};
 
-use super::process::{finished, text};
+use super::process::{run_countersign, text};
 
 #[test]
 fn wrong_usage_exits_with_two_and_says_what_to_write() {
@@ -10,13 +10,13 @@ fn wrong_usage_exits_with_two_and_says_what_to_write() {
         (&[][..], "Usage: countersign"),
         (&["nope"], "unrecognized subcommand"),
         (&["graph"], "<WORKFLOW>"),
-        (&["graph", "nope"], "there is no workflow `nope`; there is route, scout, issue, lld"),
+        (&["graph", "nope"], "unknown workflow `nope`; known are route, scout, issue, lld"),
         (&["demo", "--repo", "."], "--issue"),
         (&["demo", "--config", "x"], "add --models real"),
         (&["setup"], "--webhook-url is missing"),
         (&["setup", "--webhook-url", "http://bot.example.org/webhook"], "write https://"),
         (&["setup", "--webhook-url", "https://bot.example.org"], "has no path; add /webhook"),
-        (&["setup", "--webhook-url", "http://127.0.0.1:8008/webhook"], "is for this machine alone"),
+        (&["setup", "--webhook-url", "http://127.0.0.1:8008/webhook"], "is a loopback address"),
         (
             &["setup", "--github", "http://127.0.0.1:1", "--webhook-url", "https://a.example/webhook"],
             "is elsewhere",
@@ -28,37 +28,37 @@ fn wrong_usage_exits_with_two_and_says_what_to_write() {
         (&["man"], "--to"),
         (&["localhub", "--data", "x", "--listen", "0.0.0.0:0"], "write 127.0.0.1:PORT"),
     ] {
-        let output = finished(arguments);
+        let output = run_countersign(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let said = text(&output.stderr);
-        assert!(said.contains(words), "{arguments:?}: {said}");
+        let printed = text(&output.stderr);
+        assert!(printed.contains(words), "{arguments:?}: {printed}");
     }
 }
 
 #[test]
-fn a_missing_settings_file_points_to_setup() {
+fn missing_settings_file_points_to_setup() {
     for command in ["serve", "doctor", "healthy"] {
-        let output = finished(&[command, "--config", "/nowhere/countersign.toml"]);
+        let output = run_countersign(&[command, "--config", "/nowhere/countersign.toml"]);
         assert_eq!(output.status.code(), Some(1), "{command}");
-        let said = text(&output.stdout) + &text(&output.stderr);
+        let printed = text(&output.stdout) + &text(&output.stderr);
         assert!(
-            said.contains("/nowhere/countersign.toml: there is no such file; run `countersign setup`"),
-            "{said}"
+            printed.contains("/nowhere/countersign.toml: there is no such file; run `countersign setup`"),
+            "{printed}"
         );
     }
 }
 
 #[test]
-fn a_graph_is_printed_as_mermaid() {
-    let output = finished(&["graph", "lld"]);
+fn graph_command_prints_mermaid() {
+    let output = run_countersign(&["graph", "lld"]);
     assert!(output.status.success());
     let diagram = text(&output.stdout);
     assert!(diagram.contains("flowchart") && diagram.contains("Finalize"), "{diagram}");
 }
 
 #[test]
-fn bash_completes_a_command_and_its_flags() {
-    let script = finished(&["completions", "bash"]).stdout;
+fn bash_completes_commands_and_flags() {
+    let script = run_countersign(&["completions", "bash"]).stdout;
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&script).unwrap();
     let completed = |words: &str, last: usize| {
@@ -75,15 +75,15 @@ fn bash_completes_a_command_and_its_flags() {
     assert_eq!(completed("countersign audit ver", 2), "verify\n");
     assert!(completed("countersign serve --", 2).contains("--config"));
     for shell in ["zsh", "fish", "elvish", "powershell"] {
-        assert!(text(&finished(&["completions", shell]).stdout).contains("doctor"), "{shell}");
+        assert!(text(&run_countersign(&["completions", shell]).stdout).contains("doctor"), "{shell}");
     }
 }
 
 #[test]
-fn every_command_has_a_page_of_the_manual() {
+fn each_command_has_a_manual_page() {
     let directory = tempfile::tempdir().unwrap();
     let pages = directory.path().join("man");
-    assert!(finished(&["man", "--to", pages.to_str().unwrap()]).status.success());
+    assert!(run_countersign(&["man", "--to", pages.to_str().unwrap()]).status.success());
     let mut commands = vec![("countersign".to_owned(), countersign::cli::command())];
     let mut seen = 0;
     while let Some((name, command)) = commands.pop() {
@@ -93,8 +93,8 @@ fn every_command_has_a_page_of_the_manual() {
             .extend(command.get_subcommands().map(|sub| (format!("{name}-{}", sub.get_name()), sub.clone())));
         seen += 1;
     }
-    assert_eq!(std::fs::read_dir(&pages).unwrap().count(), seen, "a page is of no command");
-    let taken = finished(&["man", "--to", pages.join("countersign.1").to_str().unwrap()]);
+    assert_eq!(std::fs::read_dir(&pages).unwrap().count(), seen, "a page belongs to no command");
+    let taken = run_countersign(&["man", "--to", pages.join("countersign.1").to_str().unwrap()]);
     assert_eq!(taken.status.code(), Some(1));
     assert!(text(&taken.stderr).contains("name another directory"), "{}", text(&taken.stderr));
 }

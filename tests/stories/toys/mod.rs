@@ -1,5 +1,5 @@
-//! Workflows that nobody needs, made of the document stage: with several files, also as code that is watched until it is
-//! merged.
+//! Toy workflows for tests, built on the document stage: one publishes several files, one publishes code and watches
+//! it until it is merged.
 
 mod pages;
 
@@ -10,7 +10,7 @@ use countersign::{
     workflows,
 };
 
-/// The product's, and the toys.
+/// The product's workflows and the toys.
 pub(crate) static ALL: &[&dyn AnyWorkflow<StepServices>] = &[
     &workflows::route::RouteWorkflow,
     &workflows::scout::ScoutWorkflow,
@@ -22,7 +22,7 @@ pub(crate) static ALL: &[&dyn AnyWorkflow<StepServices>] = &[
     &pages::Made::<true>,
 ];
 
-/// The settings of all of them.
+/// Settings of these workflows.
 pub(crate) const TABLES: &[WorkflowDefaults] = &[
     WorkflowDefaults { routes: true, ..WorkflowDefaults::for_document("route", "") },
     WorkflowDefaults {
@@ -44,7 +44,7 @@ pub(crate) const TABLES: &[WorkflowDefaults] = &[
     WorkflowDefaults::for_document("patch", "docs/patch/{issue}.md"),
 ];
 
-/// A step in a line.
+/// Builds a [`StepInfo`].
 const fn step(id: &'static str, title: &'static str, kind: StepKind) -> StepInfo {
     StepInfo { id, title, kind }
 }

@@ -1,5 +1,5 @@
-//! `pages`: a document of several files, reviewed before people are asked; and `patch`, the same for code: pushed once it is
-//! accepted, and watched until it is merged.
+//! `pages` is a document of several files, reviewed before a person approves. `patch` is the same for code: pushed
+//! once it is approved, and watched until it is merged.
 
 use countersign::{
     commands::{CommandKind, CommandSpec},
@@ -44,7 +44,7 @@ impl WorkflowStep for At {
             Self::Gate => step("B5", "Ask", StepKind::Gate),
             Self::Publish => step("B6", "Publish", StepKind::Publish),
             Self::Watch => step("B7", "Wait for the merge", StepKind::Watch),
-            Self::Money => step("BM", "Wait for money", StepKind::Pause),
+            Self::Money => step("BM", "Wait for budget", StepKind::Pause),
         }
     }
 }

@@ -1,8 +1,7 @@
-//! Of each language, all that is found in a text with what is hard to read in it.
+//! Complete summary of a difficult sample in each language.
 
 use super::*;
 
-/// The signatures of the items with these names.
 fn signatures(language: Language, names: &[&str]) -> String {
     let of = |name: &&str| signature(language, fixture(language), name);
     names.iter().map(of).collect::<Vec<_>>().join("\n--\n")

@@ -1,4 +1,4 @@
-//! What holds for summaries of every language.
+//! Tests for summaries of every language.
 
 mod languages;
 mod outlines;
@@ -9,7 +9,7 @@ use std::{fs, path::Path};
 use super::*;
 use crate::limits;
 
-/// A text of each language with what is hard to read in it.
+/// A difficult sample of each language.
 const FIXTURES: &[(Language, &str)] = &[
     (Language::Bash, include_str!("samples/install.sh")),
     (Language::C, include_str!("samples/node.c")),
@@ -26,12 +26,11 @@ const FIXTURES: &[(Language, &str)] = &[
     (Language::TypeScript, include_str!("samples/thing.ts")),
 ];
 
-/// The text of a language among them.
 fn fixture(language: Language) -> &'static str {
     FIXTURES.iter().find(|(other, _)| *other == language).unwrap().1
 }
 
-/// Every item, those that hold others before them.
+/// Returns all items, parents before children.
 pub(super) fn all(summary: &Summary) -> Vec<&CodeItem> {
     let mut found = Vec::new();
     let mut rest: Vec<&CodeItem> = summary.items.iter().rev().collect();
@@ -42,11 +41,11 @@ pub(super) fn all(summary: &Summary) -> Vec<&CodeItem> {
     found
 }
 
-/// What a summary promises: what it prints stands in the source where it says.
+/// Checks that everything in a summary occurs in the source at the given line.
 pub(super) fn assert_exact(text: &str, summary: &Summary) {
     let lines: Vec<&str> = text.lines().collect();
-    let stands = |first: u32, said: &str| {
-        for (at, line) in said.lines().enumerate() {
+    let stands = |first: u32, expected: &str| {
+        for (at, line) in expected.lines().enumerate() {
             let there = lines.get(first as usize - 1 + at).copied().unwrap_or_default();
             assert!(there.contains(line), "{line:?} does not stand in line {first}+{at}: {there:?}");
         }
@@ -58,7 +57,7 @@ pub(super) fn assert_exact(text: &str, summary: &Summary) {
         stands(item.line, &item.signature);
         assert!(is_named(item, &items), "{item:?}");
         for child in &item.children {
-            // Of what is read line by line, only the first is known.
+            // Outlines are read line by line and know only the first line.
             let within = item.line <= child.line && (child.end <= item.end || item.end == item.line);
             assert!(within, "{child:?} reaches out of {item:?}");
         }
@@ -67,31 +66,32 @@ pub(super) fn assert_exact(text: &str, summary: &Summary) {
         stands(import.line, &import.text);
         let parts = import.module.split(|c: char| !c.is_alphanumeric() && c != '_');
         for name in parts.chain(import.names.iter().map(String::as_str)) {
-            let said = import.text.contains(name) || matches!(name, "default" | "*");
-            assert!(said, "{name:?} of {import:?}");
+            let expected = import.text.contains(name) || matches!(name, "default" | "*");
+            assert!(expected, "{name:?} of {import:?}");
         }
     }
 }
 
-/// Whether a signature says the name that it is listed under, or another one does behind its body: `struct { … } name;`.
+/// Whether a signature contains its item's name, or a later item of that name does: `struct { … } name;`.
 fn is_named(item: &CodeItem, items: &[&CodeItem]) -> bool {
-    let says = |item: &CodeItem| {
+    let contains_name = |item: &CodeItem| {
         item.name.split(|c: char| !c.is_alphanumeric() && c != '_').all(|word| item.signature.contains(word))
     };
-    let behind = |other: &&&CodeItem| other.name == item.name && other.line >= item.line && says(other);
-    says(item)
+    let behind =
+        |other: &&&CodeItem| other.name == item.name && other.line >= item.line && contains_name(other);
+    contains_name(item)
         || item.cut
         || matches!(item.name.as_str(), "default" | "exports")
         || items.iter().any(|other| behind(&other))
 }
 
-/// All that is found in a text: what it says of itself, imports as `line module: names`, items as `kind name // doc`, those
-/// that are not public with a dash, with what they hold in braces.
+/// Renders a summary for snapshots: doc, imports as `line module: names`, items as `kind name // doc`. A dash marks
+/// private items; braces enclose children.
 fn page(language: Language, text: &str) -> String {
-    fn said(item: &CodeItem) -> String {
+    fn render(item: &CodeItem) -> String {
         let public = if item.public { "" } else { " -" };
         let doc = item.doc.as_ref().map(|doc| format!(" // {doc}")).unwrap_or_default();
-        let inner: Vec<String> = item.children.iter().map(said).collect();
+        let inner: Vec<String> = item.children.iter().map(render).collect();
         let inner = if inner.is_empty() { String::new() } else { format!(" {{ {} }}", inner.join("; ")) };
         format!("{:?} {}{public}{doc}{inner}", item.kind, item.name)
     }
@@ -102,10 +102,9 @@ fn page(language: Language, text: &str) -> String {
         let line = format!("{} {}: {}", import.line, import.module, import.names.join(" "));
         page.push_str(&format!("{}\n", line.trim_end()));
     }
-    page + &summary.items.iter().map(|item| said(item) + "\n").collect::<String>()
+    page + &summary.items.iter().map(|item| render(item) + "\n").collect::<String>()
 }
 
-/// The signature of the item with this name.
 pub(super) fn signature(language: Language, text: &str, name: &str) -> String {
     let summary = summarize(language, text);
     let found = all(&summary).into_iter().find(|item| item.name == name);
@@ -113,7 +112,7 @@ pub(super) fn signature(language: Language, text: &str, name: &str) -> String {
 }
 
 #[test]
-fn line_ends_and_a_byte_order_mark_change_nothing() {
+fn line_ends_and_byte_order_mark_do_not_matter() {
     for (language, text) in FIXTURES {
         let plain = summarize(*language, text);
         assert!(!plain.partial, "{language:?}: {}", plain.render(Detail::All));
@@ -126,9 +125,9 @@ fn line_ends_and_a_byte_order_mark_change_nothing() {
 }
 
 #[test]
-fn blanks_change_where_things_stand_and_nothing_else() {
+fn tabs_and_odd_characters_do_not_change_the_result() {
     for (language, text) in FIXTURES {
-        // In Python, how far right a line stands says what it is part of, and in a Go's string a blank is a blank.
+        // Tabs for four spaces change neither Python's blocks nor what is found in Go strings.
         let tabs = text.replace("    ", "\t");
         assert_exact(&tabs, &summarize(*language, &tabs));
         assert_eq!(page(*language, &tabs), page(*language, text), "{language:?}");
@@ -142,7 +141,7 @@ fn blanks_change_where_things_stand_and_nothing_else() {
 }
 
 #[test]
-fn a_text_that_ends_anywhere_gives_what_parses() {
+fn truncated_texts_give_exact_summaries() {
     for (language, text) in FIXTURES {
         let carriage = text.replace('\n', "\r");
         assert_exact(&carriage, &summarize(*language, &carriage));
@@ -155,7 +154,7 @@ fn a_text_that_ends_anywhere_gives_what_parses() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_damaged_text_gives_what_parses() {
+fn damaged_texts_give_exact_summaries() {
     let mut seed = 1u64;
     let mut random = |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -179,7 +178,7 @@ fn a_damaged_text_gives_what_parses() {
 }
 
 #[test]
-fn a_fault_in_the_middle_costs_what_is_around_it_only() {
+fn syntax_error_loses_only_the_broken_item() {
     let text = "pub fn before() {}\n\npub fn broken(a: u32, ) -> { } }\n\npub fn after(b: u8) {}\n";
     let summary = summarize(Language::Rust, text);
     assert!(summary.partial);
@@ -191,7 +190,7 @@ fn a_fault_in_the_middle_costs_what_is_around_it_only() {
 
 #[test]
 #[ignore = "takes long"]
-fn depth_and_size_are_bounded() {
+fn nesting_and_size_are_limited() {
     for (language, _) in FIXTURES {
         for open in [
             "(",
@@ -220,7 +219,6 @@ fn depth_and_size_are_bounded() {
     assert!(many.partial && many.items.len() == limits::SUMMARY_ITEMS);
 }
 
-/// Bytes of all that is kept.
 fn kept(summary: &Summary) -> usize {
     let items = all(summary).into_iter().map(|item| {
         item.name.len()
@@ -236,7 +234,7 @@ fn kept(summary: &Summary) -> usize {
 
 #[test]
 #[ignore = "takes long"]
-fn what_names_much_at_once_is_not_kept_as_often() {
+fn statements_with_many_names_stay_within_kept_bytes() {
     let many = |piece: &str| (0..40_000).map(|n| piece.replace('0', &n.to_string())).collect::<String>();
     let lines = |line: String| line.repeat(50);
     for (language, text) in [
@@ -259,10 +257,10 @@ fn what_names_much_at_once_is_not_kept_as_often() {
     }
 }
 
-/// Each of these took minutes when its length counted twice.
+/// Each of these texts took minutes while the time was quadratic.
 #[test]
 #[ignore = "takes long"]
-fn a_long_text_takes_as_long_as_it_is() {
+fn long_texts_take_linear_time() {
     let nested = "#ifdef A\n#else\n".repeat(8_000) + &"#endif\n".repeat(8_000);
     let children =
         format!("class A\n{}{}end\n", "  attr :a\n".repeat(4_900), "  private :b\n".repeat(30_000));
@@ -281,17 +279,17 @@ fn a_long_text_takes_as_long_as_it_is() {
 
 #[test]
 #[ignore = "takes long"]
-fn a_text_made_to_keep_the_parser_busy_is_given_up() {
+fn text_that_stalls_the_parser_times_out() {
     let nothing = Summary { partial: true, timed_out: true, ..Summary::default() };
     assert_eq!(summarize(Language::JavaScript, &"case x:".repeat(15_000)), nothing);
     assert_eq!(summarize(Language::Cpp, &"a<\n".repeat(100_000)), nothing);
-    // The next one is read as if nothing had been.
+    // The timeout does not affect the next text.
     let next = summarize(Language::JavaScript, "let a");
     assert!(next.items.len() == 1 && !next.timed_out);
 }
 
 #[test]
-fn a_long_signature_says_that_it_is_cut() {
+fn long_signature_is_cut_and_marked() {
     let text = format!("pub fn f(\n{}) {{}}\n", "    a: u32,\n".repeat(100));
     let summary = summarize(Language::Rust, &text);
     assert_exact(&text, &summary);
@@ -305,7 +303,7 @@ fn a_long_signature_says_that_it_is_cut() {
 }
 
 #[test]
-fn our_own_source_is_read_whole_and_exactly() {
+fn own_source_is_summarized_exactly() {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     let mut files = 0;
     while let Some(folder) = folders.pop() {
@@ -317,7 +315,7 @@ fn our_own_source_is_read_whole_and_exactly() {
                 let summary = summarize(Language::Rust, &text);
                 assert_exact(&text, &summary);
                 assert!(!summary.partial, "{path:?}");
-                // The texts in our own tests have items at their margin too.
+                // Sample texts inside our tests also have items at the start of a line.
                 if !path.ends_with("tests.rs")
                     && !path.parent().is_some_and(|folder| folder.ends_with("tests"))
                 {
@@ -330,11 +328,11 @@ fn our_own_source_is_read_whole_and_exactly() {
     assert!(files > 0);
 }
 
-/// What begins at the margin is an item, whatever stands around it.
+/// Checks that every definition at the start of a line is in the summary.
 fn assert_whole(path: &Path, text: &str, summary: &Summary) {
     for line in text.lines() {
-        let said = ["pub fn ", "pub async fn ", "pub struct ", "pub enum ", "pub trait ", "fn ", "struct "];
-        let Some((start, rest)) = said.iter().find_map(|start| Some((start, line.strip_prefix(start)?)))
+        let starts = ["pub fn ", "pub async fn ", "pub struct ", "pub enum ", "pub trait ", "fn ", "struct "];
+        let Some((start, rest)) = starts.iter().find_map(|start| Some((start, line.strip_prefix(start)?)))
         else {
             continue;
         };
@@ -346,7 +344,7 @@ fn assert_whole(path: &Path, text: &str, summary: &Summary) {
 }
 
 #[test]
-fn a_page_in_three_sizes() {
+fn summary_renders_at_three_levels_of_detail() {
     let text = "use a::b;\n/// Does it.\n#[inline]\npub fn go(\n    x: u8,\n) {\n}\nfn hidden() {}\npub struct S { pub x: u8, y: u8 }\n";
     let summary = summarize(Language::Rust, text);
     insta::assert_snapshot!(summary.render(Detail::All), @r"

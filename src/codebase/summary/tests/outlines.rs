@@ -1,9 +1,9 @@
-//! What is no program, and what a parser is spared.
+//! Tests for outlines, and for parsing with blanked bodies.
 
 use super::*;
 
 #[test]
-fn headings_stand_outside_of_fences() {
+fn headings_in_fences_are_ignored() {
     let text = "---\ntitle: x\n# none\n---\n# One #\n\n```sh\n# none\n```\n~~~~\n```\n## none\n~~~~\n\nTwo\n===\n\n## Three\n\
                 \n    # none\n<!--\n# none\n-->\nword\nmore\n\n#none\r\n### Four\r\n";
     insta::assert_snapshot!(page(Language::Markdown, text), @r"
@@ -15,7 +15,7 @@ fn headings_stand_outside_of_fences() {
 }
 
 #[test]
-fn keys_stand_at_the_margin() {
+fn only_top_level_keys_are_items() {
     for (language, text, names) in [
         (
             Language::Toml,
@@ -43,7 +43,7 @@ fn keys_stand_at_the_margin() {
 }
 
 #[test]
-fn what_is_cut_off_or_long_does_not_break_an_outline() {
+fn outline_survives_truncated_and_long_texts() {
     let text = "# é\n```\n{\"a\\\": {\n[[x\n'''\n\"\"\"\nk: v\n<!--\n".repeat(3);
     for language in [Language::Json, Language::Markdown, Language::Toml, Language::Yaml] {
         for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
@@ -55,7 +55,7 @@ fn what_is_cut_off_or_long_does_not_break_an_outline() {
     }
 }
 
-/// What is found in the whole text, with nothing spared.
+/// Summarizes the whole text without blanking bodies.
 fn whole(language: Language, text: &str) -> Summary {
     let grammar = grammar::grammar_for(language).unwrap();
     parse::begin_file(grammar, text);
@@ -69,7 +69,7 @@ fn without_bodies(language: Language, text: &str) -> String {
 }
 
 #[test]
-fn without_bodies_the_same_is_found() {
+fn blanking_bodies_does_not_change_the_summary() {
     for (language, text) in FIXTURES {
         assert_eq!(without_bodies(*language, text).len(), text.len());
         let whole = whole(*language, text);
@@ -103,9 +103,9 @@ fn without_bodies_the_same_is_found() {
 }
 
 #[test]
-fn what_is_laid_out_otherwise_is_read_as_well() {
+fn unusual_layout_is_summarized_as_well() {
     for (language, text) in [
-        // A brace is missing, and another one is too many.
+        // One brace is missing and another is surplus.
         (
             Language::Java,
             "class A {\n  void f() {\n    if (x) {\n      a = a + 1;\n  }\n  void g() { b(); }\n}\n}\n",
@@ -145,7 +145,7 @@ fn what_is_laid_out_otherwise_is_read_as_well() {
 }
 
 #[test]
-fn macros_are_told_by_their_place() {
+fn macros_are_recognized_by_position() {
     for (text, names) in [
         ("API_EXPORT int f(LONG_MACRO struct s x);\n", "f"),
         ("BEGIN_NAMESPACE\nclass API A : B {\n  API ~A();\n  UINT32 x;\n};\n", "A ~A x"),
@@ -161,7 +161,7 @@ fn macros_are_told_by_their_place() {
 }
 
 #[test]
-fn names_used_are_called_entered_or_begin_with_a_capital() {
+fn used_names_are_calls_paths_and_capitalized() {
     let text = "use aa::bb; // Not (this)\nlet c = Some(dd::ee(\"And (not) this\"), ff);\n * Nor this()\n";
     assert_eq!(summarize_with_uses(Language::Rust, text).1, ["Some", "aa", "dd", "ee"]);
 }

@@ -1,4 +1,4 @@
-//! What is kept of contents is known by a version, which must be another one when other things come of the same content.
+//! Checks that the digest version changes when the digest of the same content does.
 
 use super::*;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     types::Hash,
 };
 
-/// Of what else is read: notations, prose, and what is left out by its content.
+/// Other inputs: settings, prose, and files excluded by content.
 const OTHERS: &[(Language, &str)] = &[
     (Language::Json, "{\n  \"name\": \"thing\",\n  \"scripts\": { \"test\": \"run\" }\n}\n"),
     (
@@ -30,14 +30,14 @@ const OTHERS: &[(Language, &str)] = &[
     (Language::Other, "a\0b"),
 ];
 
-/// The grammars and the versions they are locked at.
+/// Returns the grammars in `Cargo.lock` with their versions.
 fn grammars() -> impl Iterator<Item = &'static str> {
     let packages = include_str!("../../../../Cargo.lock").split("\n\n");
     packages.filter(|package| package.contains("name = \"tree-sitter"))
 }
 
 #[test]
-fn what_is_kept_of_a_text_changes_with_its_version() {
+fn digest_version_changes_with_the_digests() {
     let minified = "a=1;".repeat(1_000);
     let texts = FIXTURES.iter().chain(OTHERS).copied().chain([(Language::JavaScript, minified.as_str())]);
     let kept = texts
@@ -49,6 +49,6 @@ fn what_is_kept_of_a_text_changes_with_its_version() {
         .collect::<Vec<_>>();
     let all = Hash::digest_parts(kept.iter().map(Vec::as_slice));
     let number = DIGEST_VERSION.rsplit('-').next().unwrap();
-    // Does it fail? Then raise the number of `DIGEST_VERSION`, and write down both here.
+    // If this fails, raise the number in `DIGEST_VERSION` and update both values here.
     insta::assert_snapshot!(format!("{number} {}", all.short()), @"8 8618ae38bc45");
 }

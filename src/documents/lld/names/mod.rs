@@ -1,8 +1,9 @@
-//! Names that a design takes from the repository and that are not there.
+//! Finds names in a design that should be in the repository but are not.
 //!
-//! A name is doubted whose last part is a word of no file; paths and imports are looked up. What the design declares itself
-//! is its own, and what begins with a name that nothing here is called by is another's. A slip of a real name is an error;
-//! what is merely unknown is told to the reviewer, for a wrong objection sends a good design back.
+//! A qualified name is doubtful if no file contains its last part; paths and imports are looked up. Names that the
+//! design declares are fine, and so are names that start with a name unknown here, because they belong to a dependency.
+//! A near miss of a real name is an error. Other unknown names are warnings for the reviewer, since a false error would
+//! send a good design back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,26 +14,26 @@ use crate::documents::{
     path_rules, quotable_path,
 };
 
-/// Mistakes of one kind that are told at once: enough to see what is wrong.
+/// Maximum mistakes of one kind.
 const NAMED_MISTAKES: usize = 12;
 
-/// Words and blocks of code that a design is read for. Nobody reads a design that has more; each word is looked up in all
-/// files, which is a millisecond of the largest repository.
+/// Maximum words that are looked up. `NAMED_BLOCKS` is the limit for code blocks. A look-up scans all files, which
+/// takes a millisecond in the largest repository.
 const NAMED_WORDS: usize = 2_000;
 const NAMED_BLOCKS: usize = 100;
 
-/// Paths, and words that no file has, that are compared with every path or name of a repository.
+/// Maximum paths and unknown words that are compared with every path or name of the repository.
 const NAMED_UNKNOWN: usize = 200;
 
-/// What code calls the place where it stands.
+/// Words for the enclosing scope in code.
 const SELF_WORDS: [&str; 5] = ["Self", "crate", "self", "super", "this"];
 
-/// Paths, words and imports of this repository that are named and do not exist.
+/// Reports paths, words and imports of this repository that do not exist.
 pub fn check_names(text: &str, repository: &dyn CodebaseLookup) -> Vec<DocumentMistake> {
     check_names_in(SCHEMA, text, &parse(text), repository)
 }
 
-/// The same of another document of a schema.
+/// Reports the same for another kind of document.
 pub(in crate::documents) fn check_names_in(
     schema: &DocumentSchema,
     text: &str,
@@ -50,9 +51,9 @@ pub(in crate::documents) fn check_names_in(
     };
     design.collect_declared_words();
     let mut out = design.check_paths();
-    let (imports, told) = design.check_imports();
+    let (imports, reported) = design.check_imports();
     out.extend(imports);
-    out.extend(design.check_words(told));
+    out.extend(design.check_words(reported));
     out
 }
 
@@ -61,25 +62,25 @@ struct DesignNameChecker<'a> {
     lld: &'a ParsedDesign,
     outline: &'a MarkdownOutline,
     repository: &'a dyn CodebaseLookup,
-    /// Words that it declares: they stand where code declares something, or in a row of what is added.
+    /// Words that the design declares in code or in a row of an added file.
     declared_words: BTreeSet<&'a str>,
-    /// Words of the sections that say what is new, which no file has.
+    /// Words in sections about new code that no file contains.
     new_words: BTreeSet<&'a str>,
 }
 
-/// Names of code, one had by the other.
+/// A name with its qualifiers.
 struct QualifiedName<'a> {
     text: &'a str,
     parts: Vec<&'a str>,
-    /// What stands around it.
+    /// Code before and after the name.
     before: &'a str,
     after: &'a str,
 }
 
 impl<'a> DesignNameChecker<'a> {
-    /// The section that a place in the text belongs to.
+    /// Returns the number of the section at this offset.
     fn section_number(&self, at: usize) -> &'a str {
-        // In the order of the text: the last that holds it is the innermost.
+        // Sections are in text order, so the last match is the innermost.
         let section = self.lld.sections.iter().rfind(|section| section.body.contains(&at));
         section.map_or("", |section| section.number.as_str())
     }
@@ -88,7 +89,8 @@ impl<'a> DesignNameChecker<'a> {
         self.schema.section_title(self.section_number(at)).to_owned()
     }
 
-    /// Code of the design with where it stands and whether it is a block. Tests and fixtures name what is made up for them.
+    /// Returns pieces of code with their offset and whether they are blocks. Tests and fixtures are left out: their
+    /// names are made up.
     fn code_pieces(&self) -> impl Iterator<Item = (&'a str, usize, bool)> {
         let blocks = self.outline.code_blocks.iter().take(NAMED_BLOCKS);
         let blocks = blocks.map(|block| (block.text.as_str(), block.range.start, true));
@@ -126,7 +128,7 @@ impl<'a> DesignNameChecker<'a> {
         self.new_words = unknown.collect();
     }
 
-    /// Files and folders that neither exist nor are added.
+    /// Reports files and folders that neither exist nor are added.
     fn check_paths(&self) -> Vec<DocumentMistake> {
         let mut seen = BTreeSet::new();
         let paths = self.code_pieces().filter(|(_, _, block)| !block);
@@ -146,15 +148,15 @@ impl<'a> DesignNameChecker<'a> {
             let moved = near.as_ref().is_some_and(|near| near.rsplit('/').next() == Some(file));
             let here = self.repository.tree().is_dir(named.split('/').next().unwrap_or_default());
             let hint = near.map_or_else(
-                || "mend the path or add a row".to_owned(),
+                || "fix the path or add a row".to_owned(),
                 |near| format!("did you mean `{}`?", quotable_path(&near)),
             );
             let message = format!(
-                "`{}` is named here, but it neither exists nor stands in {}; {hint}",
+                "`{}` is named here, but it neither exists nor is in {}; {hint}",
                 quotable_path(named),
                 self.schema.section_title(self.schema.files_section)
             );
-            // Without an ending it may be anything else.
+            // Without an extension it may be something other than a file.
             let is_file = file.trim_start_matches('.').contains('.');
             let mistake =
                 DocumentMistake::error("names.path", self.section_title(at), message).with_name(named);
@@ -163,10 +165,10 @@ impl<'a> DesignNameChecker<'a> {
         strange.take(NAMED_MISTAKES).collect()
     }
 
-    /// Imports that lead nowhere, and the names that were told of with them.
+    /// Reports imports that do not resolve. Also returns the names it reported.
     fn check_imports(&self) -> (Vec<DocumentMistake>, BTreeSet<String>) {
         let files: Vec<&str> = self.lld.files.iter().map(|row| row.path.trim_end_matches('/')).collect();
-        let (mut out, mut told) = (Vec::new(), BTreeSet::new());
+        let (mut out, mut reported) = (Vec::new(), BTreeSet::new());
         for block in self.outline.code_blocks.iter().take(NAMED_BLOCKS) {
             if self.is_fixture(block.range.start) {
                 continue;
@@ -175,7 +177,7 @@ impl<'a> DesignNameChecker<'a> {
                 let (module, name) = (quotable_path(&stray.module), quotable_path(&stray.name));
                 let whole = stray.module.contains(&stray.name);
                 let own = !whole && self.declared_words.contains(stray.name.as_str());
-                if out.len() == NAMED_MISTAKES || own || !told.insert(stray.name) {
+                if out.len() == NAMED_MISTAKES || own || !reported.insert(stray.name) {
                     continue;
                 }
                 let what = if whole { format!("`{module}`") } else { format!("`{name}` of `{module}`") };
@@ -192,11 +194,11 @@ impl<'a> DesignNameChecker<'a> {
                 out.push(mistake.with_name(&format!("{module} {name}")).downgrade_unless(stray.is_certain));
             }
         }
-        (out, told)
+        (out, reported)
     }
 
-    /// Words that no file has.
-    fn check_words(&self, mut told: BTreeSet<String>) -> Vec<DocumentMistake> {
+    /// Reports words that no file contains.
+    fn check_words(&self, mut reported: BTreeSet<String>) -> Vec<DocumentMistake> {
         let (mut known, mut unknown) = (BTreeSet::new(), BTreeMap::new());
         let mut out: Vec<DocumentMistake> = Vec::new();
         for (code, at, block) in self.code_pieces() {
@@ -204,7 +206,7 @@ impl<'a> DesignNameChecker<'a> {
             for chain in qualified_names(behind) {
                 let doubted = if block { &[] } else { self.doubtful_parts(&chain, at) };
                 for word in chain.parts.iter().copied().filter(|word| chain.may_be_name(word)) {
-                    if self.declared_words.contains(word) || told.contains(word) || known.contains(word) {
+                    if self.declared_words.contains(word) || reported.contains(word) || known.contains(word) {
                         continue;
                     }
                     if !unknown.contains_key(word) {
@@ -218,7 +220,7 @@ impl<'a> DesignNameChecker<'a> {
                     }
                     let near = unknown.entry(word).or_insert_with(|| self.repository.closest_name(word));
                     if near.is_some() || doubted.contains(&word) {
-                        told.insert(word.to_owned());
+                        reported.insert(word.to_owned());
                         out.push(self.unknown_word_mistake(word, &chain, near.as_deref(), at));
                     }
                 }
@@ -251,24 +253,24 @@ impl<'a> DesignNameChecker<'a> {
         mistake.downgrade_unless(sure && self.repository.has_read_all())
     }
 
-    /// Does it begin with what nothing here is called by?
+    /// Returns whether the name starts with a name that nothing here defines.
     fn is_foreign(&self, chain: &QualifiedName<'_>) -> bool {
         let first = chain.parts[0];
         chain.parts.len() > 1 && !SELF_WORDS.contains(&first) && !self.repository.defines_name(first)
     }
 
-    /// The parts of a name in prose that are surely taken from the repository's code.
+    /// Returns the parts of a name in prose that can only come from the repository's code.
     fn doubtful_parts<'c>(&self, chain: &'c QualifiedName<'a>, at: usize) -> &'c [&'a str] {
         let speaks = self.schema.prose_chapters.contains(&self.chapter_number(at));
         let quoted = chain.before.ends_with(['"', '\'', '-', '/', '@', '$', '%']);
-        // What a new type has is new as well.
+        // Members of a new type are new, too.
         let is_new = chain.parts.iter().any(|part| self.new_words.contains(part));
         if !speaks || quoted || is_new || !self.repository.has_read_all() {
             return &[];
         }
         match chain.parts.as_slice() {
             [name] if is_code_word(name) || chain.is_called() && name.len() > 2 => &chain.parts,
-            // No dependency has a type that nothing here spells.
+            // The code would spell a dependency's type somewhere, so an unknown one is doubtful.
             [first, ..] if self.is_foreign(chain) => {
                 if is_code_word(first) {
                     &chain.parts[..1]
@@ -287,13 +289,13 @@ impl QualifiedName<'_> {
         self.after.starts_with('(')
     }
 
-    /// May a word of it be a name? A plain word alone is prose, or anything.
+    /// Returns whether the word may be a name. A single plain word is prose.
     fn may_be_name(&self, word: &str) -> bool {
         let shaped = is_code_word(word) || word.starts_with(char::is_uppercase);
         !SELF_WORDS.contains(&word) && (self.parts.len() > 1 || shaped || self.is_called())
     }
 
-    /// Does it stand where code declares a name: behind a word, or before what follows one?
+    /// Returns whether the code declares the name here: after a keyword, or before `:` or `=`.
     fn is_declared(&self, in_signature: bool) -> bool {
         let (before, after) = (self.before.trim_end_matches([' ', '\t', '*', '&']), self.after.trim_start());
         let word = before.len() < self.before.len() && before.ends_with(|c: char| c.is_ascii_lowercase());
@@ -304,7 +306,7 @@ impl QualifiedName<'_> {
     }
 }
 
-/// The names in a piece of code.
+/// Returns the names in a piece of code.
 fn qualified_names(code: &str) -> impl Iterator<Item = QualifiedName<'_>> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let mut rest = 0;
@@ -339,14 +341,14 @@ fn qualified_names(code: &str) -> impl Iterator<Item = QualifiedName<'_>> {
     })
 }
 
-/// Is a word written as only code is?
+/// Returns whether the word is spelled like an identifier.
 fn is_code_word(word: &str) -> bool {
     let inner = word.trim_matches('_');
     inner.contains('_')
         || inner.chars().zip(inner.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase())
 }
 
-/// The path that a span is, without the line or the name in it that may follow.
+/// Returns the path that a code span starts with, without a line number or name after it.
 fn leading_path(span: &str) -> Option<&str> {
     let path = span.split([':', '#']).next().unwrap_or(span);
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-./@+".contains(c);

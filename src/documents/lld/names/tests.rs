@@ -1,7 +1,7 @@
 use super::*;
 use crate::documents::{FileTree, UnresolvedImport};
 
-/// A repository of few words.
+/// A repository with few words.
 pub(in crate::documents) struct NamesTestRepository;
 
 impl FileTree for NamesTestRepository {
@@ -46,7 +46,8 @@ impl CodebaseLookup for NamesTestRepository {
     }
 }
 
-/// What is told of a design with this text in §2.5 and this code in §2.4, errors with a `!`.
+/// Returns the reported names for a design with this text in Logic Flow and this code in Function Signatures. Errors
+/// have a `!`.
 fn reported_names(text: &str, code: &str) -> Vec<String> {
     let design = format!(
         "# 1 - Feature: T\n\n## Proposed Changes\n\n### Files Changed\n\n| File | Change Type | Description |\n\
@@ -60,8 +61,8 @@ fn reported_names(text: &str, code: &str) -> Vec<String> {
 }
 
 #[test]
-fn name_is_doubted_if_no_file_has_its_last_part() {
-    for (text, said) in [
+fn name_is_reported_if_no_file_has_its_last_part() {
+    for (text, expected) in [
         ("It calls `parse_all()`.", &["parse_all"][..]),
         ("It calls `Sheet::print()` and `self.lineCount`.", &["print", "lineCount"]),
         ("A `SheetManager` has `SheetManager.open_it()`.", &["SheetManager"]),
@@ -70,7 +71,7 @@ fn name_is_doubted_if_no_file_has_its_last_part() {
         ("`src/a.rs:12` and `src/a.rs::parse_all` are there.", &["parse_all"]),
         ("```rust\nlet new_one = parse_shet(new_one, parse_all());\n```", &["!parse_shet"]),
     ] {
-        assert_eq!(reported_names(text, ""), said, "{text}");
+        assert_eq!(reported_names(text, ""), expected, "{text}");
     }
 }
 
@@ -93,13 +94,13 @@ fn existing_declared_and_foreign_names_are_not_reported() {
 
 #[test]
 fn reports_unresolved_paths_and_imports() {
-    for (text, said) in [
+    for (text, expected) in [
         ("`src/b.rs` is read.", &["!src/b.rs"][..]),
         ("`src/deep` is a folder.", &["src/deep"]),
         ("`other/moved.rs` is read, and `other/b.rs`.", &["other/moved.rs"]),
         ("```rust\nuse crate::gone\n```", &["!crate::gone crate::gone"]),
     ] {
-        assert_eq!(reported_names(text, ""), said, "{text}");
+        assert_eq!(reported_names(text, ""), expected, "{text}");
     }
 }
 

@@ -1,10 +1,9 @@
-//! What the Claude CLI printed, and what it means.
+//! Parses and judges the output of the Claude CLI.
 //!
-//! An answer counts when everything says so: exit status, result line, `is_error`, stop reason, the
-//! model of every assistant message, and text or a value that fits the schema. `subtype` says
-//! "success" of failed API calls too, so it decides nothing but its own error words. The text of a
-//! good answer is never searched for signs of failure; the banner of a failed call is, where nothing
-//! else tells which failure it was.
+//! An answer counts only if everything agrees: exit status, result line, `is_error`, stop reason, the model of every
+//! assistant message, and text or a value that fits the schema. `subtype` is "success" even for failed API calls, so
+//! only its error values are used. The text of a good answer is never searched for failures. The banner of a failed
+//! call is, if nothing else identifies the failure.
 
 use std::collections::HashMap;
 
@@ -18,23 +17,23 @@ use super::super::{
 };
 use crate::{proc::ChildOutput, types::Timestamp};
 
-/// The model named in messages the program made up itself, such as its error banners.
+/// Model name in messages that the program generates itself, such as error banners.
 const SYNTHETIC: &str = "<synthetic>";
 
-/// Models of one answer that are told apart.
+/// Maximum distinct models recorded per answer.
 const MODELS: usize = 8;
 
-/// The lines that matter, read leniently: versions differ in fields, and unknown lines are skipped.
+/// The relevant lines, parsed leniently: versions differ in fields, and unknown lines are skipped.
 #[derive(Default)]
 pub(super) struct ClaudeTranscript {
-    /// Models of the assistant messages: the first, and of the others each once, as far as they are few.
+    /// Distinct models of the assistant messages in order, up to `MODELS`.
     served: Vec<String>,
-    /// The `error` word of the program's own last message.
+    /// `error` field of the program's own last message.
     error: Option<String>,
     retries: u32,
-    /// A subscription's allowance was used up; it begins anew then, where the program said.
+    /// Set if the subscription's quota is exhausted; holds the reset time, if the program named one.
     used_up: Option<Option<Timestamp>>,
-    /// Tokens of the assistant messages so far, by their ids: (input, output).
+    /// Tokens of the assistant messages by message id: (input, output).
     partial: HashMap<String, (u64, u64)>,
     result: Option<Value>,
 }
@@ -45,7 +44,7 @@ impl ClaudeTranscript {
         match text_field(&value, "type") {
             Some("assistant") => self.read_assistant(&value),
             Some("system") if text_field(&value, "subtype") == Some("api_retry") => {
-                // Its delay is the program's own back-off, not what the service asked for.
+                // Its delay is the program's own back-off, not the service's.
                 self.retries += 1;
             }
             Some("rate_limit_event") => {
@@ -68,26 +67,26 @@ impl ClaudeTranscript {
                 let tokens = |key| message["usage"][key].as_u64().unwrap_or(0);
                 self.partial.insert(id.to_owned(), (tokens("input_tokens"), tokens("output_tokens")));
             }
-            // A message that names no model leaves the answer unattested.
+            // A message without a model leaves the answer unattested.
             None => self.add_served_model(""),
         }
     }
 
     fn add_served_model(&mut self, model: &str) {
-        // One more stranger would not change what the answer is worth.
+        // More wrong models would not change the result.
         if self.served.len() < MODELS && !self.served.iter().any(|known| known == model) {
             self.served.push(model.to_owned());
         }
     }
 
-    /// Had a model begun to answer?
+    /// Whether a model had started to answer.
     pub(super) fn has_begun(&self) -> bool {
         !self.served.is_empty()
     }
 
     pub(super) fn usage(&self, call: &ModelCall) -> Usage {
         let mut usage = Usage::for_model(&call.model);
-        // When several answered, the one that was not asked is the one to know about.
+        // If several answered, report one that was not requested.
         usage.served = self
             .served
             .iter()
@@ -110,8 +109,7 @@ impl ClaudeTranscript {
         usage
     }
 
-    /// Some failures leave the usage at zero though tokens were spent; the table by model, or the
-    /// messages themselves, still tell.
+    /// Counts tokens if the usage is zero, as after some failures: from the usage by model, or else from the messages.
     fn count_fallback(&self, usage: &mut Usage) {
         let by_model = self.result.as_ref().and_then(|result| result["modelUsage"].as_object());
         for row in by_model.into_iter().flat_map(|table| table.values()) {
@@ -129,7 +127,7 @@ impl ClaudeTranscript {
         }
     }
 
-    /// The end of a call, at `now`.
+    /// Judges a finished call at time `now`.
     pub(super) fn judge(
         &self,
         call: &ModelCall,
@@ -168,11 +166,11 @@ impl ClaudeTranscript {
         }
         match text_field(result, "stop_reason") {
             Some("refusal") => return Err((CallErrorKind::Refused, "the model refused".into())),
-            Some("max_tokens") => return Err((CallErrorKind::Truncated, "the answer was cut".into())),
+            Some("max_tokens") => return Err((CallErrorKind::Truncated, "the answer was truncated".into())),
             _ => {}
         }
         if let Some(stranger) = self.wrong_model(call) {
-            let why = format!("{} answered, asked was {}", quote_text(stranger), call.model);
+            let why = format!("{} answered instead of {}", quote_text(stranger), call.model);
             return Err((CallErrorKind::WrongModel { served: Some(stranger.to_owned()) }, why));
         }
         let answer = self.validated_answer(call, result).map_err(|CallFault(kind, why)| (kind, why))?;
@@ -183,30 +181,30 @@ impl ClaudeTranscript {
         Ok(answer)
     }
 
-    /// A model that answered and was not asked.
+    /// A model that answered but was not requested.
     fn wrong_model(&self, call: &ModelCall) -> Option<&str> {
         let other = |served: &&String| !served.is_empty() && !call.may_be_served_by(served);
         self.served.iter().find(other).map(String::as_str)
     }
 
-    /// The answer's text and, where one was asked for, the value that fits the schema.
+    /// Validates the answer; with a schema, also returns the value.
     fn validated_answer(
         &self,
         call: &ModelCall,
         result: &Value,
     ) -> Result<(String, Option<Value>), CallFault> {
-        let said = text_field(result, "result").unwrap_or_default().to_owned();
+        let text = text_field(result, "result").unwrap_or_default().to_owned();
         if call.schema.is_none() {
-            return answer_checks::validate_answer(call, said, None);
+            return answer_checks::validate_answer(call, text, None);
         }
-        // The program ends well even when the model ignored its tool for the schema; then the text may hold the value.
+        // The program succeeds even if the model ignored its schema tool; then the text may hold the value.
         match result.get("structured_output").filter(|value| !value.is_null()) {
             Some(value) => answer_checks::validate_answer(call, value.to_string(), Some(value.clone())),
-            None => answer_checks::validate_answer(call, said, None),
+            None => answer_checks::validate_answer(call, text, None),
         }
     }
 
-    /// What kind of failure a result line with `is_error` reports.
+    /// Classifies the failure reported by a result line with `is_error`.
     fn failure_kind(
         &self,
         result: &Value,
@@ -224,7 +222,7 @@ impl ClaudeTranscript {
             _ => {}
         }
         let status = result["api_error_status"].as_u64().and_then(|status| u16::try_from(status).ok());
-        // Older versions give no status, and write when a subscription's allowance is back behind the banner.
+        // Older versions give no status, and put the reset time after the banner.
         let named =
             banner.split_once("limit reached|").and_then(|(_, at)| unix_time(at.trim().parse().ok()?));
         let used_up = self.used_up.or(named.map(Some));
@@ -232,7 +230,7 @@ impl ClaudeTranscript {
             status == Some(429) || status.is_none() && self.error.as_deref() == Some("rate_limit");
         match used_up {
             Some(until) if rate_limited || named.is_some() => {
-                // A time that is over tells nothing.
+                // Ignore a reset time in the past.
                 let left = until.map(|until| until.since(now)).filter(|left| !left.is_zero());
                 return CallErrorKind::Quota { reset: left };
             }
@@ -262,7 +260,7 @@ impl ClaudeTranscript {
             }
             _ if banner.starts_with("Credit balance is too low") => CallErrorKind::Quota { reset: None },
             _ if banner.starts_with("Not logged in") => CallErrorKind::Auth,
-            // The program has words of its own for what the service said, and none is more telling than the number.
+            // The program rewords service errors; the status is more reliable.
             _ => match status {
                 Some(status) => http::failure_kind(status, &Value::Null),
                 None => limit_kind(output, banner).unwrap_or(CallErrorKind::Unavailable),
@@ -271,7 +269,7 @@ impl ClaudeTranscript {
     }
 }
 
-/// Numbers of somebody else's may be of any size.
+/// Saturates, since the numbers come from the program and may have any size.
 fn add_tokens(sum: &mut u64, tokens: u64) {
     *sum = sum.saturating_add(tokens);
 }

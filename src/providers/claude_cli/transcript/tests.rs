@@ -16,7 +16,6 @@ fn call(schema: bool) -> ModelCall {
     }
 }
 
-/// When the endings of the table are judged.
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
 fn judge(lines: &str, status: Option<i32>, schema: bool) -> Result<ModelReply, CallError> {
@@ -32,7 +31,7 @@ fn judge(lines: &str, status: Option<i32>, schema: bool) -> Result<ModelReply, C
     transcript.judge(&call(schema), &output, NOW)
 }
 
-/// A row of the table: how the program ended, and what that is.
+/// A row of the table: how the program ended, and the expected result.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClaudeEnding {
@@ -41,15 +40,15 @@ struct ClaudeEnding {
     exit: i32,
     #[serde(default)]
     schema: bool,
-    /// `null` where it is an answer.
+    /// `None` for a good answer.
     must: Option<CallErrorKind>,
     #[serde(default)]
     stderr: String,
-    /// What it printed: text that is no JSON, …
+    /// Output that is not JSON, …
     text: Option<String>,
     /// … or lines of `stream-json`, …
     lines: Option<Vec<Value>>,
-    /// … or its result, which is all that `json` prints, and what `stream-json` prints ahead of it.
+    /// … or the result line, which is the whole output of `json` and the last line of `stream-json`.
     result: Option<Value>,
     #[serde(default)]
     before: Vec<Value>,
@@ -57,7 +56,7 @@ struct ClaudeEnding {
     assistant: Vec<ClaudeMessage>,
 }
 
-/// An assistant message: by whom, and the program's own word for what went wrong.
+/// An assistant message: its model, and the program's error field.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClaudeMessage {
@@ -74,17 +73,17 @@ impl ClaudeEnding {
         if let Some(result) = &self.result {
             lines.push(json!({"type": "system", "subtype": "init", "claude_code_version": self.version}));
             lines.extend(self.before.iter().cloned());
-            lines.extend(self.assistant.iter().enumerate().map(|(at, said)| {
+            lines.extend(self.assistant.iter().enumerate().map(|(at, reply)| {
                 let usage = json!({"input_tokens": 1000, "output_tokens": 1});
-                let message = json!({"id": format!("msg_{at}"), "model": said.model, "usage": usage});
-                json!({"type": "assistant", "message": message, "error": said.error})
+                let message = json!({"id": format!("msg_{at}"), "model": reply.model, "usage": usage});
+                json!({"type": "assistant", "message": message, "error": reply.error})
             }));
             lines.push(result.clone());
         }
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// What its result alone must be taken for. Nobody says there who answered, so it is no answer.
+    /// Expected failure if only the result line is given. It names no model, so it is never an answer.
     fn must_without_messages(&self) -> CallErrorKind {
         match &self.must {
             None | Some(CallErrorKind::WrongModel { .. }) => CallErrorKind::WrongModel { served: None },
@@ -103,7 +102,7 @@ fn fixture(case: &str) -> String {
 }
 
 #[test]
-fn every_recorded_ending_is_told_apart() {
+fn every_recorded_ending_is_classified() {
     let endings = endings();
     for ending in &endings {
         let kind = |printed: &str| {
@@ -126,7 +125,7 @@ fn every_recorded_ending_is_told_apart() {
 }
 
 #[test]
-fn usage_comes_from_the_result_and_the_model_from_the_message() {
+fn usage_is_from_result_and_model_from_messages() {
     let usage = judge(&fixture("good"), Some(0), false).unwrap().usage;
     assert_eq!(usage.served.as_deref(), Some("claude-opus-4-6"));
     assert_eq!((usage.input_tokens, usage.output_tokens, usage.cache_read_tokens), (1000, 50, 200));
@@ -142,7 +141,7 @@ fn usage_comes_from_the_result_and_the_model_from_the_message() {
 }
 
 #[test]
-fn nothing_printed_is_no_answer() {
+fn output_without_result_is_unavailable() {
     for (status, lines) in
         [(Some(0), ""), (Some(1), ""), (None, ""), (Some(0), "not json\n{\"type\":\"system\"}\n[]\n")]
     {
@@ -153,7 +152,7 @@ fn nothing_printed_is_no_answer() {
 }
 
 #[test]
-fn no_cut_of_the_output_makes_an_answer() {
+fn truncated_output_is_never_an_answer() {
     let whole = fixture("good");
     for end in 0..whole.trim_end().len() {
         if whole.is_char_boundary(end) {
@@ -162,9 +161,9 @@ fn no_cut_of_the_output_makes_an_answer() {
     }
 }
 
-/// Thirty megabytes are all it may print; of messages of nobody's that is this many.
+/// The output limit is 30 MB, which is about this many messages.
 #[test]
-fn whatever_it_prints_is_read_and_counted_without_an_end() {
+fn huge_or_invalid_output_is_handled() {
     let mut transcript = ClaudeTranscript::default();
     for number in 0..100_000 {
         let line = format!(

@@ -1,4 +1,4 @@
-//! What a Postgres, the way to it and a machine's clock can do to a node: each time it is said, and nothing is lost or done twice.
+//! Failures of Postgres, of the network and of a node's clock. Each is reported, and nothing is lost or done twice.
 
 use std::{
     collections::HashSet,
@@ -20,23 +20,23 @@ use countersign::{
 use tokio::task::JoinSet;
 
 use super::{
-    several::{Nodes, claim, claim_at, new_run, wait},
-    world::{BEGINNING, Hands, REPO},
+    cluster::{Nodes, claim, claim_at, new_run, wait},
+    world::{BEGINNING, ManualClock, REPO},
 };
 use crate::postgres::{GUARDED, sql};
 
 #[test]
-fn a_database_that_cannot_be_used_is_refused_in_a_sentence() {
+fn unusable_database_is_refused_with_the_fix() {
     let Some(nodes) = Nodes::new(1) else { return };
     let home = tempfile::tempdir().unwrap();
     let join = |address: &str| {
         let server = PostgresServer { address: address.into(), lease: Duration::from_secs(60) };
-        Store::join_postgres(&server, home.path(), Hands::new())
+        Store::join_postgres(&server, home.path(), ManualClock::new())
     };
-    let refused = |address: &str, mend: &str| {
-        let said = join(address).err().unwrap().to_string();
-        assert!(said.contains(mend), "{said}");
-        said
+    let refused = |address: &str, fix: &str| {
+        let message = join(address).err().unwrap().to_string();
+        assert!(message.contains(fix), "{message}");
+        message
     };
     nodes.sql("UPDATE meta SET value = '99' WHERE key = 'schema' RETURNING 1::bigint");
     assert!(refused(&nodes.address, "; run that version").contains("a newer countersign (schema 99"));
@@ -52,8 +52,8 @@ fn a_database_that_cannot_be_used_is_refused_in_a_sentence() {
     sql(&nodes.address, &format!("CREATE ROLE {GUARDED} LOGIN PASSWORD 'right'"));
     sql(&nodes.address, &format!("CREATE DATABASE {name}_bare"));
     let bare = |password: &str| format!("{}_bare", of(&format!("{GUARDED}:{password}")));
-    let said = refused(&bare("wrong"), "put a role and a password");
-    assert!(said.contains("password authentication failed") && !said.contains("wrong"), "{said}");
+    let message = refused(&bare("wrong"), "put a role and a password");
+    assert!(message.contains("password authentication failed") && !message.contains("wrong"), "{message}");
     refused(&bare("right"), "GRANT CREATE ON DATABASE");
     sql(&nodes.address, &format!("GRANT CREATE ON DATABASE {name}_bare TO {GUARDED}"));
     join(&bare("right")).unwrap();
@@ -64,13 +64,12 @@ fn a_database_that_cannot_be_used_is_refused_in_a_sentence() {
     refused(&nodes.address, "holds databases in files");
 }
 
-/// The database gives each its number, and nobody has one from anywhere else: a machine that is copied with its disk joins as
-/// another.
+/// The database assigns node ids, so a machine copied with its disk joins as a new node.
 #[test]
-fn no_two_nodes_have_one_id() {
+fn node_ids_are_unique() {
     let Some(nodes) = Nodes::new(1) else { return };
     let server = PostgresServer { address: nodes.address.clone().into(), lease: Duration::from_secs(60) };
-    let join = |home: &tempfile::TempDir| Store::join_postgres(&server, home.path(), Hands::new());
+    let join = |home: &tempfile::TempDir| Store::join_postgres(&server, home.path(), ManualClock::new());
     let homes: Vec<_> = (0..6).map(|_| tempfile::tempdir().unwrap()).collect();
     let stores: Vec<Arc<Store>> = thread::scope(|scope| {
         let joining: Vec<_> = homes.iter().map(|home| scope.spawn(move || join(home).unwrap())).collect();
@@ -78,24 +77,24 @@ fn no_two_nodes_have_one_id() {
     });
     let ids: HashSet<i64> = stores.iter().chain(&nodes.stores).map(|store| store.boot_epoch()).collect();
     assert_eq!(ids.len(), homes.len() + 1);
-    assert!(matches!(join(&homes[0]), Err(StoreError::InUse { .. })), "one directory is one node's");
+    assert!(matches!(join(&homes[0]), Err(StoreError::InUse { .. })), "a directory belongs to one node");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_run_out_are_a_refusal_and_nothing_else() {
+async fn exhausted_connections_refuse_writes_without_loss() {
     const REPOS: u64 = 5;
     let Some(mut nodes) = Nodes::new(0) else { return };
     let name = nodes.address.rsplit('/').next().unwrap().to_owned();
     sql(&nodes.address, &format!("CREATE ROLE few LOGIN; ALTER DATABASE {name} OWNER TO few"));
-    nodes.join(&nodes.address.replace("countersign@", "few@"), Hands::new());
-    // What it has it keeps: one listens, and the others are not enough for all of these.
+    nodes.join(&nodes.address.replace("countersign@", "few@"), ManualClock::new());
+    // The node keeps its open connections. One listens, and the rest are too few for all repositories.
     sql(&nodes.address, "ALTER ROLE few CONNECTION LIMIT 1");
     let start = async |store: Arc<Store>, number: u64| {
         let mut new = new_run(number);
         new.trigger.repo = RepoId(number);
         store.start_run(new).await
     };
-    // As if somebody wrote to each of these repositories for a while.
+    // Locks each repository, as another writer would.
     let locks: String =
         (1..=REPOS).map(|repo| format!("SELECT pg_advisory_lock({LOCKS} | {repo});")).collect();
     let (busy, ended) = nodes.held(locks);
@@ -109,10 +108,10 @@ async fn connections_that_run_out_are_a_refusal_and_nothing_else() {
     let mut refused = Vec::new();
     while refused.len() as i64 + nodes.sql(waiting)[0] < REPOS as i64 {
         if let Some(Ok((number, ended))) = starting.try_join_next() {
-            let said = ended.unwrap_err().to_string();
+            let message = ended.unwrap_err().to_string();
             assert!(
-                said.contains("too many connections") && said.contains("raise max_connections"),
-                "{said}"
+                message.contains("too many connections") && message.contains("raise max_connections"),
+                "{message}"
             );
             refused.push(number);
         }
@@ -133,10 +132,10 @@ async fn connections_that_run_out_are_a_refusal_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_an_hour_off_takes_no_run_from_anybody() {
+async fn node_with_a_wrong_clock_takes_no_claimed_run() {
     const HOUR: Duration = Duration::from_secs(3600);
     let Some(mut nodes) = Nodes::new(1) else { return };
-    let ahead = Hands::new();
+    let ahead = ManualClock::new();
     ahead.advance(HOUR);
     nodes.join(&nodes.address.clone(), ahead);
     let [right, ahead] = [&nodes.stores[0], &nodes.stores[1]];
@@ -145,16 +144,16 @@ async fn a_clock_an_hour_off_takes_no_run_from_anybody() {
     let StartDecision::New(run) = right.start_run(new_run(1)).await.unwrap() else { panic!() };
     let held = claim_at(right, now).await.unwrap();
     assert_eq!(held.run.id, run);
-    let told = "SELECT 1::bigint FROM pg_notify('countersign', '0 runs 8123')";
-    nodes.sql(told);
-    // Its leases go by the database's clock, so neither node is dead to the other, and none lasts longer.
+    let notify = "SELECT 1::bigint FROM pg_notify('countersign', '0 runs 8123')";
+    nodes.sql(notify);
+    // Leases use the database's clock, so both nodes count as alive, and no lease lasts longer.
     assert!(claim_at(ahead, later).await.is_none());
     let living = "SELECT COUNT(*) FROM node WHERE until > now() AND until <= now() + interval '3600 s'";
     assert_eq!(nodes.sql(living), [2]);
-    // What waits for a time it begins too early, which is told at its start; but it alone.
+    // The fast clock ends a wait too early, which the server warns of at its start. Only one node runs it.
     right.save_step(&held, wait()).await.unwrap();
     let early = loop {
-        nodes.sql(told);
+        nodes.sql(notify);
         if let Some(early) = claim_at(ahead, later).await {
             break early;
         }
@@ -165,35 +164,35 @@ async fn a_clock_an_hour_off_takes_no_run_from_anybody() {
     assert!(matches!(right.save_step(&held, wait()).await, Err(StoreError::Fenced)));
 }
 
-/// On the way to the server: cuts a connection at the end of a transaction about the repository.
-struct Way {
+/// Proxy to the server that cuts a connection at the commit of a transaction about a repository.
+struct CuttingProxy {
     address: String,
     cut: Arc<AtomicUsize>,
 }
 
-/// When it cuts: as soon as COMMIT comes, which nobody else hears of then, or before its answer is passed on.
+/// Time of the cut: before COMMIT reaches the server, or after it but before the response.
 const NEVER: usize = 0;
 const BEFORE: usize = 1;
 const AFTER: usize = 2;
 
-impl Way {
+impl CuttingProxy {
     fn to(address: &str) -> Self {
         let server = address.split('@').nth(1).unwrap().split('/').next().unwrap().to_owned();
-        let door = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = address.replace(&server, &door.local_addr().unwrap().to_string());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = address.replace(&server, &listener.local_addr().unwrap().to_string());
         let cut = Arc::new(AtomicUsize::new(NEVER));
-        let told = cut.clone();
+        let shared_cut = cut.clone();
         thread::spawn(move || {
-            for client in door.incoming().map_while(Result::ok) {
-                let (server, told) = (TcpStream::connect(&server).unwrap(), told.clone());
-                thread::spawn(move || pass(client, server, &told));
+            for client in listener.incoming().map_while(Result::ok) {
+                let (server, shared_cut) = (TcpStream::connect(&server).unwrap(), shared_cut.clone());
+                thread::spawn(move || pass(client, server, &shared_cut));
             }
         });
         Self { address, cut }
     }
 
-    /// The next one is cut.
-    fn cuts(&self, when: usize) {
+    /// Cuts the next commit.
+    fn cut_next(&self, when: usize) {
         self.cut.store(when, SeqCst);
     }
 
@@ -217,9 +216,9 @@ fn pass(mut client: TcpStream, mut server: TcpStream, cut: &AtomicUsize) {
     });
     let (mut bytes, mut ours) = ([0; 8192], false);
     while let Ok(many @ 1..) = client.read(&mut bytes) {
-        let says = |word: &str| bytes[..many].windows(word.len()).any(|part| part == word.as_bytes());
-        ours = (ours || says("countersign.repo = ")) && !says("ROLLBACK");
-        if ours && says("COMMIT") {
+        let contains = |word: &str| bytes[..many].windows(word.len()).any(|part| part == word.as_bytes());
+        ours = (ours || contains("countersign.repo = ")) && !contains("ROLLBACK");
+        if ours && contains("COMMIT") {
             ours = false;
             match cut.swap(NEVER, SeqCst) {
                 BEFORE => break,
@@ -235,10 +234,10 @@ fn pass(mut client: TcpStream, mut server: TcpStream, cut: &AtomicUsize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_cut_at_the_commit_is_asked_after_and_nothing_is_repeated() {
+async fn commit_cut_by_the_network_is_checked_and_not_repeated() {
     let Some(mut nodes) = Nodes::new(0) else { return };
-    let way = Way::to(&nodes.address);
-    nodes.join(&way.address, Hands::new());
+    let proxy = CuttingProxy::to(&nodes.address);
+    nodes.join(&proxy.address, ManualClock::new());
     let store = &nodes.stores[0];
     let counts = |runs: i64, done: i64, trail: i64| {
         let all =
@@ -246,34 +245,34 @@ async fn a_connection_cut_at_the_commit_is_asked_after_and_nothing_is_repeated()
                    UNION ALL SELECT COUNT(*) FROM all_trail";
         assert_eq!(nodes.sql(all), [runs, done, trail]);
     };
-    way.cuts(BEFORE);
+    proxy.cut_next(BEFORE);
     let lost = store.start_run(new_run(1)).await;
-    assert!(matches!(lost, Err(StoreError::Server { .. })) && way.has_cut(), "{lost:?}");
+    assert!(matches!(lost, Err(StoreError::Server { .. })) && proxy.has_cut(), "{lost:?}");
     counts(0, 0, 0);
-    way.cuts(AFTER);
+    proxy.cut_next(AFTER);
     let kept = store.start_run(new_run(1)).await;
-    assert!(matches!(kept, Ok(StartDecision::New(_))) && way.has_cut(), "{kept:?}");
+    assert!(matches!(kept, Ok(StartDecision::New(_))) && proxy.has_cut(), "{kept:?}");
     counts(1, 0, 1);
 
     let lease = claim(store).await.unwrap();
     let db = store.repository_database(REPO).await.unwrap();
     db.journal_begin(&lease, "paid").await.unwrap();
-    way.cuts(BEFORE);
-    assert!(db.journal_done(&lease, "paid", b"1".to_vec()).await.is_err() && way.has_cut());
+    proxy.cut_next(BEFORE);
+    assert!(db.journal_done(&lease, "paid", b"1".to_vec()).await.is_err() && proxy.has_cut());
     counts(1, 0, 1);
-    way.cuts(AFTER);
+    proxy.cut_next(AFTER);
     db.journal_done(&lease, "paid", b"1".to_vec()).await.unwrap();
-    assert!(way.has_cut());
+    assert!(proxy.has_cut());
     counts(1, 1, 1);
-    way.cuts(BEFORE);
-    assert!(store.save_step(&lease, wait()).await.is_err() && way.has_cut());
-    way.cuts(AFTER);
+    proxy.cut_next(BEFORE);
+    assert!(store.save_step(&lease, wait()).await.is_err() && proxy.has_cut());
+    proxy.cut_next(AFTER);
     store.save_step(&lease, wait()).await.unwrap();
-    assert!(way.has_cut());
-    // What is kept is kept for good: its lease is over, and a further word of it is too late.
+    assert!(proxy.has_cut());
+    // The stored step is final: its lease is over, and a second write is fenced.
     assert!(matches!(store.save_step(&lease, wait()).await, Err(StoreError::Fenced)));
     counts(1, 1, 1);
 }
 
-/// How the names of our locks begin.
+/// High bits of our advisory lock ids.
 const LOCKS: i64 = 0x4353_0000_0000_0000;

@@ -1,5 +1,4 @@
-//! Several processes on one Postgres, as far as the store alone decides: who gets which run, whose word counts, and what a
-//! cut connection leaves.
+//! Several processes on one Postgres, tested at the level of the store: claims, leases, fencing and cut connections.
 
 use std::{
     collections::HashSet,
@@ -20,10 +19,10 @@ use countersign::{
 };
 use postgres::{Client, NoTls};
 
-use super::world::{BEGINNING, Hands, REPO, World, bill};
+use super::world::{BEGINNING, ManualClock, REPO, World, bill};
 use crate::postgres::database;
 
-/// Nodes with directories of their own.
+/// Nodes of one cluster, each with its own directory.
 pub(super) struct Nodes {
     pub(super) address: String,
     homes: Vec<tempfile::TempDir>,
@@ -31,63 +30,64 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// None: there is no Postgres here, and that was said.
+    /// Returns `None` if Postgres is not installed, which is printed.
     pub(super) fn new(many: usize) -> Option<Self> {
         let mut nodes = Self { address: database()?, homes: Vec::new(), stores: Vec::new() };
         for _ in 0..many {
-            nodes.join(&nodes.address.clone(), Hands::new());
+            nodes.join(&nodes.address.clone(), ManualClock::new());
         }
-        nodes.have_looked();
+        nodes.wait_for_first_scan();
         Some(nodes)
     }
 
-    /// Until each has renewed its lease and looked for the first time, which it does not again before the test is over.
-    fn have_looked(&self) {
+    /// Waits until each node has renewed its lease and made its first scan. It makes no other during the test.
+    fn wait_for_first_scan(&self) {
         while self.stores.iter().any(|store| store.remote_changes() == 0) {
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// One more, which has this address and this clock.
-    pub(super) fn join(&mut self, address: &str, clock: Arc<Hands>) {
-        // So long that no lease is renewed before the test is over.
+    /// Adds a node with this address and clock.
+    pub(super) fn join(&mut self, address: &str, clock: Arc<ManualClock>) {
+        // Lease long enough that none is renewed during the test.
         self.join_for(Duration::from_secs(3600), address, clock);
     }
 
-    fn join_for(&mut self, lease: Duration, address: &str, clock: Arc<Hands>) {
+    fn join_for(&mut self, lease: Duration, address: &str, clock: Arc<ManualClock>) {
         let home = tempfile::tempdir().unwrap();
         let server = PostgresServer { address: address.into(), lease };
         self.stores.push(Store::join_postgres(&server, home.path(), clock).unwrap());
         self.homes.push(home);
     }
 
-    /// Somebody else at the database.
+    /// Runs SQL on a connection of its own.
     pub(super) fn sql(&self, sql: &str) -> Vec<i64> {
         let (address, sql) = (self.address.clone(), sql.to_owned());
-        let asked = thread::spawn(move || {
+        let query = thread::spawn(move || {
             let mut client = Client::connect(&address, NoTls).unwrap();
             client.batch_execute("SET search_path = countersign").unwrap();
             client.query(&sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
         });
-        asked.join().unwrap()
+        query.join().unwrap()
     }
 
-    /// Somebody who says this and stays for as long as the first of these is kept.
+    /// Runs SQL on a connection that stays open until the returned sender is dropped.
     pub(super) fn held(&self, sql: String) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
-        let (address, (stay, go), (said, heard)) = (self.address.clone(), mpsc::channel(), mpsc::channel());
+        let (address, (keep_open, go), (ready, started)) =
+            (self.address.clone(), mpsc::channel(), mpsc::channel());
         let staying = thread::spawn(move || {
             let mut client = Client::connect(&address, NoTls).unwrap();
             client.batch_execute(&sql).unwrap();
-            said.send(()).unwrap();
-            // Until the other end is gone.
+            ready.send(()).unwrap();
+            // Ends when the sender is dropped.
             let _ = go.recv();
         });
-        heard.recv().unwrap();
-        (stay, staying)
+        started.recv().unwrap();
+        (keep_open, staying)
     }
 
-    /// As if this node had not been heard of for long.
-    pub(super) fn is_dead(&self, node: usize) {
+    /// Expires this node's lease, as if it were dead.
+    pub(super) fn expire_lease(&self, node: usize) {
         let id = self.stores[node].boot_epoch();
         self.sql(&format!(
             "UPDATE node SET until = now() - interval '1 second' WHERE id = {id} RETURNING id"
@@ -101,9 +101,9 @@ pub(super) fn new_run(issue: u64) -> NewRun {
     NewRun { workflow: "toy".into(), version: 3, trigger, step, state }
 }
 
-/// What this node gets, after it has looked.
+/// Scans and claims a run for this node.
 pub(super) async fn claim(store: &Store) -> Option<RunLease> {
-    // A moment later, since whoever has the mirror goes first.
+    // One second later, because the node with the repository's mirror has priority.
     claim_at(store, BEGINNING.plus(Duration::from_secs(1))).await
 }
 
@@ -118,13 +118,13 @@ pub(super) fn wait() -> Checkpoint {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_run_is_two_nodes_at_once() {
+async fn run_is_claimed_by_one_node_at_a_time() {
     let Some(nodes) = Nodes::new(2) else { return };
     for issue in 1..=2 * limits::REPOSITORY_STEPS as u64 {
         nodes.stores[0].start_run(new_run(issue)).await.unwrap();
     }
     let mut held = Vec::<RunId>::new();
-    // Each takes as many of one repository as it may, once it has heard of them.
+    // Each node claims as many runs of one repository as the limit allows, once it knows of them.
     while held.len() < 2 * limits::REPOSITORY_STEPS {
         for store in &nodes.stores {
             if let Some(lease) = claim(store).await {
@@ -138,18 +138,18 @@ async fn no_run_is_two_nodes_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_node_shows_the_runs_of_all() {
+async fn each_node_shows_the_runs_of_all_nodes() {
     let Some(nodes) = Nodes::new(2) else { return };
     let StartDecision::New(run) = nodes.stores[0].start_run(new_run(1)).await.unwrap() else { panic!() };
     let db = nodes.stores[1].repository_database(REPO).await.unwrap();
     assert!(!db.has_gate_about(IssueNo(1), "0123456789ab").await.unwrap());
     let ready = RunQuery { state: Some(RunStatus::Ready), most: 5, ..RunQuery::default() };
     let any = RunQuery { state: None, ..ready.clone() };
-    // It needs a person.
+    // The run needs a person.
     nodes.sql("UPDATE all_run SET parked = 0 RETURNING 1::bigint");
-    for (store, asked) in nodes.stores.iter().flat_map(|store| [(store, &ready), (store, &any)]) {
-        let page = store.run_page(asked).await.unwrap();
-        assert_eq!(page.runs.iter().map(|line| line.id).collect::<Vec<_>>(), [run], "{asked:?}");
+    for (store, query) in nodes.stores.iter().flat_map(|store| [(store, &ready), (store, &any)]) {
+        let page = store.run_page(query).await.unwrap();
+        assert_eq!(page.runs.iter().map(|line| line.id).collect::<Vec<_>>(), [run], "{query:?}");
     }
     nodes.sql("UPDATE all_run SET parked = NULL RETURNING 1::bigint");
     claim(&nodes.stores[0]).await.unwrap();
@@ -157,14 +157,14 @@ async fn each_node_shows_the_runs_of_all() {
         let page = store.run_page(&any).await.unwrap();
         assert!(page.runs[0].running && store.run_row(run).await.unwrap().unwrap().taken);
     }
-    // Nobody is at work on what a dead node has in hand.
-    nodes.is_dead(0);
+    // A run of a dead node does not count as running.
+    nodes.expire_lease(0);
     let page = nodes.stores[1].run_page(&any).await.unwrap();
     assert!(!page.runs[0].running && !nodes.stores[1].run_row(run).await.unwrap().unwrap().taken);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_no_lease_takes_nothing() {
+async fn node_without_a_lease_claims_nothing() {
     let Some(nodes) = Nodes::new(1) else { return };
     let store = &nodes.stores[0];
     store.start_run(new_run(1)).await.unwrap();
@@ -172,8 +172,8 @@ async fn who_has_no_lease_takes_nothing() {
     let new =
         NewDelivery { id, event, subject: DeliverySubject::default(), swept: false, body: b"{}".to_vec() };
     store.inbox().accept_delivery(new).await.unwrap();
-    // Neither would be its own: the next one who looks may take both.
-    nodes.is_dead(0);
+    // Another node may claim both at any time.
+    nodes.expire_lease(0);
     assert!(claim(store).await.is_none());
     assert!(store.inbox().claim_lanes(8, None).await.unwrap().is_empty());
     nodes.sql("UPDATE node SET until = now() + interval '1 hour' RETURNING id");
@@ -181,7 +181,7 @@ async fn who_has_no_lease_takes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delivery_waits_for_the_node_that_serves_its_installation() {
+async fn delivery_waits_for_a_node_that_serves_its_installation() {
     let Some(mut nodes) = Nodes::new(2) else { return };
     let accept = async |store: &Store, id: &str| {
         let subject = DeliverySubject { installation: Some(InstallationId(7)), ..DeliverySubject::default() };
@@ -220,7 +220,7 @@ async fn a_delivery_waits_for_the_node_that_serves_its_installation() {
         .record_dispositions(vec![(taken.id, DeliveryDisposition::Done("handled".into()))])
         .await
         .unwrap();
-    // That node may be restarting. Ten minutes later nothing is gained by waiting.
+    // The other node may be restarting. After ten minutes waiting is pointless.
     accept(&nodes.stores[0], "two").await;
     drop(nodes.stores.pop());
     assert!(nodes.stores[0].inbox().claim().await.unwrap().is_none());
@@ -231,7 +231,7 @@ async fn a_delivery_waits_for_the_node_that_serves_its_installation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_keeps_what_an_index_is_made_of() {
+async fn node_cache_stores_index_values() {
     let Some(nodes) = Nodes::new(1) else { return };
     let key = CacheKey::from_parts([b"blob".as_slice()]);
     nodes.stores[0].cache(REPO).await.unwrap().put([(key, PackedValue::pack(&key, b"answer"))]).unwrap();
@@ -240,28 +240,28 @@ async fn a_node_keeps_what_an_index_is_made_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_lost_a_run_to_another_writes_nothing_more() {
+async fn node_that_lost_a_run_cannot_write_to_it() {
     let Some(nodes) = Nodes::new(2) else { return };
     let [first, second] = [&nodes.stores[0], &nodes.stores[1]];
     let StartDecision::New(run) = first.start_run(new_run(1)).await.unwrap() else { panic!() };
     let lost = claim(first).await.unwrap();
     let db = first.repository_database(REPO).await.unwrap();
     db.journal_begin(&lost, "paid").await.unwrap();
-    // It is not the other's while its holder lives, and then it is.
-    let looked = async || {
+    // The run belongs to its holder while that node lives, and then to the other.
+    let scan_and_claim = async || {
         nodes.sql("SELECT 1::bigint FROM pg_notify('countersign', '0 runs 8123')");
         claim(second).await
     };
-    assert!(looked().await.is_none());
-    nodes.is_dead(0);
+    assert!(scan_and_claim().await.is_none());
+    nodes.expire_lease(0);
     let found = loop {
-        if let Some(found) = looked().await {
+        if let Some(found) = scan_and_claim().await {
             break found;
         }
         tokio::task::yield_now().await;
     };
     assert_eq!(found.run.id, run);
-    // Its holder comes back and knows nothing of it.
+    // The old holder comes back without knowing that it lost the run.
     for refused in [
         db.journal_begin(&lost, "second").await.map(drop),
         db.journal_done(&lost, "paid", b"1".to_vec()).await,
@@ -276,11 +276,11 @@ async fn whoever_lost_a_run_to_another_writes_nothing_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_looks_again_soon_keeps_a_run_and_who_waits_for_long_does_not() {
+async fn short_wait_keeps_the_claim_and_long_wait_drops_it() {
     let Some(nodes) = Nodes::new(2) else { return };
     let store = &nodes.stores[0];
     store.start_run(new_run(1)).await.unwrap();
-    // As while a job goes on: the first word is written down, and what repeats it is not.
+    // As while a job runs: the first wait is stored, and a repeated one is not.
     for _ in 0..2 {
         let held = claim(store).await.unwrap();
         let (until, why) = (BEGINNING, "tests run".to_owned());
@@ -293,12 +293,12 @@ async fn who_looks_again_soon_keeps_a_run_and_who_waits_for_long_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_lost_a_run_begins_no_call() {
+async fn node_that_lost_a_run_starts_no_call() {
     let Some(nodes) = Nodes::new(2) else { return };
     let [first, second] = [&nodes.stores[0], &nodes.stores[1]];
     first.start_run(new_run(1)).await.unwrap();
     let lost = claim(first).await.unwrap();
-    nodes.is_dead(0);
+    nodes.expire_lease(0);
     let found = loop {
         if let Some(found) = claim(second).await {
             break found;
@@ -311,12 +311,12 @@ async fn who_lost_a_run_begins_no_call() {
     second.record(&found, "paid", call(CallStatus::Done)).await.unwrap();
     let refused = first.record(&lost, "paid", call(CallStatus::Reserved)).await;
     assert!(matches!(refused, Err(StoreError::Fenced)), "{refused:?}");
-    // What was paid was paid.
+    // A finished call is recorded all the same, since it was paid for.
     first.record(&lost, "other", call(CallStatus::Done)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_dead_node_had_in_hand_is_taken_alone() {
+async fn deliveries_of_a_dead_node_are_claimed_one_by_one() {
     let Some(mut nodes) = Nodes::new(2) else { return };
     let taken = async |node: usize, nodes: &Nodes| {
         let lanes = nodes.stores[node].inbox().claim_lanes(8, None).await.unwrap();
@@ -336,14 +336,14 @@ async fn what_a_dead_node_had_in_hand_is_taken_alone() {
         come(id, issue, &nodes).await;
     }
     assert_eq!(taken(0, &nodes).await, ["poison", "beside"]);
-    nodes.is_dead(0);
-    // Whoever joins frees them, and learns of them a moment later.
-    nodes.join(&nodes.address.clone(), Hands::new());
-    nodes.have_looked();
+    nodes.expire_lease(0);
+    // A joining node frees the deliveries, and the others learn of them a moment later.
+    nodes.join(&nodes.address.clone(), ManualClock::new());
+    nodes.wait_for_first_scan();
     for (id, issue) in [("behind", 2), ("new", 3)] {
         come(id, issue, &nodes).await;
     }
-    assert_eq!(taken(1, &nodes).await, ["new"], "who knows of none takes none");
+    assert_eq!(taken(1, &nodes).await, ["new"], "a node that has not learnt of them claims none");
     for id in ["poison", "beside"] {
         let alone = loop {
             let alone = taken(2, &nodes).await;
@@ -353,7 +353,7 @@ async fn what_a_dead_node_had_in_hand_is_taken_alone() {
             tokio::task::yield_now().await;
         };
         assert_eq!(alone, [id]);
-        assert_eq!(taken(2, &nodes).await, [""; 0], "nothing beside it");
+        assert_eq!(taken(2, &nodes).await, [""; 0], "no other delivery is claimed with it");
         let done = vec![(DeliveryId(id.into()), DeliveryDisposition::Done(String::new()))];
         nodes.stores[2].inbox().record_dispositions(done).await.unwrap();
     }
@@ -361,9 +361,9 @@ async fn what_a_dead_node_had_in_hand_is_taken_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_cannot_be_renewed_is_let_go_of_and_comes_back() {
+async fn unrenewable_lease_expires_and_is_regained() {
     let Some(mut nodes) = Nodes::new(0) else { return };
-    nodes.join_for(Duration::from_secs(2), &nodes.address.clone(), Hands::new());
+    nodes.join_for(Duration::from_secs(2), &nodes.address.clone(), ManualClock::new());
     let store = Arc::clone(&nodes.stores[0]);
     let until = async |holds: bool| {
         while store.lease_left().unwrap().is_zero() == holds {
@@ -371,7 +371,7 @@ async fn a_lease_that_cannot_be_renewed_is_let_go_of_and_comes_back() {
         }
     };
     until(true).await;
-    // The beat waits for it, as for a database that says nothing.
+    // The lease renewal waits for this lock, as for a database that does not answer.
     let (held, holder) = nodes.held("BEGIN; LOCK TABLE countersign.node".to_owned());
     while store.next_cluster_event().await != ClusterEvent::LeaseOver {}
     until(false).await;
@@ -381,10 +381,10 @@ async fn a_lease_that_cannot_be_renewed_is_let_go_of_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_github_limits_is_told_to_the_others() {
+async fn rate_limits_are_shared_between_nodes() {
     let Some(nodes) = Nodes::new(2) else { return };
     let installation = InstallationId(7);
-    // Until the other one listens.
+    // Repeats until the other node listens.
     while nodes.stores[1].rate_limited_until(installation, true).is_none() {
         nodes.stores[0].publish_rate_limit(installation, true, BEGINNING).await.unwrap();
     }
@@ -393,25 +393,25 @@ async fn what_github_limits_is_told_to_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_cut_while_nothing_was_asked_is_seen_before_it_is_used() {
+async fn idle_connection_is_checked_before_reuse() {
     let Some(nodes) = Nodes::new(1) else { return };
     let store = &nodes.stores[0];
     store.start_run(new_run(1)).await.unwrap();
     let cut = "SELECT COUNT(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity
                WHERE application_name = 'countersign' AND datname = current_database()";
     assert!(nodes.sql(cut)[0] > 0);
-    // Longer than a connection is used again without a question.
+    // Longer than a pooled connection is reused without a check.
     tokio::time::sleep(Duration::from_millis(600)).await;
     store.start_run(new_run(2)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cut_connection_leaves_nothing_half_done_and_nothing_twice() {
+async fn cut_connections_cause_no_partial_or_double_writes() {
     const RUNS: u64 = 60;
     let Some(nodes) = Nodes::new(1) else { return };
     let store = &nodes.stores[0];
     let (address, (bell, rung)) = (nodes.address.clone(), mpsc::channel::<u64>());
-    // Once for each run, each time a little later after it was asked for.
+    // Cuts connections once for each run, each time a little later after the request.
     let cutter = thread::spawn(move || {
         let mut client = Client::connect(&address, NoTls).unwrap();
         let mut cut = 0;
@@ -432,12 +432,12 @@ async fn a_cut_connection_leaves_nothing_half_done_and_nothing_twice() {
     drop(bell);
     assert!(cutter.join().unwrap() > 0, "nothing was cut");
     let runs = i64::try_from(RUNS).unwrap();
-    for (sql, told) in [
+    for (sql, expected) in [
         ("SELECT COUNT(*) FROM all_run", runs),
         ("SELECT COUNT(DISTINCT cause) FROM all_run", runs),
         ("SELECT COUNT(*) FROM all_trail", runs),
         ("SELECT COUNT(*) FROM all_audit WHERE what = 'a run was started'", runs),
     ] {
-        assert_eq!(nodes.sql(sql), [told], "{sql}");
+        assert_eq!(nodes.sql(sql), [expected], "{sql}");
     }
 }

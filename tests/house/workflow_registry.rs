@@ -1,18 +1,18 @@
-//! A workflow is a file in `src/workflows/` and two lines in its `mod.rs`. One of the three alone is a
-//! workflow that nobody can start, or a file that nobody compiles.
+//! A workflow is a file in `src/workflows/`, a `pub mod` line and a row of `ALL` in `mod.rs`. If one is missing,
+//! nobody can start the workflow, or the file is not compiled.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use countersign::workflows;
 use syn::{Expr, Item};
 
-fn room() -> std::path::PathBuf {
+fn workflows_dir() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/workflows")
 }
 
-/// Files and folders of the room, by the module each would be.
+/// Module names of the files and directories in `src/workflows/`.
 fn on_disk() -> BTreeSet<String> {
-    fs::read_dir(room())
+    fs::read_dir(workflows_dir())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name != "mod.rs")
@@ -20,7 +20,7 @@ fn on_disk() -> BTreeSet<String> {
         .collect()
 }
 
-/// `pub mod name;` lines.
+/// Modules declared by `mod name;`.
 fn declared(file: &syn::File) -> BTreeSet<String> {
     file.items
         .iter()
@@ -31,27 +31,27 @@ fn declared(file: &syn::File) -> BTreeSet<String> {
         .collect()
 }
 
-/// The modules whose values stand in `ALL`, in order: `&name::Type`.
+/// Modules of the rows of `ALL`, in order: `&name::Type`.
 fn in_all(file: &syn::File) -> Vec<String> {
     let all = file.items.iter().find_map(|item| match item {
         Item::Static(item) if item.ident == "ALL" => Some(&*item.expr),
         Item::Const(item) if item.ident == "ALL" => Some(&*item.expr),
         _ => None,
     });
-    let Expr::Array(array) = referred(all.expect("src/workflows/mod.rs has ALL")) else {
-        panic!("ALL is no plain array; write &[&lld::Lld]")
+    let Expr::Array(array) = strip_reference(all.expect("src/workflows/mod.rs has ALL")) else {
+        panic!("ALL is not a plain array; write &[&lld::Lld]")
     };
     array
         .elems
         .iter()
-        .map(|element| match referred(element) {
+        .map(|element| match strip_reference(element) {
             Expr::Path(path) if path.path.segments.len() == 2 => path.path.segments[0].ident.to_string(),
             _ => panic!("a row of ALL is not &module::Workflow"),
         })
         .collect()
 }
 
-fn referred(expression: &Expr) -> &Expr {
+fn strip_reference(expression: &Expr) -> &Expr {
     match expression {
         Expr::Reference(reference) => &reference.expr,
         other => other,
@@ -63,8 +63,8 @@ fn parsed(source: &str) -> syn::File {
 }
 
 #[test]
-fn every_workflow_is_a_file_a_module_and_a_row() {
-    let file = parsed(&fs::read_to_string(room().join("mod.rs")).unwrap());
+fn each_workflow_has_a_file_a_module_and_a_row() {
+    let file = parsed(&fs::read_to_string(workflows_dir().join("mod.rs")).unwrap());
     let rows = in_all(&file);
     assert_eq!(on_disk(), declared(&file), "files in src/workflows, and `pub mod` lines in its mod.rs");
     assert_eq!(
@@ -73,11 +73,11 @@ fn every_workflow_is_a_file_a_module_and_a_row() {
         "`pub mod` lines, and rows of workflows::ALL"
     );
     let names: Vec<&str> = workflows::ALL.iter().map(|workflow| workflow.name()).collect();
-    assert_eq!(names, rows, "each workflow is called what its file is called, and stands in ALL once");
+    assert_eq!(names, rows, "each workflow is named after its file and is in ALL once");
 }
 
 #[test]
-fn the_reader_sees_modules_and_rows() {
+fn reader_finds_modules_and_rows() {
     let file = parsed("pub mod lld; pub mod spec; pub static ALL: &[&dyn W] = &[&lld::Lld];");
     assert_eq!(declared(&file), ["lld", "spec"].map(str::to_owned).into());
     assert_eq!(in_all(&file), ["lld"]);

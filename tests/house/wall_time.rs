@@ -1,4 +1,5 @@
-//! No test asserts how long something took: the machine may be busy. Count what is done; `cargo bench` times it.
+//! No test may assert how long something took, since the machine may be busy. Count events instead; `cargo bench`
+//! measures time.
 
 use std::{fs, path::Path};
 
@@ -7,19 +8,19 @@ use syn::{
     visit::{self, Visit},
 };
 
-use crate::floors::sources;
+use crate::layers::sources;
 
-/// The asserts of a file that a busy machine could fail.
+/// Assertions of a file that could fail on a busy machine.
 #[derive(Default)]
-struct Timed(Vec<String>);
+struct TimeAsserts(Vec<String>);
 
-impl<'ast> Visit<'ast> for Timed {
+impl<'ast> Visit<'ast> for TimeAsserts {
     fn visit_macro(&mut self, node: &'ast Macro) {
         let asserts =
             node.path.segments.last().is_some_and(|last| last.ident.to_string().starts_with("assert"));
         let text = node.tokens.to_string();
         let compared = text.split(['<', '>']).next().filter(|before| before.len() < text.len());
-        // Longer than its patience, a test only stops; longer than a time is what a clock of ours has seen to.
+        // An upper bound of PATIENCE only stops a stuck test, and lower bounds are kept by our own clocks.
         let fast = text.contains('<') && !text.contains("PATIENCE");
         if asserts
             && fast
@@ -31,10 +32,10 @@ impl<'ast> Visit<'ast> for Timed {
     }
 }
 
-fn timed(text: &str) -> Vec<String> {
-    let mut timed = Timed::default();
-    timed.visit_file(&syn::parse_file(text).unwrap());
-    timed.0
+fn time_asserts(text: &str) -> Vec<String> {
+    let mut time_asserts = TimeAsserts::default();
+    time_asserts.visit_file(&syn::parse_file(text).unwrap());
+    time_asserts.0
 }
 
 #[test]
@@ -44,14 +45,14 @@ fn no_test_asserts_wall_time() {
         sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut paths);
     }
     for path in paths {
-        let told = timed(&fs::read_to_string(&path).unwrap());
-        found.extend(told.into_iter().map(|text| format!("{}: {text}", path.display())));
+        let asserts = time_asserts(&fs::read_to_string(&path).unwrap());
+        found.extend(asserts.into_iter().map(|text| format!("{}: {text}", path.display())));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 #[test]
-fn an_assert_of_wall_time_is_seen() {
+fn wall_time_assert_is_detected() {
     for (body, seen) in [
         ("assert!(begun.elapsed() < Duration::from_secs(5), \"{}\", 1);", 1),
         ("assert!(begun.elapsed().as_secs() < 5 && fine);", 1),
@@ -60,6 +61,6 @@ fn an_assert_of_wall_time_is_seen() {
         ("assert!(waited.elapsed() >= LEAST);", 0),
         ("assert!(count < 5, \"{:?}\", begun.elapsed());", 0),
     ] {
-        assert_eq!(timed(&format!("fn test() {{ {body} }}")).len(), seen, "{body}");
+        assert_eq!(time_asserts(&format!("fn test() {{ {body} }}")).len(), seen, "{body}");
     }
 }

@@ -1,8 +1,7 @@
-//! A module may use only modules on lower floors. Read from the tokens, so that nothing is hidden by
-//! how it is written: `use` lines and the braces in them, full paths, re-exports, macros, attributes,
-//! and `super` climbing out of its own room.
+//! Checks that a module uses only modules of lower layers. It reads tokens, so it sees every form: `use` lines and
+//! their braces, full paths, re-exports, macros, attributes, and `super` out of the own top-level module.
 //!
-//! Paths in doc comments are free: a link may point upstairs.
+//! Paths in doc comments are not checked: a link may point to a higher layer.
 
 use std::{
     collections::BTreeSet,
@@ -16,8 +15,8 @@ use syn::{
     parse::{ParseStream, Parser},
 };
 
-/// Lowest first. Modules on one floor do not know each other.
-const FLOORS: &[&[&str]] = &[
+/// Layers, lowest first. Modules of one layer do not use each other.
+const LAYERS: &[&[&str]] = &[
     &["limits", "panics", "types"],
     &["clock", "config", "proc"],
     &["documents", "egress", "git", "store"],
@@ -37,48 +36,49 @@ const FLOORS: &[&[&str]] = &[
     &["main"],
 ];
 
-/// On no floor: the small GitHub must not know the bot, nor the bot it.
-const BESIDE: &str = "localhub";
-const BESIDE_MAY_USE: &[&str] = &["types"];
-const MAY_USE_BESIDE: &[&str] = &["cli"];
+/// Module in no layer: the small GitHub and the bot must not know each other.
+const SEPARATE: &str = "localhub";
+const SEPARATE_MAY_USE: &[&str] = &["types"];
+const MAY_USE_SEPARATE: &[&str] = &["cli"];
 
-/// The crate's own name, which `main.rs` knows it by.
+/// Name by which `main.rs` refers to the crate.
 const CRATE: &str = "countersign";
 
-fn floor(module: &str) -> Option<usize> {
-    FLOORS.iter().position(|floor| floor.contains(&module))
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
 }
 
-/// None if `from` may use `to`; otherwise why not.
+/// Returns why `from` may not use `to`, or `None` if it may.
 fn objection(from: &str, to: &str) -> Option<String> {
     if from == to {
         return None;
     }
-    if from == BESIDE || to == BESIDE {
+    if from == SEPARATE || to == SEPARATE {
         let allowed =
-            if from == BESIDE { BESIDE_MAY_USE.contains(&to) } else { MAY_USE_BESIDE.contains(&from) };
-        return (!allowed)
-            .then(|| format!("{BESIDE} stands apart from {}", if from == BESIDE { to } else { from }));
+            if from == SEPARATE { SEPARATE_MAY_USE.contains(&to) } else { MAY_USE_SEPARATE.contains(&from) };
+        return (!allowed).then(|| {
+            format!("{SEPARATE} must be separate from {}", if from == SEPARATE { to } else { from })
+        });
     }
-    match (floor(from), floor(to)) {
-        (_, None) => Some(format!("`{to}` is not a module in the table of floors")),
-        (None, _) => Some(format!("`{from}` is not a module in the table of floors")),
-        (Some(own), Some(other)) if other == own => Some(format!("`{from}` and `{to}` share floor {own}")),
+    match (layer(from), layer(to)) {
+        (_, None) => Some(format!("`{to}` is not in the table of layers")),
+        (None, _) => Some(format!("`{from}` is not in the table of layers")),
+        (Some(own), Some(other)) if other == own => Some(format!("`{from}` and `{to}` share layer {own}")),
         (Some(own), Some(other)) if other > own => {
-            Some(format!("`{from}` on floor {own} looks up to `{to}` on floor {other}"))
+            Some(format!("`{from}` in layer {own} uses `{to}` in the higher layer {other}"))
         }
         _ => None,
     }
 }
 
-/// Where a path leads, as far as floors are concerned.
+/// Target of a path.
 #[derive(Debug, PartialEq, Eq)]
 enum Target {
-    /// A top-level module of ours.
+    /// Top-level module of this crate.
     Module(String),
-    /// The crate's root itself: through another name for it everything could be reached.
+    /// Root of the crate, through which every module could be reached.
     Root,
-    /// Another crate, or a name that is already in scope, and was judged where it came in.
+    /// Another crate, or a name already in scope that was checked where it was imported.
     Elsewhere,
 }
 
@@ -102,26 +102,26 @@ fn target(at: &[String], path: &[String]) -> Target {
     }
 }
 
-/// Reads one file and notes everything it may not do.
+/// Reader of one file that collects its violations.
 struct Reader {
-    /// The top-level module the file belongs to.
-    room: String,
-    /// The module being read, from the root down.
+    /// Top-level module of the file.
+    top_module: String,
+    /// Path of the module being read, from the root.
     at: Vec<String>,
-    /// In an attribute a string may hold a path; in a macro it is a sentence.
+    /// Whether an attribute is being read, where a string may be a path.
     in_attribute: bool,
     objections: BTreeSet<String>,
 }
 
 impl Reader {
     fn path(&mut self, path: &[String]) {
-        let said = path.join("::");
+        let shown = path.join("::");
         match target(&self.at, path) {
             Target::Elsewhere => {}
-            Target::Root => self.object(format!("`{said}` is the whole crate; name the module")),
+            Target::Root => self.object(format!("`{shown}` is the whole crate; name the module")),
             Target::Module(module) => {
-                if let Some(why) = objection(&self.room, &module) {
-                    self.object(format!("`{said}`: {why}"));
+                if let Some(why) = objection(&self.top_module, &module) {
+                    self.object(format!("`{shown}`: {why}"));
                 }
             }
         }
@@ -138,11 +138,11 @@ impl Reader {
             read = true;
             Ok(())
         };
-        // The parser complains that nothing was consumed.
+        // The parser reports an error because no token was consumed.
         tokens.parse_str(text).or_else(|error| if read { Ok(()) } else { Err(error) })
     }
 
-    /// `before` is what stands in front of a brace.
+    /// `before` is the path in front of a brace.
     fn tokens(&mut self, before: &[String], mut cursor: Cursor) {
         while !cursor.eof() {
             if let Some((name, inside, after)) = module(cursor) {
@@ -173,11 +173,11 @@ impl Reader {
         }
     }
 
-    /// `a::b::c`, `a::{b, c::d}`, `a::$b`; returns what follows.
+    /// Reads a path such as `a::b::c`, `a::{b, c::d}` or `a::$b` and returns the cursor after it.
     fn path_of_tokens<'a>(&mut self, mut path: Vec<String>, mut cursor: Cursor<'a>) -> Cursor<'a> {
         loop {
             if let Some((ident, after)) = cursor.ident() {
-                // In `use ::countersign` the word before belongs to no path.
+                // In `use ::countersign` the word before is not part of the path.
                 if ident == CRATE {
                     path.clear();
                 }
@@ -200,7 +200,7 @@ impl Reader {
             }
             cursor = after;
         }
-        // Any other word alone is a visibility or a variable.
+        // Any other single word is a visibility or a variable.
         let all = path == ["crate"] && renamed(cursor).is_some();
         if path.len() > 1 || all {
             self.path(&path);
@@ -208,17 +208,17 @@ impl Reader {
         cursor
     }
 
-    /// serde and others take paths in quotes.
+    /// serde and others take paths in string literals.
     fn quoted(&mut self, literal: &str) {
         let inside = literal.trim_matches(['r', '#', '"']);
         if self.in_attribute && literal.ends_with(['"', '#']) && inside.contains("::") {
-            // A sentence need not be tokens.
+            // The literal may not be valid tokens.
             let _ = self.text(inside);
         }
     }
 }
 
-/// `mod name { … }`: the name, what is inside, and what follows.
+/// Parses `mod name { … }`; returns its name, its content and the cursor after it.
 fn module(cursor: Cursor) -> Option<(String, Cursor, Cursor)> {
     let (word, after) = cursor.ident()?;
     let (name, after) = after.ident().filter(|_| word == "mod")?;
@@ -226,7 +226,7 @@ fn module(cursor: Cursor) -> Option<(String, Cursor, Cursor)> {
     Some((name.to_string(), inside, after))
 }
 
-/// What is inside of `#[…]` or `#![…]`, and what follows.
+/// Parses `#[…]` or `#![…]`; returns its content and the cursor after it.
 fn attribute(cursor: Cursor) -> Option<(Cursor, Cursor)> {
     let (_, after) = cursor.punct().filter(|(punct, _)| punct.as_char() == '#')?;
     let after = after.punct().filter(|(punct, _)| punct.as_char() == '!').map_or(after, |(_, after)| after);
@@ -234,7 +234,7 @@ fn attribute(cursor: Cursor) -> Option<(Cursor, Cursor)> {
     Some((inside, after))
 }
 
-/// `as name`, which leads nowhere.
+/// Skips `as name`, which is not a path.
 fn renamed(cursor: Cursor) -> Option<Cursor> {
     let (word, after) = cursor.ident()?;
     let (_, after) = after.ident()?;
@@ -252,41 +252,41 @@ fn colons(cursor: Cursor) -> Option<Cursor> {
     (first.as_char() == ':' && second.as_char() == ':').then_some(after)
 }
 
-/// What the file at `path` below `src/` may not do.
+/// Violations in the file at `path` below `src/`.
 fn objections(path: &str, source: &str) -> Vec<String> {
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     let stem = stem.strip_suffix("/mod").unwrap_or(stem);
     let at: Vec<String> = stem.split('/').map(str::to_owned).collect();
     if stem == "lib" {
-        return roof(&syn::parse_file(source).expect("lib.rs is Rust"));
+        return check_lib(&syn::parse_file(source).expect("lib.rs is Rust"));
     }
-    let mut reader = Reader { room: at[0].clone(), at, in_attribute: false, objections: BTreeSet::new() };
+    let mut reader =
+        Reader { top_module: at[0].clone(), at, in_attribute: false, objections: BTreeSet::new() };
     if let Err(error) = reader.text(source) {
         return vec![format!("{path}: cannot be read: {error}")];
     }
-    for door in ["include!(", "#[path", "extern crate"] {
-        if source.contains(door) {
-            reader.object(format!("`{door}` brings in code under another name; declare a module"));
+    for construct in ["include!(", "#[path", "extern crate"] {
+        if source.contains(construct) {
+            reader.object(format!("`{construct}` brings in code under another name; declare a module"));
         }
     }
     reader.objections.into_iter().map(|what| format!("{path}: {what}")).collect()
 }
 
-/// `lib.rs` names the rooms. Anything else in it would be on no floor.
-fn roof(file: &syn::File) -> Vec<String> {
+/// `lib.rs` may only declare modules, since other items would be in no layer.
+fn check_lib(file: &syn::File) -> Vec<String> {
     let plain = |item: &&Item| !matches!(item, Item::Mod(module) if module.content.is_none());
-    let strangers = file.items.iter().filter(plain).count();
-    let message = format!("lib.rs: {strangers} items that are no `mod name;`; move them into a room");
-    if strangers == 0 { Vec::new() } else { vec![message] }
+    let other_items = file.items.iter().filter(plain).count();
+    let message = format!("lib.rs: {other_items} items are not `mod name;`; move them into a module");
+    if other_items == 0 { Vec::new() } else { vec![message] }
 }
 
-/// The table against the modules there are.
+/// Compares the table with the modules in `src/`.
 fn unlisted(modules: &BTreeSet<String>) -> Vec<String> {
     let listed: BTreeSet<String> =
-        FLOORS.iter().copied().flatten().copied().chain([BESIDE]).map(str::to_owned).collect();
-    let missing =
-        modules.difference(&listed).map(|m| format!("`{m}` is on no floor; give it one in the table"));
-    let gone = listed.difference(modules).map(|m| format!("`{m}` is in the table and not in src; strike it"));
+        LAYERS.iter().copied().flatten().copied().chain([SEPARATE]).map(str::to_owned).collect();
+    let missing = modules.difference(&listed).map(|m| format!("`{m}` is in no layer; add it to the table"));
+    let gone = listed.difference(modules).map(|m| format!("`{m}` is in the table but not in src; remove it"));
     missing.chain(gone).collect()
 }
 
@@ -307,10 +307,10 @@ fn src() -> PathBuf {
 }
 
 #[test]
-fn nobody_looks_up() {
+fn modules_use_only_lower_layers() {
     let mut files = Vec::new();
     sources(&src(), &mut files);
-    assert!(files.len() > 20, "where is the source?");
+    assert!(files.len() > 20, "found only {} source files", files.len());
     let bad: Vec<String> = files
         .iter()
         .flat_map(|file| {
@@ -322,7 +322,7 @@ fn nobody_looks_up() {
 }
 
 #[test]
-fn every_module_has_a_floor() {
+fn each_module_has_a_layer() {
     let modules = fs::read_dir(src())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -333,23 +333,23 @@ fn every_module_has_a_floor() {
     assert!(bad.is_empty(), "\n{}\n", bad.join("\n"));
 }
 
-/// The checker itself: each way of looking up is seen, and nothing that is allowed is.
+/// Tests of the checker: it sees each way of naming a higher module and accepts what is allowed.
 mod checker {
     use super::*;
 
-    /// A snippet somewhere in the room `messages`, on the floor of `commands` and below `engine`.
-    fn said_of(source: &str) -> Vec<String> {
+    /// Checks a snippet in the module `messages`, which is in the layer of `commands` and below `engine`.
+    fn objections_in(source: &str) -> Vec<String> {
         objections("messages/cards/gate.rs", source)
     }
 
     #[track_caller]
-    fn caught(source: &str, module: &str) {
-        let said = said_of(source);
-        assert!(said.iter().any(|s| s.contains(&format!("`{module}`"))), "{source}: {said:?}");
+    fn assert_caught(source: &str, module: &str) {
+        let found = objections_in(source);
+        assert!(found.iter().any(|s| s.contains(&format!("`{module}`"))), "{source}: {found:?}");
     }
 
     #[test]
-    fn every_way_of_naming_a_module_is_seen() {
+    fn each_form_of_module_path_is_seen() {
         for source in [
             "use crate::engine;",
             "use crate::engine as quiet;",
@@ -380,14 +380,14 @@ mod checker {
             "use ::countersign::engine::Cx;",
             "fn f() { countersign::engine::run() }",
         ] {
-            caught(source, "engine");
+            assert_caught(source, "engine");
         }
     }
 
     #[test]
-    fn a_neighbour_is_not_known_and_neither_is_localhub() {
-        caught("use crate::commands::CommandSpec;", "commands");
-        assert!(!said_of("use crate::localhub::Hub;").is_empty());
+    fn modules_of_one_layer_and_localhub_are_refused() {
+        assert_caught("use crate::commands::CommandSpec;", "commands");
+        assert!(!objections_in("use crate::localhub::Hub;").is_empty());
         assert_eq!(objections("localhub/rest/issues.rs", "use crate::types::IssueNo;"), [""; 0]);
         assert!(!objections("localhub/rest/issues.rs", "use crate::limits::BODY_CHARS;").is_empty());
         assert_eq!(objections("cli/hub.rs", "use crate::localhub::Hub;"), [""; 0]);
@@ -395,7 +395,7 @@ mod checker {
     }
 
     #[test]
-    fn the_whole_crate_cannot_be_renamed_or_brought_in() {
+    fn whole_crate_cannot_be_imported_or_renamed() {
         for source in [
             "use crate::*;",
             "use crate as all;",
@@ -411,12 +411,12 @@ mod checker {
             "include!(\"../engine/cx.rs\");",
             "#[path = \"../engine/cx.rs\"] mod cx;",
         ] {
-            assert!(!said_of(source).is_empty(), "{source}");
+            assert!(!objections_in(source).is_empty(), "{source}");
         }
     }
 
     #[test]
-    fn what_is_allowed_passes() {
+    fn allowed_paths_pass() {
         for source in [
             "use crate::{github::Body, types::{Hash, IssueNo}, limits};",
             "use super::super::frame; use super::line; use self::inner::x;",
@@ -429,12 +429,12 @@ mod checker {
             "fn f() { println!(\"crate::engine is a word here\", self.x, list.collect::<Vec<_>>()) }",
             "macro_rules! m { () => { use $crate::{types::Hash as Engine}; pub(crate) fn f() {} } }",
         ] {
-            assert_eq!(said_of(source), [""; 0], "{source}");
+            assert_eq!(objections_in(source), [""; 0], "{source}");
         }
     }
 
     #[test]
-    fn super_counts_from_the_file_and_the_module_in_it() {
+    fn super_is_resolved_from_the_inline_module() {
         assert_eq!(objections("messages/mod.rs", "use super::github::Body;"), [""; 0]);
         assert!(!objections("messages/mod.rs", "use super::engine::Cx;").is_empty());
         assert!(!objections("clock.rs", "use super::store::Store;").is_empty());
@@ -443,7 +443,7 @@ mod checker {
     }
 
     #[test]
-    fn main_is_above_everything_and_lib_holds_only_rooms() {
+    fn main_is_the_highest_layer_and_lib_has_only_modules() {
         assert_eq!(objections("main.rs", "fn main() { countersign::cli::main() }"), [""; 0]);
         assert!(!objections("cli/mod.rs", "use crate::main::x;").is_empty());
         assert!(!objections("app.rs", "use crate::cli::x;").is_empty());
