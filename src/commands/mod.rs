@@ -62,120 +62,75 @@ pub const AUTO: &str = "auto";
 /// Like [`AUTO`], but skips people's approval of the documents that only describe the work.
 pub const HOTFIX: &str = "hotfix";
 
+const fn common(verb: Verb, usage: &'static str, about: &'static str, role: Role) -> CommandSpec {
+    CommandSpec { name: verb.as_str(), usage, about, role, label: None, kind: CommandKind::Common(verb) }
+}
+
 /// Commands that every workflow accepts.
 pub const COMMON: &[CommandSpec] = &[
-    CommandSpec {
-        name: Verb::Approve.as_str(),
-        usage: "/approve [stage] [option] [hash]",
-        about: "accept what the open gate shows; to file an issue: `/approve new` or `/approve in-place`; to allow \
+    common(
+        Verb::Approve,
+        "/approve [stage] [option] [hash]",
+        "accept what the open gate shows; to file an issue: `/approve new` or `/approve in-place`; to allow \
                 more files: `/approve scope +PATH`",
-        role: Role::Write,
-        label: None,
-        kind: CommandKind::Common(Verb::Approve),
-    },
+        Role::Write,
+    ),
+    common(Verb::Revise, "/revise TEXT", "send the document back to the drafter with TEXT", Role::Write),
+    common(
+        Verb::Override,
+        "/override REASON",
+        "accept what the review did not approve; the reason is recorded",
+        Role::Maintain,
+    ),
+    common(
+        Verb::Dismiss,
+        "/dismiss F3 REASON",
+        "settle a finding that is not a defect; a blocking one needs the role maintain",
+        Role::Write,
+    ),
+    common(
+        Verb::MustFix,
+        "/must-fix F3",
+        "require a fix for a finding, whatever later reviews say",
+        Role::Write,
+    ),
+    common(
+        Verb::Answer,
+        "/answer 1: … 2: …",
+        "answer the numbered questions; the issue's author may, too",
+        Role::Write,
+    ),
+    common(
+        Verb::Budget,
+        "/budget +N",
+        "let a paused run spend N dollars more, up to the server's cap",
+        Role::Maintain,
+    ),
+    common(
+        Verb::Retry,
+        "/retry",
+        "resume a halted run at the step that failed; at an INCONCLUSIVE gate, review the same version again",
+        Role::Triage,
+    ),
+    common(
+        Verb::Restart,
+        "/restart [stage]",
+        "end the run and start its workflow from the beginning",
+        Role::Triage,
+    ),
     CommandSpec {
-        name: Verb::Revise.as_str(),
-        usage: "/revise TEXT",
-        about: "send the document back to the drafter with TEXT",
-        role: Role::Write,
-        label: None,
-        kind: CommandKind::Common(Verb::Revise),
-    },
-    CommandSpec {
-        name: Verb::Override.as_str(),
-        usage: "/override REASON",
-        about: "accept what the review did not approve; the reason is recorded",
-        role: Role::Maintain,
-        label: None,
-        kind: CommandKind::Common(Verb::Override),
-    },
-    CommandSpec {
-        name: Verb::Dismiss.as_str(),
-        usage: "/dismiss F3 REASON",
-        about: "settle a finding that is not a defect; a blocking one needs the role maintain",
-        role: Role::Write,
-        label: None,
-        kind: CommandKind::Common(Verb::Dismiss),
-    },
-    CommandSpec {
-        name: Verb::MustFix.as_str(),
-        usage: "/must-fix F3",
-        about: "require a fix for a finding, whatever later reviews say",
-        role: Role::Write,
-        label: None,
-        kind: CommandKind::Common(Verb::MustFix),
-    },
-    CommandSpec {
-        name: Verb::Answer.as_str(),
-        usage: "/answer 1: … 2: …",
-        about: "answer the numbered questions; the issue's author may, too",
-        role: Role::Write,
-        label: None,
-        kind: CommandKind::Common(Verb::Answer),
-    },
-    CommandSpec {
-        name: Verb::Budget.as_str(),
-        usage: "/budget +N",
-        about: "let a paused run spend N dollars more, up to the server's cap",
-        role: Role::Maintain,
-        label: None,
-        kind: CommandKind::Common(Verb::Budget),
-    },
-    CommandSpec {
-        name: Verb::Retry.as_str(),
-        usage: "/retry",
-        about: "resume a halted run at the step that failed; at an INCONCLUSIVE gate, review the same version again",
-        role: Role::Triage,
-        label: None,
-        kind: CommandKind::Common(Verb::Retry),
-    },
-    CommandSpec {
-        name: Verb::Restart.as_str(),
-        usage: "/restart [stage]",
-        about: "end the run and start its workflow from the beginning",
-        role: Role::Triage,
-        label: None,
-        kind: CommandKind::Common(Verb::Restart),
-    },
-    CommandSpec {
-        name: Verb::Stop.as_str(),
-        usage: "/stop",
-        about: "end the run and keep what it made so far",
-        role: Role::Triage,
         label: Some("countersign:stop"),
-        kind: CommandKind::Common(Verb::Stop),
+        ..common(Verb::Stop, "/stop", "end the run and keep what it made so far", Role::Triage)
     },
-    CommandSpec {
-        name: Verb::Cost.as_str(),
-        usage: "/cost",
-        about: "show what the work on this issue has cost",
-        role: Role::Triage,
-        label: None,
-        kind: CommandKind::Common(Verb::Cost),
-    },
-    CommandSpec {
-        name: Verb::Status.as_str(),
-        usage: "/status",
-        about: "show the state of the runs on this issue",
-        role: Role::Read,
-        label: None,
-        kind: CommandKind::Common(Verb::Status),
-    },
-    CommandSpec {
-        name: Verb::Help.as_str(),
-        usage: "/help",
-        about: "list these commands",
-        role: Role::Read,
-        label: None,
-        kind: CommandKind::Common(Verb::Help),
-    },
+    common(Verb::Cost, "/cost", "show what the work on this issue has cost", Role::Triage),
+    common(Verb::Status, "/status", "show the state of the runs on this issue", Role::Read),
+    common(Verb::Help, "/help", "list these commands", Role::Read),
 ];
 
 /// A parsed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommentCommand {
-    pub name: &'static str,
-    pub kind: CommandKind,
+    pub spec: CommandSpec,
     pub args: String,
     /// Whether the command names the App, as in `/countersign approve`, and so is not for another bot.
     pub addressed: bool,
@@ -190,9 +145,9 @@ pub enum CommandMistake {
     /// only if it is `addressed` or a gate is open.
     Unknown { word: String, did_you_mean: Option<&'static str>, addressed: bool, line: usize },
     /// The comment is only this command, but in code, bold or a list, or with a typo.
-    NotPlain { name: &'static str, kind: CommandKind, args: String, misspelt: bool },
+    NotPlain { spec: CommandSpec, args: String, misspelt: bool },
     /// The command needs text and has none.
-    NeedsText { name: &'static str, kind: CommandKind, line: usize },
+    NeedsText { spec: CommandSpec, line: usize },
 }
 
 /// Parses all commands of a comment, in order. `slug` is the App's own name, which may stand before a command as
@@ -224,15 +179,9 @@ pub fn parse(
         };
         let args = text[this.args..end].trim().to_owned();
         if spec.takes_text() && args.is_empty() {
-            out.push(Err(CommandMistake::NeedsText { name: spec.name, kind: spec.kind, line }));
+            out.push(Err(CommandMistake::NeedsText { spec, line }));
         } else {
-            out.push(Ok(CommentCommand {
-                name: spec.name,
-                kind: spec.kind,
-                args,
-                addressed: this.addressed,
-                line,
-            }));
+            out.push(Ok(CommentCommand { spec, args, addressed: this.addressed, line }));
         }
     }
     let plain = |result: &Result<CommentCommand, CommandMistake>| {
@@ -247,9 +196,9 @@ pub fn parse(
         None => {}
     }
     match lone_command::parse_lone_command(rows, text) {
-        Some((row, args)) => {
+        Some((spec, args)) => {
             let misspelt = !out.is_empty();
-            vec![Err(CommandMistake::NotPlain { name: row.name, kind: row.kind, args, misspelt })]
+            vec![Err(CommandMistake::NotPlain { spec, args, misspelt })]
         }
         None => out,
     }
@@ -268,13 +217,7 @@ fn parse_mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<Comment
     let request = text[word_at(text, start + 1).1..].trim();
     let line = text[..start].matches('\n').count() + 1;
     let command = |row: &CommandSpec, args: &str| {
-        Some(CommentCommand {
-            name: row.name,
-            kind: row.kind,
-            args: args.trim().to_owned(),
-            addressed: true,
-            line,
-        })
+        Some(CommentCommand { spec: *row, args: args.trim().to_owned(), addressed: true, line })
     };
     if request.is_empty() {
         return command(row("help")?, "");
@@ -537,12 +480,12 @@ mod tests {
         parse(COMMON, Some("countersign-dev"), text)
             .into_iter()
             .map(|line| match line {
-                Ok(command) => format!("{}|{}", command.name, command.args),
+                Ok(command) => format!("{}|{}", command.spec.name, command.args),
                 Err(CommandMistake::Unknown { word, did_you_mean, addressed, .. }) => {
                     format!("{}{word}>{}", if addressed { "!" } else { "?" }, did_you_mean.unwrap_or(""))
                 }
-                Err(CommandMistake::NeedsText { name, .. }) => format!("{name} needs text"),
-                Err(CommandMistake::NotPlain { name, args, .. }) => format!("~{name}|{args}"),
+                Err(CommandMistake::NeedsText { spec, .. }) => format!("{} needs text", spec.name),
+                Err(CommandMistake::NotPlain { spec, args, .. }) => format!("~{}|{args}", spec.name),
             })
             .collect()
     }
@@ -677,7 +620,7 @@ mod tests {
             COMMON.iter().copied().chain([start("lld", "/lld"), start(ROUTE, "/route TEXT")]).collect();
         let read = |text: &str| {
             let read = parse(&rows, Some("countersign"), text).into_iter();
-            read.map(|result| result.map_or("?".into(), |c| format!("{}|{}", c.name, c.args)))
+            read.map(|result| result.map_or("?".into(), |c| format!("{}|{}", c.spec.name, c.args)))
                 .collect::<Vec<_>>()
         };
         let test = "investigate why /upgrade-to-templates command isn't there";

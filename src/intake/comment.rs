@@ -102,11 +102,11 @@ impl Intake {
         let lines_above = e.body[..above].lines().count();
         if found.iter().flatten().any(|command| command.line > lines_above) {
             let kept = commands::parse(self.router.rows(), slug, &e.body[..above]);
-            let verb =
-                found.iter().flatten().find(|command| !kept.iter().flatten().any(|c| c.name == command.name));
-            return match verb.filter(|_| kept.is_empty() && said.role >= Role::Triage) {
-                Some(verb) => {
-                    let body = self.email_reply(&said, verb.name).await?;
+            let dropped =
+                found.iter().flatten().find(|command| !kept.iter().flatten().any(|c| c.spec == command.spec));
+            return match dropped.filter(|_| kept.is_empty() && said.role >= Role::Triage) {
+                Some(command) => {
+                    let body = self.email_reply(&said, command.spec.name).await?;
                     self.post_reply(taken, &said.cause, &said.repo, (e.issue, said.at.issue), &[body])
                         .await?;
                     Ok(DeliveryNote::Done("commands below what was repeated do not count".to_owned()))
@@ -213,7 +213,8 @@ impl Intake {
             .engine
             .list(RunFilter { repo: Some(e.repo.id), issue: Some(issue), live_only: true })
             .await?;
-        let says = |c: &CommentCommand| c.kind.verb().is_some_and(may_mean_ended_run) || is_pasted_line(c);
+        let says =
+            |c: &CommentCommand| c.spec.kind.verb().is_some_and(may_mean_ended_run) || is_pasted_line(c);
         let ended = match found.iter().flatten().any(says) {
             true => self.newest_ended_run((e.repo.id, issue), e.created_at).await?,
             false => None,
@@ -222,8 +223,8 @@ impl Intake {
             Ok(command) => {
                 command.addressed
                     || !live.is_empty()
-                    || command.kind == CommandKind::Start
-                    || command.kind.verb().is_some_and(|verb| applies_to_ended_run(verb, ended.as_ref()))
+                    || command.spec.kind == CommandKind::Start
+                    || command.spec.kind.verb().is_some_and(|verb| applies_to_ended_run(verb, ended.as_ref()))
                     || (ended.is_some() && is_pasted_line(command))
             }
             Err(CommandMistake::Unknown { addressed: true, .. }) => true,
@@ -325,9 +326,7 @@ impl Intake {
         command: &CommentCommand,
         cause: Cause,
     ) -> Result<CommandReply, IntakeError> {
-        let Some(row) = self.router.find_command(command.name) else {
-            return Ok(CommandReply::Note("not a word of ours".to_owned()));
-        };
+        let row = &command.spec;
         let again = row.kind.verb().is_some_and(|verb| applies_to_ended_run(verb, said.ended.as_ref()))
             || (said.ended.is_some() && is_pasted_line(command));
         if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Start && !again {
@@ -347,7 +346,7 @@ impl Intake {
                 said.event.sender.login
             )));
         }
-        let reply = self.dispatch_command(said, command, row, cause).await?;
+        let reply = self.dispatch_command(said, command, cause).await?;
         if !matches!(reply, CommandReply::Refusal(_)) {
             self.acknowledge(said.taken, &said.repo, said.reaction_target()).await;
         }
@@ -358,9 +357,9 @@ impl Intake {
         &self,
         said: &CommentContext<'_>,
         command: &CommentCommand,
-        row: &CommandSpec,
         cause: Cause,
     ) -> Result<CommandReply, IntakeError> {
+        let row = &command.spec;
         let steers = said.taken.swept && row.kind.verb().is_some_and(|verb| !answers_gate(verb));
         // While a gate is about to open this is unknown; `/stop` does not wait for it.
         if steers && has_moved_on(&said.live, said.event.created_at).is_ok_and(|moved_on| moved_on) {
@@ -499,7 +498,7 @@ impl Intake {
             && said.live.iter().any(|run| run.shows_unopened_gate || run.gate.is_some())
         {
             match said.repo.is_by_email(node).await {
-                Ok(true) => return Ok(CommandReply::Comment(self.email_reply(said, command.name).await?)),
+                Ok(true) => return Ok(CommandReply::Comment(self.email_reply(said, verb.as_str()).await?)),
                 Ok(false) => {}
                 // The answer would wait for the gate anyway, and this way it does not hold up `/stop`.
                 Err(_) if said.live.iter().any(|run| run.shows_unopened_gate) => {
@@ -542,9 +541,8 @@ impl Intake {
             if let Some((stage, rest)) = split_stage(said, verb, command) {
                 (fields.stage, text) = (Some(stage), rest);
             }
-            let takes_text = self.router.find_command(command.name).is_some_and(CommandSpec::takes_text);
-            if takes_text && text.is_empty() {
-                return Ok(CommandReply::Comment(messages::missing_text_reply(command.name)));
+            if command.spec.takes_text() && text.is_empty() {
+                return Ok(CommandReply::Comment(messages::missing_text_reply(verb.as_str())));
             }
             (fields, text)
         };
@@ -570,17 +568,15 @@ impl Intake {
     fn correct_mistake(&self, said: &CommentContext<'_>, mistake: &CommandMistake) -> CommandReply {
         let open = said.live.iter().any(|run| run.gate.is_some());
         let (least, body) = match mistake {
-            CommandMistake::NeedsText { name, .. } if open => (
-                self.router.find_command(name).map_or(Role::Triage, |row| row.role),
-                messages::missing_text_reply(name),
-            ),
+            CommandMistake::NeedsText { spec, .. } if open => {
+                (spec.role, messages::missing_text_reply(spec.name))
+            }
             CommandMistake::Unknown { word, did_you_mean, addressed, .. } if *addressed || open => {
                 (Role::Triage, messages::unknown_command_reply(word, *did_you_mean))
             }
-            CommandMistake::NotPlain { name, kind, args, misspelt } if open => {
-                let least =
-                    self.router.find_command(name).map_or(Role::Triage, |row| needed_role(row, &said.live));
-                let takes = |(verb, _): &&(Verb, AllowedResponders)| *kind == CommandKind::Common(*verb);
+            CommandMistake::NotPlain { spec, args, misspelt } if open => {
+                let least = needed_role(spec, &said.live);
+                let takes = |(verb, _): &&(Verb, AllowedResponders)| spec.kind == CommandKind::Common(*verb);
                 let asks = |gate: &&GateRow| gate.spec.verbs.iter().any(|row| takes(&row));
                 let gates: Vec<_> =
                     said.live.iter().filter_map(|run| run.gate.as_ref()).filter(asks).collect();
@@ -588,10 +584,10 @@ impl Intake {
                 if said.role < least.max(Role::Triage)
                     && !who.any(|(_, who)| who.names_person(said.event.sender.id))
                 {
-                    let why = format!("refused: {} is not told how to {name}", said.role);
+                    let why = format!("refused: {} is not told how to {}", said.role, spec.name);
                     return if *misspelt { CommandReply::Refusal(why) } else { CommandReply::Note(why) };
                 }
-                return CommandReply::Comment(match kind.verb() {
+                return CommandReply::Comment(match spec.kind.verb() {
                     Some(Verb::Approve) if gates.is_empty() => self.no_gate_reply(Verb::Approve, &said.live),
                     Some(Verb::Approve) => messages::not_plain_text_reply(
                         "",
@@ -600,7 +596,7 @@ impl Intake {
                             .map(|gate| approve_line(gate, Verb::Approve, ""))
                             .collect::<Vec<_>>(),
                     ),
-                    _ => messages::not_plain_text_reply(format!("/{name} {args}").trim_end(), &[]),
+                    _ => messages::not_plain_text_reply(format!("/{} {args}", spec.name).trim_end(), &[]),
                 });
             }
             _ => return CommandReply::Note("a word of somebody else's".to_owned()),
@@ -638,7 +634,7 @@ fn needed_role(row: &CommandSpec, live: &[RunView]) -> Role {
 /// Whether this is our approval line with its hash. No other bot uses such a line, so it is answered even if no gate is
 /// open.
 fn is_pasted_line(command: &CommentCommand) -> bool {
-    command.kind == CommandKind::Common(Verb::Approve)
+    command.spec.kind == CommandKind::Common(Verb::Approve)
         && ApproveArguments::parse(&command.args).is_ok_and(|approve| approve.hash.is_some())
 }
 

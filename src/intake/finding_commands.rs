@@ -25,7 +25,7 @@ impl Intake {
             Ok(args) => args,
             Err(error) => {
                 return Ok(CommandReply::Comment(messages::bad_arguments_reply(
-                    command.name,
+                    verb.as_str(),
                     &error.to_string(),
                 )));
             }
@@ -46,10 +46,7 @@ impl Intake {
         }
         let needs = role_to_settle(kind, row.severity == FindingSeverity::Blocking.as_str());
         if said.role < needs {
-            return Ok(CommandReply::Refusal(format!(
-                "refused: {} of {finding} needs {needs}",
-                command.name
-            )));
+            return Ok(CommandReply::Refusal(format!("refused: {verb} of {finding} needs {needs}")));
         }
         let remark = RunRemark {
             cause,
@@ -62,7 +59,7 @@ impl Intake {
         };
         Ok(match self.engine.remark(run.id, remark).await? {
             AnswerReceipt::Accepted | AnswerReceipt::Duplicate => {
-                CommandReply::Note(format!("`/{}` taken by {}", command.name, run.id))
+                CommandReply::Note(format!("`/{verb}` taken by {}", run.id))
             }
             AnswerReceipt::Changed => CommandReply::Comment(messages::no_findings_reply()),
         })
@@ -113,7 +110,7 @@ impl Intake {
             [] => return Ok(CommandReply::Comment(messages::nothing_to_restart_reply())),
             _ => {
                 let why = "more than one workflow is at work here; name the one that is meant";
-                return Ok(CommandReply::Comment(messages::bad_arguments_reply(command.name, why)));
+                return Ok(CommandReply::Comment(messages::bad_arguments_reply(command.spec.name, why)));
             }
         };
         // The new run keeps the original arguments and request.

@@ -20,14 +20,14 @@ use std::time::Duration;
 
 use super::{StepContext, StepServices};
 use crate::{
-    commands,
+    commands::{self, CommandKind},
     config::{REPOSITORY_FILE, RepoSettings},
     engine::StepError,
     github::{GitHubApiError, GitHubRepo, GitHubValidationError, Issue, PullRequest, RepositoryAvailability},
     limits,
     messages::AuthorshipNote,
     store::{ArtifactRow, RepositoryRow},
-    types::{Actor, Hash, IssueNo, Role, UserId},
+    types::{Actor, Hash, IssueNo, Role, UserId, Verb},
 };
 
 /// Interval of checks while GitHub's rate limit blocks a step; a check sends no request.
@@ -246,7 +246,10 @@ fn closed_reason(pull: &PullRequest) -> Option<&'static str> {
 
 /// Returns the stop label, if it is among these.
 pub fn stop_label_on(labels: &[String]) -> Option<&'static str> {
-    let label = commands::COMMON.iter().find(|row| row.name == "stop").and_then(|row| row.label)?;
+    let label = commands::COMMON
+        .iter()
+        .find(|row| row.kind == CommandKind::Common(Verb::Stop))
+        .and_then(|row| row.label)?;
     labels.iter().any(|on| on == label).then_some(label)
 }
 
