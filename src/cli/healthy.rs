@@ -16,8 +16,8 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Check that the server answers on its public address.
 ///
-/// For health checks of containers and supervisors: requests /healthz on this machine, waits at most 5 seconds, and
-/// prints nothing if the server is up. To see what runs wait for, use `countersign runs`.
+/// Containers and supervisors can use it as a health check: it requests /healthz on this machine, waits at most 5
+/// seconds, and prints nothing if the server is up. To see what runs wait for, use `countersign runs`.
 #[derive(clap::Args)]
 pub(super) struct HealthyCommand {
     #[command(flatten)]

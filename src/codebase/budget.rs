@@ -12,7 +12,7 @@
 pub(super) struct BudgetItem {
     /// Cost and value of each form, longest first.
     pub(super) forms: Vec<FormCost>,
-    /// For a required piece, the index of the form it must reach.
+    /// Index of the form that a required piece must reach.
     pub(super) floor: Option<usize>,
 }
 

@@ -68,7 +68,7 @@ impl fmt::Display for ExclusionReason {
     }
 }
 
-/// How to read a file that is kept.
+/// Reading mode of a kept file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileTreatment {
     /// Language by name; the text may refine it.

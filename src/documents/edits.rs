@@ -22,7 +22,7 @@ pub struct FindingReply {
     /// Finding ID, such as `F3`.
     pub finding: String,
     pub disposition: FindingDisposition,
-    /// How the author fixed it, why it is not a defect, or why it can wait.
+    /// The author's fix, or the reason why it is not a defect or can wait.
     pub why: String,
 }
 

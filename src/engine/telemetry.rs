@@ -35,7 +35,7 @@ pub struct FinishedVisit {
     pub step: Option<StepInfo>,
     /// Whether this visit reported a halt to people.
     pub reports_halt: bool,
-    /// How the run ended with this visit, if it did.
+    /// Outcome of the run, if this visit ended it.
     pub end_status: Option<RunStatus>,
 }
 

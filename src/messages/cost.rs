@@ -61,7 +61,7 @@ pub struct CapAmounts {
     pub next: MicroUsd,
 }
 
-/// How a paused run can resume.
+/// Condition that lets a paused run resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PauseResolution {
     /// A person raises the cap by this amount.

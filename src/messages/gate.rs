@@ -78,7 +78,7 @@ pub struct GateCard {
     pub overlaps: Vec<(IssueNo, Vec<String>)>,
     /// Approval rules beyond the role.
     pub approvals: Option<ApprovalProgress>,
-    /// Who edited this comment before Countersign restored it.
+    /// Login of the person whose edit of this comment Countersign undid.
     pub edited_by: Option<String>,
     /// Diff of the issue's edit that kept the approved text from replacing it.
     pub issue_diff: Option<String>,

@@ -14,7 +14,7 @@ use crate::{
     types::{Hash, IssueNo, RunId, Timestamp, Verdict},
 };
 
-/// How a document was accepted.
+/// Acceptance of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acceptance {
     /// By a person; `by` is their login.

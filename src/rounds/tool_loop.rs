@@ -127,7 +127,7 @@ pub(super) struct ToolLoop<'a> {
     pub(super) workspace: Option<Workspace>,
 }
 
-/// What to do after a response.
+/// Next action after a response.
 pub(super) enum ToolLoopAction {
     /// The response is final.
     Answer,

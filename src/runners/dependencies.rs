@@ -57,7 +57,7 @@ pub struct DependencyFetcher {
     pub home: Option<PathBuf>,
 }
 
-/// How to fetch one ecosystem's dependencies.
+/// Commands that fetch one ecosystem's dependencies.
 pub(super) struct DependencyPreset {
     pub(super) name: &'static str,
     /// Whether a path is a manifest or lock file.

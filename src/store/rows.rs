@@ -243,7 +243,7 @@ pub struct AnswerRow {
     pub answer: GateAnswer,
 }
 
-/// What a [`RunRemark`] is about.
+/// Subject of a [`RunRemark`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RemarkKind {

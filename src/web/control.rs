@@ -142,7 +142,7 @@ pub struct RunListItem {
     pub writes: u64,
     /// URL of the issue.
     pub url: Option<String>,
-    /// What the run waits for and how to end the wait, or why it ended.
+    /// Reason for the wait with the command that ends it, or the reason for the end.
     pub why: Option<String>,
 }
 

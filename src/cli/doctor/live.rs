@@ -39,7 +39,7 @@ pub(super) async fn check_writes(
         let why = "belongs to no installation in [installations] allow; install the App there first";
         return report.bad("scratch", format!("{name} {why}"));
     };
-    // Before the first start there is no database to read.
+    // The first start creates the database.
     let used = app::find_source(settings)
         .and_then(|place| place.map_or(Ok(Vec::new()), |place| store::repositories(&place)));
     match used {

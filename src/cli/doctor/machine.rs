@@ -151,7 +151,7 @@ async fn check_models(report: &mut DoctorReport, settings: &Settings) {
             }
         }
     }
-    // Before the first start there is no database to read.
+    // The first start creates the database.
     let alerts = app::find_source(settings)
         .map_err(anyhow::Error::from)
         .and_then(|place| place.map_or(Ok(Vec::new()), |place| super::super::routes::cost_alerts(&place)));
@@ -209,7 +209,7 @@ fn check_routes(report: &mut DoctorReport, what: &'static str, model: &str, rout
 
 /// Reports the Gemini keys: their settings, and the cooldowns that a server has recorded.
 fn check_keys(report: &mut DoctorReport, settings: &Settings) {
-    // Before the first start there is no database; if it does not answer, `check_database` reports it.
+    // The first start creates the database. If it does not answer, `check_database` reports it.
     let place = app::find_source(settings).ok().flatten();
     let learned = match place.map(|place| store::resting_keys(&place)).transpose() {
         Ok(learned) => learned.unwrap_or_default(),

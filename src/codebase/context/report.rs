@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{ContextCandidate, forms::FileForm, untrusted_text};
 use crate::codebase::Index;
 
-/// What a model was shown and what was left out, each with the reason. Written for people.
+/// Report of the files shown to a model and of those left out, each with the reason. Written for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextReport {
     /// Budget in tokens, estimated.

@@ -240,7 +240,7 @@ impl CodebaseLookup for CodebaseNames<'_> {
         let near = long.filter_map(|(name, place)| Some((typo_distance(name, word)?, name, place)));
         let mut near: Vec<_> = near.collect();
         near.sort();
-        // A word that occurs elsewhere is a different name, not a typo: `set` is no typo of `get`.
+        // A word that occurs elsewhere is a different name, not a typo, such as `set` beside `get`.
         let slips = |name: &str| {
             let (real, wanted) = (words::name_pieces(name), words::name_pieces(word));
             let mut others = wanted.difference(&real).peekable();

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::codebase::Language;
 
-/// How functions of a language begin.
+/// Syntax that opens a function in a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FunctionSyntax {
     Unknown,

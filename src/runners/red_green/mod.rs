@@ -107,7 +107,7 @@ pub struct GreenProof {
     pub locked: Vec<String>,
     /// Number of other tests that passed before and still pass.
     pub kept: usize,
-    /// For a slow suite: how many of `locked` ran only once, as the `kept` ones did.
+    /// Number of `locked` tests that ran only once, because the suite is slow.
     #[serde(default)]
     pub once: Option<usize>,
     /// Tests that failed before, and tests in deleted files; reported but not counted.
@@ -448,7 +448,7 @@ fn message_head(message: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").chars().take(CHARS).collect()
 }
 
-/// What detects a reverted part of the code.
+/// Detector of a reverted part of the code: a test or the compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MutationOutcome {
