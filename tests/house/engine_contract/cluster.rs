@@ -88,6 +88,8 @@ impl Nodes {
 
     /// Expires this node's lease, as if it were dead.
     pub(super) fn expire_lease(&self, node: usize) {
+        // The first renewal would undo it.
+        self.wait_for_first_scan();
         let id = self.stores[node].boot_epoch();
         self.sql(&format!(
             "UPDATE node SET until = now() - interval '1 second' WHERE id = {id} RETURNING id"
