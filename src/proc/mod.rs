@@ -422,7 +422,7 @@ impl ChildCommand {
         }
         let mut tree = ProcessTree { leader: None, mark, user: self.user };
         let mut record = self.write_record(&tree);
-        let child = self.start(command, &tree.mark)?;
+        let child = self.start(command, &tree)?;
         tree.leader = child.0.id().and_then(|id| ProcessIdentity::read(i32::try_from(id).ok()?));
         if let (Some(record), Some(leader)) = (&mut record, tree.leader)
             && let Err(error) = record.identify(leader)
@@ -445,16 +445,16 @@ impl ChildCommand {
     fn start(
         &self,
         mut command: tokio::process::Command,
-        mark: &str,
+        tree: &ProcessTree,
     ) -> Result<(Child, Option<StartedChild>), ProcError> {
         if self.from_lasting_thread {
-            let mark = mark.to_owned();
+            let tree = tree.clone();
             let started =
-                run_on_permanent_thread(move || StartedChild::spawn_registered(&mark, || command.spawn()));
+                run_on_permanent_thread(move || StartedChild::spawn_registered(&tree, || command.spawn()));
             return started.and_then(|started| started).map_err(|source| self.start_error(source));
         }
         let mut spawn = || {
-            StartedChild::spawn_registered(mark, || command.spawn())
+            StartedChild::spawn_registered(tree, || command.spawn())
                 .map_err(|source| self.start_error(source))
         };
         if self.confinement.is_none() && self.nice == 0 {

@@ -27,13 +27,13 @@ impl ProcessIdentity {
     }
 }
 
-/// Children started by this module and not yet collected, by PID, with their markers.
-static STARTED: Mutex<BTreeMap<i32, String>> = Mutex::new(BTreeMap::new());
+/// Children started by this module and not yet collected, by PID.
+static STARTED: Mutex<BTreeMap<i32, ProcessTree>> = Mutex::new(BTreeMap::new());
 
 /// Our children from before [`adopt_orphans`] was called.
 static EARLIER: OnceLock<BTreeSet<ProcessIdentity>> = OnceLock::new();
 
-fn started_children() -> MutexGuard<'static, BTreeMap<i32, String>> {
+fn started_children() -> MutexGuard<'static, BTreeMap<i32, ProcessTree>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -47,13 +47,13 @@ pub(super) struct StartedChild(i32);
 impl StartedChild {
     /// Spawns and registers a child under one lock, so that no scan sees it unregistered.
     pub(super) fn spawn_registered(
-        mark: &str,
+        tree: &ProcessTree,
         spawn: impl FnOnce() -> io::Result<tokio::process::Child>,
     ) -> io::Result<(tokio::process::Child, Option<Self>)> {
         let mut all = started_children();
         let child = spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok());
-        all.extend(pid.map(|pid| (pid, mark.to_owned())));
+        all.extend(pid.map(|pid| (pid, tree.clone())));
         Ok((child, pid.map(Self)))
     }
 }
@@ -79,8 +79,8 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns adopted processes that are confined, as only descendants of a call are, and carry no marker of a running
-/// call. Also collects adopted processes that have ended.
+/// Returns adopted processes that are confined, as only descendants of a call are, and belong to no running call by
+/// marker or user. Also collects adopted processes that have ended.
 fn adopted_strays(processes: &[ProcessStat]) -> BTreeSet<ProcessIdentity> {
     let Some(earlier) = EARLIER.get() else { return BTreeSet::new() };
     let started = started_children();
@@ -94,7 +94,8 @@ fn adopted_strays(processes: &[ProcessStat]) -> BTreeSet<ProcessIdentity> {
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
     let stray = |process: &&&ProcessStat| {
-        process.is_confined() && !started.values().any(|mark| process.has_mark(mark))
+        process.is_confined()
+            && !started.values().any(|tree| process.has_mark(&tree.mark) || tree.owns(process))
     };
     alive.iter().filter(stray).map(|process| process.identity).collect()
 }
@@ -225,6 +226,11 @@ impl ProcessTree {
         tokio::task::spawn_blocking(move || look(&self)).await.ok()
     }
 
+    /// Whether the process runs as the child's exclusive user.
+    fn owns(&self, process: &ProcessStat) -> bool {
+        self.user.is_some_and(|user| process.user() == Some(user))
+    }
+
     fn descendants(
         &self,
         processes: &[ProcessStat],
@@ -238,7 +244,7 @@ impl ProcessTree {
                 in_group(process)
                     || Some(process.identity) == leader
                     || belongs(process)
-                    || self.user.is_some_and(|user| process.user() == Some(user))
+                    || self.owns(process)
             })
             .map(|process| process.identity.pid)
             .collect();

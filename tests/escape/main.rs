@@ -161,6 +161,19 @@ fn killed_server_leaves_no_process_running() {
     }
 }
 
+/// Even a daemon that emptied its environment belongs to its command as long as that runs.
+#[test]
+fn daemon_lives_as_long_as_its_command() {
+    let script = "perl -MPOSIX -e 'exit if fork; setsid(); exit if fork; open(my $f, \">\", \"pid\"); print $f $$; close $f; \
+                  %ENV = (); exec {\"sleep\"} \"{mark}\", 600'; sleep 2; kill -0 $(cat pid) && echo alive";
+    for cell in cells() {
+        let world = World::new(cell);
+        let result = world.run(&[], &world.fill_placeholders(script));
+        assert_eq!((result.code, result.out.trim()), (0, "alive"), "{}: {}", cell.name, result.err);
+        assert_eq!(world.violations(), Vec::<String>::new());
+    }
+}
+
 /// If the server is not root, a command can make its own files unreadable for the server's disk count.
 #[test]
 fn unreadable_directory_counts_as_over_the_disk_limit() {
